@@ -1,0 +1,33 @@
+# Two commands do everything on a fresh Debian-like machine: `make demo` and `make test`.
+.PHONY: demo test proof lint generate setup clean
+
+PYTHON := .venv/bin/python
+ONCE ?=
+
+setup:
+	@tools/setup
+
+demo: setup ## the whole pipeline on this machine, with faults; ONCE=1: one scripted tour
+	@tools/private-mounts $(PYTHON) -m demo $(if $(ONCE),--once)
+
+test: setup lint ## everything that CI runs
+	tools/private-mounts $(PYTHON) -m pytest
+
+lint: setup
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	$(PYTHON) -m nodevitals metrics --format markdown | diff - docs/METRICS.md || \
+		{ echo 'docs/METRICS.md is stale: make generate' >&2; exit 1; }
+	.tools/root/usr/bin/promtool check rules --lint=all --lint-fatal rules/*.yaml
+	.tools/root/usr/bin/promtool test rules rules/tests/*.yaml
+	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml
+
+proof: setup ## the long forms: benchmarks, and ten misbehaviours at once for minutes
+	tools/private-mounts $(PYTHON) -m tests.bench
+
+generate: setup ## write the files that are made from code
+	$(PYTHON) -m nodevitals metrics --format markdown > docs/METRICS.md
+
+clean:
+	rm -rf .venv .tools .demo dist

@@ -1,0 +1,8 @@
+"""`python -m nodevitals` is the `nodevitals` command."""
+
+import sys
+
+from nodevitals.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

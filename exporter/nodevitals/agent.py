@@ -1,0 +1,268 @@
+"""The running exporter: configuration, supervisor and web put together.
+
+The supervisor has the main thread, where signals arrive; the web has its own threads and reads
+only the published snapshot, a few numbers, and the answer to a reload it has asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import queue
+import signal
+import time
+from collections.abc import Iterable
+
+from nodevitals import __version__, catalogue, probes
+from nodevitals.config import Config, ProbeSettings, Timing, load
+from nodevitals.document import DocumentError
+from nodevitals.history import HistoryProbe, HistoryProbeSettings
+from nodevitals.host import Host
+from nodevitals.journal import Journal
+from nodevitals.logs import QueuedHandler
+from nodevitals.messages import encode
+from nodevitals.model import Family, Probe, ProbeResult, Sample
+from nodevitals.snapshot import Snapshot, Source, Variant, escape_label, render_samples
+from nodevitals.supervisor import Supervisor, TargetSpec
+from nodevitals.web import Server
+from nodevitals.webconfig import load as load_access
+
+HEALTHY_TICK_SECONDS = 10.0
+RELOAD_SECONDS = 10.0
+STOP_SECONDS = 2.5
+SELF_SECONDS = 5.0
+HISTORY_TIMING = Timing(interval_seconds=15.0, timeout_seconds=10.0, stale_after_seconds=45.0)
+
+log = logging.getLogger(__name__)
+
+
+def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[TargetSpec]:
+    """The targets a configuration asks for; of the probes in `only`, when given."""
+    chosen = set(probes.registered()) if only is None else set(only)
+    specs = []
+    for name, kind in probes.registered().items():
+        settings: ProbeSettings = config.probes[name]
+        if name in chosen and settings.enabled is not False:
+            timing = config.timing(settings)
+            specs += [_spec(kind, target, settings, timing) for target in kind.targets(settings)]
+    if only is None and config.state_directory is not None:
+        settings = HistoryProbeSettings(
+            state_directory=config.state_directory,
+            max_age=config.history.max_age,
+            max_rows=config.history.max_rows,
+        )
+        specs.append(_spec(HistoryProbe, HistoryProbe.name, settings, HISTORY_TIMING))
+    return specs
+
+
+def _spec(kind: type[Probe], target: str, settings: ProbeSettings, timing: Timing) -> TargetSpec:
+    return TargetSpec(
+        probe=kind.name,
+        target=target,
+        settings=encode(settings),
+        timing=timing,
+        resident=kind.resident,
+        families=tuple(family.name for family in kind.families),
+    )
+
+
+def new_supervisor(host: Host) -> Supervisor:
+    """A supervisor without targets."""
+    families = catalogue.all_families()
+    return Supervisor(host, families, Snapshot(families), Journal(families, host.boot_id()))
+
+
+class Agent:
+    """`nodevitals serve`, from start to SIGTERM."""
+
+    def __init__(
+        self, host: Host, config_path: str | None, web_config_path: str | None, config: Config
+    ) -> None:
+        self._config_path = config_path
+        self._web_config_path = web_config_path
+        self._config = config
+        self._supervisor = new_supervisor(host)
+        self._reloads: queue.Queue[queue.Queue[str]] = queue.Queue()
+        self._hangup = False
+        self._stopping = False
+        self._loaded_at = time.time()
+        self._reload_successful = True
+        self._started_at = time.time()
+        self._self_due = 0.0
+        self._log_handler: QueuedHandler | None = None
+        self._server: Server | None = None
+
+    def scrape(self, variant: Variant) -> bytes:
+        """The body of a scrape (any thread)."""
+        return self._supervisor.snapshot.scrape(variant, time.monotonic())
+
+    def probe_names(self) -> frozenset[str]:
+        """What collect[] may name (any thread)."""
+        return frozenset({*probes.registered(), HistoryProbe.name})
+
+    def health(self) -> str:
+        """'' while the supervisor's loop ticks (any thread)."""
+        age = time.monotonic() - self._supervisor.last_tick
+        return (
+            f"the supervisor has not ticked for {age:.0f} s" if age > HEALTHY_TICK_SECONDS else ""
+        )
+
+    def readiness(self) -> str:
+        """'' once every target has ended a run (any thread)."""
+        waiting = self._supervisor.unfinished()
+        return f"no result yet from {', '.join(waiting)}" if waiting else ""
+
+    def reload(self) -> str:
+        """Ask the main thread to reload and wait for what it says (any thread)."""
+        answer: queue.Queue[str] = queue.Queue(1)
+        self._reloads.put(answer)
+        try:
+            return answer.get(timeout=RELOAD_SECONDS)
+        except queue.Empty:
+            return f"no answer within {RELOAD_SECONDS:g} s"
+
+    def serve(self, server: Server, log_handler: QueuedHandler) -> None:
+        """Run until SIGTERM or SIGINT; then everything that was started ends."""
+        self._log_handler, self._server = log_handler, server
+        wake_read = self._handle_signals()
+        supervisor = self._supervisor
+        supervisor.selector.register(wake_read, 1, lambda: _drain(wake_read))
+        if self._config.state_directory is None:
+            supervisor.journal.give_back()
+        supervisor.apply(plan_targets(self._config))
+        self._show_self()
+        supervisor.processes.start()
+        supervisor.step()
+        server.start()
+        log.info("listening on %s", "{}:{}".format(*server.server_address[:2]))
+        while not self._stopping:
+            supervisor.step()
+            self._answer_reloads()
+            if time.monotonic() >= self._self_due:
+                self._show_self()
+        self._stop()
+
+    def _handle_signals(self) -> int:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_hangup)
+        return read
+
+    def _on_stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _on_hangup(self, *_: object) -> None:
+        self._hangup = True
+
+    def _answer_reloads(self) -> None:
+        waiting = []
+        while not self._reloads.empty():
+            waiting.append(self._reloads.get_nowait())
+        if waiting or self._hangup:
+            self._hangup = False
+            problem = self._reload()
+            for answer in waiting:
+                answer.put(problem)
+
+    def _reload(self) -> str:
+        """Load both files; a bad one changes nothing."""
+        try:
+            config = load(self._config_path, probes.registered())
+            access = load_access(self._web_config_path)
+        except DocumentError as error:
+            self._reload_successful = False
+            self._show_self()
+            for problem in error.problems:
+                log.error("reload: %s", problem)
+            return "\n".join(map(str, error.problems))
+        self._config = config
+        if self._server is not None:
+            self._server.access = access
+        self._supervisor.apply(plan_targets(config))
+        self._reload_successful, self._loaded_at = True, time.time()
+        self._show_self()
+        log.info("reload: done")
+        return ""
+
+    def _show_self(self) -> None:
+        """The agent's own families."""
+        self._self_due = time.monotonic() + SELF_SECONDS
+        families = self._supervisor.snapshot.families
+        log_handler, server = self._log_handler, self._server
+        usage, children = os.times(), self._supervisor.processes
+        samples = [
+            Sample(catalogue.BUILD_INFO.name, (__version__, platform.python_version()), 1),
+            Sample(catalogue.CONFIG_RELOAD_SUCCESSFUL.name, (), self._reload_successful),
+            Sample(catalogue.CONFIG_RELOAD_TIMESTAMP.name, (), self._loaded_at),
+            Sample(catalogue.FORK_SERVER_RESTARTS.name, (), children.restarts),
+            Sample(catalogue.LOG_DROPPED.name, (), log_handler.dropped if log_handler else 0),
+            Sample(catalogue.HISTORY_DROPPED.name, (), self._supervisor.journal.dropped_rows),
+            Sample(catalogue.PROCESS_CPU.name, (), usage.user + usage.system),
+            Sample(catalogue.PROCESS_RESIDENT.name, (), _resident_bytes()),
+            Sample(catalogue.PROCESS_START.name, (), self._started_at),
+        ]
+        for reason, count in (server.evicted if server else {}).items():
+            samples.append(Sample(catalogue.WEB_EVICTED.name, (reason,), count))
+        lines = render_samples(families, samples)
+        lines[catalogue.NODE_INFO.name] = _node_info(self._config.labels)
+        self._supervisor.snapshot.put(Source("agent", "", "self"), lines)
+
+    def _stop(self) -> None:
+        """Close the port, flush what must not be lost, end every process; never longer than
+        STOP_SECONDS and what the kernel takes.
+        """
+        log.info("stopping")
+        if self._server is not None:
+            self._server.socket.close()
+        self._supervisor.flush_history()
+        self._supervisor.processes.stop()
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self._supervisor.processes.stopped() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._supervisor.processes.kill_fork_server()
+        if self._log_handler is not None:
+            self._log_handler.drain(0.2)
+
+
+def _node_info(labels: dict[str, str]) -> bytes:
+    family: Family = catalogue.NODE_INFO
+    pairs = ",".join(f'{name}="{escape_label(value)}"' for name, value in labels.items() if value)
+    return f"{family.name}{{{pairs}}} 1\n".encode()
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as handle:
+        return int(handle.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _drain(descriptor: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(descriptor, 4096)
+
+
+def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, ProbeResult]]:
+    """Run one probe's targets once each. The exposition text, and each target's last result."""
+    supervisor = new_supervisor(host)
+    supervisor.journal.give_back()
+    supervisor.processes.start()
+    supervisor.apply(plan_targets(config, only=[name]))
+    while supervisor.unfinished():
+        supervisor.step()
+    supervisor.snapshot.publish(time.monotonic())
+    text = supervisor.snapshot.scrape(Variant(openmetrics=False, compressed=False), 0.0).decode()
+    results = {
+        target.spec.target: target.last
+        for target in supervisor.targets.values()
+        if target.last is not None
+    }
+    supervisor.processes.stop()
+    deadline = time.monotonic() + STOP_SECONDS
+    while not supervisor.processes.stopped() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return text, results

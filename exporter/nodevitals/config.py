@@ -1,0 +1,144 @@
+"""The agent's settings: YAML text in, a `Config` out.
+
+Every probe declares its own Settings; this module knows only what all of them share. A file that
+does not fit is refused whole, with every problem and its path (`document.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import msgspec
+
+from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_yaml
+
+if TYPE_CHECKING:
+    from nodevitals.model import Probe
+
+_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+# Prometheus puts these on every series itself; ours would be renamed to exported_…
+_TAKEN_LABELS = ("instance", "job", "cluster")
+STALE_INTERVALS = 3
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every probe has. What is left out comes from `defaults`."""
+
+    enabled: Literal["auto"] | bool = "auto"
+    interval: Seconds | None = None
+    timeout: Seconds | None = None
+    stale_after: Seconds | None = None
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong with the values together, with paths below this probe."""
+        return iter(())
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """When a probe runs, in seconds, all of it settled."""
+
+    interval_seconds: float
+    timeout_seconds: float
+    stale_after_seconds: float
+
+
+class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Timing for the probes that say nothing else."""
+
+    interval: Seconds = 15.0
+    timeout: Seconds = 10.0
+
+
+class HistorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of what happened is kept."""
+
+    max_age: Seconds = 90 * 86400.0
+    max_rows: Annotated[int, msgspec.Meta(ge=100, le=10_000_000)] = 100_000
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file. `state_directory: null` keeps nothing across restarts."""
+
+    labels: dict[str, str] = {}
+    state_directory: str | None = "/var/lib/nodevitals"
+    history: HistorySettings = HistorySettings()
+    defaults: Defaults = Defaults()
+    probes: dict[str, Any] = {}
+
+    def timing(self, settings: ProbeSettings) -> Timing:
+        """A probe's timing: its own, or the defaults, with the timeout within the interval."""
+        interval = settings.interval or self.defaults.interval
+        return Timing(
+            interval_seconds=interval,
+            timeout_seconds=settings.timeout or min(self.defaults.timeout, interval),
+            stale_after_seconds=settings.stale_after or STALE_INTERVALS * interval,
+        )
+
+
+def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
+    """A Config in which every probe has its Settings. Raises DocumentError with every problem."""
+    raw = parse_yaml(text)
+    problems: list[Problem] = []
+    document = cast("Config | None", convert({} if raw is None else raw, Config, "", problems))
+    sections = raw.get("probes") if isinstance(raw, dict) else None
+    settings = _convert_probes(sections if isinstance(sections, dict) else {}, probes, problems)
+    if document is not None:
+        problems.extend(_label_problems(document.labels))
+        for name, section in settings.items():
+            problems.extend(_timing_problems(f"probes.{name}", section, document.defaults))
+    if problems or document is None:
+        raise DocumentError(problems)
+    return msgspec.structs.replace(document, probes=settings)
+
+
+def load(path: str | None, probes: Mapping[str, type[Probe]]) -> Config:
+    """The Config in a file, or the defaults when there is none. Raises DocumentError."""
+    if path is None:
+        return parse(b"", probes)
+    try:
+        return parse(Path(path).read_bytes(), probes)
+    except OSError as error:
+        raise DocumentError([Problem("", f"cannot be read: {error.strerror}")]) from None
+
+
+def _convert_probes(
+    sections: Mapping[Any, Any], probes: Mapping[str, type[Probe]], problems: list[Problem]
+) -> dict[str, ProbeSettings]:
+    for name in sections:
+        if name not in probes:
+            known = ", ".join(sorted(probes))
+            problems.append(Problem(f"probes.{name}", f"unknown probe; known: {known}"))
+    found = {}
+    for name, probe in probes.items():
+        section = sections.get(name)
+        settings = convert(
+            {} if section is None else section, probe.Settings, f"probes.{name}", problems
+        )
+        if settings is not None:
+            problems.extend(
+                Problem(f"probes.{name}.{problem.path}", problem.message)
+                for problem in settings.problems()
+            )
+            found[name] = settings
+    return found
+
+
+def _timing_problems(path: str, settings: ProbeSettings, defaults: Defaults) -> Iterator[Problem]:
+    interval = settings.interval or defaults.interval
+    if settings.timeout is not None and settings.timeout > interval:
+        yield Problem(
+            f"{path}.timeout", f"{settings.timeout:g}s is over the interval of {interval:g}s"
+        )
+    if settings.stale_after is not None and settings.stale_after < interval:
+        yield Problem(f"{path}.stale_after", f"under the interval of {interval:g}s")
+
+
+def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
+    for name in labels:
+        if not _LABEL_NAME.fullmatch(name) or name.startswith("__"):
+            yield Problem(f"labels.{name}", "not a Prometheus label name")
+        elif name in _TAKEN_LABELS:
+            yield Problem(f"labels.{name}", "Prometheus sets this label itself")

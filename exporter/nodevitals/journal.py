@@ -1,0 +1,195 @@
+"""What the agent must not forget: counters it keeps, and changes of state on their way to disk.
+
+The agent itself writes nothing: it hands a `Batch` to the history's worker whenever something is
+new and the worker is free. When the worker fails, the batch comes back; rows wait, up to a bound,
+and the oldest are dropped and counted. Totals are absolute, so the newest is all that matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from nodevitals.model import Condition, Family, Sample
+from nodevitals.snapshot import InvalidSample, Source
+
+MAX_WAITING_ROWS = 2000
+MAX_BATCH_ROWS = 500
+FORGOTTEN = "forgotten"
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One change: when (seconds since the epoch), by which probe, of what, to which state."""
+
+    time: float
+    probe: str
+    device: str
+    state: str
+    detail: str = ""
+
+
+class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A kept counter's value; `part` and the two before it say whose lines it belongs to."""
+
+    probe: str
+    target: str
+    part: str
+    family: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """To the history's worker. `load` asks for what earlier agents left, in the Reply."""
+
+    boot_id: str
+    rows: tuple[Row, ...] = ()
+    totals: tuple[Total, ...] = ()
+    load: bool = False
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """From the history's worker: totals of this boot and the latest row of each device, when
+    asked to load; and what `history forget` has retired since the last reply.
+    """
+
+    totals: tuple[Total, ...] = ()
+    latest: tuple[Row, ...] = ()
+    forgotten: tuple[tuple[str, str], ...] = ()
+
+
+_Key = tuple[str, tuple[str, ...]]
+
+
+class Journal:
+    """Kept counters and pending rows. Used by the supervisor's thread alone."""
+
+    def __init__(self, families: Mapping[str, Family], boot_id: str) -> None:
+        self._families = families
+        self._boot_id = boot_id
+        self._totals: dict[Source, dict[_Key, float]] = {}
+        self._unwritten: set[tuple[Source, _Key]] = set()
+        self._rows: deque[Row] = deque()
+        self._states: dict[tuple[str, str], str] = {}
+        self._urgent = False
+        self._sent: Batch | None = None
+        self._loaded = False
+        self.ready = False
+        """Whether counters may be shown: loaded, or given up loading. A counter shown at 0 and
+        then raised to what an earlier agent left would be a false increase."""
+        self.dropped_rows = 0
+
+    def observe(self, now: float, probe: str, conditions: Iterable[Condition]) -> None:
+        """Note the states of devices; those that changed become rows."""
+        for condition in conditions:
+            key = (probe, condition.device)
+            if self._states.get(key) != condition.state:
+                self._states[key] = condition.state
+                self._rows.append(
+                    Row(now, probe, condition.device, condition.state, condition.detail)
+                )
+                self._urgent = True
+        while len(self._rows) > MAX_WAITING_ROWS:
+            self._rows.popleft()
+            self.dropped_rows += 1
+
+    def add(self, source: Source, increments: Iterable[Sample], urgent: bool = True) -> None:
+        """Add to a source's counters. What is not urgent is written with what is.
+
+        Raises InvalidSample for what is no counter's.
+        """
+        checked = [(self._key(sample), sample.value) for sample in increments]
+        totals = self._totals.setdefault(source, {})
+        for key, amount in checked:
+            if amount or key not in totals:
+                totals[key] = totals.get(key, 0.0) + amount
+                self._unwritten.add((source, key))
+                self._urgent = self._urgent or urgent
+
+    def _key(self, sample: Sample) -> _Key:
+        family = self._families.get(sample.family)
+        if family is None or family.kind != "counter" or not family.accepts(sample.labels):
+            raise InvalidSample(f"{sample.family}{sample.labels} is no counter of ours")
+        if not (math.isfinite(sample.value) and sample.value >= 0):
+            raise InvalidSample(f"{sample.family} cannot be raised by {sample.value}")
+        return sample.family, sample.labels
+
+    def totals(self, source: Source) -> list[Sample]:
+        """A source's counters as samples; none while they may still be loaded."""
+        if not self.ready:
+            return []
+        return [
+            Sample(family, labels, value)
+            for (family, labels), value in sorted(self._totals.get(source, {}).items())
+        ]
+
+    def pending(self) -> bool:
+        """Whether there is anything that should be written now."""
+        return self._urgent
+
+    def take(self) -> Batch:
+        """What to hand to the worker now; kept until `written` or `give_back`."""
+        rows = tuple(self._rows.popleft() for _ in range(min(len(self._rows), MAX_BATCH_ROWS)))
+        totals = tuple(
+            Total(*source, *key, self._totals[source][key])
+            for source, key in sorted(self._unwritten)
+        )
+        self._unwritten.clear()
+        self._urgent = bool(self._rows)
+        # Totals are written only once those of earlier agents are in: ours would overwrite them.
+        load = not self._loaded and not self.ready
+        if load:
+            self._unwritten.update(_keys(totals))
+            self._urgent = True
+            totals = ()
+        self._sent = Batch(self._boot_id, rows, totals, load)
+        return self._sent
+
+    def written(self, reply: Reply) -> bool:
+        """The batch is on disk. Whether the counters have become ready with it."""
+        became_ready = not self.ready
+        if self._sent is not None and self._sent.load and became_ready:
+            self._load(reply)
+        self._sent = None
+        for key in reply.forgotten:
+            self._states.pop(key, None)
+        self.ready = self._loaded = True
+        return became_ready
+
+    def give_back(self) -> bool:
+        """The batch is lost: keep it for the next. Whether counters have become ready: where
+        nothing can be loaded they start at 0, as after any restart.
+        """
+        if self._sent is not None:
+            self._rows.extendleft(reversed(self._sent.rows))
+            self._unwritten.update(_keys(self._sent.totals))
+            self._urgent = True
+            self._sent = None
+        became_ready = not self.ready
+        self.ready = True
+        return became_ready
+
+    def _load(self, reply: Reply) -> None:
+        for total in reply.totals:
+            family = self._families.get(total.family)
+            if family is None or family.kind != "counter" or not family.accepts(total.labels):
+                continue  # written by another version
+            source = Source(total.probe, total.target, total.part)
+            totals = self._totals.setdefault(source, {})
+            key = (total.family, total.labels)
+            totals[key] = totals.get(key, 0.0) + total.value
+            self._unwritten.add((source, key))
+        known = {(row.probe, row.device): row.state for row in reply.latest}
+        # What was observed before the load came is compared with it now.
+        fresh = [row for row in self._rows if known.get((row.probe, row.device)) != row.state]
+        self._rows = deque(fresh)
+        for device, state in known.items():
+            if state != FORGOTTEN:
+                self._states.setdefault(device, state)
+
+
+def _keys(totals: Iterable[Total]) -> list[tuple[Source, _Key]]:
+    return [(Source(t.probe, t.target, t.part), (t.family, t.labels)) for t in totals]

@@ -1,0 +1,159 @@
+"""When a target runs and what is done to a run that does not end: times in, commands out.
+
+Pure: it holds no process and no clock. The supervisor asks `command` what to do now, does it, and
+says what came of it. At most one process lives per target; what cannot be reaped is not replaced.
+
+    WAITING ─► RUNNING ─► LINGERING ─► WAITING        a result, then the process ends
+                  │ deadline    (a resident: IDLE until its next run)
+                  ▼
+             TERMINATING ─► KILLED ─► STUCK           each until the process is reaped
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from enum import Enum
+
+from nodevitals.config import Timing
+
+FIRST_RUN_SECONDS = 0.5
+GRACE_SECONDS = 2.0
+"""Between TERM and KILL: a driver that is killed in a call may take the card with it."""
+REAP_SECONDS = 1.0
+"""Between KILL and giving up: what lives on is in uninterruptible sleep."""
+LONGEST_BACKOFF_SECONDS = 30.0
+
+
+class Phase(Enum):
+    """Where a target's process is."""
+
+    WAITING = "no process"
+    RUNNING = "a run in flight"
+    IDLE = "a resident process between runs"
+    LINGERING = "answered, process not yet reaped"
+    TERMINATING = "past its deadline, sent TERM"
+    KILLED = "sent KILL"
+    STUCK = "not reaped after KILL"
+
+
+class Command(Enum):
+    """What to do now."""
+
+    START = "start a process and run"
+    RUN = "run in the resident process"
+    TERM = "send TERM"
+    KILL = "send KILL"
+    ABANDON = "count it as stuck"
+
+
+def stable_fraction(*parts: str) -> float:
+    """A number in [0, 1) that these words always give: spreads runs over nodes and targets."""
+    digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+class Lifecycle:
+    """One target's schedule and phase. `spread` in [0, 1) places its runs in the interval."""
+
+    def __init__(self, timing: Timing, spread: float, now: float) -> None:
+        self.timing = timing
+        self.phase = Phase.WAITING
+        self.began = now
+        """When the run in flight, or the last one, began."""
+        self._origin = now + spread * timing.interval_seconds
+        self._due = now + spread * min(FIRST_RUN_SECONDS, timing.interval_seconds)
+        self._scheduled = self._due
+        self._limit = math.inf
+        self._failures = 0
+        self._answered = False
+        self._leaving = False
+
+    @property
+    def wake(self) -> float:
+        """When `command` may next have something to say."""
+        if self.phase in (Phase.WAITING, Phase.IDLE):
+            return math.inf if self._leaving else self._due
+        return self._limit
+
+    @property
+    def gone(self) -> bool:
+        """Whether the target was retired and its process is reaped."""
+        return self._leaving and self.phase is Phase.WAITING
+
+    def overdue(self, now: float) -> float:
+        """Seconds since the begin of a run that is past its deadline, else 0."""
+        late = self.phase in (Phase.TERMINATING, Phase.KILLED, Phase.STUCK)
+        return now - self.began if late and not self._answered else 0.0
+
+    def command(self, now: float) -> Command | None:
+        """What to do now, once; None when nothing is."""
+        if now < self.wake:
+            return None
+        if self.phase in (Phase.WAITING, Phase.IDLE):
+            command = Command.START if self.phase is Phase.WAITING else Command.RUN
+            self._enter(Phase.RUNNING, now + self.timing.timeout_seconds)
+            self.began = now
+            self._scheduled = self._due
+            self._answered = False
+            return command
+        if self.phase in (Phase.RUNNING, Phase.LINGERING):
+            self._enter(Phase.TERMINATING, now + GRACE_SECONDS)
+            return Command.TERM
+        if self.phase is Phase.TERMINATING:
+            self._enter(Phase.KILLED, now + REAP_SECONDS)
+            return Command.KILL
+        self._enter(Phase.STUCK, math.inf)
+        return Command.ABANDON
+
+    def answered(self, now: float, stays: bool) -> None:
+        """A result came in time; `stays` when the process waits for another run."""
+        self._answered = True
+        self._failures = 0
+        self._plan(now)
+        if self._leaving:
+            stays = False
+        self._enter(Phase.IDLE if stays else Phase.LINGERING, now + GRACE_SECONDS)
+
+    def broke(self, now: float) -> None:
+        """The process sent what no worker sends: it is ended like one past its deadline."""
+        self._enter(Phase.RUNNING, now)
+
+    def exited(self, now: float) -> bool:
+        """The process is reaped. Whether it failed: ended without a result, or uncalled for."""
+        failed = not self._answered or self.phase is Phase.IDLE
+        if failed:
+            self._failures += 1
+            self._plan(now)
+        self._enter(Phase.WAITING, math.inf)
+        return failed
+
+    def hurry(self, now: float) -> None:
+        """Run as soon as possible, unless it waits out a failure."""
+        if self._failures == 0:
+            self._due = min(self._due, now)
+
+    def retire(self, now: float) -> None:
+        """No more runs; a process that lives is ended."""
+        self._leaving = True
+        if self.phase in (Phase.RUNNING, Phase.IDLE):
+            self._answered = True  # nobody waits for what it says
+            self._enter(Phase.LINGERING, now)
+
+    def _plan(self, now: float) -> None:
+        """The next place in the interval; after a failed process no sooner than the back-off.
+
+        Missed places are left out: a node that slept does not run everything at once.
+        """
+        interval = self.timing.interval_seconds
+        place = math.floor((now - self._origin) / interval) + 1
+        if self._failures > 1:
+            wait = min(LONGEST_BACKOFF_SECONDS, interval * 2.0 ** min(self._failures - 1, 10))
+            # From where the run was meant to begin: it always begins a little late.
+            allowed = (self._scheduled + wait - self._origin) / interval
+            place = max(place, math.ceil(allowed - 1e-6))
+        self._due = self._origin + max(0, place) * interval
+
+    def _enter(self, phase: Phase, limit: float) -> None:
+        self.phase = phase
+        self._limit = limit

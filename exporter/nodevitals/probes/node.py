@@ -1,0 +1,288 @@
+"""Probe `node`: what procfs, sysfs and the kernel's clock tell of the machine itself.
+
+In: procfs and sysfs below the host's paths, adjtimex(2). Out: `nodevitals_node_*`. What a machine
+does not have (EDAC, NVMe) is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from nodevitals.config import ProbeSettings
+from nodevitals.model import Family, Probe, Readings
+from nodevitals.system import processes
+
+CPU_UTILIZATION = Family(
+    name="nodevitals_node_cpu_utilization_ratio",
+    kind="gauge",
+    help="Share of all CPU time since the last run that was neither idle nor waiting for I/O.",
+)
+CPUS = Family(name="nodevitals_node_cpus", kind="gauge", help="Logical CPUs that are online.")
+LOAD = Family(
+    name="nodevitals_node_load_average",
+    kind="gauge",
+    help="Runnable and uninterruptible tasks, averaged over so many minutes.",
+    labels=("minutes",),
+    closed={"minutes": ("1", "5", "15")},
+)
+MEMORY_TOTAL = Family(
+    name="nodevitals_node_memory_total_bytes", kind="gauge", help="Memory that the kernel manages."
+)
+MEMORY_AVAILABLE = Family(
+    name="nodevitals_node_memory_available_bytes",
+    kind="gauge",
+    help="The kernel's estimate of what new programs can get without swapping.",
+)
+BOOT_TIME = Family(
+    name="nodevitals_node_boot_timestamp_seconds", kind="gauge", help="When the node booted."
+)
+PROCESSES = Family(name="nodevitals_node_processes", kind="gauge", help="Processes on the node.")
+BLOCKED = Family(
+    name="nodevitals_node_blocked_processes",
+    kind="gauge",
+    help="Processes whose main thread is in uninterruptible sleep (state D).",
+)
+CLOCK_SYNCHRONIZED = Family(
+    name="nodevitals_node_clock_synchronized",
+    kind="gauge",
+    help="Whether the kernel's clock is kept by a time daemon (adjtimex is not unsynchronised).",
+)
+CLOCK_OFFSET = Family(
+    name="nodevitals_node_clock_offset_seconds",
+    kind="gauge",
+    help="What the kernel still has to correct, as the time daemon told it.",
+)
+CLOCK_MAXIMUM_ERROR = Family(
+    name="nodevitals_node_clock_maximum_error_seconds",
+    kind="gauge",
+    help="The kernel's bound on how wrong its clock is.",
+)
+DESCRIPTORS = Family(
+    name="nodevitals_node_file_descriptors",
+    kind="gauge",
+    help="Open files on the whole node.",
+)
+DESCRIPTORS_MAXIMUM = Family(
+    name="nodevitals_node_file_descriptors_maximum",
+    kind="gauge",
+    help="The node's limit on open files.",
+)
+OOM_KILLS = Family(
+    name="nodevitals_node_oom_kills_total",
+    kind="counter",
+    help="Processes the kernel killed for want of memory since boot (vmstat).",
+)
+MEMORY_ERRORS = Family(
+    name="nodevitals_node_memory_errors_total",
+    kind="counter",
+    help="Memory errors a controller has counted since its driver was loaded (EDAC).",
+    labels=("controller", "kind"),
+    closed={"kind": ("corrected", "uncorrected")},
+)
+NVME_LIVE = Family(
+    name="nodevitals_node_nvme_live",
+    kind="gauge",
+    help="Whether an NVMe controller's state is live.",
+    labels=("device",),
+)
+NVME_INFO = Family(
+    name="nodevitals_node_nvme_info",
+    kind="gauge",
+    help="Always 1; which NVMe controller it is.",
+    labels=("device", "model", "serial", "firmware"),
+)
+
+
+class NodeSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing of its own."""
+
+
+class CpuTimes(msgspec.Struct, array_like=True, frozen=True):
+    """Jiffies or seconds since boot, all CPUs together."""
+
+    busy: float
+    total: float
+
+
+def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
+    """The busy share of the time between; None when no time passed or the counts fell back."""
+    total, busy = after.total - before.total, after.busy - before.busy
+    return min(busy / total, 1.0) if total > 0 and busy >= 0 else None
+
+
+def parse_vmstat(text: str) -> dict[str, int]:
+    """/proc/vmstat's `name value` lines."""
+    fields = (line.split() for line in text.splitlines())
+    return {row[0]: int(row[1]) for row in fields if len(row) == 2 and row[1].isdigit()}
+
+
+def parse_loadavg(text: str) -> tuple[float, float, float] | None:
+    """The three averages of /proc/loadavg; None when it is something else."""
+    try:
+        one, five, fifteen = (float(field) for field in text.split()[:3])
+    except ValueError:
+        return None
+    return one, five, fifteen
+
+
+class _Timex(ctypes.Structure):
+    """struct timex of adjtimex(2)."""
+
+    _fields_: ClassVar = [
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("rest", ctypes.c_byte * 160),
+    ]
+
+
+_STA_UNSYNC = 0x0040
+_STA_NANO = 0x2000
+_TIME_ERROR = 5
+
+
+class ClockState(msgspec.Struct, frozen=True):
+    """What the kernel knows of its clock, in seconds."""
+
+    synchronized: bool
+    offset_seconds: float
+    maximum_error_seconds: float
+
+
+def read_clock_state() -> ClockState | None:
+    """Ask adjtimex(2), changing nothing; None where it is forbidden."""
+    timex = _Timex()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
+    if state < 0:
+        return None
+    unit = 1e-9 if timex.status & _STA_NANO else 1e-6
+    return ClockState(
+        synchronized=state != _TIME_ERROR and not timex.status & _STA_UNSYNC,
+        offset_seconds=timex.offset * unit,
+        maximum_error_seconds=timex.maxerror * 1e-6,  # in microseconds whatever the status
+    )
+
+
+def read_text(path: Path) -> str | None:
+    """A small file of procfs or sysfs, stripped; None where it is not to be had."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_integer(path: Path) -> int | None:
+    """A file that holds one whole number; None where it does not."""
+    text = read_text(path)
+    return int(text) if text is not None and text.isdigit() else None
+
+
+class NodeProbe(Probe):
+    """The machine itself."""
+
+    name: ClassVar[str] = "node"
+    families: ClassVar[tuple[Family, ...]] = (
+        CPU_UTILIZATION,
+        CPUS,
+        LOAD,
+        MEMORY_TOTAL,
+        MEMORY_AVAILABLE,
+        BOOT_TIME,
+        PROCESSES,
+        BLOCKED,
+        CLOCK_SYNCHRONIZED,
+        CLOCK_OFFSET,
+        CLOCK_MAXIMUM_ERROR,
+        DESCRIPTORS,
+        DESCRIPTORS_MAXIMUM,
+        OOM_KILLS,
+        MEMORY_ERRORS,
+        NVME_LIVE,
+        NVME_INFO,
+    )
+    Settings: ClassVar[type[ProbeSettings]] = NodeSettings
+
+    @classmethod
+    def preload(cls) -> None:
+        """Psutil takes 10 ms to import."""
+        import psutil  # noqa: F401
+
+    def run(self, readings: Readings) -> None:
+        """One look at everything."""
+        self._processor_and_memory(readings)
+        self._processes(readings)
+        self._clock(readings)
+        self._kernel_counts(readings)
+        self._memory_errors(readings)
+        self._nvme(readings)
+
+    def _processor_and_memory(self, readings: Readings) -> None:
+        import psutil
+
+        psutil.PROCFS_PATH = self.host.procfs
+        times = psutil.cpu_times()
+        fields = ("user", "nice", "system", "irq", "softirq", "steal")
+        busy = sum(getattr(times, field, 0.0) for field in fields)
+        now = CpuTimes(busy, busy + times.idle + times.iowait)
+        if readings.previous:
+            before = msgspec.msgpack.decode(readings.previous, type=CpuTimes)
+            readings.add(CPU_UTILIZATION, utilization(before, now))
+        readings.carry = msgspec.msgpack.encode(now)
+        readings.add(CPUS, psutil.cpu_count())
+        memory = psutil.virtual_memory()
+        readings.add(MEMORY_TOTAL, memory.total)
+        readings.add(MEMORY_AVAILABLE, memory.available)
+        readings.add(BOOT_TIME, psutil.boot_time())
+        averages = parse_loadavg(read_text(self.host.proc("loadavg")) or "")
+        for minutes, average in zip(("1", "5", "15"), averages or (), strict=False):
+            readings.add(LOAD, average, minutes)
+
+    def _processes(self, readings: Readings) -> None:
+        states = [process.state for process in processes(self.host.procfs)]
+        readings.add(PROCESSES, len(states))
+        readings.add(BLOCKED, states.count("D"))
+
+    def _clock(self, readings: Readings) -> None:
+        clock = read_clock_state()
+        if clock is not None:
+            readings.add(CLOCK_SYNCHRONIZED, clock.synchronized)
+            readings.add(CLOCK_OFFSET, clock.offset_seconds)
+            readings.add(CLOCK_MAXIMUM_ERROR, clock.maximum_error_seconds)
+
+    def _kernel_counts(self, readings: Readings) -> None:
+        allocated = (read_text(self.host.proc("sys/fs/file-nr")) or "").split()
+        if len(allocated) == 3:  # allocated, free (always 0 since 2.6), maximum
+            readings.add(DESCRIPTORS, int(allocated[0]))
+            readings.add(DESCRIPTORS_MAXIMUM, int(allocated[2]))
+        vmstat = parse_vmstat(read_text(self.host.proc("vmstat")) or "")
+        readings.add(OOM_KILLS, vmstat.get("oom_kill"))
+
+    def _memory_errors(self, readings: Readings) -> None:
+        for controller in _folders(self.host.sys("devices/system/edac/mc"), "mc[0-9]*"):
+            for kind, file in (("corrected", "ce_count"), ("uncorrected", "ue_count")):
+                readings.add(MEMORY_ERRORS, read_integer(controller / file), controller.name, kind)
+
+    def _nvme(self, readings: Readings) -> None:
+        for controller in _folders(self.host.sys("class/nvme"), "nvme[0-9]*"):
+            state = read_text(controller / "state")
+            serial = read_text(controller / "serial") or ""
+            if state is not None:
+                readings.add(NVME_LIVE, state == "live", controller.name)
+                readings.condition(serial or controller.name, state, controller.name)
+            model, firmware = (
+                read_text(controller / file) or "" for file in ("model", "firmware_rev")
+            )
+            readings.add(NVME_INFO, 1, controller.name, model, serial, firmware)
+
+
+def _folders(parent: Path, pattern: str) -> Iterator[Path]:
+    return iter(sorted(parent.glob(pattern)))

@@ -1,0 +1,329 @@
+"""The agent's side of its processes: the fork server, its replacement, and every worker.
+
+The agent asks for workers here and gets told what they say and when they end. Nothing blocks. A
+fork server that dies, or answers nothing for two seconds, is killed and replaced: its workers get
+the kernel's PDEATHSIG, the agent adopts and reaps them, and one that cannot die stays known here
+until it does, so that nothing is ever started on top of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from nodevitals.host import Clock
+from nodevitals.messages import (
+    MAX_FRAME_BYTES,
+    Exited,
+    FrameReader,
+    FromForkServer,
+    Kill,
+    Ping,
+    Pong,
+    ProtocolError,
+    Spawn,
+    Started,
+    decode,
+    encode,
+    frame,
+)
+from nodevitals.model import ProbeResult
+from nodevitals.system import become_subreaper, children, processes
+
+SILENCE_SECONDS = 2.0
+PING_SECONDS = 0.5
+# Importing from a cold or slow disk takes its time.
+FIRST_ANSWER_SECONDS = 30.0
+SWEEP_SECONDS = 10.0
+READ_BYTES = 256 * 1024
+MAX_STDERR_CHARACTERS = 2000
+LOST = "lost with the fork server"
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One worker process: its channel, its stderr, and what became of it."""
+
+    def __init__(self, number: int, channel: socket.socket, stderr: int) -> None:
+        self.number = number
+        self.channel = channel
+        self.stderr = stderr
+        self.reader = FrameReader()
+        self.unsent = bytearray()
+        self.pid: int | None = None
+        self.adopted = False
+        self.on_result: Callable[[ProbeResult], None] = lambda _: None
+        self.on_garbage: Callable[[str], None] = lambda _: None
+        self.on_exit: Callable[[str], None] = lambda _: None
+        self.open = True
+
+
+class Processes:
+    """Every process the agent is responsible for. Used by the supervisor's thread alone."""
+
+    def __init__(self, selector: selectors.BaseSelector, clock: Clock) -> None:
+        self._selector = selector
+        self._clock = clock
+        self._workers: dict[int, Worker] = {}
+        self._next_number = 1
+        self._server: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._former: list[subprocess.Popen[bytes]] = []
+        self._next_ping = 0.0
+        self._answer_due: float | None = None
+        self._sweep_until = 0.0
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Start the fork server. Returns at once; what is asked of it meanwhile waits."""
+        become_subreaper()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "nodevitals.forkserver", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a terminal's ^C is for the agent
+            )
+        self._control = ours
+        self._selector.register(ours, selectors.EVENT_READ, self._read_control)
+        self._command(Ping())
+        self._answer_due = self._clock.monotonic() + FIRST_ANSWER_SECONDS
+
+    def spawn(self, job: msgspec.Struct) -> Worker:
+        """A new worker with its job. Raises OSError when the agent is out of descriptors."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        stderr_read, stderr_write = os.pipe()
+        ours.setblocking(False)
+        os.set_blocking(stderr_read, False)
+        # Non-blocking for the writer: a flood is lost at 64 KiB and holds nobody up.
+        os.set_blocking(stderr_write, False)
+        worker = Worker(self._next_number, ours, stderr_read)
+        self._next_number += 1
+        self._workers[worker.number] = worker
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._read_channel(worker))
+        self._command(Spawn(worker.number), [theirs.fileno(), stderr_write])
+        theirs.close()
+        os.close(stderr_write)
+        self.send(worker, job)
+        return worker
+
+    def send(self, worker: Worker, message: msgspec.Struct) -> None:
+        """Queue a message on a worker's channel; what does not fit now goes when it can."""
+        worker.unsent += frame(message)
+        self._flush(worker)
+
+    def signal(self, worker: Worker, number: int) -> None:
+        """Signal a worker's process group."""
+        if worker.adopted and worker.pid is not None:
+            for deliver in (os.killpg, os.kill):  # unreaped and ours, so the id is still its own
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    deliver(worker.pid, number)
+        else:
+            self._command(Kill(worker.number, number))
+
+    def count(self) -> int:
+        """Workers that are not reaped."""
+        return len(self._workers)
+
+    def stderr_of(self, worker: Worker) -> str:
+        """What a worker wrote to stderr since the last look, its last part, on one line."""
+        data = b""
+        with contextlib.suppress(BlockingIOError, OSError):
+            data = os.read(worker.stderr, 65536)
+        text = " ".join(data.decode("utf-8", "replace").split())
+        return text[-MAX_STDERR_CHARACTERS:]
+
+    def tick(self) -> None:
+        """Call at least twice a second, after what has arrived was read: an agent that was
+        stopped itself must hear the answers before it calls the fork server silent.
+        """
+        now = self._clock.monotonic()
+        server = self._server
+        if server is not None and server.poll() is not None:
+            self._replace(f"ended with status {server.returncode}")
+        elif self._answer_due is not None and now > self._answer_due:
+            self._replace("answers nothing")
+        elif self._answer_due is None and now >= self._next_ping:
+            self._next_ping = now + PING_SECONDS
+            self._answer_due = now + SILENCE_SECONDS
+            self._command(Ping())
+        self._reap_adopted(now)
+
+    def stop(self) -> None:
+        """Tell the fork server to end everything, by closing our end."""
+        if self._control is not None:
+            self._selector.unregister(self._control)
+            self._control.close()
+            self._control = None
+        for worker in self._workers.values():
+            self._close_channel(worker)
+
+    def stopped(self) -> bool:
+        """Whether the fork server is gone."""
+        return self._server is None or self._server.poll() is not None
+
+    def kill_fork_server(self) -> None:
+        """Kill the fork server, stopped or not."""
+        if self._server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._server.kill()
+
+    def _command(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
+        if self._control is None:
+            return
+        # Refused only by a fork server that is dead, or has let 200 KiB of small messages lie:
+        # the next tick replaces it and ends what it was asked to run.
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._control, [encode(message)], descriptors or [])
+
+    def _read_control(self) -> None:
+        control = self._control
+        while control is not None:
+            try:
+                data = control.recv(READ_BYTES)
+            except OSError:  # nothing more now, or reset by its death, which the tick sees
+                return
+            if not data:
+                self._selector.unregister(control)
+                control.close()
+                self._control = None
+                return
+            with contextlib.suppress(ProtocolError):
+                self._heed(decode(data, FromForkServer))
+
+    def _heed(self, message: FromForkServer) -> None:
+        if isinstance(message, Pong):
+            self._answer_due = None
+        elif isinstance(message, Started):
+            worker = self._workers.get(message.worker)
+            if worker is not None:
+                worker.pid = message.pid
+        elif isinstance(message, Exited):
+            worker = self._workers.get(message.worker)
+            if worker is not None:
+                self._ended(worker, message.note or describe_exit(message.status))
+
+    def _read_channel(self, worker: Worker) -> None:
+        try:
+            self._flush(worker)
+            data = worker.channel.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close_channel(worker)
+            return
+        try:
+            for body in worker.reader.feed(data):
+                worker.on_result(decode(body, ProbeResult))
+        except ProtocolError as error:
+            self._close_channel(worker)
+            worker.on_garbage(str(error))
+
+    def _flush(self, worker: Worker) -> None:
+        if not worker.open:
+            return
+        try:
+            while worker.unsent:
+                del worker.unsent[: worker.channel.send(worker.unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            worker.unsent.clear()
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.unsent else 0)
+        key = self._selector.get_key(worker.channel)
+        if key.events != events:
+            self._selector.modify(worker.channel, events, key.data)
+
+    def _close_channel(self, worker: Worker) -> None:
+        if worker.open:
+            worker.open = False
+            self._selector.unregister(worker.channel)
+            worker.channel.close()
+
+    def _ended(self, worker: Worker, how: str) -> None:
+        # Its last words may still lie in the channel: at most one frame, so this ends.
+        for _ in range(MAX_FRAME_BYTES // READ_BYTES + 1):
+            if worker.open:
+                self._read_channel(worker)
+        self._close_channel(worker)
+        del self._workers[worker.number]
+        worker.on_exit(how)
+        os.close(worker.stderr)
+
+    def _replace(self, why: str) -> None:
+        log.error("fork server %s; starting another", why)
+        self.restarts += 1
+        self.kill_fork_server()
+        self._read_control()  # births and deaths it told before
+        if self._control is not None:
+            self._selector.unregister(self._control)
+            self._control.close()
+            self._control = None
+        if self._server is not None:
+            self._former.append(self._server)
+        for worker in list(self._workers.values()):
+            worker.adopted = True
+            if worker.pid is None:
+                self._ended(worker, LOST)
+        self._sweep_until = self._clock.monotonic() + SWEEP_SECONDS
+        self.start()
+
+    def _reap_adopted(self, now: float) -> None:
+        """Reap workers of fork servers that are gone, and kill what those left behind."""
+        self._former = [server for server in self._former if server.poll() is None]
+        for worker in [worker for worker in self._workers.values() if worker.adopted]:
+            if worker.pid is None or _reap(worker.pid):
+                self._ended(worker, LOST)
+        if now < self._sweep_until:
+            for pid in self._unknown_children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                _reap(pid)
+
+    def _unknown_children(self) -> Iterator[int]:
+        known = {worker.pid for worker in self._workers.values()}
+        known.update(server.pid for server in (self._server, *self._former) if server is not None)
+        own = children()
+        if own is None:
+            own = [process.pid for process in processes() if process.parent == os.getpid()]
+        yield from (pid for pid in own if pid not in known)
+
+
+def _reap(pid: int) -> bool:
+    """Whether the child is gone: reaped now, or not (or no longer) ours."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return not _alive(pid)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def describe_exit(status: int) -> str:
+    """How a process ended, for people: its exit status, or a signal's number negated."""
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

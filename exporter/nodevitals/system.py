@@ -1,0 +1,87 @@
+"""The few Linux calls that Python does not wrap, and what /proc tells of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+# linux/prctl.h
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "prctl")
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Have the kernel send this signal when the thread that forked us ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def become_subreaper() -> None:
+    """Adopt descendants whose own parent ends, in place of the system's init."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+class ProcessStat(NamedTuple):
+    """The head of /proc/PID/stat."""
+
+    pid: int
+    state: str
+    parent: int
+    session: int
+
+
+def parse_process_stat(text: str) -> ProcessStat | None:
+    """A /proc/PID/stat line; None when cut short. The command may hold spaces and brackets,
+    so the fields are counted from the last bracket (proc_pid_stat(5)).
+    """
+    head, bracket, tail = text.rpartition(")")
+    fields = tail.split(None, 4)
+    if not bracket or len(fields) < 4:
+        return None
+    try:
+        pid = int(head.split(None, 1)[0])
+        return ProcessStat(pid, fields[0], int(fields[1]), int(fields[3]))
+    except (ValueError, IndexError):
+        return None
+
+
+def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
+    """Every process now. One open, read and close each; those that end meanwhile are left out."""
+    for entry in os.listdir(procfs):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                handle = os.open(f"{procfs}/{entry}/stat", os.O_RDONLY)
+                try:
+                    text = os.read(handle, 512).decode("utf-8", "replace")
+                finally:
+                    os.close(handle)
+                stat = parse_process_stat(text)
+                if stat is not None:
+                    yield stat
+
+
+def thread_count() -> int:
+    """How many threads the system has: one small read, to notice a fork storm early."""
+    with open("/proc/loadavg", encoding="ascii") as handle:
+        return int(handle.read(128).split()[3].split("/")[1])
+
+
+def children() -> list[int] | None:
+    """This process's children, adopted ones too; None on kernels without CONFIG_PROC_CHILDREN."""
+    try:
+        found: list[int] = []
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as handle:
+                found.extend(map(int, handle.read().split()))
+        return found
+    except OSError:
+        return None

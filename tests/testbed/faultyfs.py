@@ -1,0 +1,180 @@
+"""A FUSE file system over a directory, with faults that a file switches on and off.
+
+`FaultyFileSystem(folder)` mounts it and owns its server process. `fault("hang")` makes every call
+after it hang until `fault("none")`; the others are in `FAULTS`. Run as a program, this module is
+the server: `python -m testbed.faultyfs BACKING CONTROL MOUNTPOINT`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+# What each fault does to a call; a number is the errno that every data call returns.
+FAULTS: dict[str, int] = {
+    "none": 0,
+    "hang": 0,
+    "slow": 0,
+    "corrupt": 0,
+    "short": 0,
+    "eio": errno.EIO,
+    "enospc": errno.ENOSPC,
+    "edquot": errno.EDQUOT,
+    "estale": errno.ESTALE,
+    "eacces": errno.EACCES,
+}
+SLOW_SECONDS = 0.05
+
+
+def library_path() -> str:
+    """Return the libfuse that tools/setup unpacked."""
+    return str(next((ROOT / ".tools/root").rglob("libfuse3.so.3")))
+
+
+class FaultyFileSystem:
+    """One mount. Use it as a context manager; leaving it kills the server, which unmounts."""
+
+    def __init__(self, folder: Path, source: str = "filer:/export", name: str = "mount") -> None:
+        self.mountpoint = folder / name
+        self.backing = folder / f"{name}.backing"
+        self._control = folder / f"{name}.fault"
+        self._source = source
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> FaultyFileSystem:
+        self.mountpoint.mkdir()
+        self.backing.mkdir()
+        self.fault("none")
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "testbed.faultyfs"]
+            + [str(self.backing), str(self._control), str(self.mountpoint), self._source],
+            env={**os.environ, "FUSE_LIBRARY_PATH": library_path()}
+            | {"PYTHONPATH": str(ROOT / "tests")},
+        )
+        deadline = time.monotonic() + 20
+        while str(self.mountpoint) not in Path("/proc/self/mountinfo").read_text():
+            if self._server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"no FUSE mount at {self.mountpoint}: are FUSE mounts allowed?")
+            time.sleep(0.02)
+        return self
+
+    def fault(self, name: str) -> None:
+        """Switch to one fault of FAULTS."""
+        assert name in FAULTS
+        draft = self._control.with_suffix(".new")
+        draft.write_text(name)
+        draft.replace(self._control)
+
+    def unmount(self) -> None:
+        """Take the mount away, whatever hangs in it."""
+        subprocess.run(["umount", "--lazy", str(self.mountpoint)], check=True)
+
+    def __exit__(self, *_: object) -> None:
+        # Killing the server aborts the connection: calls that hang in it end with ENOTCONN.
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+        with suppress(subprocess.CalledProcessError):
+            self.unmount()
+
+
+def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
+    import mfusepy  # noqa: PLC0415 - it loads libfuse, which only the server has
+
+    class Operations(mfusepy.Operations):  # type: ignore[misc]
+        use_ns = True
+
+        def _path(self, path: str) -> str:
+            return backing + path
+
+        def _fault(self, data_call: bool = True) -> str:
+            with open(control, encoding="ascii") as handle:
+                name = handle.read()
+            while name == "hang":
+                time.sleep(0.05)
+                with open(control, encoding="ascii") as handle:
+                    name = handle.read()
+            if name == "slow":
+                time.sleep(SLOW_SECONDS)
+            if FAULTS[name] and (data_call or name in ("estale", "eio")):
+                raise mfusepy.FuseOSError(FAULTS[name])
+            return name
+
+        def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+            self._fault(data_call=False)
+            status = os.lstat(self._path(path))
+            names = ("st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime")
+            names += ("st_nlink", "st_size", "st_uid", "st_ino")
+            values = {name: getattr(status, name) for name in names}
+            times = ("st_atime", "st_ctime", "st_mtime")
+            return values | {name: int(values[name] * 1e9) for name in times}
+
+        def statfs(self, path: str) -> dict[str, int]:
+            self._fault(data_call=False)
+            status = os.statvfs(self._path(path))
+            names = ("f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_favail", "f_ffree")
+            names += ("f_files", "f_flag", "f_frsize", "f_namemax")
+            return {name: getattr(status, name) for name in names}
+
+        def readdir(self, path: str, fh: int) -> list[str]:
+            self._fault(data_call=False)
+            return [".", "..", *os.listdir(self._path(path))]
+
+        def mkdir(self, path: str, mode: int) -> int:
+            self._fault()
+            os.mkdir(self._path(path), mode)
+            return 0
+
+        def create(self, path: str, mode: int, fi: Any = None) -> int:
+            self._fault()
+            return os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+
+        def open(self, path: str, flags: int) -> int:
+            self._fault(data_call=False)
+            return os.open(self._path(path), flags & ~os.O_DIRECT)
+
+        def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+            self._fault()
+            return os.pwrite(fh, data, offset)
+
+        def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+            name = self._fault(data_call=False)
+            data = os.pread(fh, size, offset)
+            if name == "corrupt" and data:
+                return data[:-1] + bytes([data[-1] ^ 1])
+            if name == "short":
+                return data[: len(data) // 2] if offset == 0 else b""
+            return data
+
+        def fsync(self, path: str, datasync: int, fh: int) -> int:
+            self._fault()
+            return 0
+
+        def flush(self, path: str, fh: int) -> int:
+            return 0
+
+        def release(self, path: str, fh: int) -> int:
+            os.close(fh)
+            return 0
+
+        def unlink(self, path: str) -> int:
+            self._fault(data_call=False)
+            os.unlink(self._path(path))
+            return 0
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    mfusepy.FUSE(
+        Operations(), mountpoint, foreground=True, fsname=source, subtype="faulty", direct_io=True
+    )
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

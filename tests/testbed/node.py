@@ -1,0 +1,165 @@
+"""A running agent for tests: started as users start it, asked over HTTP, stopped for certain."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = ROOT / "tests/testbed/plugins"
+Labels = dict[str, str]
+
+
+def free_port() -> int:
+    """A TCP port on loopback that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "") -> Any:
+    """What the condition returns once it is true. Raises AssertionError after so long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what or condition}"
+        time.sleep(0.02)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a simulated node: this tree's packages and the misbehaving probe."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}:{PLUGINS}", **more}
+
+
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """One `nodevitals` command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "nodevitals", *arguments],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class Node:
+    """`nodevitals serve` with a configuration, on a free loopback port."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], *flags: str, **more: str) -> None:
+        self.folder = folder
+        self.config_file = folder / "nodevitals.yaml"
+        self.flags = flags
+        self.environment = environment(**more)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_file = folder / "nodevitals.log"
+        self.session = requests.Session()
+        self.write(config)
+
+    def write(self, config: dict[str, Any]) -> None:
+        """Replace the configuration file (JSON is YAML)."""
+        config = {"state_directory": str(self.folder / "state"), **config}
+        self.config_file.write_text(json.dumps(config))
+
+    def start(self) -> Node:
+        """Start it and wait until the port answers."""
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "nodevitals", "serve"]
+                + [f"--config.file={self.config_file}"]
+                + [f"--web.listen-address=127.0.0.1:{self.port}", *self.flags],
+                env=self.environment,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        wait_until(self._answers, what=f"an answer on {self.url}; its log: {self.log_file}")
+        return self
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log()
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __enter__(self) -> Node:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.session.close()
+        self.end()
+
+    def end(self) -> None:
+        """SIGTERM, then a look that it went; SIGKILL for it and its fork server otherwise."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+
+    def kill(self) -> None:
+        """SIGKILL, as the kernel's OOM killer does."""
+        self.process.kill()
+        self.process.wait()
+
+    def hang_up(self) -> None:
+        """SIGHUP: reload."""
+        self.process.send_signal(signal.SIGHUP)
+
+    def get(self, path: str = "/metrics", **headers: str) -> requests.Response:
+        """One request on a connection that is kept."""
+        return self.session.get(self.url + path, headers=headers, timeout=10)
+
+    def samples(self, path: str = "/metrics") -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """Every sample of a scrape, by name and labels."""
+        text = self.get(path).text
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, family: str, **labels: str) -> float | None:
+        """The value of the one sample with at least these labels; None when there is none."""
+        wanted = set(labels.items())
+        found = [
+            value
+            for (name, pairs), value in self.samples().items()
+            if name == family and wanted <= pairs
+        ]
+        assert len(found) <= 1, f"{family}{labels} is ambiguous: {found}"
+        return found[0] if found else None
+
+    def log(self) -> str:
+        """What it has logged."""
+        return self.log_file.read_text()
+
+    def tree(self) -> list[psutil.Process]:
+        """The agent's descendants now."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def fork_server(self) -> psutil.Process:
+        """The agent's fork server."""
+        return next(
+            child
+            for child in psutil.Process(self.process.pid).children()
+            if child.status() != psutil.STATUS_ZOMBIE
+            and "nodevitals.forkserver" in child.cmdline()
+        )

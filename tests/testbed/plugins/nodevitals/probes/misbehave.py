@@ -1,0 +1,158 @@
+"""A probe that misbehaves on request: each target is one kind of misbehaviour.
+
+Found by the agent because its folder is on PYTHONPATH, as a site's own probes are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import Any, ClassVar, NoReturn
+
+from nodevitals.config import ProbeSettings
+from nodevitals.model import Absent, Family, Probe, ProbeError, Readings
+
+VALUE = Family(
+    name="nodevitals_misbehave_value", kind="gauge", help="A value.", labels=("item",)
+)
+EVENTS = Family(
+    name="nodevitals_misbehave_events_total", kind="counter", help="Events.", labels=("item",)
+)
+
+
+class MisbehaveSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do, and where: `series` makes a healthy result that large."""
+
+    behaviours: tuple[str, ...] = ()
+    folder: str = ""
+    series: int = 1
+
+
+def _raw(data: bytes) -> None:
+    """Write onto the worker's channel, past its protocol."""
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, data)
+        except OSError:
+            continue
+        return
+
+
+def _forever() -> NoReturn:
+    while True:
+        time.sleep(3600)
+
+
+class _Behaviours:
+    def healthy(self, readings: Readings, settings: Any) -> None:
+        for item in range(settings.series):
+            readings.add(VALUE, item, f"item-{item}")
+        readings.increment(EVENTS, 1, "run")
+
+    def sleeps(self, *_: Any) -> None:
+        _forever()
+
+    def hangs(self, _: Readings, settings: Any) -> None:
+        os.listdir(settings.folder)
+
+    def segfaults(self, *_: Any) -> None:
+        ctypes.string_at(0)
+
+    def spins(self, *_: Any) -> None:
+        while True:
+            pass
+
+    def allocates(self, *_: Any) -> None:
+        hoard = []
+        while True:
+            hoard.append(bytearray(1 << 20))
+
+    def garbage(self, *_: Any) -> None:
+        _raw(b"\x00\x00\x00\x08garbage!")
+        _forever()
+
+    def huge_header(self, *_: Any) -> None:
+        _raw(b"\xff\xff\xff\xff" + bytes(65536))
+        _forever()
+
+    def half_frame(self, *_: Any) -> None:
+        _raw(b"\x00\x00\x10\x00half")
+        os._exit(0)
+
+    def forks(self, *_: Any) -> None:
+        while True:
+            try:
+                os.fork()
+            except OSError:
+                time.sleep(0.01)
+
+    def leaves_orphans(self, _: Readings, settings: Any) -> None:
+        for _index in range(3):
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    os.execvp("sleep", ["sleep", "4242"])
+                os._exit(0)
+
+    def ignores_term(self, *_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _forever()
+
+    def floods_stderr(self, readings: Readings, _: Any) -> None:
+        for _index in range(2000):
+            try:
+                os.write(2, b"flood " * 10000)
+            except BlockingIOError:
+                pass
+        readings.add(VALUE, 1, "flooded")
+
+    def raises(self, *_: Any) -> None:
+        raise KeyError("nobody\nexpected this")
+
+    def fails(self, readings: Readings, _: Any) -> None:
+        readings.add(VALUE, 0, "told")
+        raise ProbeError("broken", "the thing is broken")
+
+    def absent(self, *_: Any) -> None:
+        raise Absent("no such hardware")
+
+    def undeclared(self, readings: Readings, _: Any) -> None:
+        other = Family(name="nodevitals_undeclared", kind="gauge", help="Not declared.")
+        readings.add(other, 1)
+
+    def twice(self, readings: Readings, _: Any) -> None:
+        readings.add(VALUE, 1, "same")
+        readings.add(VALUE, 2, "same")
+
+    def too_large(self, readings: Readings, _: Any) -> None:
+        for item in range(100):
+            readings.add(VALUE, item, f"{item}" + "x" * 100_000)
+
+    def exits(self, *_: Any) -> None:
+        sys.stderr.write("bye\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+
+BEHAVIOURS = tuple(name for name in vars(_Behaviours) if not name.startswith("_"))
+
+
+class MisbehaveProbe(Probe):
+    """One misbehaviour."""
+
+    name: ClassVar[str] = "misbehave"
+    families: ClassVar[tuple[Family, ...]] = (VALUE, EVENTS)
+    Settings: ClassVar[type[ProbeSettings]] = MisbehaveSettings
+
+    @classmethod
+    def targets(cls, settings: MisbehaveSettings) -> tuple[str, ...]:
+        """One a behaviour; `healthy-2` and so on are further healthy ones."""
+        return settings.behaviours
+
+    def run(self, readings: Readings) -> None:
+        """Misbehave."""
+        name = self.target.partition("-")[0]
+        getattr(_Behaviours(), name)(readings, self.settings)
