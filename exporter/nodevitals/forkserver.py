@@ -36,7 +36,7 @@ from nodevitals.worker import become_worker
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
 MAX_PROCESSES_PER_WORKER = 64
-# So many more threads on the node within one look, and it is worth counting whose they are.
+# So many more threads on the node than a second ago, and it is worth counting whose they are.
 STORM_THREADS = 150
 LOOK_SECONDS = 0.05
 # A worker older than this is a resident one: wake up less often for it, nodes compute here.
@@ -64,7 +64,8 @@ class ForkServer:
         self._pids: dict[int, int] = {}
         self._workers: dict[int, int] = {}
         self._notes: dict[int, str] = {}
-        self._threads = 0
+        self._calm_threads = 0
+        self._calm_until = 0.0
         self._last_fork = 0.0
         self._walk_allowed_at = 0.0
         self._look_for_orphans = False
@@ -158,14 +159,20 @@ class ForkServer:
 
     def _watch(self) -> None:
         """Kill orphans that workers left behind, and workers with too many processes."""
-        threads = thread_count()
-        storm = threads - self._threads > STORM_THREADS and self._threads > 0
-        self._threads = threads
+        storm = self._is_storm()
         own = children() if self._look_for_orphans else []
         if own is not None:
             self._kill_orphans(own)
         if storm or (own is None and time.monotonic() >= self._walk_allowed_at):
             self._walk()
+
+    def _is_storm(self) -> bool:
+        """Whether threads have multiplied since the node was last calm, a second ago at most."""
+        threads, now = thread_count(), time.monotonic()
+        storm = now < self._calm_until and threads > self._calm_threads + STORM_THREADS
+        if storm or now >= self._calm_until or threads < self._calm_threads:
+            self._calm_threads, self._calm_until = threads, now + 1.0
+        return storm
 
     def _walk(self) -> None:
         """Look at every process of the node: costly, so rare where nothing is wrong."""

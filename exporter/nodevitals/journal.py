@@ -143,7 +143,7 @@ class Journal:
         load = not self._loaded and not self.ready
         if load:
             self._unwritten.update(_keys(totals))
-            self._urgent = True
+            self._urgent = bool(self._rows or totals)
             totals = ()
         self._sent = Batch(self._boot_id, rows, totals, load)
         return self._sent

@@ -165,6 +165,11 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
             os.close(fh)
             return 0
 
+        def rename(self, old: str, new: str, flags: int = 0) -> int:
+            # libfuse renames to .fuse_hidden… what is unlinked before its release has arrived.
+            os.rename(self._path(old), self._path(new))
+            return 0
+
         def unlink(self, path: str) -> int:
             self._fault(data_call=False)
             os.unlink(self._path(path))

@@ -127,7 +127,9 @@ class Node:
         """One request on a connection that is kept."""
         return self.session.get(self.url + path, headers=headers, timeout=10)
 
-    def samples(self, path: str = "/metrics") -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    def samples(
+        self, path: str = "/metrics"
+    ) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """Every sample of a scrape, by name and labels."""
         text = self.get(path).text
         return {
@@ -160,6 +162,5 @@ class Node:
         return next(
             child
             for child in psutil.Process(self.process.pid).children()
-            if child.status() != psutil.STATUS_ZOMBIE
-            and "nodevitals.forkserver" in child.cmdline()
+            if child.status() != psutil.STATUS_ZOMBIE and "nodevitals.forkserver" in child.cmdline()
         )

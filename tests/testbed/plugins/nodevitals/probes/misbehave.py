@@ -15,9 +15,7 @@ from typing import Any, ClassVar, NoReturn
 from nodevitals.config import ProbeSettings
 from nodevitals.model import Absent, Family, Probe, ProbeError, Readings
 
-VALUE = Family(
-    name="nodevitals_misbehave_value", kind="gauge", help="A value.", labels=("item",)
-)
+VALUE = Family(name="nodevitals_misbehave_value", kind="gauge", help="A value.", labels=("item",))
 EVENTS = Family(
     name="nodevitals_misbehave_events_total", kind="counter", help="Events.", labels=("item",)
 )

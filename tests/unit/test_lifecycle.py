@@ -1,0 +1,151 @@
+"""A target's schedule and phases, with times given by hand."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodevitals.config import Timing
+from nodevitals.lifecycle import (
+    FIRST_RUN_SECONDS,
+    GRACE_SECONDS,
+    REAP_SECONDS,
+    Command,
+    Lifecycle,
+    Phase,
+    stable_fraction,
+)
+
+TIMING = Timing(interval_seconds=15.0, timeout_seconds=10.0, stale_after_seconds=45.0)
+
+
+def started(spread: float = 0.0, timing: Timing = TIMING) -> Lifecycle:
+    """Return a lifecycle whose first run is in flight since 0."""
+    life = Lifecycle(timing, spread, 0.0)
+    assert life.command(life.wake) is Command.START
+    return life
+
+
+def fail_at(life: Lifecycle, now: float) -> None:
+    """Let the process in flight die."""
+    life.exited(now)
+
+
+@given(st.floats(0, 1, exclude_max=True), st.floats(0.5, 3600))
+def test_the_first_run_is_within_a_second(spread: float, interval: float) -> None:
+    timing = Timing(interval_seconds=interval, timeout_seconds=0.5, stale_after_seconds=1)
+    assert 0 <= Lifecycle(timing, spread, 0.0).wake <= FIRST_RUN_SECONDS < 1
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_later_runs_keep_their_place_in_the_interval(spread: float) -> None:
+    """However late a run ends, the next is at origin + k * interval, never two in one."""
+    life = started(spread)
+    places = []
+    for duration in (0.1, 3.0, 9.9, 0.1):
+        life.answered(life.began + duration, stays=False)
+        life.exited(life.began + duration)
+        places.append(life.wake)
+        assert life.command(life.wake) is Command.START
+    assert all(
+        abs((place - spread * 15.0) % 15.0 - 0) < 1e-6
+        or abs((place - spread * 15.0) % 15.0 - 15) < 1e-6
+        for place in places
+    )
+    assert all(after - before > 14.9 for before, after in zip(places, places[1:], strict=False))
+
+
+def test_a_node_that_slept_does_not_run_everything_at_once() -> None:
+    life = started()
+    life.answered(1000.5, stays=False)
+    life.exited(1000.5)
+    assert life.wake == 1005.0
+
+
+def test_what_does_not_end_is_termed_killed_and_abandoned() -> None:
+    life = started()
+    assert life.command(9.9) is None
+    assert life.overdue(9.9) == 0.0
+    assert life.command(10.0) is Command.TERM
+    assert life.overdue(11.0) == 11.0
+    assert life.command(10.0 + GRACE_SECONDS) is Command.KILL
+    assert life.command(10.0 + GRACE_SECONDS + REAP_SECONDS) is Command.ABANDON
+    assert life.phase is Phase.STUCK
+    assert life.command(1e6) is None
+    assert life.overdue(5000.0) == 5000.0
+    assert life.exited(5000.0)
+    assert life.overdue(5001.0) == 0.0
+    assert life.command(life.wake) is Command.START
+
+
+def test_a_process_that_answered_but_lingers_is_ended_and_not_overdue() -> None:
+    life = started()
+    life.answered(1.0, stays=False)
+    assert life.command(1.0 + GRACE_SECONDS) is Command.TERM
+    assert life.overdue(5.0) == 0.0
+    assert life.exited(5.0) is False
+
+
+def test_a_resident_runs_again_in_the_same_process() -> None:
+    life = started()
+    life.answered(0.1, stays=True)
+    assert life.command(life.wake) is Command.RUN
+    assert life.began == 15.0
+
+
+def test_a_resident_that_dies_between_runs_has_failed() -> None:
+    life = started()
+    life.answered(0.1, stays=True)
+    assert life.exited(3.0) is True
+    assert life.wake == 15.0
+
+
+def test_a_failed_worker_is_tried_at_its_next_tick_then_backs_off() -> None:
+    fast = Timing(interval_seconds=1.0, timeout_seconds=1.0, stale_after_seconds=3.0)
+    life = started(timing=fast)
+    waits = []
+    for _ in range(8):
+        began = life.began
+        fail_at(life, began + 0.01)
+        waits.append(round(life.wake - began))
+        assert life.command(life.wake) is Command.START
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_the_back_off_never_passes_a_long_interval() -> None:
+    slow = Timing(interval_seconds=60.0, timeout_seconds=30.0, stale_after_seconds=180.0)
+    life = started(timing=slow)
+    for _ in range(4):
+        began = life.began
+        fail_at(life, began + 0.01)
+        assert round(life.wake - began) == 60
+        life.command(life.wake)
+
+
+def test_a_retired_target_ends_its_process_and_starts_no_other() -> None:
+    life = started()
+    life.retire(1.0)
+    assert life.command(1.0) is Command.TERM
+    assert life.overdue(2.0) == 0.0
+    life.exited(2.0)
+    assert life.gone
+    assert life.command(1e9) is None
+
+
+def test_garbage_ends_the_process_at_once() -> None:
+    life = started()
+    life.broke(0.5)
+    assert life.command(0.5) is Command.TERM
+    assert life.exited(0.6)
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_fractions_are_stable_and_in_range(words: list[str]) -> None:
+    assert 0 <= stable_fraction(*words) < 1
+    assert stable_fraction(*words) == stable_fraction(*words)
+
+
+def test_nodes_spread_over_the_interval() -> None:
+    places = [stable_fraction(f"node-{n}", "mounts", "/data") for n in range(1000)]
+    tenths = [sum(n / 10 <= place < (n + 1) / 10 for place in places) for n in range(10)]
+    assert min(tenths) > 60

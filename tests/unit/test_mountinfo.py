@@ -1,0 +1,41 @@
+"""mountinfo: what is mounted where, in the kernel's spelling."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodevitals.probes.mounts import Mount, find_mount, parse_mountinfo
+
+TEXT = """\
+22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
+30 22 0:45 / /data rw,nosuid shared:5 master:1 - nfs4 filer-1:/export rw,vers=4.2,hard
+31 22 0:46 / /with\\040space\\011and\\134back rw - xfs /dev/sdb ro,noquota
+32 22 0:47 / /models ro,relatime - lustre 10.0.0.1@o2ib:/fs rw
+33 30 0:48 / /data rw - tmpfs none rw
+"""
+
+
+def test_each_line() -> None:
+    mounts = parse_mountinfo(TEXT)
+    assert mounts[0] == Mount("/", "ext4", "/dev/nvme0n1p2", read_only=False)
+    assert mounts[2] == Mount("/with space\tand\\back", "xfs", "/dev/sdb", read_only=True)
+    assert mounts[3] == Mount("/models", "lustre", "10.0.0.1@o2ib:/fs", read_only=True)
+
+
+def test_what_is_on_top_counts() -> None:
+    found = find_mount(parse_mountinfo(TEXT), "/data")
+    assert found is not None
+    assert found.fstype == "tmpfs"
+    assert find_mount(parse_mountinfo(TEXT), "/dat") is None
+
+
+@given(st.text())
+def test_any_text_is_read(text: str) -> None:
+    parse_mountinfo(text)
+
+
+def test_a_line_cut_short_is_left_out() -> None:
+    for length in range(len(TEXT)):
+        for mount in parse_mountinfo(TEXT[:length]):
+            assert mount.mountpoint.startswith("/")

@@ -1,0 +1,161 @@
+"""Exposition text: valid in both formats, each family once, rendered only when something changes."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from nodevitals.model import Family, Sample
+from nodevitals.snapshot import (
+    InvalidSample,
+    Snapshot,
+    Source,
+    Variant,
+    format_value,
+    render_samples,
+)
+
+VALUE = Family(name="nodevitals_test_value", kind="gauge", help="A \\ value.", labels=("a", "b"))
+EVENTS = Family(
+    name="nodevitals_test_events_total",
+    kind="counter",
+    help="Events.",
+    labels=("kind",),
+    closed={"kind": ("x", "y")},
+)
+FAMILIES = {family.name: family for family in (EVENTS, VALUE)}
+TEXT = Variant(openmetrics=False, compressed=False)
+OPENMETRICS = Variant(openmetrics=True, compressed=False)
+
+
+def snapshot_of(*sources: tuple[str, list[Sample]]) -> Snapshot:
+    snapshot = Snapshot(FAMILIES)
+    for probe, samples in sources:
+        snapshot.put(Source(probe, "t", "readings"), render_samples(FAMILIES, samples))
+    snapshot.publish(0.0)
+    return snapshot
+
+
+@given(st.text(), st.text(), st.floats())
+def test_any_label_and_value_survives_both_formats(a: str, b: str, value: float) -> None:
+    a, b = (text.encode("utf-8", "replace").decode() for text in (a, b))
+    snapshot = snapshot_of(("p", [Sample(VALUE.name, (a, b), value)]))
+    expected = {name: text for name, text in (("a", a), ("b", b)) if text}
+    for variant, parser in ((TEXT, parse_text), (OPENMETRICS, parse_openmetrics)):
+        if "\r" in a + b and parser is parse_text:
+            continue  # the Python parser splits lines at it; Prometheus' own does not
+        (family,) = parser(snapshot.scrape(variant, 0.0).decode())
+        (sample,) = family.samples
+        assert sample.labels == expected
+        assert sample.value == value or (math.isnan(sample.value) and math.isnan(value))
+
+
+def test_a_family_of_two_probes_stands_once() -> None:
+    """A repeated header is refused by OpenMetrics parsers, so two vendors share one block."""
+    snapshot = snapshot_of(
+        ("nvidia", [Sample(VALUE.name, ("n", ""), 1)]),
+        ("ascend", [Sample(VALUE.name, ("a", ""), 2)]),
+    )
+    text = snapshot.scrape(TEXT, 0.0).decode()
+    assert text.count("# TYPE nodevitals_test_value gauge") == 1
+    (family,) = parse_openmetrics(snapshot.scrape(OPENMETRICS, 0.0).decode())
+    assert {sample.value for sample in family.samples} == {1, 2}
+
+
+def test_collect_takes_only_the_named_probes() -> None:
+    snapshot = snapshot_of(
+        ("p", [Sample(VALUE.name, ("1", ""), 1)]), ("q", [Sample(EVENTS.name, ("x",), 2)])
+    )
+    text = snapshot.scrape(TEXT._replace(probes=frozenset({"q"})), 0.0).decode()
+    assert "events_total" in text
+    assert "test_value" not in text
+
+
+def test_counters_are_named_as_each_format_wants() -> None:
+    snapshot = snapshot_of(("p", [Sample(EVENTS.name, ("x",), 2)]))
+    assert "# TYPE nodevitals_test_events_total counter" in snapshot.scrape(TEXT, 0.0).decode()
+    text = snapshot.scrape(OPENMETRICS, 0.0).decode()
+    assert "# TYPE nodevitals_test_events counter\nnodevitals_test_events_total{" in text
+    assert text.endswith("# EOF\n")
+
+
+def test_gzip_is_the_same_text_in_one_member() -> None:
+    snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
+    packed = snapshot.scrape(TEXT._replace(compressed=True), 0.0)
+    assert gzip.decompress(packed) == snapshot.scrape(TEXT, 0.0)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        Sample("nodevitals_other", (), 1),
+        Sample(VALUE.name, ("one",), 1),
+        Sample(VALUE.name, ("one", "two", "three"), 1),
+        Sample(EVENTS.name, ("z",), 1),
+    ],
+)
+def test_what_does_not_fit_its_family_is_refused(sample: Sample) -> None:
+    with pytest.raises(InvalidSample):
+        render_samples(FAMILIES, [sample])
+
+
+def test_a_series_twice_is_refused() -> None:
+    with pytest.raises(InvalidSample, match="twice"):
+        render_samples(FAMILIES, [Sample(EVENTS.name, ("x",), value) for value in (1, 2)])
+
+
+def test_putting_the_same_again_changes_nothing() -> None:
+    snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
+    lines = render_samples(FAMILIES, [Sample(VALUE.name, ("1", ""), 1)])
+    snapshot.put(Source("p", "t", "readings"), lines)
+    assert not snapshot.changed
+
+
+def test_a_dropped_source_leaves_nothing() -> None:
+    snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
+    snapshot.drop(Source("p", "t", "readings"))
+    snapshot.publish(0.0)
+    assert snapshot.scrape(TEXT, 0.0) == b""
+
+
+def test_a_wanted_variant_is_made_before_it_is_asked_for_again() -> None:
+    """The first scrape of a kind pays for joining and packing; later ones find it ready."""
+    snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
+    wanted = Variant(openmetrics=True, compressed=True)
+    snapshot.scrape(wanted, 0.0)
+    snapshot.publish(1.0)
+    assert wanted in snapshot._exposition._bodies
+    snapshot.publish(1000.0)
+    assert wanted not in snapshot._exposition._bodies
+
+
+def test_what_clients_can_make_us_hold_is_bounded() -> None:
+    snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
+    for number in range(100):
+        snapshot.scrape(TEXT._replace(probes=frozenset({str(number)})), 0.0)
+    assert len(snapshot._wanted) <= 8
+    assert len(snapshot._exposition._bodies) <= 18
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (0.5, "0.5"),
+        (1e300, "1e+300"),
+        (math.inf, "+Inf"),
+        (-math.inf, "-Inf"),
+        (math.nan, "NaN"),
+        (-0.0, "0"),
+        (True, "1"),
+        (1700000000.25, "1700000000.25"),
+    ],
+)
+def test_values(value: float, text: str) -> None:
+    assert format_value(value) == text
