@@ -19,7 +19,7 @@ from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config, ProbeSettings, Timing, load
 from nodevitals.document import DocumentError
 from nodevitals.history import HistoryProbe, HistoryProbeSettings
-from nodevitals.host import Host
+from nodevitals.host import Clock, Host
 from nodevitals.journal import Journal
 from nodevitals.logs import QueuedHandler
 from nodevitals.messages import encode
@@ -68,10 +68,11 @@ def _spec(kind: type[Probe], target: str, settings: ProbeSettings, timing: Timin
     )
 
 
-def new_supervisor(host: Host) -> Supervisor:
+def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
     """A supervisor without targets."""
     families = catalogue.all_families()
-    return Supervisor(host, families, Snapshot(families), Journal(families, host.boot_id()))
+    journal = Journal(families, host.boot_id())
+    return Supervisor(host, families, Snapshot(families), journal, clock or Clock())
 
 
 class Agent:

@@ -82,10 +82,10 @@ class Supervisor:
         families: Mapping[str, Family],
         snapshot: Snapshot,
         journal: Journal,
-        clock: Clock | None = None,
+        clock: Clock,
     ) -> None:
         self._host = host
-        self._clock = clock or Clock()
+        self._clock = clock
         self._families = families
         self.snapshot = snapshot
         self.journal = journal

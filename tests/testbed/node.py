@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,9 +154,13 @@ class Node:
         """What it has logged."""
         return self.log_file.read_text()
 
-    def tree(self) -> list[psutil.Process]:
-        """The agent's descendants now."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+    def tree(self) -> dict[int, str]:
+        """The agent's descendants now, each with its status."""
+        found = {}
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                found[child.pid] = child.status()
+        return found
 
     def fork_server(self) -> psutil.Process:
         """The agent's fork server."""

@@ -1,0 +1,207 @@
+"""Workers that misbehave in every way known to us cost one probe one cycle, and nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from testbed.faultyfs import FaultyFileSystem
+from testbed.node import Node, wait_until
+
+RUNS = "nodevitals_probe_runs_total"
+# Each misbehaviour, how its runs end, and what the log says of it.
+EXPECTED = {
+    "sleeps": ("timeout", "no result within 1 s; killed by SIGTERM"),
+    "segfaults": ("error", "killed by SIGSEGV without a result"),
+    "spins": ("timeout", "no result within 1 s"),
+    "allocates": ("error", "MemoryError"),
+    "garbage": ("error", "unreadable message"),
+    "huge_header": ("error", "a frame of 4294967295 bytes"),
+    "half_frame": ("error", "ended with status 0 without a result"),
+    "forks": ("error", "killed for having"),
+    "leaves_orphans": ("ok", "ok"),
+    "ignores_term": ("timeout", "killed by SIGKILL"),
+    "floods_stderr": ("ok", "ok"),
+    "raises": ("error", "KeyError: 'nobody"),
+    "fails": ("error", "the thing is broken"),
+    "undeclared": ("error", "nodevitals_undeclared is not declared by this probe"),
+    "twice": ("error", "is there twice"),
+    "too_large": ("error", "over 4194304"),
+    "exits": ("error", "ended with status 3 without a result"),
+}
+
+
+def settings(*behaviours: str, **more: object) -> dict[str, object]:
+    """Return a configuration whose misbehaving targets run once a second."""
+    misbehave = {"behaviours": list(behaviours), **more}
+    timing = {"interval": "1s", "timeout": "1s"}
+    return {"defaults": timing, "probes": {"misbehave": misbehave, "node": {"interval": "15s"}}}
+
+
+def runs(node: Node, target: str) -> dict[str, float]:
+    """Return how often a target's runs ended in which way, without those that never did."""
+    return {
+        dict(labels)["outcome"]: value
+        for (name, labels), value in node.samples().items()
+        if name == RUNS and ("target", target) in labels and value
+    }
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """Return one agent with every misbehaviour at once, and a healthy target among them."""
+    folder = tmp_path_factory.mktemp("crowd")
+    with Node(folder, settings("healthy", *EXPECTED)) as node:
+        yield node
+
+
+@pytest.mark.parametrize("behaviour", EXPECTED)
+def test_each_misbehaviour_ends_as_it_should(crowd: Node, behaviour: str) -> None:
+    outcome, words = EXPECTED[behaviour]
+    wait_until(lambda: runs(crowd, behaviour).get(outcome, 0) >= 2, what=behaviour)
+    assert set(runs(crowd, behaviour)) == {outcome}
+    line = next(line for line in crowd.log().splitlines() if f"misbehave {behaviour}:" in line)
+    assert words in line
+    healthy = outcome == "ok"
+    assert crowd.value("nodevitals_probe_success", target=behaviour) == healthy
+
+
+def test_a_state_that_lasts_is_told_once(crowd: Node) -> None:
+    wait_until(lambda: runs(crowd, "fails").get("error", 0) >= 3)
+    assert crowd.log().count("misbehave fails: error (broken)") == 1
+    assert crowd.log().count("Traceback (most recent call last)") <= 4
+
+
+def test_an_error_still_tells_what_was_read_before_it(crowd: Node) -> None:
+    wait_until(lambda: runs(crowd, "fails"))
+    assert crowd.value("nodevitals_misbehave_value", item="told") == 0
+
+
+def test_healthy_targets_among_them_keep_their_schedule(crowd: Node) -> None:
+    """Runs begin at fixed places in the interval: over ten seconds, ten runs, and none missed."""
+    wait_until(lambda: runs(crowd, "healthy").get("ok", 0) >= 2)
+    before, started = runs(crowd, "healthy")["ok"], time.monotonic()
+    while time.monotonic() - started < 10:
+        assert crowd.get().status_code == 200
+        time.sleep(0.05)
+    assert abs(runs(crowd, "healthy")["ok"] - before - 10) <= 1
+    assert set(runs(crowd, "healthy")) == {"ok"}
+
+
+def test_orphans_are_killed_and_processes_stay_bounded(crowd: Node) -> None:
+    def orphans() -> int:
+        return sum(
+            process.info["cmdline"] == ["sleep", "4242"]
+            for process in psutil.process_iter(["cmdline"])
+        )
+
+    wait_until(lambda: runs(crowd, "leaves_orphans"))
+    # Three come every second; they are gone before the next ones, give or take a look.
+    assert wait_until(lambda: orphans() <= 3)
+    assert len(crowd.tree()) < 700
+
+
+def test_the_port_answers_healthy_and_ready(crowd: Node) -> None:
+    assert crowd.get("/healthz").status_code == 200
+    wait_until(lambda: crowd.get("/readyz").status_code == 200)
+
+
+def test_absent_hardware_is_no_target(tmp_path: Path) -> None:
+    with Node(tmp_path, settings("absent")) as node:
+        wait_until(lambda: "misbehave absent: absent" in node.log())
+        wait_until(lambda: node.value("nodevitals_probe_success", probe="misbehave") is None)
+        wait_until(lambda: node.get("/readyz").status_code == 200)
+
+
+def test_a_probe_that_never_ran_says_so(tmp_path: Path) -> None:
+    config = settings("sleeps")
+    config["defaults"] = {"interval": "30s", "timeout": "30s"}
+    with Node(tmp_path, config) as node:
+        wait_until(lambda: node.value("nodevitals_probe_success", target="sleeps") == 0)
+        name = "nodevitals_probe_last_success_timestamp_seconds"
+        assert node.value(name, target="sleeps") is None
+        response = node.get("/readyz")
+        assert response.status_code == 503
+        assert "misbehave/sleeps" in response.text
+
+
+def test_curl_gets_an_answer_while_every_driver_hangs(tmp_path: Path) -> None:
+    with FaultyFileSystem(tmp_path) as filer:
+        filer.fault("hang")
+        config = settings("hangs", "sleeps", "ignores_term", folder=str(filer.mountpoint))
+        with Node(tmp_path, config) as node:
+            wait_until(lambda: node.value("nodevitals_worker_processes", state="stuck") == 1)
+            for _ in range(50):
+                assert node.get().elapsed.total_seconds() < 1
+            assert node.get("/healthz").status_code == 200
+            started = time.monotonic()
+            node.end()
+            assert time.monotonic() - started < 5
+            assert node.process.returncode == 0
+
+
+def workers(node: Node) -> set[int]:
+    """Return the fork server's living children."""
+    return {
+        child.pid
+        for child in node.fork_server().children()
+        if child.status() != psutil.STATUS_ZOMBIE
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_fork_server_that_dies_or_stops_is_replaced(tmp_path: Path, number: int) -> None:
+    """Its workers are accounted for: each run that it took down has an outcome."""
+    with Node(tmp_path, settings("healthy", "sleeps")) as node:
+        wait_until(lambda: runs(node, "healthy") and runs(node, "sleeps"))
+        before = node.fork_server()
+        orphaned = wait_until(lambda: workers(node))
+        os.kill(before.pid, number)
+        wait_until(lambda: node.value("nodevitals_fork_server_restarts_total") == 1)
+        done = runs(node, "healthy")["ok"]
+        wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
+        assert node.fork_server().pid != before.pid
+        assert not before.is_running() or before.status() == psutil.STATUS_ZOMBIE
+        wait_until(lambda: not any(psutil.pid_exists(pid) for pid in orphaned))
+        assert node.get("/healthz").status_code == 200
+        assert set(runs(node, "sleeps")) <= {"timeout", "error"}
+    assert not psutil.pid_exists(before.pid)
+
+
+def test_a_worker_stuck_across_the_fork_servers_death_is_not_replaced(tmp_path: Path) -> None:
+    with FaultyFileSystem(tmp_path) as filer:
+        filer.fault("hang")
+        with Node(tmp_path, settings("hangs", "healthy", folder=str(filer.mountpoint))) as node:
+            wait_until(lambda: "disk-sleep" in node.tree().values())
+            node.fork_server().kill()
+            wait_until(lambda: node.value("nodevitals_fork_server_restarts_total") == 1)
+            done = runs(node, "healthy")["ok"]
+            wait_until(lambda: runs(node, "healthy")["ok"] >= done + 3)
+            assert list(node.tree().values()).count("disk-sleep") == 1
+            assert node.value("nodevitals_worker_processes", state="stuck") == 1
+            filer.fault("none")
+            wait_until(lambda: node.value("nodevitals_probe_success", target="hangs") == 1)
+
+
+def test_an_agent_that_was_stopped_itself_blames_nobody(tmp_path: Path) -> None:
+    with Node(tmp_path, settings("healthy")) as node:
+        wait_until(lambda: runs(node, "healthy"))
+        node.process.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        node.process.send_signal(signal.SIGCONT)
+        done = runs(node, "healthy")["ok"]
+        wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
+        assert node.value("nodevitals_fork_server_restarts_total") == 0
+
+
+def test_kill_9_of_the_agent_leaves_nothing_running(tmp_path: Path) -> None:
+    with Node(tmp_path, settings("healthy", "sleeps", "ignores_term")) as node:
+        wait_until(lambda: runs(node, "healthy"))
+        tree = wait_until(lambda: node.tree() if len(node.tree()) >= 3 else None)
+        node.kill()
+        wait_until(lambda: not any(psutil.pid_exists(pid) for pid in tree), 10)

@@ -1,0 +1,275 @@
+"""The port against slow, silent, malformed, oversized and uninvited clients."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import bcrypt
+import pytest
+import requests
+import trustme
+from testbed.node import Node, run, wait_until
+
+CONFIG = {"probes": {"misbehave": {"behaviours": ["healthy"], "series": 200}}}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """Return one agent that the whole module attacks."""
+    with Node(tmp_path_factory.mktemp("web"), CONFIG) as running:
+        wait_until(lambda: running.get("/readyz").status_code == 200)
+        yield running
+
+
+def connect(node: Node) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", node.port), timeout=30)
+
+
+def talk(node: Node, data: bytes) -> bytes:
+    """Send bytes, return everything until the server ends the connection."""
+    with closing(connect(node)) as sock:
+        sock.sendall(data)
+        answer = b""
+        while piece := sock.recv(65536):
+            answer += piece
+        return answer
+
+
+def test_formats_by_negotiation(node: Node) -> None:
+    text = node.get(Accept="text/plain")
+    assert text.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    metrics = node.get(Accept="application/openmetrics-text; version=1.0.0")
+    assert metrics.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert metrics.text.endswith("# EOF\n")
+    assert "Content-Encoding" not in node.get(**{"Accept-Encoding": "identity"}).headers
+    packed = node.session.get(
+        node.url + "/metrics", headers={"Accept-Encoding": "gzip"}, stream=True, timeout=5
+    )
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert b"nodevitals_" in gzip.decompress(packed.raw.read())
+
+
+def test_collect_takes_named_probes_only(node: Node) -> None:
+    text = node.get("/metrics?collect[]=node").text
+    assert "nodevitals_node_cpus " in text
+    assert 'nodevitals_probe_success{probe="node"' in text
+    assert "misbehave" not in text
+    refused = node.get("/metrics?collect[]=gpu")
+    assert refused.status_code == 400
+    assert (
+        refused.text == "collect[]: no probe 'gpu'; there are: history, misbehave, mounts, node\n"
+    )
+
+
+def test_pages(node: Node) -> None:
+    assert node.get("/").headers["Content-Type"] == "text/html; charset=utf-8"
+    assert 'href="/metrics"' in node.get("/").text
+    assert node.get("/nothing").status_code == 404
+    assert node.session.head(node.url + "/metrics", timeout=5).text == ""
+    assert node.session.delete(node.url + "/metrics", timeout=5).status_code == 501
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /metrics\r\n\r\n", b"nodevitals_"),  # HTTP/0.9
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /metrics HTTP/9.9\r\n\r\n", b"505"),
+        (b"GET /metrics HTTP/1.1 x y\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
+        (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 20000 + b"\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % n for n in range(3000)), b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % n for n in range(200)) + b"\r\n", b"431"),
+        (b"GET /metrics?" + b"a=b&" * 500 + b" HTTP/1.1\r\nConnection: close\r\n\r\n", b"400"),
+    ],
+)
+def test_malformed_requests_get_their_status(node: Node, data: bytes, status: bytes) -> None:
+    assert status in talk(node, data).partition(b"\n")[0] + talk(node, data)[:200]
+
+
+def test_a_body_is_not_read_and_cannot_smuggle_a_request(node: Node) -> None:
+    smuggled = b"GET /-/reload HTTP/1.1\r\n\r\n"
+    data = b"GET /healthz HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(smuggled), smuggled)
+    answer = talk(node, data)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"Connection: close" in answer
+
+
+def test_requests_in_a_row_on_one_connection(node: Node) -> None:
+    with closing(connect(node)) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 3)
+        answer = b""
+        while answer.count(b"\r\n\r\nok\n") < 3:
+            answer += sock.recv(65536)
+
+
+def test_a_head_that_trickles_is_cut_at_its_deadline(node: Node) -> None:
+    """A byte a second keeps no connection: the deadline is for the whole head."""
+    with closing(connect(node)) as sock:
+        started = time.monotonic()
+        with pytest.raises(OSError, match="reset|pipe"):
+            while time.monotonic() - started < 30:
+                sock.sendall(b"G")
+                time.sleep(0.3)
+        assert 8 < time.monotonic() - started < 16
+    evicted = "nodevitals_web_connections_evicted_total"
+    wait_until(lambda: (node.value(evicted, reason="deadline") or 0) >= 1)
+
+
+def test_silent_clients_shut_out_no_scrape(node: Node) -> None:
+    """Three times the cap, and more every moment: each scrape on a connection of its own."""
+    stop, crowded = threading.Event(), threading.Event()
+
+    def open_without_end() -> None:
+        with ExitStack() as held:
+            for _ in range(400):
+                held.enter_context(closing(connect(node)))
+            crowded.set()
+            while not stop.wait(0.01):
+                held.enter_context(closing(connect(node)))
+
+    crowd = threading.Thread(target=open_without_end)
+    crowd.start()
+    try:
+        assert crowded.wait(20)
+        for _ in range(100):
+            assert requests.get(node.url + "/metrics", timeout=10).status_code == 200
+    finally:
+        stop.set()
+        crowd.join()
+    evicted = "nodevitals_web_connections_evicted_total"
+    wait_until(lambda: (node.value(evicted, reason="cap") or 0) >= 272)
+
+
+def test_a_client_that_reads_nothing_costs_nobody_else(node: Node) -> None:
+    with ExitStack() as held:
+        for _ in range(20):
+            sock = held.enter_context(closing(connect(node)))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            sock.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 200)
+        for _ in range(20):
+            assert node.get().status_code == 200
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def web_config(folder: Path, authority: trustme.CA, **more: object) -> Path:
+    """Write a web configuration file with a server certificate beside it."""
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    tls = {"cert_file": "cert.pem", "key_file": "key.pem", **more}
+    hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(10)).decode()
+    path = folder / "web.yaml"
+    path.write_text(
+        json.dumps({"tls_server_config": tls, "basic_auth_users": {"prometheus": hashed}})
+    )
+    return path
+
+
+def test_tls_and_passwords(tmp_path: Path, authority: trustme.CA) -> None:
+    path = web_config(tmp_path, authority)
+    with Node(tmp_path, CONFIG, f"--web.config.file={path}") as node:
+        url = f"https://127.0.0.1:{node.port}"
+        session = requests.Session()
+        session.trust_env, session.verify = False, str(tmp_path / "ca.pem")
+        assert session.get(url + "/healthz", timeout=5).status_code == 200
+        for path_asked in ("/metrics", "/", "/nothing"):
+            refused = session.get(url + path_asked, timeout=5)
+            assert refused.status_code == 401
+            assert refused.headers["WWW-Authenticate"].startswith("Basic ")
+        for login in (("prometheus", "wrong"), ("nobody", "right"), ("", "")):
+            assert session.get(url + "/metrics", auth=login, timeout=5).status_code == 401
+        right = ("prometheus", "right")
+        assert session.get(url + "/metrics", auth=right, timeout=5).status_code == 200
+        assert session.post(url + "/-/reload", timeout=5).status_code == 401
+        for header in ("Basic", "Basic !!!", "Basic " + "A" * 9, "Bearer x"):
+            answer = session.get(url + "/metrics", headers={"Authorization": header}, timeout=5)
+            assert answer.status_code == 401
+        with pytest.raises(requests.exceptions.SSLError):
+            requests.get(url + "/healthz", timeout=5)
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.load_verify_locations(tmp_path / "ca.pem")
+        with pytest.warns(DeprecationWarning):
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with closing(connect(node)) as sock, pytest.raises((ssl.SSLError, OSError)):
+            old.wrap_socket(sock, server_hostname="127.0.0.1")
+
+
+def test_handshakes_that_never_end_hold_up_nobody(tmp_path: Path, authority: trustme.CA) -> None:
+    path = web_config(tmp_path, authority)
+    with Node(tmp_path, CONFIG, f"--web.config.file={path}") as node, ExitStack() as held:
+        for number in range(300):
+            sock = held.enter_context(closing(connect(node)))
+            if number % 2:
+                sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # the head of a ClientHello
+        url = f"https://127.0.0.1:{node.port}/healthz"
+        for _ in range(20):
+            answer = requests.get(url, verify=str(tmp_path / "ca.pem"), timeout=10)
+            assert answer.status_code == 200
+
+
+def test_clients_without_a_certificate_are_refused(tmp_path: Path, authority: trustme.CA) -> None:
+    path = web_config(
+        tmp_path,
+        authority,
+        client_auth_type="RequireAndVerifyClientCert",
+        client_ca_file="ca.pem",
+    )
+    mine = authority.issue_cert("scraper")
+    mine.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "client.pem"))
+    with Node(tmp_path, CONFIG, f"--web.config.file={path}") as node:
+        url = f"https://127.0.0.1:{node.port}/healthz"
+        verify = str(tmp_path / "ca.pem")
+        client = str(tmp_path / "client.pem")
+        assert requests.get(url, verify=verify, cert=client, timeout=5).status_code == 200
+        with pytest.raises((requests.exceptions.SSLError, requests.exceptions.ConnectionError)):
+            requests.get(url, verify=verify, timeout=5)
+
+
+def test_certificates_are_read_again_on_reload(tmp_path: Path, authority: trustme.CA) -> None:
+    path = web_config(tmp_path, authority)
+    with Node(tmp_path, CONFIG, f"--web.config.file={path}") as node:
+        url = f"https://127.0.0.1:{node.port}/healthz"
+        other = trustme.CA()
+        web_config(tmp_path, other)
+        node.hang_up()
+
+        def trusted() -> bool:
+            try:
+                return requests.get(url, verify=str(tmp_path / "ca.pem"), timeout=5).ok
+            except requests.exceptions.SSLError:
+                return False
+
+        wait_until(trusted)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{tls_server_config: {cert_file: a}}", "tls_server_config.key_file: missing"),
+        ("{tls_server_config: {cert_file: a, key_file: b}}", "tls_server_config.cert_file: "),
+        ("{tls_server_config: {cipher_suites: [x]}}", "cipher_suites: unknown key"),
+        ("{basic_auth_users: {a: plain}}", "basic_auth_users.a: not a bcrypt hash"),
+        ("{http_server_config: {headers: {'X y': z}}}", "headers.X y: not a header"),
+        ("[]", "Expected a mapping"),
+    ],
+)
+def test_a_bad_web_config_starts_nothing(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "web.yaml").write_text(text)
+    done = run("serve", f"--web.config.file={tmp_path / 'web.yaml'}")
+    assert done.returncode == 1
+    assert words in done.stderr
