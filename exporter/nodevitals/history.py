@@ -155,11 +155,17 @@ class HistoryProbe(Probe):
         # On the agent's end the fork server terminates us, but batches may still be in the pipe;
         # the end of the channel is what ends us, and KILL after a second.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._path = Path(self.settings.state_directory, FILE_NAME)
         self._database: sqlite3.Connection | None = None
 
     @property
     def _connection(self) -> sqlite3.Connection:
-        """The open database; one that is damaged is moved aside, and the next run opens anew."""
+        """The open database. One that is damaged is moved aside, one that somebody removed is
+        left alone: writes to it would succeed and be lost. Either way a new one is opened.
+        """
+        if self._database is not None and _identity(self._path) != self._opened_file:
+            self._database.close()
+            self._database = None
         if self._database is None:
             self._database = self._connect()
         return self._database
@@ -176,6 +182,8 @@ class HistoryProbe(Probe):
         self._changed_elsewhere = _data_version(connection)
         self._seen = _last_id(connection)
         self._unpruned = PRUNE_EVERY_ROWS
+        self._opened_file = _identity(self._path)
+        self._just_opened = True
         return connection
 
     def run(self, readings: Readings) -> None:
@@ -184,7 +192,7 @@ class HistoryProbe(Probe):
         try:
             connection = self._connection
             with connection:
-                reply = Reply(forgotten=self._forgotten())
+                reply = Reply(forgotten=self._forgotten(), opened=self._just_opened)
                 if batch.load:
                     reply = Reply(
                         totals=load_totals(connection, batch.boot_id),
@@ -195,6 +203,7 @@ class HistoryProbe(Probe):
                 self._prune(len(batch.rows))
                 count = connection.execute("SELECT count(*) FROM history").fetchone()[0]
             self._seen = _last_id(connection)
+            self._just_opened = False
         except sqlite3.Error as error:
             raise self._failure(error) from None
         readings.add(ROWS, count)
@@ -223,7 +232,7 @@ class HistoryProbe(Probe):
         return tuple((probe, device) for probe, device in rows)
 
     def _failure(self, error: sqlite3.Error) -> ProbeError:
-        path = Path(self.settings.state_directory, FILE_NAME)
+        path = self._path
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -235,6 +244,15 @@ class HistoryProbe(Probe):
             return ProbeError("corrupt", f"{path} is damaged ({error}); moved to {aside}")
         reason = "disk_full" if "full" in str(error) else "state_directory"
         return ProbeError(reason, f"{path}: {error}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to; None where it leads nowhere."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

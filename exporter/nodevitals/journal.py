@@ -53,12 +53,14 @@ class Batch(msgspec.Struct, frozen=True):
 
 class Reply(msgspec.Struct, frozen=True):
     """From the history's worker: totals of this boot and the latest row of each device, when
-    asked to load; and what `history forget` has retired since the last reply.
+    asked to load; what `history forget` has retired since the last reply; and whether the file
+    was opened anew for this batch, so that it may lack what was written before.
     """
 
     totals: tuple[Total, ...] = ()
     latest: tuple[Row, ...] = ()
     forgotten: tuple[tuple[str, str], ...] = ()
+    opened: bool = False
 
 
 _Key = tuple[str, tuple[str, ...]]
@@ -154,6 +156,9 @@ class Journal:
         if self._sent is not None and self._sent.load and became_ready:
             self._load(reply)
         self._sent = None
+        if reply.opened:
+            everything = ((source, key) for source, kept in self._totals.items() for key in kept)
+            self._unwritten.update(everything)
         for key in reply.forgotten:
             self._states.pop(key, None)
         self.ready = self._loaded = True

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -250,6 +251,19 @@ def test_a_damaged_history_is_moved_aside(tmp_path: Path) -> None:
         wait_until(lambda: "history: error (corrupt)" in node.log())
         assert (tmp_path / "state/history.db.corrupt").exists()
         wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1, 40)
+
+
+def test_a_state_directory_that_is_removed_comes_back_with_all_counters(tmp_path: Path) -> None:
+    """Writing on into the deleted file would succeed, and be lost."""
+    with Node(tmp_path, settings("healthy")) as node:
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+        before = node.value(EVENTS) or 0
+        shutil.rmtree(tmp_path / "state")
+        wait_until((tmp_path / "state/history.db").exists)
+        wait_until(lambda: (node.value(EVENTS) or 0) >= before + 3)
+        node.kill()
+    with node:
+        assert wait_until(lambda: node.value(EVENTS)) >= before
 
 
 def test_a_hung_state_directory_costs_only_the_history(tmp_path: Path) -> None:

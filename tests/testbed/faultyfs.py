@@ -53,16 +53,21 @@ class FaultyFileSystem:
         self.mountpoint.mkdir()
         self.backing.mkdir()
         self.fault("none")
+        # libfuse talks on stderr of its own accord
+        log = self._control.with_suffix(".log").open("wb")
         self._server = subprocess.Popen(
             [sys.executable, "-m", "testbed.faultyfs"]
             + [str(self.backing), str(self._control), str(self.mountpoint), self._source],
             env={**os.environ, "FUSE_LIBRARY_PATH": library_path()}
             | {"PYTHONPATH": str(ROOT / "tests")},
+            stderr=log,
         )
+        log.close()
         deadline = time.monotonic() + 20
         while str(self.mountpoint) not in Path("/proc/self/mountinfo").read_text():
             if self._server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"no FUSE mount at {self.mountpoint}: are FUSE mounts allowed?")
+                words = self._control.with_suffix(".log").read_text()
+                raise RuntimeError(f"no FUSE mount at {self.mountpoint}: {words}")
             time.sleep(0.02)
         return self
 

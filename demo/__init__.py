@@ -1,0 +1,1 @@
+"""`make demo`: the whole pipeline on one machine, with faults."""
