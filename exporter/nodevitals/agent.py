@@ -112,7 +112,7 @@ class Agent:
 
     def readiness(self) -> str:
         """'' once every target has ended a run (any thread)."""
-        waiting = self._supervisor.unfinished()
+        waiting = self._supervisor.waiting
         return f"no result yet from {', '.join(waiting)}" if waiting else ""
 
     def reload(self) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from nodevitals.model import Condition, Family, Sample
-from nodevitals.snapshot import InvalidSample, Source
+from nodevitals.snapshot import InvalidSampleError, Source
 
 MAX_WAITING_ROWS = 2000
 MAX_BATCH_ROWS = 500
@@ -101,7 +101,7 @@ class Journal:
     def add(self, source: Source, increments: Iterable[Sample], urgent: bool = True) -> None:
         """Add to a source's counters. What is not urgent is written with what is.
 
-        Raises InvalidSample for what is no counter's.
+        Raises InvalidSampleError for what is no counter's.
         """
         checked = [(self._key(sample), sample.value) for sample in increments]
         totals = self._totals.setdefault(source, {})
@@ -114,9 +114,9 @@ class Journal:
     def _key(self, sample: Sample) -> _Key:
         family = self._families.get(sample.family)
         if family is None or family.kind != "counter" or not family.accepts(sample.labels):
-            raise InvalidSample(f"{sample.family}{sample.labels} is no counter of ours")
+            raise InvalidSampleError(f"{sample.family}{sample.labels} is no counter of ours")
         if not (math.isfinite(sample.value) and sample.value >= 0):
-            raise InvalidSample(f"{sample.family} cannot be raised by {sample.value}")
+            raise InvalidSampleError(f"{sample.family} cannot be raised by {sample.value}")
         return sample.family, sample.labels
 
     def totals(self, source: Source) -> list[Sample]:

@@ -119,12 +119,18 @@ class Lifecycle:
         """The process sent what no worker sends: it is ended like one past its deadline."""
         self._enter(Phase.RUNNING, now)
 
-    def exited(self, now: float) -> bool:
-        """The process is reaped. Whether it failed: ended without a result, or uncalled for."""
+    def exited(self, now: float, lost: bool = False) -> bool:
+        """The process is reaped. Whether it failed: ended without a result, or uncalled for.
+
+        What was `lost` with its fork server was not its own fault: it is tried again at once, the
+        first time.
+        """
         failed = not self._answered or self.phase is Phase.IDLE
         if failed:
             self._failures += 1
             self._plan(now)
+            if lost and self._failures == 1:
+                self._due = now
         self._enter(Phase.WAITING, math.inf)
         return failed
 

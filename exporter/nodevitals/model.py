@@ -136,7 +136,7 @@ class ProbeError(Exception):
         self.message = message
 
 
-class Absent(Exception):  # noqa: N818 - it is an answer, not an error
+class Absent(Exception):
     """The hardware or its tool is not on this node, and nobody said that it should be."""
 
 
@@ -183,7 +183,7 @@ class Probe(ABC):
         self.target = target
 
     @classmethod
-    def targets(cls, settings: Any) -> tuple[str, ...]:  # noqa: ARG003 - most have one target
+    def targets(cls, settings: Any) -> tuple[str, ...]:
         """The targets these settings ask for, each with a worker of its own. Touches nothing."""
         return (cls.name,)
 
@@ -191,12 +191,12 @@ class Probe(ABC):
     def preload(cls) -> None:
         """Import, in the fork server, what runs will need; called once before any fork."""
 
-    def open(self) -> None:  # noqa: B027 - most probes have nothing to open
+    def open(self) -> None:
         """Acquire what lives from run to run. May raise ProbeError or Absent."""
 
     @abstractmethod
     def run(self, readings: Readings) -> None:
         """Look once. May raise ProbeError or Absent."""
 
-    def close(self) -> None:  # noqa: B027 - most probes have nothing to close
+    def close(self) -> None:
         """Release what `open` acquired."""

@@ -9,6 +9,7 @@ until it does, so that nothing is ever started on top of it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -44,6 +45,8 @@ PING_SECONDS = 0.5
 # Importing from a cold or slow disk takes its time.
 FIRST_ANSWER_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
+# A fork server that ends before it has answered once would end again: a broken installation.
+LONGEST_RESTART_SECONDS = 30.0
 READ_BYTES = 256 * 1024
 MAX_STDERR_CHARACTERS = 2000
 LOST = "lost with the fork server"
@@ -82,6 +85,9 @@ class Processes:
         self._next_ping = 0.0
         self._answer_due: float | None = None
         self._sweep_until = 0.0
+        self._start_at = 0.0
+        self._silent_starts = 0
+        self._answered = False
         self.restarts = 0
 
     def start(self) -> None:
@@ -99,10 +105,16 @@ class Processes:
         self._control = ours
         self._selector.register(ours, selectors.EVENT_READ, self._read_control)
         self._command(Ping())
+        self._answered = False
         self._answer_due = self._clock.monotonic() + FIRST_ANSWER_SECONDS
 
     def spawn(self, job: msgspec.Struct) -> Worker:
-        """A new worker with its job. Raises OSError when the agent is out of descriptors."""
+        """A new worker with its job.
+
+        Raises OSError when the agent is out of descriptors or waits to start a fork server.
+        """
+        if self._control is None:
+            raise OSError(errno.ESRCH, "no fork server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         stderr_read, stderr_write = os.pipe()
         ours.setblocking(False)
@@ -151,7 +163,10 @@ class Processes:
         """
         now = self._clock.monotonic()
         server = self._server
-        if server is not None and server.poll() is not None:
+        if server is None:
+            if now >= self._start_at:
+                self.start()
+        elif server.poll() is not None:
             self._replace(f"ended with status {server.returncode}")
         elif self._answer_due is not None and now > self._answer_due:
             self._replace("answers nothing")
@@ -206,6 +221,7 @@ class Processes:
     def _heed(self, message: FromForkServer) -> None:
         if isinstance(message, Pong):
             self._answer_due = None
+            self._answered = True
         elif isinstance(message, Started):
             worker = self._workers.get(message.worker)
             if worker is not None:
@@ -265,7 +281,9 @@ class Processes:
         os.close(worker.stderr)
 
     def _replace(self, why: str) -> None:
-        log.error("fork server %s; starting another", why)
+        self._silent_starts = 0 if self._answered else self._silent_starts + 1
+        wait = min(LONGEST_RESTART_SECONDS, 2.0**self._silent_starts - 1)
+        log.error("fork server %s; starting another%s", why, f" in {wait:g} s" if wait else "")
         self.restarts += 1
         self.kill_fork_server()
         self._read_control()  # births and deaths it told before
@@ -275,12 +293,15 @@ class Processes:
             self._control = None
         if self._server is not None:
             self._former.append(self._server)
+            self._server = None
         for worker in list(self._workers.values()):
             worker.adopted = True
             if worker.pid is None:
                 self._ended(worker, LOST)
         self._sweep_until = self._clock.monotonic() + SWEEP_SECONDS
-        self.start()
+        self._start_at = self._clock.monotonic() + wait
+        if not wait:
+            self.start()
 
     def _reap_adopted(self, now: float) -> None:
         """Reap workers of fork servers that are gone, and kill what those left behind."""

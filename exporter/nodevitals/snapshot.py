@@ -39,7 +39,7 @@ class Variant(NamedTuple):
     probes: frozenset[str] | None = None
 
 
-class InvalidSample(Exception):  # noqa: N818 - what is wrong, said as a noun
+class InvalidSampleError(Exception):
     """A sample of no declared family, with labels that do not fit, or there twice."""
 
 
@@ -73,17 +73,17 @@ def render(family: Family, labels: tuple[str, ...], value: float) -> str:
 
 
 def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) -> dict[str, bytes]:
-    """The lines of each family. Raises InvalidSample at the first that does not fit."""
+    """The lines of each family. Raises InvalidSampleError at the first that does not fit."""
     lines: dict[str, list[str]] = {}
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for sample in samples:
         family = families.get(sample.family)
         if family is None:
-            raise InvalidSample(f"{sample.family} is not declared by this probe")
+            raise InvalidSampleError(f"{sample.family} is not declared by this probe")
         if not family.accepts(sample.labels):
-            raise InvalidSample(f"{sample.family} does not take the labels {sample.labels}")
+            raise InvalidSampleError(f"{sample.family} does not take the labels {sample.labels}")
         if (sample.family, sample.labels) in seen:
-            raise InvalidSample(f"{sample.family}{sample.labels} is there twice")
+            raise InvalidSampleError(f"{sample.family}{sample.labels} is there twice")
         seen.add((sample.family, sample.labels))
         lines.setdefault(family.name, []).append(render(family, sample.labels, sample.value))
     return {name: "".join(parts).encode() for name, parts in lines.items()}

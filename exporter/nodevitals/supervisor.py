@@ -30,7 +30,7 @@ from nodevitals.lifecycle import Command, Lifecycle, Phase, stable_fraction
 from nodevitals.messages import Job, ProtocolError, Run, decode, encode
 from nodevitals.model import OUTCOMES, Condition, Family, Outcome, ProbeResult, Sample
 from nodevitals.processes import Processes, Worker
-from nodevitals.snapshot import InvalidSample, Snapshot, Source, render_samples
+from nodevitals.snapshot import InvalidSampleError, Snapshot, Source, render_samples
 
 PUBLISH_SECONDS = 0.1
 TICK_SECONDS = 0.25
@@ -96,6 +96,8 @@ class Supervisor:
         self._next_refresh = 0.0
         self._next_publish = 0.0
         self.last_tick = self._clock.monotonic()
+        self.waiting: tuple[str, ...] = ("everything",)
+        """Targets without a result in what is published; for other threads, as is `last_tick`."""
 
     def apply(self, specs: Iterable[TargetSpec]) -> None:
         """Make these the targets: the same go on, others end, new ones start."""
@@ -131,6 +133,7 @@ class Supervisor:
         if self.snapshot.changed and now >= self._next_publish:
             self._next_publish = now + PUBLISH_SECONDS
             self.snapshot.publish(now)
+            self.waiting = tuple(self.unfinished())
 
     def flush_history(self) -> None:
         """Send the history's worker what it has not got; it writes on after our end."""
@@ -208,7 +211,7 @@ class Supervisor:
         target.worker = None
         late = target.lifecycle.overdue(now)
         stuck = target.lifecycle.phase is Phase.STUCK
-        if target.lifecycle.exited(now) and not stuck and not target.lifecycle.gone:
+        if target.lifecycle.exited(now, worker.adopted) and not stuck and not target.lifecycle.gone:
             words = self.processes.stderr_of(worker)
             if target.fault:
                 result = _failure("garbage", target.fault)
@@ -230,7 +233,7 @@ class Supervisor:
         try:
             lines = render_samples(own, result.samples)
             self.journal.add(target.kept, result.increments)
-        except InvalidSample as error:
+        except InvalidSampleError as error:
             return _failure("invalid", str(error))
         if lines or result.outcome in ("ok", "absent"):
             target.fresh_until = now + target.spec.timing.stale_after_seconds

@@ -201,7 +201,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             route(url.query)
 
-    do_HEAD = do_GET  # noqa: N815 - the base class looks for this name
+    do_HEAD = do_GET
 
     def do_POST(self) -> None:
         """Reload, where that is switched on."""
@@ -217,7 +217,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             status = HTTPStatus.INTERNAL_SERVER_ERROR if problem else HTTPStatus.OK
             self._answer(status, (problem or "reloaded").encode() + b"\n")
 
-    do_PUT = do_POST  # noqa: N815
+    do_PUT = do_POST
 
     def _metrics(self, query: str) -> None:
         try:
@@ -293,7 +293,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *args: Any) -> None:
         """Requests are not logged: scrapes are many and none of them is news."""
         log.debug("%s %s", self.client_address[0], format % args)
 
@@ -405,6 +405,6 @@ def parse_listen_address(text: str) -> tuple[socket.AddressFamily, tuple[str, in
     if host == "":
         if socket.has_dualstack_ipv6():
             return socket.AF_INET6, ("::", int(port))
-        return socket.AF_INET, ("0.0.0.0", int(port))  # noqa: S104 - scraped from elsewhere
+        return socket.AF_INET, ("0.0.0.0", int(port))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return family, (host, int(port))

@@ -110,7 +110,7 @@ def _answer(job: Job, probe: Probe | None, run: Run) -> tuple[Probe | None, Prob
         result, probe = _result("absent", Readings(), started, "absent", str(absent)), None
     except ProbeError as error:
         result = _result("error", readings, started, error.reason, error.message)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         # The boundary: whatever a probe raises is told to the agent, once, with its trace.
         text = f"{type(error).__name__}: {error}"
         trace = "".join(traceback.format_exc())[-MAX_TRACE_CHARACTERS:]

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from testbed.faultyfs import FaultyFileSystem
 from testbed.node import Node, run, wait_until
 
 EVENTS = "nodevitals_misbehave_events_total"
@@ -116,7 +118,8 @@ def test_an_address_in_use_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["term", "kill"])
 def test_counters_outlive_the_agent_within_a_boot(tmp_path: Path, end: str) -> None:
     """They never fall: after SIGTERM nothing is lost, after SIGKILL at most what was not yet
-    handed over."""
+    handed over.
+    """
     node = Node(tmp_path, settings("healthy"))
     with node:
         wait_until(lambda: (node.value(EVENTS) or 0) >= 5)
@@ -268,8 +271,6 @@ def test_a_state_directory_that_is_removed_comes_back_with_all_counters(tmp_path
 
 def test_a_hung_state_directory_costs_only_the_history(tmp_path: Path) -> None:
     """With its worker in uninterruptible sleep, scrapes and probes and the end go on."""
-    from testbed.faultyfs import FaultyFileSystem  # noqa: PLC0415
-
     with FaultyFileSystem(tmp_path) as disk:
         disk.fault("hang")
         config = settings("healthy", state_directory=str(disk.mountpoint / "state"))

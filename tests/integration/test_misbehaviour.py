@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from testbed.faultyfs import FaultyFileSystem
 from testbed.node import Node, wait_until
 

@@ -6,9 +6,11 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+
 from testbed.faultyfs import FaultyFileSystem
 from testbed.node import Node, run, wait_until
 
@@ -18,10 +20,10 @@ PREFIX = "nodevitals_mount_"
 class Outcome:
     """What `nodevitals probe mounts` said of one mount."""
 
-    def __init__(self, folder: Path, target: str, **extra: object) -> None:
+    def __init__(self, folder: Path, target: str) -> None:
         (folder / "c.yaml").write_text(
             "defaults: {interval: 5s, timeout: 4s}\n"
-            f"probes: {{mounts: {{targets: [{target}], block_bytes: {extra.get('block', 65536)}}}}}\n"
+            f"probes: {{mounts: {{targets: [{target}]}}}}\n"
         )
         done = run("probe", "mounts", f"--config.file={folder / 'c.yaml'}", NODE_NAME="node-1")
         self.status, self.message = done.returncode, done.stderr
@@ -185,6 +187,11 @@ def test_a_link_in_place_of_our_folder_is_not_followed(tmpfs: Path, tmp_path: Pa
     assert list(elsewhere.iterdir()) == []
 
 
+def has_run(node: Node, times: int) -> bool:
+    labels = {"probe": "mounts", "outcome": "ok"}
+    return (node.value("nodevitals_probe_runs_total", **labels) or 0) >= times
+
+
 def test_two_nodes_on_one_mount_do_not_collide(filer: FaultyFileSystem) -> None:
     folder = filer.mountpoint.parent
     nodes = []
@@ -194,12 +201,11 @@ def test_two_nodes_on_one_mount_do_not_collide(filer: FaultyFileSystem) -> None:
         probes = {"mounts": {"interval": "100ms", "targets": [target]}}
         nodes.append(Node(folder / name, {"probes": probes}, NODE_NAME=name).start())
     try:
-        labels = {"probe": "mounts", "outcome": "ok"}
         for node in nodes:
-            wait_until(lambda n=node: (n.value("nodevitals_probe_runs_total", **labels) or 0) >= 20)
+            wait_until(partial(has_run, node, 20))
         for node in nodes:
             for outcome in ("error", "timeout", "stuck"):
-                labels["outcome"] = outcome
+                labels = {"probe": "mounts", "outcome": outcome}
                 assert node.value("nodevitals_probe_runs_total", **labels) == 0, node.log()
     finally:
         for node in nodes:

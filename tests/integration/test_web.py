@@ -16,6 +16,7 @@ import bcrypt
 import pytest
 import requests
 import trustme
+
 from testbed.node import Node, run, wait_until
 
 CONFIG = {"probes": {"misbehave": {"behaviours": ["healthy"], "series": 200}}}
@@ -116,7 +117,7 @@ def test_a_head_that_trickles_is_cut_at_its_deadline(node: Node) -> None:
     """A byte a second keeps no connection: the deadline is for the whole head."""
     with closing(connect(node)) as sock:
         started = time.monotonic()
-        with pytest.raises(OSError, match="reset|pipe"):
+        with pytest.raises(OSError, match=r"reset|pipe"):
             while time.monotonic() - started < 30:
                 sock.sendall(b"G")
                 time.sleep(0.3)
@@ -203,7 +204,7 @@ def test_tls_and_passwords(tmp_path: Path, authority: trustme.CA) -> None:
             requests.get(url + "/healthz", timeout=5)
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         old.load_verify_locations(tmp_path / "ca.pem")
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
             old.maximum_version = ssl.TLSVersion.TLSv1_1
         with closing(connect(node)) as sock, pytest.raises((ssl.SSLError, OSError)):
             old.wrap_socket(sock, server_hostname="127.0.0.1")

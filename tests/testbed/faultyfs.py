@@ -56,8 +56,15 @@ class FaultyFileSystem:
         # libfuse talks on stderr of its own accord
         log = self._control.with_suffix(".log").open("wb")
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "testbed.faultyfs"]
-            + [str(self.backing), str(self._control), str(self.mountpoint), self._source],
+            [
+                sys.executable,
+                "-m",
+                "testbed.faultyfs",
+                str(self.backing),
+                str(self._control),
+                str(self.mountpoint),
+                self._source,
+            ],
             env={**os.environ, "FUSE_LIBRARY_PATH": library_path()}
             | {"PYTHONPATH": str(ROOT / "tests")},
             stderr=log,
@@ -92,7 +99,7 @@ class FaultyFileSystem:
 
 
 def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
-    import mfusepy  # noqa: PLC0415 - it loads libfuse, which only the server has
+    import mfusepy
 
     class Operations(mfusepy.Operations):  # type: ignore[misc]
         use_ns = True
@@ -116,8 +123,8 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
         def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
             self._fault(data_call=False)
             status = os.lstat(self._path(path))
-            names = ("st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime")
-            names += ("st_nlink", "st_size", "st_uid", "st_ino")
+            names = ["st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime"]
+            names += ["st_nlink", "st_size", "st_uid", "st_ino"]
             values = {name: getattr(status, name) for name in names}
             times = ("st_atime", "st_ctime", "st_mtime")
             return values | {name: int(values[name] * 1e9) for name in times}
@@ -125,8 +132,8 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
         def statfs(self, path: str) -> dict[str, int]:
             self._fault(data_call=False)
             status = os.statvfs(self._path(path))
-            names = ("f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_favail", "f_ffree")
-            names += ("f_files", "f_flag", "f_frsize", "f_namemax")
+            names = ["f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_favail", "f_ffree"]
+            names += ["f_files", "f_flag", "f_frsize", "f_namemax"]
             return {name: getattr(status, name) for name in names}
 
         def readdir(self, path: str, fh: int) -> list[str]:

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,15 @@ class Node:
         """Start it and wait until the port answers."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "nodevitals", "serve"]
-                + [f"--config.file={self.config_file}"]
-                + [f"--web.listen-address=127.0.0.1:{self.port}", *self.flags],
+                [
+                    sys.executable,
+                    "-m",
+                    "nodevitals",
+                    "serve",
+                    f"--config.file={self.config_file}",
+                    f"--web.listen-address=127.0.0.1:{self.port}",
+                    *self.flags,
+                ],
                 env=self.environment,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -156,16 +162,13 @@ class Node:
 
     def tree(self) -> dict[int, str]:
         """The agent's descendants now, each with its status."""
-        found = {}
+        found: dict[int, str] = {}
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 found[child.pid] = child.status()
         return found
 
     def fork_server(self) -> psutil.Process:
-        """The agent's fork server."""
-        return next(
-            child
-            for child in psutil.Process(self.process.pid).children()
-            if child.status() != psutil.STATUS_ZOMBIE and "nodevitals.forkserver" in child.cmdline()
-        )
+        """The agent's fork server: its youngest child; older ones are adopted workers."""
+        children = psutil.Process(self.process.pid).children()
+        return max(children, key=lambda child: child.create_time())

@@ -12,6 +12,7 @@ from typing import Any
 
 import requests
 import yaml
+
 from testbed.node import ROOT, free_port, wait_until
 
 BINARIES = ROOT / ".tools/root/usr/bin"
@@ -19,7 +20,8 @@ BINARIES = ROOT / ".tools/root/usr/bin"
 
 def show_debian_files() -> None:
     """Lay the unpacked packages' /usr/share over ours, in our private mount namespace: Debian's
-    Alertmanager looks for its default template there and nowhere else."""
+    Alertmanager looks for its default template there and nowhere else.
+    """
     if not Path("/usr/share/prometheus/alertmanager/default.tmpl").exists():
         layers = f"lowerdir={ROOT / '.tools/root/usr/share'}:/usr/share"
         mount = ["mount", "-t", "overlay", "overlay", "-o", layers, "/usr/share"]

@@ -120,7 +120,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "s", "-1s", "0s", "1 s", "1e3s", "1w", 5, None, "5s "])
 def test_what_is_no_duration(text: object) -> None:
-    with pytest.raises(ValueError, match="duration|longer"):
+    with pytest.raises(ValueError, match=r"duration|longer"):
         parse_duration(text)
 
 

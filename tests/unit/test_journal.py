@@ -6,7 +6,7 @@ import pytest
 
 from nodevitals.journal import MAX_WAITING_ROWS, Journal, Reply, Row, Total
 from nodevitals.model import Condition, Family, Sample
-from nodevitals.snapshot import InvalidSample, Source
+from nodevitals.snapshot import InvalidSampleError, Source
 
 EVENTS = Family(
     name="nodevitals_test_events_total", kind="counter", help="Events.", labels=("kind",)
@@ -81,12 +81,12 @@ def test_a_late_load_after_giving_up_changes_no_counter() -> None:
 
 @pytest.mark.parametrize("amount", [-1.0, float("nan"), float("inf")])
 def test_a_counter_cannot_fall(amount: float) -> None:
-    with pytest.raises(InvalidSample):
+    with pytest.raises(InvalidSampleError):
         raised(journal(), amount)
 
 
 def test_only_counters_are_kept() -> None:
-    with pytest.raises(InvalidSample):
+    with pytest.raises(InvalidSampleError):
         journal().add(SOURCE, [Sample(GAUGE.name, (), 1)])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +54,7 @@ def test_later_runs_keep_their_place_in_the_interval(spread: float) -> None:
         or abs((place - spread * 15.0) % 15.0 - 15) < 1e-6
         for place in places
     )
-    assert all(after - before > 14.9 for before, after in zip(places, places[1:], strict=False))
+    assert all(after - before > 14.9 for before, after in itertools.pairwise(places))
 
 
 def test_a_node_that_slept_does_not_run_everything_at_once() -> None:
@@ -110,6 +112,14 @@ def test_a_failed_worker_is_tried_at_its_next_tick_then_backs_off() -> None:
         waits.append(round(life.wake - began))
         assert life.command(life.wake) is Command.START
     assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_what_was_lost_with_its_fork_server_is_tried_at_once_but_only_once() -> None:
+    life = started()
+    life.exited(3.0, lost=True)
+    assert life.command(3.0) is Command.START
+    life.exited(4.0, lost=True)
+    assert life.wake > 4.0
 
 
 def test_the_back_off_never_passes_a_long_interval() -> None:

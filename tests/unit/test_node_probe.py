@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from testbed import trees
 
 from nodevitals.host import Host
 from nodevitals.model import Readings
@@ -18,6 +17,7 @@ from nodevitals.probes.node import (
     utilization,
 )
 from nodevitals.system import parse_process_stat
+from testbed import trees
 
 
 def look(tmp_path: Path, carry: bytes = b"") -> Readings:
@@ -86,8 +86,8 @@ def test_counts_that_fall_back_give_no_utilization() -> None:
 
 @pytest.mark.parametrize("broken", ["", "garbage", "1 2", "\x00\xff"])
 def test_a_file_that_is_not_what_it_should_be_costs_only_itself(tree: Path, broken: str) -> None:
-    files = ("proc/vmstat", "proc/loadavg", "proc/sys/fs/file-nr")
-    files += ("sys/devices/system/edac/mc/mc0/ce_count",)
+    files = ["proc/vmstat", "proc/loadavg", "proc/sys/fs/file-nr"]
+    files += ["sys/devices/system/edac/mc/mc0/ce_count"]
     for file in files:
         (tree / file).write_text(broken)
     found = values(look(tree))

@@ -1,4 +1,4 @@
-"""Exposition text: valid in both formats, each family once, rendered only when something changes."""
+"""Exposition text: valid in both formats, each family once, rendered only when it changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from nodevitals.model import Family, Sample
 from nodevitals.snapshot import (
-    InvalidSample,
+    InvalidSampleError,
     Snapshot,
     Source,
     Variant,
@@ -50,7 +50,7 @@ def test_any_label_and_value_survives_both_formats(a: str, b: str, value: float)
     for variant, parser in ((TEXT, parse_text), (OPENMETRICS, parse_openmetrics)):
         if "\r" in a + b and parser is parse_text:
             continue  # the Python parser splits lines at it; Prometheus' own does not
-        (family,) = parser(snapshot.scrape(variant, 0.0).decode())
+        (family,) = parser(snapshot.scrape(variant, 0.0).decode())  # type: ignore[no-untyped-call]
         (sample,) = family.samples
         assert sample.labels == expected
         assert sample.value == value or (math.isnan(sample.value) and math.isnan(value))
@@ -101,12 +101,12 @@ def test_gzip_is_the_same_text_in_one_member() -> None:
     ],
 )
 def test_what_does_not_fit_its_family_is_refused(sample: Sample) -> None:
-    with pytest.raises(InvalidSample):
+    with pytest.raises(InvalidSampleError):
         render_samples(FAMILIES, [sample])
 
 
 def test_a_series_twice_is_refused() -> None:
-    with pytest.raises(InvalidSample, match="twice"):
+    with pytest.raises(InvalidSampleError, match="twice"):
         render_samples(FAMILIES, [Sample(EVENTS.name, ("x",), value) for value in (1, 2)])
 
 

@@ -18,8 +18,7 @@ from nodevitals.web import accepts_gzip, parse_listen_address, wants_openmetrics
         ("application/openmetrics-text", True),
         # Prometheus 2.42
         (
-            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;"
-            "q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
             True,
         ),
         # Prometheus 3 configured to prefer the text format

@@ -354,10 +354,10 @@ class _Use:
         else:
             with self._step("open", READABLE):
                 handle = os.open(os.path.join(self._path, file), os.O_RDONLY | os.O_NONBLOCK)
-            with closing(os.fdopen(handle, "rb", buffering=0)) as stream:
-                with self._step("read", READABLE):
-                    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-                    stream.read(PAGE_BYTES)
+            stream = os.fdopen(handle, "rb", buffering=0)
+            with closing(stream), self._step("read", READABLE):
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                stream.read(PAGE_BYTES)
         self._readings.add(READ_SECONDS, time.monotonic() - started, *self._labels)
         self._readings.add(READABLE, 1, *self._labels)
 

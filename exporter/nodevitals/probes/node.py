@@ -7,6 +7,7 @@ does not have (EDAC, NVMe) is missing.
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -214,7 +215,7 @@ class NodeProbe(Probe):
     @classmethod
     def preload(cls) -> None:
         """Psutil takes 10 ms to import."""
-        import psutil  # noqa: F401
+        import psutil
 
     def run(self, readings: Readings) -> None:
         """One look at everything."""

@@ -5,6 +5,7 @@ Found by the agent because its folder is on PYTHONPATH, as a site's own probes a
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -101,10 +102,8 @@ class _Behaviours:
 
     def floods_stderr(self, readings: Readings, _: Any) -> None:
         for _index in range(2000):
-            try:
+            with contextlib.suppress(BlockingIOError):
                 os.write(2, b"flood " * 10000)
-            except BlockingIOError:
-                pass
         readings.add(VALUE, 1, "flooded")
 
     def raises(self, *_: Any) -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks: every performance claim, measured side by side in one run."""

@@ -1,0 +1,21 @@
+"""`make proof`: all benchmarks, as tables."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from bench import compression, misbehaviour, scrape
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:]
+    for benchmark in (scrape, misbehaviour, compression):
+        name = benchmark.__name__.rpartition(".")[2]
+        if not wanted or name in wanted:
+            print(f"\n## {name}\n", flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                benchmark.main(Path(folder))
