@@ -12,6 +12,7 @@ import os
 import platform
 import queue
 import signal
+import threading
 import time
 from collections.abc import Iterable
 
@@ -25,7 +26,8 @@ from nodevitals.logs import QueuedHandler
 from nodevitals.messages import encode
 from nodevitals.model import Family, Probe, ProbeResult, Sample
 from nodevitals.snapshot import Snapshot, Source, Variant, escape_label, render_samples
-from nodevitals.supervisor import Supervisor, TargetSpec
+from nodevitals.supervisor import Supervisor
+from nodevitals.target import TargetSpec
 from nodevitals.web import Server
 from nodevitals.webconfig import load as load_access
 
@@ -64,6 +66,7 @@ def _spec(kind: type[Probe], target: str, settings: ProbeSettings, timing: Timin
         settings=encode(settings),
         timing=timing,
         resident=kind.resident,
+        required=settings.enabled is True,
         families=tuple(family.name for family in kind.families),
     )
 
@@ -220,6 +223,8 @@ class Agent:
         """
         log.info("stopping")
         if self._server is not None:
+            # shutdown() waits for the accept loop, half a second at most: not on this thread.
+            threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server.socket.close()
         self._supervisor.flush_history()
         self._supervisor.processes.stop()

@@ -117,6 +117,7 @@ class Lifecycle:
 
     def broke(self, now: float) -> None:
         """The process sent what no worker sends: it is ended like one past its deadline."""
+        self._answered = False
         self._enter(Phase.RUNNING, now)
 
     def exited(self, now: float, lost: bool = False) -> bool:

@@ -24,13 +24,16 @@ class ProtocolError(Exception):
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
-    """Sent once: which probe to be, on which target. `settings` is msgpack of its Settings."""
+    """Sent once: which probe to be, on which target. `settings` is msgpack of its Settings;
+    `required` makes the absence of the hardware a failure.
+    """
 
     probe: str
     target: str
     settings: bytes
     host: Host
     stay: bool
+    required: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):

@@ -145,6 +145,13 @@ class Processes:
         else:
             self._command(Kill(worker.number, number))
 
+    def close_channel(self, worker: Worker) -> None:
+        """Hear no more from a worker."""
+        if worker.open:
+            worker.open = False
+            self._selector.unregister(worker.channel)
+            worker.channel.close()
+
     def count(self) -> int:
         """Workers that are not reaped."""
         return len(self._workers)
@@ -165,7 +172,7 @@ class Processes:
         server = self._server
         if server is None:
             if now >= self._start_at:
-                self.start()
+                self._start_again(now)
         elif server.poll() is not None:
             self._replace(f"ended with status {server.returncode}")
         elif self._answer_due is not None and now > self._answer_due:
@@ -183,7 +190,7 @@ class Processes:
             self._control.close()
             self._control = None
         for worker in self._workers.values():
-            self._close_channel(worker)
+            self.close_channel(worker)
 
     def stopped(self) -> bool:
         """Whether the fork server is gone."""
@@ -240,13 +247,13 @@ class Processes:
         except OSError:
             data = b""
         if not data:
-            self._close_channel(worker)
+            self.close_channel(worker)
             return
         try:
             for body in worker.reader.feed(data):
                 worker.on_result(decode(body, ProbeResult))
         except ProtocolError as error:
-            self._close_channel(worker)
+            self.close_channel(worker)
             worker.on_garbage(str(error))
 
     def _flush(self, worker: Worker) -> None:
@@ -264,18 +271,12 @@ class Processes:
         if key.events != events:
             self._selector.modify(worker.channel, events, key.data)
 
-    def _close_channel(self, worker: Worker) -> None:
-        if worker.open:
-            worker.open = False
-            self._selector.unregister(worker.channel)
-            worker.channel.close()
-
     def _ended(self, worker: Worker, how: str) -> None:
         # Its last words may still lie in the channel: at most one frame, so this ends.
         for _ in range(MAX_FRAME_BYTES // READ_BYTES + 1):
             if worker.open:
                 self._read_channel(worker)
-        self._close_channel(worker)
+        self.close_channel(worker)
         del self._workers[worker.number]
         worker.on_exit(how)
         os.close(worker.stderr)
@@ -301,7 +302,14 @@ class Processes:
         self._sweep_until = self._clock.monotonic() + SWEEP_SECONDS
         self._start_at = self._clock.monotonic() + wait
         if not wait:
+            self._start_again(self._start_at)
+
+    def _start_again(self, now: float) -> None:
+        try:
             self.start()
+        except OSError as error:  # out of processes, memory or descriptors: the node's trouble
+            self._start_at = now + 1.0
+            log.error("cannot start the fork server: %s", error.strerror)
 
     def _reap_adopted(self, now: float) -> None:
         """Reap workers of fork servers that are gone, and kill what those left behind."""

@@ -159,7 +159,7 @@ class Snapshot:
     def drop(self, source: Source) -> None:
         """Remove a source's lines: it is stale, or gone."""
         self.put(source, {})
-        del self._owned[source]
+        self._owned.pop(source, None)
 
     def has(self, source: Source) -> bool:
         """Whether the source has lines now."""

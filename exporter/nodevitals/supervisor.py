@@ -7,12 +7,9 @@ the main thread, never blocks but in `select`, and touches nothing that can hang
 from __future__ import annotations
 
 import logging
-import math
 import selectors
 import signal
 from collections.abc import Iterable, Mapping
-
-import msgspec
 
 from nodevitals.catalogue import (
     PROBE_DURATION,
@@ -23,54 +20,20 @@ from nodevitals.catalogue import (
     PROBE_SUCCESS,
     WORKER_PROCESSES,
 )
-from nodevitals.config import Timing
 from nodevitals.host import Clock, Host, node_name
 from nodevitals.journal import Journal, Reply
-from nodevitals.lifecycle import Command, Lifecycle, Phase, stable_fraction
+from nodevitals.lifecycle import Command, Phase, stable_fraction
 from nodevitals.messages import Job, ProtocolError, Run, decode, encode
 from nodevitals.model import OUTCOMES, Condition, Family, Outcome, ProbeResult, Sample
 from nodevitals.processes import Processes, Worker
 from nodevitals.snapshot import InvalidSampleError, Snapshot, Source, render_samples
+from nodevitals.target import Target, TargetSpec
 
 PUBLISH_SECONDS = 0.1
 TICK_SECONDS = 0.25
 REFRESH_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
-
-
-class TargetSpec(msgspec.Struct, frozen=True):
-    """One target as configured. Equal specs are the same target across a reload."""
-
-    probe: str
-    target: str
-    settings: bytes
-    timing: Timing
-    resident: bool
-    families: tuple[str, ...]
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What names it in every label and lock."""
-        return self.probe, self.target
-
-
-class Target:
-    """One target: its schedule, its process, and what its last run said."""
-
-    def __init__(self, spec: TargetSpec, spread: float, now: float) -> None:
-        self.spec = spec
-        self.lifecycle = Lifecycle(spec.timing, spread, now)
-        self.worker: Worker | None = None
-        self.carry = b""
-        self.last: ProbeResult | None = None
-        self.last_success: float | None = None
-        self.fresh_until = -math.inf
-        self.fault = ""
-        self.said = ""
-        self.readings = Source(*spec.key, "readings")
-        self.kept = Source(*spec.key, "kept")
-        self.status = Source(*spec.key, "status")
 
 
 class Supervisor:
@@ -103,16 +66,22 @@ class Supervisor:
         """Make these the targets: the same go on, others end, new ones start."""
         now = self._clock.monotonic()
         wanted = {spec.key: spec for spec in specs}
-        for key, target in list(self.targets.items()):
+        before = dict(self.targets)
+        for key, target in before.items():
             if wanted.get(key) != target.spec:
                 self._retire(self.targets.pop(key), now)
+                if key not in wanted:
+                    for source in (target.readings, target.status, target.kept):
+                        self.snapshot.drop(source)
         for key, spec in wanted.items():
             if key not in self.targets:
-                spread = stable_fraction(node_name(), *key)
-                self.targets[key] = Target(spec, spread, now)
+                target = Target(spec, stable_fraction(node_name(), *key), now)
+                if key in before:  # only its settings have changed: what is known stays known
+                    target.inherit(before[key])
+                self.targets[key] = target
                 for outcome in OUTCOMES:
-                    self._count(self.targets[key], outcome, 0)
-                self._show_status(self.targets[key], now)
+                    self._count(target, outcome, 0)
+                self._show_status(target, now)
 
     def step(self) -> None:
         """Once around: wait for what comes next, take it in, do what is due."""
@@ -175,7 +144,7 @@ class Supervisor:
             target.lifecycle.exited(now)
             return
         spec = target.spec
-        job = Job(spec.probe, spec.target, spec.settings, self._host, spec.resident)
+        job = Job(spec.probe, spec.target, spec.settings, self._host, spec.resident, spec.required)
         target.fault = ""
         try:
             worker = target.worker = self.processes.spawn(job)
@@ -195,8 +164,11 @@ class Supervisor:
 
     def _on_result(self, target: Target, result: ProbeResult) -> None:
         now = self._clock.monotonic()
+        if target.lifecycle.phase in (Phase.IDLE, Phase.LINGERING) and target.worker is not None:
+            self.processes.close_channel(target.worker)
+            self._on_garbage(target, "a result that nobody asked for")
         if target.lifecycle.phase is not Phase.RUNNING or target.fault:
-            return  # too late, or never asked for: the run has been judged already
+            return  # past its deadline: the run has been judged
         target.lifecycle.answered(now, result.stays)
         target.carry = b"" if _is_history(target) else result.carry
         self._ended(target, self._checked(target, result))
@@ -342,8 +314,6 @@ class Supervisor:
 
     def _retire(self, target: Target, now: float) -> None:
         target.lifecycle.retire(now)
-        for source in (target.readings, target.status, target.kept):
-            self.snapshot.drop(source)
         if not target.lifecycle.gone:
             self._retired.append(target)
 

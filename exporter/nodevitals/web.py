@@ -1,42 +1,30 @@
-"""HTTP for scrapers, on the standard library's threading server.
+"""HTTP for scrapers, on the standard library's server.
 
 In: requests, some of them hostile. Out: bodies that lie ready. A scrape touches no hardware, no
-disk and no child process. Every connection has a thread, a deadline for what it is doing, and a
-place under a cap: where the cap is reached, the oldest connection that has not completed a request
-makes room, so that silent clients cannot shut out a scrape.
+disk and no child process. `connections.py` keeps the connections in check.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import html
 import http.server
 import io
 import logging
-import socket
-import socketserver
-import threading
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from nodevitals import __version__
+from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.snapshot import Variant
 from nodevitals.webconfig import Access
 
-MAX_CONNECTIONS = 128
 MAX_HEAD_BYTES = 16 * 1024
-# From the connection's first byte to the end of its first request's head, handshake included.
-HEAD_SECONDS = 10.0
-RESPONSE_SECONDS = 60.0
 # Prometheus' own client gives up an idle connection after five minutes.
 IDLE_SECONDS = 330.0
-SWEEP_SECONDS = 0.5
-THREAD_STACK_BYTES = 512 * 1024
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -61,27 +49,6 @@ class Agent(Protocol):
 
     def reload(self) -> str:
         """Load the configuration anew; '' or what is wrong with it."""
-
-
-class Connection:
-    """One accepted connection and what it is doing."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-        self.completed = False
-        self.since = time.monotonic()
-        self.deadline = self.since + HEAD_SECONDS
-
-    def expect(self, seconds: float) -> None:
-        """A new phase begins, which must end within so many seconds."""
-        self.since = time.monotonic()
-        self.deadline = self.since + seconds
-
-    def cut(self) -> None:
-        """End it from another thread: its own gets an end of file and goes."""
-        # Not the SSL socket's method, which would pull the TLS state from under its thread.
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
 def wants_openmetrics(accept: str) -> bool:
@@ -298,13 +265,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         log.debug("%s %s", self.client_address[0], format % args)
 
 
-class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    """Accepts, caps, sweeps."""
-
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 256
+class Server(CappedServer):
+    """The port: what the handler needs to know, on a capped server."""
 
     def __init__(
         self,
@@ -318,93 +280,4 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self.access = access
         self.telemetry_path = telemetry_path
         self.lifecycle = lifecycle
-        self.evicted = {"cap": 0, "deadline": 0}
-        self._connections: dict[int, Connection] = {}
-        # Cut to make room; their threads have not noticed yet.
-        self._leaving: dict[int, Connection] = {}
-        self._lock = threading.Lock()
-        self.address_family, address = parse_listen_address(listen_address)
-        super().__init__(address, Handler)
-
-    def server_bind(self) -> None:
-        """Bind without the base class's name look-up, which asks a name service that may hang."""
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-
-    def start(self) -> threading.Thread:
-        """Serve from a daemon thread."""
-        threading.stack_size(THREAD_STACK_BYTES)
-        thread = threading.Thread(
-            target=self.serve_forever, args=(SWEEP_SECONDS,), name="web", daemon=True
-        )
-        thread.start()
-        return thread
-
-    def record_of(self, sock: socket.socket) -> Connection:
-        """The record that was made when this socket was accepted."""
-        with self._lock:
-            return self._leaving.get(id(sock)) or self._connections[id(sock)]
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a place and a thread, making room where there is none."""
-        with self._lock:
-            if len(self._connections) >= MAX_CONNECTIONS:
-                self._evict()
-            self._connections[id(request)] = Connection(request)
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had
-            self._forget(id(request))
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection from its first byte to its last."""
-        try:
-            self.finish_request(request, client_address)
-        except (OSError, ValueError):
-            pass  # a handshake refused, a connection reset or cut: the peer's affair
-        except Exception:
-            log.exception("request from %s", client_address[0])
-        finally:
-            self.shutdown_request(self._forget(id(request)).socket)
-
-    def service_actions(self) -> None:
-        """Between accepts, and twice a second: cut what is past its deadline."""
-        now = time.monotonic()
-        with self._lock:
-            for connection in self._connections.values():
-                if now > connection.deadline:
-                    connection.deadline = now + RESPONSE_SECONDS  # cut once
-                    connection.cut()
-                    self.evicted["deadline"] += 1
-
-    def _evict(self) -> None:
-        """Cut the oldest connection that has completed no request; else the longest idle one."""
-        key, connection = min(
-            self._connections.items(), key=lambda item: (item[1].completed, item[1].since)
-        )
-        # Out of the count at once; its thread finds the end of the stream and closes it.
-        del self._connections[key]
-        self._leaving[key] = connection
-        connection.cut()
-        self.evicted["cap"] += 1
-
-    def _forget(self, key: int) -> Connection:
-        with self._lock:
-            return self._leaving.pop(key, None) or self._connections.pop(key)
-
-
-def parse_listen_address(text: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """`:9855`, `127.0.0.1:9855`, `[::1]:9855` as a family and an address. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not a listen address: write it like :9855 or 127.0.0.1:9855")
-    host = host.removeprefix("[").removesuffix("]")
-    if host == "":
-        if socket.has_dualstack_ipv6():
-            return socket.AF_INET6, ("::", int(port))
-        return socket.AF_INET, ("0.0.0.0", int(port))
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return family, (host, int(port))
+        super().__init__(listen_address, Handler)

@@ -107,7 +107,8 @@ def _answer(job: Job, probe: Probe | None, run: Run) -> tuple[Probe | None, Prob
         probe.run(readings)
         result = _result("ok", readings, started)
     except Absent as absent:
-        result, probe = _result("absent", Readings(), started, "absent", str(absent)), None
+        outcome = "error" if job.required else "absent"
+        result, probe = _result(outcome, Readings(), started, "absent", str(absent)), None
     except ProbeError as error:
         result = _result("error", readings, started, error.reason, error.message)
     except Exception as error:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from testbed.faultyfs import FaultyFileSystem
-from testbed.node import Node, wait_until
+from testbed.node import Node, run, wait_until
 
 RUNS = "nodevitals_probe_runs_total"
 # Each misbehaviour, how its runs end, and what the log says of it.
@@ -72,6 +72,14 @@ def test_each_misbehaviour_ends_as_it_should(crowd: Node, behaviour: str) -> Non
     assert crowd.value("nodevitals_probe_success", target=behaviour) == healthy
 
 
+def test_a_worker_that_answers_without_end_is_killed(tmp_path: Path) -> None:
+    """Its first answer is one to the run; what comes after it is not listened to."""
+    with Node(tmp_path, settings("talks_on", "healthy")) as node:
+        wait_until(lambda: runs(node, "talks_on").get("error", 0) >= 2)
+        assert "misbehave talks_on: error (garbage): a result that nobody asked for" in node.log()
+        wait_until(lambda: runs(node, "healthy").get("ok", 0) >= 3)
+
+
 def test_a_state_that_lasts_is_told_once(crowd: Node) -> None:
     wait_until(lambda: runs(crowd, "fails").get("error", 0) >= 3)
     assert crowd.log().count("misbehave fails: error (broken)") == 1
@@ -117,6 +125,18 @@ def test_absent_hardware_is_no_target(tmp_path: Path) -> None:
         wait_until(lambda: "misbehave absent: absent" in node.log())
         wait_until(lambda: node.value("nodevitals_probe_success", probe="misbehave") is None)
         wait_until(lambda: node.get("/readyz").status_code == 200)
+
+
+def test_absent_hardware_that_is_required_is_a_failure(tmp_path: Path) -> None:
+    config = settings("absent", enabled=True)
+    with Node(tmp_path, config) as node:
+        wait_until(lambda: "misbehave absent: error (absent): no such hardware" in node.log())
+        assert node.value("nodevitals_probe_success", target="absent") == 0
+    for enabled, status in ((True, 1), ("auto", 0)):
+        node.write(settings("absent", enabled=enabled))
+        done = run("probe", "misbehave", f"--config.file={node.config_file}")
+        assert done.returncode == status
+        assert done.stderr == "misbehave absent: absent: no such hardware\n"
 
 
 def test_a_probe_that_never_ran_says_so(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_any_label_and_value_survives_both_formats(a: str, b: str, value: float)
     for variant, parser in ((TEXT, parse_text), (OPENMETRICS, parse_openmetrics)):
         if "\r" in a + b and parser is parse_text:
             continue  # the Python parser splits lines at it; Prometheus' own does not
-        (family,) = parser(snapshot.scrape(variant, 0.0).decode())  # type: ignore[no-untyped-call]
+        (family,) = parser(snapshot.scrape(variant, 0.0).decode())
         (sample,) = family.samples
         assert sample.labels == expected
         assert sample.value == value or (math.isnan(sample.value) and math.isnan(value))
@@ -64,7 +64,7 @@ def test_a_family_of_two_probes_stands_once() -> None:
     )
     text = snapshot.scrape(TEXT, 0.0).decode()
     assert text.count("# TYPE nodevitals_test_value gauge") == 1
-    (family,) = parse_openmetrics(snapshot.scrape(OPENMETRICS, 0.0).decode())
+    (family,) = parse_openmetrics(snapshot.scrape(OPENMETRICS, 0.0).decode())  # type: ignore[no-untyped-call]
     assert {sample.value for sample in family.samples} == {1, 2}
 
 

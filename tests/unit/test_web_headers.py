@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from nodevitals.web import accepts_gzip, parse_listen_address, wants_openmetrics
+from nodevitals.connections import parse_listen_address
+from nodevitals.web import accepts_gzip, wants_openmetrics
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import time
 from typing import Any, ClassVar, NoReturn
 
 from nodevitals.config import ProbeSettings
-from nodevitals.model import Absent, Family, Probe, ProbeError, Readings
+from nodevitals.messages import frame
+from nodevitals.model import Absent, Family, Probe, ProbeError, ProbeResult, Readings
 
 VALUE = Family(name="nodevitals_misbehave_value", kind="gauge", help="A value.", labels=("item",))
 EVENTS = Family(
@@ -76,6 +77,11 @@ class _Behaviours:
     def huge_header(self, *_: Any) -> None:
         _raw(b"\xff\xff\xff\xff" + bytes(65536))
         _forever()
+
+    def talks_on(self, *_: Any) -> None:
+        answer = frame(ProbeResult(outcome="ok"))
+        while True:
+            _raw(answer * 100)
 
     def half_frame(self, *_: Any) -> None:
         _raw(b"\x00\x00\x10\x00half")

@@ -1,0 +1,59 @@
+"""One target: as configured, and as it stands between its runs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nodevitals.config import Timing
+from nodevitals.lifecycle import Lifecycle
+from nodevitals.model import ProbeResult
+from nodevitals.snapshot import Source
+
+if TYPE_CHECKING:
+    from nodevitals.processes import Worker
+
+
+class TargetSpec(msgspec.Struct, frozen=True):
+    """One target as configured. Equal specs are the same target across a reload."""
+
+    probe: str
+    target: str
+    settings: bytes
+    timing: Timing
+    resident: bool
+    required: bool
+    families: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What names it in every label and lock."""
+        return self.probe, self.target
+
+
+class Target:
+    """One target: its schedule, its process, and what its last run said."""
+
+    def __init__(self, spec: TargetSpec, spread: float, now: float) -> None:
+        self.spec = spec
+        self.lifecycle = Lifecycle(spec.timing, spread, now)
+        self.worker: Worker | None = None
+        self.carry = b""
+        self.last: ProbeResult | None = None
+        self.last_success: float | None = None
+        self.fresh_until = -math.inf
+        self.fault = ""
+        self.said = ""
+        self.readings = Source(*spec.key, "readings")
+        self.kept = Source(*spec.key, "kept")
+        self.status = Source(*spec.key, "status")
+
+    def inherit(self, before: Target) -> None:
+        """Take over what is known from the same target with other settings."""
+        self.carry = before.carry
+        self.last = before.last
+        self.last_success = before.last_success
+        self.fresh_until = before.fresh_until
+        self.said = before.said
