@@ -100,6 +100,7 @@ class Processes:
                 [sys.executable, "-m", "nodevitals.forkserver", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
+                cwd="/",  # `-m` looks there for modules, and a mount we stand on cannot be undone
                 start_new_session=True,  # a terminal's ^C is for the agent
             )
         self._control = ours

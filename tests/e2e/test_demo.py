@@ -7,6 +7,7 @@ import sys
 
 import psutil
 import pytest
+
 from testbed.node import ROOT
 
 

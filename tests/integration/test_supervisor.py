@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-
-import pytest
+from contextlib import contextmanager
 
 from nodevitals import probes
 from nodevitals.agent import new_supervisor, plan_targets
@@ -13,6 +12,7 @@ from nodevitals.config import parse
 from nodevitals.host import Clock, Host
 from nodevitals.snapshot import Variant
 from nodevitals.supervisor import Supervisor
+from testbed.clock import ManualClock
 
 
 class JumpingClock(Clock):
@@ -27,11 +27,29 @@ class JumpingClock(Clock):
         return time.time() + (86400 if self._calls % 2 else -86400)
 
 
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    made = new_supervisor(Host(), JumpingClock())
+NODE_ONLY = {"node": probes.registered()["node"]}
+TEXT = Variant(openmetrics=False, compressed=False)
+
+
+def step(running: Supervisor, clock: Clock) -> None:
+    """Go once around, and let a clock that stands still move on a little."""
+    running.step()
+    if isinstance(clock, ManualClock):
+        clock.advance(0.05)
+
+
+@contextmanager
+def supervisor(clock: Clock, text: bytes) -> Iterator[Supervisor]:
+    """Return a supervisor with only the node probe, after its first result."""
+    config = parse(text + b"\nstate_directory: null", NODE_ONLY)
+    off = {name: kind.Settings(enabled=False) for name, kind in probes.registered().items()}
+    config.probes.update({name: off[name] for name in off if name not in NODE_ONLY})
+    made = new_supervisor(Host(), clock)
     made.processes.start()
     made.journal.give_back()
+    made.apply(plan_targets(config))
+    while made.unfinished():
+        step(made, clock)
     yield made
     made.processes.stop()
     deadline = time.monotonic() + 5
@@ -40,27 +58,41 @@ def supervisor() -> Iterator[Supervisor]:
     made.selector.close()
 
 
-def test_a_wall_clock_that_jumps_moves_no_schedule(supervisor: Supervisor) -> None:
-    config = parse(
-        b"probes: {node: {interval: 200ms, stale_after: 1s}}\nstate_directory: null",
-        {"node": probes.registered()["node"]},
-    )
-    config.probes.update(
-        {
-            name: probes.registered()[name].Settings(enabled=False)
-            for name in probes.registered()
-            if name != "node"
-        }
-    )
-    supervisor.apply(plan_targets(config))
-    while supervisor.unfinished():
-        supervisor.step()
-    started = time.monotonic()
-    while time.monotonic() - started < 3:
-        supervisor.step()
-    text = supervisor.snapshot.scrape(Variant(openmetrics=False, compressed=False), 0).decode()
-    runs = 'nodevitals_probe_runs_total{probe="node",target="node",outcome="ok"} '
-    count = int(text.partition(runs)[2].split()[0])
-    assert 13 <= count <= 18
-    assert 'nodevitals_probe_success{probe="node",target="node"} 1' in text
-    assert "nodevitals_node_cpus" in text
+def scrape(of: Supervisor) -> str:
+    return of.snapshot.scrape(TEXT, 0).decode()
+
+
+def test_a_wall_clock_that_jumps_moves_no_schedule() -> None:
+    with supervisor(
+        JumpingClock(), b"probes: {node: {interval: 200ms, stale_after: 1s}}"
+    ) as running:
+        started = time.monotonic()
+        while time.monotonic() - started < 3:
+            running.step()
+        runs = 'nodevitals_probe_runs_total{probe="node",target="node",outcome="ok"} '
+        assert 13 <= int(scrape(running).partition(runs)[2].split()[0]) <= 18
+        assert 'nodevitals_probe_success{probe="node",target="node"} 1' in scrape(running)
+        assert "nodevitals_node_cpus" in scrape(running)
+
+
+def test_what_is_stale_vanishes_and_the_time_of_the_last_success_stays() -> None:
+    """The agent sleeps past `stale_after`; until a new result is in, nothing old is told."""
+    clock = ManualClock()
+    success = 'nodevitals_probe_success{probe="node",target="node"} '
+    with supervisor(clock, b"probes: {node: {interval: 1h}}") as running:
+        for _ in range(10):
+            step(running, clock)
+        assert success + "1" in scrape(running)
+        assert "nodevitals_node_cpus" in scrape(running)
+        clock.advance(3 * 3600)
+        running.step()
+        assert success + "0" in scrape(running)
+        assert "nodevitals_node_cpus" not in scrape(running)
+        last = (
+            'nodevitals_probe_last_success_timestamp_seconds{probe="node",target="node"} 17000000'
+        )
+        assert last in scrape(running)
+        deadline = time.monotonic() + 10
+        while success + "1" not in scrape(running) and time.monotonic() < deadline:
+            step(running, clock)
+        assert "nodevitals_node_cpus" in scrape(running)
