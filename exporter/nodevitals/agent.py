@@ -140,7 +140,7 @@ class Agent:
         supervisor.processes.start()
         supervisor.step()
         server.start()
-        log.info("listening on %s", "{}:{}".format(*server.server_address[:2]))
+        log.info("listening on %s", server.address_text())
         while not self._stopping:
             supervisor.step()
             self._answer_reloads()
@@ -228,10 +228,7 @@ class Agent:
             self._server.socket.close()
         self._supervisor.flush_history()
         self._supervisor.processes.stop()
-        deadline = time.monotonic() + STOP_SECONDS
-        while not self._supervisor.processes.stopped() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        self._supervisor.processes.kill_fork_server()
+        self._supervisor.processes.wait(STOP_SECONDS)
         if self._log_handler is not None:
             self._log_handler.drain(0.2)
 
@@ -268,7 +265,5 @@ def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, Prob
         if target.last is not None
     }
     supervisor.processes.stop()
-    deadline = time.monotonic() + STOP_SECONDS
-    while not supervisor.processes.stopped() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    supervisor.processes.wait(STOP_SECONDS)
     return text, results

@@ -60,12 +60,38 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="probe this node and serve /metrics")
     _add_node_options(serve)
-    serve.add_argument("--web.listen-address", dest="listen", default=DEFAULT_ADDRESS)
-    serve.add_argument("--web.telemetry-path", dest="telemetry_path", default="/metrics")
-    serve.add_argument("--web.config.file", dest="web_config", metavar="FILE")
-    serve.add_argument("--web.enable-lifecycle", dest="lifecycle", action="store_true")
-    serve.add_argument("--log.level", dest="log_level", choices=logs.LEVELS, default="info")
-    serve.add_argument("--log.format", dest="log_format", choices=logs.FORMATS, default="logfmt")
+    add = serve.add_argument
+    add(
+        "--web.listen-address",
+        dest="listen",
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help=f"where to listen (default {DEFAULT_ADDRESS}, every address)",
+    )
+    add(
+        "--web.telemetry-path",
+        dest="telemetry_path",
+        default="/metrics",
+        metavar="PATH",
+        help="the path of the metrics (default /metrics)",
+    )
+    add(
+        "--web.config.file",
+        dest="web_config",
+        metavar="FILE",
+        help="TLS and passwords, in the format of Prometheus' exporter-toolkit",
+    )
+    add(
+        "--web.enable-lifecycle", dest="lifecycle", action="store_true", help="allow POST /-/reload"
+    )
+    add("--log.level", dest="log_level", choices=logs.LEVELS, default="info", help="default info")
+    add(
+        "--log.format",
+        dest="log_format",
+        choices=logs.FORMATS,
+        default="logfmt",
+        help="default logfmt",
+    )
     serve.set_defaults(run=_serve)
 
     probe = commands.add_parser("probe", help="run one probe once and print what it exposes")
@@ -86,10 +112,25 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config.file", dest="config", metavar="FILE")
-    parser.add_argument("--path.rootfs", dest="rootfs", default="/")
-    parser.add_argument("--path.procfs", dest="procfs", default="/proc")
-    parser.add_argument("--path.sysfs", dest="sysfs", default="/sys")
+    add = parser.add_argument
+    add("--config.file", dest="config", metavar="FILE", help="YAML; without it, the defaults")
+    add(
+        "--path.rootfs", dest="rootfs", default="/", metavar="PATH", help="the node's / (default /)"
+    )
+    add(
+        "--path.procfs",
+        dest="procfs",
+        default="/proc",
+        metavar="PATH",
+        help="the node's procfs (default /proc)",
+    )
+    add(
+        "--path.sysfs",
+        dest="sysfs",
+        default="/sys",
+        metavar="PATH",
+        help="the node's sysfs (default /sys)",
+    )
 
 
 def _add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

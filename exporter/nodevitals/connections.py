@@ -83,6 +83,13 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         thread.start()
         return thread
 
+    def address_text(self) -> str:
+        """Where it listens, as one would write it in a URL."""
+        host, port = self.server_address[:2]
+        return (
+            f"[{host!s}]:{port}" if self.address_family == socket.AF_INET6 else f"{host!s}:{port}"
+        )
+
     def record_of(self, sock: socket.socket) -> Connection:
         """The record that was made when this socket was accepted."""
         with self._lock:

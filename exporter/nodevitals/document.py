@@ -10,7 +10,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import yaml
@@ -163,7 +163,27 @@ def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
         return _convert_list(value, arguments[0], path, problems)
     if origin is dict:
         return _convert_mapping(value, arguments[1], path, problems)
-    return _leaf(lambda raw: msgspec.convert(raw, hint, strict=True), value, path, problems)
+    return _convert_plain(value, hint, path, problems)
+
+
+def _convert_plain(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
+    """A value without parts; where only a few words are allowed, the complaint lists them."""
+    before = len(problems)
+    found = _leaf(lambda raw: msgspec.convert(raw, hint, strict=True), value, path, problems)
+    if len(problems) > before and (words := _words(hint)):
+        problems[-1] = Problem(path, f"{value!r} is none of {', '.join(words)}")
+    return found
+
+
+def _words(hint: Any) -> list[str]:
+    """What may be written for a Literal, a bool, or a union of them."""
+    if hint is bool:
+        return ["true", "false"]
+    if get_origin(hint) is Literal:
+        return [str(word) for word in get_args(hint)]
+    if get_origin(hint) in (Union, types.UnionType):
+        return [word for choice in get_args(hint) for word in _words(choice)]
+    return []
 
 
 def _leaf(read: typing.Callable[[Any], Any], value: Any, path: str, problems: list[Problem]) -> Any:
@@ -190,7 +210,7 @@ def _convert_union(
         fits = isinstance(value, list) if shape is tuple else isinstance(value, Mapping)
         if (walks and fits) or (shape is Annotated and DurationFormat in get_args(choice)):
             return convert(value, choice, path, problems)
-    return _leaf(lambda raw: msgspec.convert(raw, hint, strict=True), value, path, problems)
+    return _convert_plain(value, hint, path, problems)
 
 
 def _convert_list(value: Any, item: Any, path: str, problems: list[Problem]) -> Any:

@@ -59,6 +59,7 @@ class Lifecycle:
     def __init__(self, timing: Timing, spread: float, now: float) -> None:
         self.timing = timing
         self.phase = Phase.WAITING
+        self._spread = spread
         self.began = now
         """When the run in flight, or the last one, began."""
         self._origin = now + spread * timing.interval_seconds
@@ -68,6 +69,7 @@ class Lifecycle:
         self._failures = 0
         self._answered = False
         self._leaving = False
+        self._outdated = False
 
     @property
     def wake(self) -> float:
@@ -96,6 +98,7 @@ class Lifecycle:
             self.began = now
             self._scheduled = self._due
             self._answered = False
+            self._outdated = self._outdated and command is Command.RUN
             return command
         if self.phase in (Phase.RUNNING, Phase.LINGERING):
             self._enter(Phase.TERMINATING, now + GRACE_SECONDS)
@@ -111,8 +114,7 @@ class Lifecycle:
         self._answered = True
         self._failures = 0
         self._plan(now)
-        if self._leaving:
-            stays = False
+        stays = stays and not (self._leaving or self._outdated)
         self._enter(Phase.IDLE if stays else Phase.LINGERING, now + GRACE_SECONDS)
 
     def broke(self, now: float) -> None:
@@ -139,6 +141,16 @@ class Lifecycle:
         """Run as soon as possible, unless it waits out a failure."""
         if self._failures == 0:
             self._due = min(self._due, now)
+
+    def change(self, timing: Timing, now: float) -> None:
+        """Run by another timing, the next time soon, and in a new process."""
+        self.timing = timing
+        self._origin = now + self._spread * timing.interval_seconds
+        self._outdated = True
+        if self.phase in (Phase.WAITING, Phase.IDLE):
+            self._due = now + self._spread * min(FIRST_RUN_SECONDS, timing.interval_seconds)
+        if self.phase is Phase.IDLE:
+            self._enter(Phase.LINGERING, now)
 
     def retire(self, now: float) -> None:
         """No more runs; a process that lives is ended."""

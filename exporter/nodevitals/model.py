@@ -30,6 +30,9 @@ _LABEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # https://prometheus.io/docs/practices/naming/: base units only, ratios instead of percents.
 _FOREIGN_UNITS = ("milliseconds", "minutes", "hours", "percent", "kilobytes", "megabytes", "bits")
 MAX_CARRY_BYTES = 1024 * 1024
+MAX_REASON_CHARACTERS = 64
+MAX_MESSAGE_CHARACTERS = 500
+MAX_TRACE_CHARACTERS = 8000
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +128,16 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     duration_seconds: float = 0.0
     carry: bytes = b""
     stays: bool = False
+
+
+def clipped(result: ProbeResult) -> ProbeResult:
+    """The result with its words on one line and of bounded length, whoever wrote them."""
+    return msgspec.structs.replace(
+        result,
+        reason=" ".join(result.reason.split())[:MAX_REASON_CHARACTERS],
+        message=" ".join(result.message.split())[:MAX_MESSAGE_CHARACTERS],
+        trace=result.trace[-MAX_TRACE_CHARACTERS:],
+    )
 
 
 class ProbeError(Exception):

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -193,12 +194,16 @@ class Processes:
         for worker in self._workers.values():
             self.close_channel(worker)
 
-    def stopped(self) -> bool:
-        """Whether the fork server is gone."""
-        return self._server is None or self._server.poll() is not None
+    def wait(self, seconds: float) -> None:
+        """After `stop`, give the fork server so long to end everything; then kill it."""
+        deadline = time.monotonic() + seconds
+        while self._server is not None and self._server.poll() is None:
+            if time.monotonic() > deadline:
+                self._kill_fork_server()
+                return
+            time.sleep(0.005)
 
-    def kill_fork_server(self) -> None:
-        """Kill the fork server, stopped or not."""
+    def _kill_fork_server(self) -> None:
         if self._server is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._server.kill()
@@ -287,7 +292,7 @@ class Processes:
         wait = min(LONGEST_RESTART_SECONDS, 2.0**self._silent_starts - 1)
         log.error("fork server %s; starting another%s", why, f" in {wait:g} s" if wait else "")
         self.restarts += 1
-        self.kill_fork_server()
+        self._kill_fork_server()
         self._read_control()  # births and deaths it told before
         if self._control is not None:
             self._selector.unregister(self._control)

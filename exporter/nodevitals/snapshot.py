@@ -161,10 +161,6 @@ class Snapshot:
         self.put(source, {})
         self._owned.pop(source, None)
 
-    def has(self, source: Source) -> bool:
-        """Whether the source has lines now."""
-        return bool(self._owned.get(source))
-
     def publish(self, now: float) -> None:
         """Make what was put visible, with the variants that scrapers use already made."""
         self._exposition = exposition = Exposition(

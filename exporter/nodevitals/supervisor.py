@@ -24,7 +24,15 @@ from nodevitals.host import Clock, Host, node_name
 from nodevitals.journal import Journal, Reply
 from nodevitals.lifecycle import Command, Phase, stable_fraction
 from nodevitals.messages import Job, ProtocolError, Run, decode, encode
-from nodevitals.model import OUTCOMES, Condition, Family, Outcome, ProbeResult, Sample
+from nodevitals.model import (
+    OUTCOMES,
+    Condition,
+    Family,
+    Outcome,
+    ProbeResult,
+    Sample,
+    clipped,
+)
 from nodevitals.processes import Processes, Worker
 from nodevitals.snapshot import InvalidSampleError, Snapshot, Source, render_samples
 from nodevitals.target import Target, TargetSpec
@@ -66,18 +74,15 @@ class Supervisor:
         """Make these the targets: the same go on, others end, new ones start."""
         now = self._clock.monotonic()
         wanted = {spec.key: spec for spec in specs}
-        before = dict(self.targets)
-        for key, target in before.items():
-            if wanted.get(key) != target.spec:
+        for key, target in list(self.targets.items()):
+            if key not in wanted:
                 self._retire(self.targets.pop(key), now)
-                if key not in wanted:
-                    for source in (target.readings, target.status, target.kept):
-                        self.snapshot.drop(source)
+            elif wanted[key] != target.spec:
+                target.change(wanted[key], now)
+                self._show_status(target, now)
         for key, spec in wanted.items():
             if key not in self.targets:
                 target = Target(spec, stable_fraction(node_name(), *key), now)
-                if key in before:  # only its settings have changed: what is known stays known
-                    target.inherit(before[key])
                 self.targets[key] = target
                 for outcome in OUTCOMES:
                     self._count(target, outcome, 0)
@@ -107,8 +112,8 @@ class Supervisor:
     def flush_history(self) -> None:
         """Send the history's worker what it has not got; it writes on after our end."""
         for target in self.targets.values():
-            idle = target.lifecycle.phase is Phase.IDLE
-            if _is_history(target) and idle and target.worker is not None:
+            alive = target.lifecycle.phase in (Phase.IDLE, Phase.RUNNING)
+            if _is_history(target) and alive and target.worker is not None:
                 self.processes.send(target.worker, Run(encode(self.journal.take())))
 
     def unfinished(self) -> list[str]:
@@ -140,7 +145,7 @@ class Supervisor:
     def _start(self, target: Target, now: float) -> None:
         key = target.spec.key
         if any(old.spec.key == key for old in self._retired):
-            # Its last process, from before a reload, lives; never a second one on top of it.
+            # Taken out of the configuration and back in, with its last process still alive.
             target.lifecycle.exited(now)
             return
         spec = target.spec
@@ -169,6 +174,7 @@ class Supervisor:
             self._on_garbage(target, "a result that nobody asked for")
         if target.lifecycle.phase is not Phase.RUNNING or target.fault:
             return  # past its deadline: the run has been judged
+        result = clipped(result)
         target.lifecycle.answered(now, result.stays)
         target.carry = b"" if _is_history(target) else result.carry
         self._ended(target, self._checked(target, result))
@@ -241,15 +247,11 @@ class Supervisor:
             log.warning("%s: %s", name, result.trace.rstrip())
 
     def _settle_journal(self, result: ProbeResult) -> None:
-        became_ready = False
-        if result.outcome == "ok":
-            try:
-                became_ready = self.journal.written(decode(result.carry, Reply))
-            except ProtocolError as error:
-                log.warning("history: %s", error)
-                became_ready = self.journal.give_back()
-        else:
-            became_ready = self.journal.give_back()
+        try:
+            reply = decode(result.carry, Reply) if result.outcome == "ok" else None
+        except ProtocolError:
+            reply = None
+        became_ready = self.journal.give_back() if reply is None else self.journal.written(reply)
         if became_ready:
             for target in self.targets.values():
                 self._show_kept(target)
@@ -298,10 +300,10 @@ class Supervisor:
     def _refresh(self, now: float) -> None:
         """Once a second: what changes by time alone."""
         for target in self.targets.values():
-            if now >= target.fresh_until and self.snapshot.has(target.readings):
+            stale = now >= target.fresh_until
+            if stale:
                 self.snapshot.drop(target.readings)
-                self._show_status(target, now)
-            elif target.lifecycle.overdue(now):
+            if stale or target.lifecycle.overdue(now):
                 self._show_status(target, now)
         everyone = [*self.targets.values(), *self._retired]
         stuck = sum(target.lifecycle.phase is Phase.STUCK for target in everyone)
@@ -314,6 +316,8 @@ class Supervisor:
 
     def _retire(self, target: Target, now: float) -> None:
         target.lifecycle.retire(now)
+        for source in (target.readings, target.status, target.kept):
+            self.snapshot.drop(source)
         if not target.lifecycle.gone:
             self._retired.append(target)
 

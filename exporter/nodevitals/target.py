@@ -50,10 +50,7 @@ class Target:
         self.kept = Source(*spec.key, "kept")
         self.status = Source(*spec.key, "status")
 
-    def inherit(self, before: Target) -> None:
-        """Take over what is known from the same target with other settings."""
-        self.carry = before.carry
-        self.last = before.last
-        self.last_success = before.last_success
-        self.fresh_until = before.fresh_until
-        self.said = before.said
+    def change(self, spec: TargetSpec, now: float) -> None:
+        """Take other settings: the next run has them; what is known, or hangs, stays as it is."""
+        self.spec = spec
+        self.lifecycle.change(spec.timing, now)

@@ -109,11 +109,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     server_version = f"nodevitals/{__version__}"
-    sys_version = ""
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body in one segment; apart they cost a delayed ACK, 40 ms
     error_message_format = "%(code)d %(message)s\n"
     error_content_type = "text/plain; charset=utf-8"
+
+    def version_string(self) -> str:
+        """Leave out the interpreter's version, which is nobody's business."""
+        return self.server_version
 
     def setup(self) -> None:
         """Wrap the socket where TLS is on; the handshake runs here, off the accept loop."""

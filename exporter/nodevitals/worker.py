@@ -6,6 +6,7 @@ limits below are the worker's own; the deadline and the killing are the agent's.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -24,8 +25,6 @@ from nodevitals.system import die_with_parent
 
 # Stops a runaway at 248 MiB and still permits NVML's large reservations; RLIMIT_AS does not.
 DATA_LIMIT_BYTES = 256 * 1024 * 1024
-MAX_MESSAGE_CHARACTERS = 500
-MAX_TRACE_CHARACTERS = 8000
 
 
 def become_worker(channel_fd: int, stderr_fd: int, server_pid: int) -> NoReturn:
@@ -73,7 +72,7 @@ def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
     job: Job | None = None
     probe: Probe | None = None
-    while data := channel.recv(65536):
+    while data := _receive(channel):
         for body in reader.feed(data):
             message = decode(body, ToWorker)
             if isinstance(message, Job):
@@ -83,11 +82,20 @@ def _serve(channel: socket.socket) -> None:
                 raise ProtocolError("a run before its job")
             probe, result = _answer(job, probe, message)
             stays = probe is not None and job.stay
-            channel.sendall(_framed(msgspec.structs.replace(result, stays=stays)))
+            # An agent that is gone may have left runs to do: the history's last batches.
+            with contextlib.suppress(ConnectionError):
+                channel.sendall(_framed(msgspec.structs.replace(result, stays=stays)))
             if not stays:
                 return
     if probe is not None:
         probe.close()
+
+
+def _receive(channel: socket.socket) -> bytes:
+    try:
+        return channel.recv(65536)
+    except ConnectionError:  # the agent ended with our last answer unread
+        return b""
 
 
 def _framed(result: ProbeResult) -> bytes:
@@ -114,8 +122,7 @@ def _answer(job: Job, probe: Probe | None, run: Run) -> tuple[Probe | None, Prob
     except Exception as error:
         # The boundary: whatever a probe raises is told to the agent, once, with its trace.
         text = f"{type(error).__name__}: {error}"
-        trace = "".join(traceback.format_exc())[-MAX_TRACE_CHARACTERS:]
-        result = _result("error", Readings(), started, "exception", text, trace)
+        result = _result("error", Readings(), started, "exception", text, traceback.format_exc())
         probe = None
     if probe is not None and not job.stay:
         probe.close()
@@ -148,7 +155,7 @@ def _result(
         increments=tuple(readings.increments),
         conditions=tuple(readings.conditions),
         reason=reason,
-        message=" ".join(message.split())[:MAX_MESSAGE_CHARACTERS],
+        message=message,
         trace=trace,
         duration_seconds=time.monotonic() - started,
         carry=readings.carry,

@@ -42,6 +42,8 @@ def test_sigterm_closes_the_port_and_ends_everything(tmp_path: Path) -> None:
         node.process.terminate()
         assert node.process.wait(5) == 0
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in tree), 5)
+        # The history's writer had the time to fold its log back into the file.
+        assert {path.name for path in (tmp_path / "state").iterdir()} == {"history.db"}
 
 
 @pytest.mark.parametrize("how", ["hangup", "post"])

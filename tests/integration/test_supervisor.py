@@ -52,9 +52,7 @@ def supervisor(clock: Clock, text: bytes) -> Iterator[Supervisor]:
         step(made, clock)
     yield made
     made.processes.stop()
-    deadline = time.monotonic() + 5
-    while not made.processes.stopped() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    made.processes.wait(5)
     made.selector.close()
 
 

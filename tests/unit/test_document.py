@@ -105,6 +105,12 @@ probes:
     assert config.probes["mounts"].interval == 60.0
 
 
+def test_where_few_words_are_allowed_the_complaint_lists_them() -> None:
+    assert problems("probes: {node: {enabled: perhaps}}") == [
+        "probes.node.enabled: 'perhaps' is none of auto, true, false"
+    ]
+
+
 def test_every_mistake_is_told_at_once() -> None:
     told = problems("nonsense: 1\nlabels: {a: 1}\nprobes: {node: {x: 1, interval: y}, z: {}}")
     assert len(told) == 5

@@ -142,6 +142,27 @@ def test_a_retired_target_ends_its_process_and_starts_no_other() -> None:
     assert life.command(1e9) is None
 
 
+def test_other_settings_take_effect_soon_and_in_a_new_process() -> None:
+    life = started()
+    life.answered(0.1, stays=True)
+    fast = Timing(interval_seconds=1.0, timeout_seconds=1.0, stale_after_seconds=3.0)
+    life.change(fast, 2.0)
+    assert life.command(2.0) is Command.TERM
+    assert life.exited(2.1) is False
+    assert life.command(3.5) is Command.START
+    life.answered(3.6, stays=True)
+    assert life.command(life.wake) is Command.RUN
+    assert life.began <= 4.6
+
+
+def test_what_hangs_goes_on_hanging_under_other_settings() -> None:
+    life = started()
+    assert life.command(10.0) is Command.TERM
+    life.change(TIMING, 11.0)
+    assert life.overdue(12.0) == 12.0
+    assert life.command(12.0) is Command.KILL
+
+
 def test_garbage_ends_the_process_at_once() -> None:
     life = started()
     life.broke(0.5)
