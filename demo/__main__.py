@@ -64,7 +64,7 @@ def tmpfs(stack: ExitStack, folder: Path, name: str, size: str) -> Path:
 
 def remount(point: Path, mode: str) -> None:
     """Switch a mount between ro and rw."""
-    subprocess.run(["mount", "-o", f"remount,{mode}", point], check=True)
+    subprocess.run(["mount", "-o", f"remount,bind,{mode}", point], check=True)
 
 
 class Demo:

@@ -26,11 +26,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     config = {
         "labels": {"rack": "r1"},
         "defaults": {"interval": "500ms"},
-        "probes": {"mounts": {"targets": [{"path": "/", "access": "write"}]}},
+        "probes": {"mounts": {"targets": [{"path": str(folder / "disk"), "access": "write"}]}},
     }
+    (folder / "disk").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "disk", folder / "disk"], check=True)
     with Node(folder, config, PYTHONPATH=str(ROOT / "exporter")) as running:
         wait_until(lambda: running.value("nodevitals_node_cpu_utilization_ratio") is not None)
         yield running
+    subprocess.run(["umount", "-l", folder / "disk"], check=True)
 
 
 def test_promtool_has_nothing_to_say(node: Node) -> None:

@@ -140,7 +140,7 @@ def test_a_file_system_that_is_really_full(tmpfs: Path) -> None:
 
 
 def test_a_read_only_mount(tmpfs: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", tmpfs], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", tmpfs], check=True)
     found = Outcome(tmpfs.parent, f"{{path: {tmpfs}, access: write}}")
     assert ": read_only: " in found.message
     assert found.values["read_only"] == 1
