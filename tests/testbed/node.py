@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,11 +25,14 @@ Labels = dict[str, str]
 
 
 def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A TCP port on loopback that was free a moment ago, and that no client will be given: those
+    the kernel hands out start at 32768, and a test with hundreds of clients takes many.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "") -> Any:
@@ -101,7 +105,8 @@ class Node:
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.log()
         with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+            answers = sock.connect_ex(("127.0.0.1", self.port)) == 0
+        return answers and self.process.poll() is None
 
     def __enter__(self) -> Node:
         return self.start()
