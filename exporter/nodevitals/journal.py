@@ -18,6 +18,9 @@ from nodevitals.snapshot import InvalidSampleError, Source
 
 MAX_WAITING_ROWS = 2000
 MAX_BATCH_ROWS = 500
+MAX_BATCH_TOTALS = 5000
+# A probe that counts by an open label could make us keep counters without end.
+MAX_COUNTERS_A_SOURCE = 10_000
 FORGOTTEN = "forgotten"
 
 
@@ -105,6 +108,8 @@ class Journal:
         """
         checked = [(self._key(sample), sample.value) for sample in increments]
         totals = self._totals.setdefault(source, {})
+        if len(totals) + sum(key not in totals for key, _ in checked) > MAX_COUNTERS_A_SOURCE:
+            raise InvalidSampleError(f"over {MAX_COUNTERS_A_SOURCE} counters")
         for key, amount in checked:
             if amount or key not in totals:
                 totals[key] = totals.get(key, 0.0) + amount
@@ -135,12 +140,10 @@ class Journal:
     def take(self) -> Batch:
         """What to hand to the worker now; kept until `written` or `give_back`."""
         rows = tuple(self._rows.popleft() for _ in range(min(len(self._rows), MAX_BATCH_ROWS)))
-        totals = tuple(
-            Total(*source, *key, self._totals[source][key])
-            for source, key in sorted(self._unwritten)
-        )
-        self._unwritten.clear()
-        self._urgent = bool(self._rows)
+        chosen = sorted(self._unwritten)[:MAX_BATCH_TOTALS]
+        totals = tuple(Total(*source, *key, self._totals[source][key]) for source, key in chosen)
+        self._unwritten.difference_update(chosen)
+        self._urgent = bool(self._rows or self._unwritten)
         # Totals are written only once those of earlier agents are in: ours would overwrite them.
         load = not self._loaded and not self.ready
         if load:

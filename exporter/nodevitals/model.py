@@ -131,9 +131,10 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clipped(result: ProbeResult) -> ProbeResult:
-    """The result with its words on one line and of bounded length, whoever wrote them."""
+    """The result with its words on one line and everything of bounded length, whoever wrote it."""
     return msgspec.structs.replace(
         result,
+        carry=result.carry if len(result.carry) <= MAX_CARRY_BYTES else b"",
         reason=" ".join(result.reason.split())[:MAX_REASON_CHARACTERS],
         message=" ".join(result.message.split())[:MAX_MESSAGE_CHARACTERS],
         trace=result.trace[-MAX_TRACE_CHARACTERS:],

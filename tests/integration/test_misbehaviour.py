@@ -32,6 +32,7 @@ EXPECTED = {
     "fails": ("error", "the thing is broken"),
     "undeclared": ("error", "nodevitals_undeclared is not declared by this probe"),
     "twice": ("error", "is there twice"),
+    "hoards": ("ok", "ok"),
     "too_large": ("error", "over 4194304"),
     "exits": ("error", "ended with status 3 without a result"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodevitals.journal import MAX_WAITING_ROWS, Journal, Reply, Row, Total
+from nodevitals.messages import frame
 from nodevitals.model import Condition, Family, Sample
 from nodevitals.snapshot import InvalidSampleError, Source
 
@@ -83,6 +84,28 @@ def test_a_late_load_after_giving_up_changes_no_counter() -> None:
 def test_a_counter_cannot_fall(amount: float) -> None:
     with pytest.raises(InvalidSampleError):
         raised(journal(), amount)
+
+
+def test_counters_of_one_source_are_bounded() -> None:
+    kept = journal()
+    kept.add(SOURCE, [Sample(EVENTS.name, (str(n),), 1) for n in range(10_000)])
+    raised(kept, 1, "0")
+    with pytest.raises(InvalidSampleError, match="over 10000 counters"):
+        raised(kept, 1, "one more")
+
+
+def test_many_counters_go_in_batches_that_fit_a_frame() -> None:
+    kept = journal()
+    kept.take()
+    kept.written(Reply())
+    kept.add(SOURCE, [Sample(EVENTS.name, (f"{n}" + "x" * 100,), 1) for n in range(9000)])
+    sizes = []
+    while kept.pending():
+        batch = kept.take()
+        frame(batch)
+        sizes.append(len(batch.totals))
+        kept.written(Reply())
+    assert sizes == [5000, 4000]
 
 
 def test_only_counters_are_kept() -> None:

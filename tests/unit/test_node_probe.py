@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nodevitals.host import Host
@@ -18,6 +19,12 @@ from nodevitals.probes.node import (
 )
 from nodevitals.system import parse_process_stat
 from testbed import trees
+
+
+@pytest.fixture(autouse=True)
+def procfs_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give psutil its own procfs back: a worker ends after pointing it elsewhere, we go on."""
+    monkeypatch.setattr(psutil, "PROCFS_PATH", "/proc")
 
 
 def look(tmp_path: Path, carry: bytes = b"") -> Readings:

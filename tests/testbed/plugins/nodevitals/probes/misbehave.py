@@ -130,6 +130,10 @@ class _Behaviours:
         readings.add(VALUE, 1, "same")
         readings.add(VALUE, 2, "same")
 
+    def hoards(self, *_: Any) -> None:
+        _raw(frame(ProbeResult(outcome="ok", carry=bytes(4 * 1024 * 1024 - 200))))
+        os._exit(0)
+
     def too_large(self, readings: Readings, _: Any) -> None:
         for item in range(100):
             readings.add(VALUE, item, f"{item}" + "x" * 100_000)
