@@ -18,15 +18,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
+from nodevitals.channel import Worker
 from nodevitals.host import Clock
 from nodevitals.messages import (
-    MAX_FRAME_BYTES,
     Exited,
-    FrameReader,
     FromForkServer,
     Kill,
     Ping,
@@ -36,9 +35,7 @@ from nodevitals.messages import (
     Started,
     decode,
     encode,
-    frame,
 )
-from nodevitals.model import ProbeResult
 from nodevitals.system import become_subreaper, children, processes
 
 SILENCE_SECONDS = 2.0
@@ -48,28 +45,10 @@ FIRST_ANSWER_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
 # A fork server that ends before it has answered once would end again: a broken installation.
 LONGEST_RESTART_SECONDS = 30.0
-READ_BYTES = 256 * 1024
-MAX_STDERR_CHARACTERS = 2000
+MAX_DATAGRAM_BYTES = 4096
 LOST = "lost with the fork server"
 
 log = logging.getLogger(__name__)
-
-
-class Worker:
-    """One worker process: its channel, its stderr, and what became of it."""
-
-    def __init__(self, number: int, channel: socket.socket, stderr: int) -> None:
-        self.number = number
-        self.channel = channel
-        self.stderr = stderr
-        self.reader = FrameReader()
-        self.unsent = bytearray()
-        self.pid: int | None = None
-        self.adopted = False
-        self.on_result: Callable[[ProbeResult], None] = lambda _: None
-        self.on_garbage: Callable[[str], None] = lambda _: None
-        self.on_exit: Callable[[str], None] = lambda _: None
-        self.open = True
 
 
 class Processes:
@@ -119,24 +98,16 @@ class Processes:
             raise OSError(errno.ESRCH, "no fork server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         stderr_read, stderr_write = os.pipe()
-        ours.setblocking(False)
-        os.set_blocking(stderr_read, False)
         # Non-blocking for the writer: a flood is lost at 64 KiB and holds nobody up.
         os.set_blocking(stderr_write, False)
-        worker = Worker(self._next_number, ours, stderr_read)
+        worker = Worker(self._next_number, self._selector, ours, stderr_read)
         self._next_number += 1
         self._workers[worker.number] = worker
-        self._selector.register(ours, selectors.EVENT_READ, lambda: self._read_channel(worker))
         self._command(Spawn(worker.number), [theirs.fileno(), stderr_write])
         theirs.close()
         os.close(stderr_write)
-        self.send(worker, job)
+        worker.send(job)
         return worker
-
-    def send(self, worker: Worker, message: msgspec.Struct) -> None:
-        """Queue a message on a worker's channel; what does not fit now goes when it can."""
-        worker.unsent += frame(message)
-        self._flush(worker)
 
     def signal(self, worker: Worker, number: int) -> None:
         """Signal a worker's process group."""
@@ -147,24 +118,9 @@ class Processes:
         else:
             self._command(Kill(worker.number, number))
 
-    def close_channel(self, worker: Worker) -> None:
-        """Hear no more from a worker."""
-        if worker.open:
-            worker.open = False
-            self._selector.unregister(worker.channel)
-            worker.channel.close()
-
     def count(self) -> int:
         """Workers that are not reaped."""
         return len(self._workers)
-
-    def stderr_of(self, worker: Worker) -> str:
-        """What a worker wrote to stderr since the last look, its last part, on one line."""
-        data = b""
-        with contextlib.suppress(BlockingIOError, OSError):
-            data = os.read(worker.stderr, 65536)
-        text = " ".join(data.decode("utf-8", "replace").split())
-        return text[-MAX_STDERR_CHARACTERS:]
 
     def tick(self) -> None:
         """Call at least twice a second, after what has arrived was read: an agent that was
@@ -192,7 +148,7 @@ class Processes:
             self._control.close()
             self._control = None
         for worker in self._workers.values():
-            self.close_channel(worker)
+            worker.close_channel()
 
     def wait(self, seconds: float) -> None:
         """After `stop`, give the fork server so long to end everything; then kill it."""
@@ -220,7 +176,7 @@ class Processes:
         control = self._control
         while control is not None:
             try:
-                data = control.recv(READ_BYTES)
+                data = control.recv(MAX_DATAGRAM_BYTES)
             except OSError:  # nothing more now, or reset by its death, which the tick sees
                 return
             if not data:
@@ -244,48 +200,11 @@ class Processes:
             if worker is not None:
                 self._ended(worker, message.note or describe_exit(message.status))
 
-    def _read_channel(self, worker: Worker) -> None:
-        try:
-            self._flush(worker)
-            data = worker.channel.recv(READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.close_channel(worker)
-            return
-        try:
-            for body in worker.reader.feed(data):
-                worker.on_result(decode(body, ProbeResult))
-        except ProtocolError as error:
-            self.close_channel(worker)
-            worker.on_garbage(str(error))
-
-    def _flush(self, worker: Worker) -> None:
-        if not worker.open:
-            return
-        try:
-            while worker.unsent:
-                del worker.unsent[: worker.channel.send(worker.unsent)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            worker.unsent.clear()
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.unsent else 0)
-        key = self._selector.get_key(worker.channel)
-        if key.events != events:
-            self._selector.modify(worker.channel, events, key.data)
-
     def _ended(self, worker: Worker, how: str) -> None:
-        # Its last words may still lie in the channel: at most one frame, so this ends.
-        for _ in range(MAX_FRAME_BYTES // READ_BYTES + 1):
-            if worker.open:
-                self._read_channel(worker)
-        self.close_channel(worker)
+        worker.drain()
         del self._workers[worker.number]
         worker.on_exit(how)
-        os.close(worker.stderr)
+        worker.close()
 
     def _replace(self, why: str) -> None:
         self._silent_starts = 0 if self._answered else self._silent_starts + 1

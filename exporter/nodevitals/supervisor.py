@@ -20,6 +20,7 @@ from nodevitals.catalogue import (
     PROBE_SUCCESS,
     WORKER_PROCESSES,
 )
+from nodevitals.channel import Worker
 from nodevitals.host import Clock, Host, node_name
 from nodevitals.journal import Journal, Reply
 from nodevitals.lifecycle import Command, Phase, stable_fraction
@@ -33,7 +34,7 @@ from nodevitals.model import (
     Sample,
     clipped,
 )
-from nodevitals.processes import Processes, Worker
+from nodevitals.processes import Processes
 from nodevitals.snapshot import InvalidSampleError, Snapshot, Source, render_samples
 from nodevitals.target import Target, TargetSpec
 
@@ -114,7 +115,7 @@ class Supervisor:
         for target in self.targets.values():
             alive = target.lifecycle.phase in (Phase.IDLE, Phase.RUNNING)
             if _is_history(target) and alive and target.worker is not None:
-                self.processes.send(target.worker, Run(encode(self.journal.take())))
+                target.worker.send(Run(encode(self.journal.take())))
 
     def unfinished(self) -> list[str]:
         """The targets that have not ended a first run, as probe/target."""
@@ -165,12 +166,12 @@ class Supervisor:
     def _run(self, target: Target) -> None:
         assert target.worker is not None
         carry = encode(self.journal.take()) if _is_history(target) else target.carry
-        self.processes.send(target.worker, Run(carry))
+        target.worker.send(Run(carry))
 
     def _on_result(self, target: Target, result: ProbeResult) -> None:
         now = self._clock.monotonic()
         if target.lifecycle.phase in (Phase.IDLE, Phase.LINGERING) and target.worker is not None:
-            self.processes.close_channel(target.worker)
+            target.worker.close_channel()
             self._on_garbage(target, "a result that nobody asked for")
         if target.lifecycle.phase is not Phase.RUNNING or target.fault:
             return  # past its deadline: the run has been judged
@@ -190,7 +191,7 @@ class Supervisor:
         late = target.lifecycle.overdue(now)
         stuck = target.lifecycle.phase is Phase.STUCK
         if target.lifecycle.exited(now, worker.adopted) and not stuck and not target.lifecycle.gone:
-            words = self.processes.stderr_of(worker)
+            words = worker.words()
             if target.fault:
                 result = _failure("garbage", target.fault)
             elif late:

@@ -13,7 +13,7 @@ from nodevitals.model import ProbeResult
 from nodevitals.snapshot import Source
 
 if TYPE_CHECKING:
-    from nodevitals.processes import Worker
+    from nodevitals.channel import Worker
 
 
 class TargetSpec(msgspec.Struct, frozen=True):

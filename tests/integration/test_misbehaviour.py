@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from testbed.faultyfs import FaultyFileSystem
-from testbed.node import Node, run, wait_until
+from testbed.node import Node, environment, run, wait_until
 
 RUNS = "nodevitals_probe_runs_total"
 # Each misbehaviour, how its runs end, and what the log says of it.
@@ -227,3 +227,21 @@ def test_kill_9_of_the_agent_leaves_nothing_running(tmp_path: Path) -> None:
         tree = wait_until(lambda: node.tree() if len(node.tree()) >= 3 else None)
         node.kill()
         wait_until(lambda: not any(psutil.pid_exists(pid) for pid in tree), 10)
+
+
+def test_a_fork_server_that_cannot_start_is_tried_ever_more_rarely(tmp_path: Path) -> None:
+    """A site's probe breaks the installation, but only where workers are made."""
+    broken = tmp_path / "site/nodevitals/probes/broken.py"
+    broken.parent.mkdir(parents=True)
+    broken.write_text(
+        "import sys\n"
+        "if any('forkserver' in word for word in sys.orig_argv): raise ImportError('x')\n"
+    )
+    path = f"{tmp_path / 'site'}:{environment()['PYTHONPATH']}"
+    with Node(tmp_path, settings("healthy"), PYTHONPATH=path) as node:
+        restarts = "nodevitals_fork_server_restarts_total"
+        wait_until(lambda: (node.value(restarts) or 0) >= 2)
+        assert node.get("/healthz").status_code == 200
+        assert node.value("nodevitals_probe_success", target="healthy") == 0
+        assert "fork server ended with status 1; starting another in 3 s" in node.log()
+        assert "cannot start a worker: no fork server" in node.log()

@@ -7,6 +7,7 @@ import json
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def start(argv: list[str], log: Path, **more: Any) -> subprocess.Popen[bytes]:
         )
 
 
-class Server:
+class Server(ABC):
     """A program that answers on /-/ready, and is gone after the with block."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -50,9 +51,9 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self._name = name
 
+    @abstractmethod
     def argv(self) -> list[str]:
         """The command line."""
-        raise NotImplementedError
 
     def __enter__(self) -> Any:
         log = self.folder / "log"
