@@ -66,9 +66,11 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 def test_each_misbehaviour_ends_as_it_should(crowd: Node, behaviour: str) -> None:
     outcome, words = EXPECTED[behaviour]
     wait_until(lambda: runs(crowd, behaviour).get(outcome, 0) >= 2, what=behaviour)
-    assert set(runs(crowd, behaviour)) == {outcome}
-    line = next(line for line in crowd.log().splitlines() if f"misbehave {behaviour}:" in line)
-    assert words in line
+    # On a busy machine the deadline may catch a fork bomb before its processes are counted.
+    allowed = {outcome, "timeout"} if behaviour == "forks" else {outcome}
+    assert set(runs(crowd, behaviour)) <= allowed
+    lines = [line for line in crowd.log().splitlines() if f"misbehave {behaviour}:" in line]
+    assert any(words in line for line in lines)
     healthy = outcome == "ok"
     assert crowd.value("nodevitals_probe_success", target=behaviour) == healthy
 
@@ -113,7 +115,7 @@ def test_orphans_are_killed_and_processes_stay_bounded(crowd: Node) -> None:
     wait_until(lambda: runs(crowd, "leaves_orphans"))
     # Three come every second; they are gone before the next ones, give or take a look.
     assert wait_until(lambda: orphans() <= 3)
-    assert len(crowd.tree()) < 700
+    wait_until(lambda: len(crowd.tree()) < 300, what="few processes again")
 
 
 def test_the_port_answers_healthy_and_ready(crowd: Node) -> None:
