@@ -42,7 +42,7 @@ LOOK_SECONDS = 0.05
 # A worker older than this is a resident one: wake up less often for it, nodes compute here.
 YOUNG_SECONDS = 10.0
 LOOK_AT_RESIDENTS_SECONDS = 1.0
-# Kernels without /proc/PID/task/TID/children make us walk /proc, 15 microseconds a process;
+# Kernels without /proc/PID/task/TID/children make us walk /proc, 5 microseconds a process;
 # that may take this share of the time.
 WALK_SHARE = 0.002
 FAREWELL_SECONDS = 1.0

@@ -214,7 +214,7 @@ class NodeProbe(Probe):
 
     @classmethod
     def preload(cls) -> None:
-        """Import psutil, which takes 10 ms and which the agent itself does not need."""
+        """Import psutil, which the agent itself does not need."""
         importlib.import_module("psutil")
 
     def run(self, readings: Readings) -> None:
