@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nodevitals.model import Family, Sample
 
-# Level 1 costs under half of level 6 for half as many bytes again; measured in tests/bench/compression.py.
+# Level 1 costs under half of level 6, for half as many bytes again: tests/bench/compression.py.
 _GZIP_LEVEL = 1
 _GZIP_WINDOW = 31
 # A variant nobody has asked for in this long is compressed on demand again.
