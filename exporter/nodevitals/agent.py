@@ -66,7 +66,8 @@ def _spec(kind: type[Probe], target: str, settings: ProbeSettings, timing: Timin
         settings=encode(settings),
         timing=timing,
         resident=kind.resident,
-        required=settings.enabled is True,
+        remembers=kind.remembers,
+        required=settings.required,
         families=tuple(family.name for family in kind.families),
     )
 

@@ -32,6 +32,11 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout: Seconds | None = None
     stale_after: Seconds | None = None
 
+    @property
+    def required(self) -> bool:
+        """Whether somebody said that what is probed must be there."""
+        return self.enabled is True
+
     def problems(self) -> Iterator[Problem]:
         """What is wrong with the values together, with paths below this probe."""
         return iter(())

@@ -1,7 +1,8 @@
 """What happened, when, to which device: one SQLite table in the state directory, one writer.
 
 The writer is a resident worker of the agent's; commands read the file, and `forget` adds a row.
-Beside the history stand the agent's counters of this boot, so that they outlive a restart.
+Beside the history stand the agent's counters of this boot, so that they outlive a restart, and
+what the runs of probes that remember have left, so that it outlives a boot too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from nodevitals.config import ProbeSettings
-from nodevitals.journal import FORGOTTEN, Batch, Reply, Row, Total
+from nodevitals.journal import FORGOTTEN, Batch, Memory, Reply, Row, Total
 from nodevitals.messages import decode, encode
 from nodevitals.model import Family, Probe, ProbeError, Readings
 
@@ -35,6 +36,9 @@ CREATE TABLE IF NOT EXISTS totals (
     boot_id TEXT NOT NULL, probe TEXT NOT NULL, target TEXT NOT NULL, part TEXT NOT NULL,
     family TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (boot_id, probe, target, part, family, labels)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS memories (
+    probe TEXT NOT NULL, target TEXT NOT NULL, carry BLOB NOT NULL,
+    PRIMARY KEY (probe, target)) WITHOUT ROWID;
 """
 _LATEST = "SELECT max(id) FROM history GROUP BY probe, device"
 
@@ -86,6 +90,20 @@ def load_totals(connection: sqlite3.Connection, boot_id: str) -> tuple[Total, ..
         Total(probe, target, part, family, tuple(json.loads(labels)), value)
         for probe, target, part, family, labels, value in rows
     )
+
+
+def save_memories(connection: sqlite3.Connection, memories: Iterable[Memory]) -> None:
+    """Replace what targets' last runs left, within the caller's transaction."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO memories VALUES (?, ?, ?)",
+        [msgspec.structs.astuple(memory) for memory in memories],
+    )
+
+
+def load_memories(connection: sqlite3.Connection) -> tuple[Memory, ...]:
+    """What the last runs of all targets left, of any boot."""
+    rows = connection.execute("SELECT probe, target, carry FROM memories")
+    return tuple(Memory(*row) for row in rows)
 
 
 def latest(connection: sqlite3.Connection) -> tuple[Row, ...]:
@@ -196,10 +214,12 @@ class HistoryProbe(Probe):
                 if batch.load:
                     reply = Reply(
                         totals=load_totals(connection, batch.boot_id),
+                        memories=load_memories(connection),
                         latest=latest(connection),
                     )
                 append(connection, batch.rows)
                 save_totals(connection, batch.boot_id, batch.totals)
+                save_memories(connection, batch.memories)
                 self._prune(len(batch.rows))
                 count = connection.execute("SELECT count(*) FROM history").fetchone()[0]
             self._seen = _last_id(connection)

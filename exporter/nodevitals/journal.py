@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from nodevitals.model import Condition, Family, Sample
+from nodevitals.model import Condition, Event, Family, Sample
 from nodevitals.snapshot import InvalidSampleError, Source
 
 MAX_WAITING_ROWS = 2000
@@ -21,6 +21,7 @@ MAX_BATCH_ROWS = 500
 MAX_BATCH_TOTALS = 5000
 # A probe that counts by an open label could make us keep counters without end.
 MAX_COUNTERS_A_SOURCE = 10_000
+MAX_FORGOTTEN = 1000
 FORGOTTEN = "forgotten"
 
 
@@ -45,22 +46,32 @@ class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
     value: float
 
 
+class Memory(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a target's last run left for its next one."""
+
+    probe: str
+    target: str
+    carry: bytes
+
+
 class Batch(msgspec.Struct, frozen=True):
     """To the history's worker. `load` asks for what earlier agents left, in the Reply."""
 
     boot_id: str
     rows: tuple[Row, ...] = ()
     totals: tuple[Total, ...] = ()
+    memories: tuple[Memory, ...] = ()
     load: bool = False
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """From the history's worker: totals of this boot and the latest row of each device, when
-    asked to load; what `history forget` has retired since the last reply; and whether the file
-    was opened anew for this batch, so that it may lack what was written before.
+    """From the history's worker: totals of this boot, memories, and the latest row of each
+    device, when asked to load; what `history forget` has retired since the last reply; and
+    whether the file was opened anew for this batch, so that it may lack what was written before.
     """
 
     totals: tuple[Total, ...] = ()
+    memories: tuple[Memory, ...] = ()
     latest: tuple[Row, ...] = ()
     forgotten: tuple[tuple[str, str], ...] = ()
     opened: bool = False
@@ -77,6 +88,9 @@ class Journal:
         self._boot_id = boot_id
         self._totals: dict[Source, dict[_Key, float]] = {}
         self._unwritten: set[tuple[Source, _Key]] = set()
+        self._memories: dict[tuple[str, str], bytes] = {}
+        self._unwritten_memories: set[tuple[str, str]] = set()
+        self._forgotten: set[tuple[str, str]] = set()
         self._rows: deque[Row] = deque()
         self._states: dict[tuple[str, str], str] = {}
         self._urgent = False
@@ -93,10 +107,17 @@ class Journal:
             key = (probe, condition.device)
             if self._states.get(key) != condition.state:
                 self._states[key] = condition.state
-                self._rows.append(
-                    Row(now, probe, condition.device, condition.state, condition.detail)
-                )
-                self._urgent = True
+                self._forgotten.discard(key)
+                self._append(Row(now, probe, condition.device, condition.state, condition.detail))
+
+    def note(self, now: float, probe: str, events: Iterable[Event]) -> None:
+        """Note what happened: a row each."""
+        for event in events:
+            self._append(Row(event.time or now, probe, *msgspec.structs.astuple(event)[:3]))
+
+    def _append(self, row: Row) -> None:
+        self._rows.append(row)
+        self._urgent = True
         while len(self._rows) > MAX_WAITING_ROWS:
             self._rows.popleft()
             self.dropped_rows += 1
@@ -133,6 +154,20 @@ class Journal:
             for (family, labels), value in sorted(self._totals.get(source, {}).items())
         ]
 
+    def remember(self, key: tuple[str, str], carry: bytes) -> None:
+        """Keep what a target's run has left. It is written with what else is to be written."""
+        if self._memories.get(key) != carry:
+            self._memories[key] = carry
+            self._unwritten_memories.add(key)
+
+    def recall(self, key: tuple[str, str]) -> bytes:
+        """What a target's last run has left; b'' where there was none."""
+        return self._memories.get(key, b"")
+
+    def forgotten(self, probe: str) -> tuple[str, ...]:
+        """The devices of a probe that were retired and not seen since."""
+        return tuple(sorted(device for owner, device in self._forgotten if owner == probe))
+
     def pending(self) -> bool:
         """Whether there is anything that should be written now."""
         return self._urgent
@@ -150,7 +185,12 @@ class Journal:
             self._unwritten.update(_keys(totals))
             self._urgent = bool(self._rows or totals)
             totals = ()
-        self._sent = Batch(self._boot_id, rows, totals, load)
+        memories: tuple[Memory, ...] = ()
+        if not load and not self._unwritten:  # a memory goes with all its counts, or waits
+            chosen_memories = sorted(self._unwritten_memories)
+            memories = tuple(Memory(*key, self._memories[key]) for key in chosen_memories)
+            self._unwritten_memories.clear()
+        self._sent = Batch(self._boot_id, rows, totals, memories, load)
         return self._sent
 
     def written(self, reply: Reply) -> bool:
@@ -162,8 +202,9 @@ class Journal:
         if reply.opened:
             everything = ((source, key) for source, kept in self._totals.items() for key in kept)
             self._unwritten.update(everything)
+            self._unwritten_memories.update(self._memories)
         for key in reply.forgotten:
-            self._states.pop(key, None)
+            self._forget(key)
         self.ready = self._loaded = True
         return became_ready
 
@@ -174,13 +215,21 @@ class Journal:
         if self._sent is not None:
             self._rows.extendleft(reversed(self._sent.rows))
             self._unwritten.update(_keys(self._sent.totals))
+            self._unwritten_memories.update((m.probe, m.target) for m in self._sent.memories)
             self._urgent = True
             self._sent = None
         became_ready = not self.ready
         self.ready = True
         return became_ready
 
+    def _forget(self, key: tuple[str, str]) -> None:
+        self._states.pop(key, None)
+        if len(self._forgotten) < MAX_FORGOTTEN:
+            self._forgotten.add(key)
+
     def _load(self, reply: Reply) -> None:
+        for memory in reply.memories:
+            self._memories.setdefault((memory.probe, memory.target), memory.carry)
         for total in reply.totals:
             family = self._families.get(total.family)
             if family is None or family.kind != "counter" or not family.accepts(total.labels):
@@ -197,6 +246,8 @@ class Journal:
         for device, state in known.items():
             if state != FORGOTTEN:
                 self._states.setdefault(device, state)
+            elif device not in self._states:
+                self._forget(device)
 
 
 def _keys(totals: Iterable[Total]) -> list[tuple[Source, _Key]]:

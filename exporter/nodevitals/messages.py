@@ -37,9 +37,13 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Sent for each run. `carry` is what the last run left, or a resident's input."""
+    """Sent for each run. `carry` is what the last run left, or a resident's input; `received` and
+    `forgotten` are as in `Readings`.
+    """
 
     carry: bytes = b""
+    received: tuple[bytes, ...] = ()
+    forgotten: tuple[str, ...] = ()
 
 
 class Spawn(msgspec.Struct, frozen=True, tag="spawn"):

@@ -30,6 +30,7 @@ _LABEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # https://prometheus.io/docs/practices/naming/: base units only, ratios instead of percents.
 _FOREIGN_UNITS = ("milliseconds", "minutes", "hours", "percent", "kilobytes", "megabytes", "bits")
 MAX_CARRY_BYTES = 1024 * 1024
+MAX_LETTER_BYTES = 16 * 1024
 MAX_REASON_CHARACTERS = 64
 MAX_MESSAGE_CHARACTERS = 500
 MAX_TRACE_CHARACTERS = 8000
@@ -111,6 +112,27 @@ class Condition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     detail: str = ""
 
 
+class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Something that happened to a device: always a row of the history.
+
+    `time` is in seconds since the epoch; 0 means now.
+    """
+
+    device: str
+    state: str
+    detail: str = ""
+    time: float = 0.0
+
+
+class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What one probe lets another know. The agent delivers it with the other's next run, and
+    again until a run has answered.
+    """
+
+    probe: str
+    body: bytes
+
+
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one run said. `reason` is one word, `message` one line, `trace` a traceback or ''.
 
@@ -122,6 +144,8 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[Sample, ...] = ()
     increments: tuple[Sample, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    events: tuple[Event, ...] = ()
+    letters: tuple[Letter, ...] = ()
     reason: str = ""
     message: str = ""
     trace: str = ""
@@ -135,6 +159,7 @@ def clipped(result: ProbeResult) -> ProbeResult:
     return msgspec.structs.replace(
         result,
         carry=result.carry if len(result.carry) <= MAX_CARRY_BYTES else b"",
+        letters=tuple(letter for letter in result.letters if len(letter.body) <= MAX_LETTER_BYTES),
         reason=" ".join(result.reason.split())[:MAX_REASON_CHARACTERS],
         message=" ".join(result.message.split())[:MAX_MESSAGE_CHARACTERS],
         trace=result.trace[-MAX_TRACE_CHARACTERS:],
@@ -157,11 +182,22 @@ class Absent(Exception):
 class Readings:
     """What a run fills in. What stands here when the run raises ProbeError is still told."""
 
-    def __init__(self, carry: bytes = b"") -> None:
+    def __init__(
+        self,
+        carry: bytes = b"",
+        received: tuple[bytes, ...] = (),
+        forgotten: tuple[str, ...] = (),
+    ) -> None:
         self.samples: list[Sample] = []
         self.increments: list[Sample] = []
         self.conditions: list[Condition] = []
+        self.events: list[Event] = []
+        self.letters: list[Letter] = []
         self.previous = carry
+        self.received = received
+        """Bodies of the letters that other probes sent here."""
+        self.forgotten = frozenset(forgotten)
+        """Devices that `nodevitals history forget` has retired and that were not seen since."""
         self.carry = b""
 
     def add(self, family: Family, value: float | None, *labels: str) -> None:
@@ -177,6 +213,14 @@ class Readings:
         """Say what state a device is in; the history gets a row when it changes."""
         self.conditions.append(Condition(device, state, detail))
 
+    def event(self, device: str, state: str, detail: str = "", time: float = 0.0) -> None:
+        """Say that something happened to a device; the history gets a row each time."""
+        self.events.append(Event(device, state, detail, time))
+
+    def send(self, probe: str, body: bytes) -> None:
+        """Let another probe know something, with its next run."""
+        self.letters.append(Letter(probe, body))
+
 
 class Probe(ABC):
     """One thing to look at, in a process of its own.
@@ -189,7 +233,11 @@ class Probe(ABC):
     families: ClassVar[tuple[Family, ...]]
     Settings: ClassVar[type[ProbeSettings]]
     resident: ClassVar[bool] = False
-    """True only where a handle must live on between runs; else each run has a new process."""
+    """True only where a handle must live on between runs; else each run has a new process. A
+    resident lives on while its runs succeed."""
+    remembers: ClassVar[bool] = False
+    """True where the carry must outlive the agent and the boot: it is kept in the state directory,
+    written together with the counts of the same run."""
 
     def __init__(self, host: Host, settings: Any, target: str) -> None:
         self.host = host

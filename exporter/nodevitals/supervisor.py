@@ -84,6 +84,7 @@ class Supervisor:
         for key, spec in wanted.items():
             if key not in self.targets:
                 target = Target(spec, stable_fraction(node_name(), *key), now)
+                target.carry = self.journal.recall(key)
                 self.targets[key] = target
                 for outcome in OUTCOMES:
                     self._count(target, outcome, 0)
@@ -96,7 +97,7 @@ class Supervisor:
         now = self._clock.monotonic()
         self.last_tick = now
         self.processes.tick()
-        for target in [*self.targets.values(), *self._retired]:
+        for target in self._awake():
             command = target.lifecycle.command(now)
             if command is not None:
                 self._obey(target, command, now)
@@ -124,10 +125,15 @@ class Supervisor:
     def _patience(self) -> float:
         now = self._clock.monotonic()
         times = [now + TICK_SECONDS, self._next_refresh]
-        times += [target.lifecycle.wake for target in (*self.targets.values(), *self._retired)]
+        times += [target.lifecycle.wake for target in self._awake()]
         if self.snapshot.changed:
             times.append(self._next_publish)
         return max(0.0, min(times) - now)
+
+    def _awake(self) -> list[Target]:
+        """All targets, but those whose memory may still be loaded."""
+        awake = [t for t in self.targets.values() if self.journal.ready or not t.spec.remembers]
+        return awake + self._retired
 
     def _obey(self, target: Target, command: Command, now: float) -> None:
         if command is Command.START:
@@ -165,8 +171,11 @@ class Supervisor:
 
     def _run(self, target: Target) -> None:
         assert target.worker is not None
-        carry = encode(self.journal.take()) if _is_history(target) else target.carry
-        target.worker.send(Run(carry))
+        if _is_history(target):
+            target.worker.send(Run(encode(self.journal.take())))
+        else:
+            forgotten = self.journal.forgotten(target.spec.probe)
+            target.worker.send(Run(target.carry, target.letters(), forgotten))
 
     def _on_result(self, target: Target, result: ProbeResult) -> None:
         now = self._clock.monotonic()
@@ -177,7 +186,6 @@ class Supervisor:
             return  # past its deadline: the run has been judged
         result = clipped(result)
         target.lifecycle.answered(now, result.stays)
-        target.carry = b"" if _is_history(target) else result.carry
         self._ended(target, self._checked(target, result))
         self._show_status(target, now)
 
@@ -214,12 +222,26 @@ class Supervisor:
             self.journal.add(target.kept, result.increments)
         except InvalidSampleError as error:
             return _failure("invalid", str(error))
+        self._take_along(target, result)
         if lines or result.outcome in ("ok", "absent"):
             target.fresh_until = now + target.spec.timing.stale_after_seconds
             self.snapshot.put(target.readings, lines)
         self._show_kept(target)
         self.journal.observe(self._clock.time(), target.spec.probe, result.conditions)
+        self.journal.note(self._clock.time(), target.spec.probe, result.events)
         return result
+
+    def _take_along(self, target: Target, result: ProbeResult) -> None:
+        """Keep what the run has left for the next one, and deliver its letters."""
+        if target.spec.remembers and result.carry:
+            self.journal.remember(target.spec.key, result.carry)
+        if not _is_history(target) and (result.carry or not target.spec.remembers):
+            target.carry = result.carry
+        target.unanswered = []
+        for letter in result.letters:
+            for other in self.targets.values():
+                if other.spec.probe == letter.probe:
+                    other.deliver(letter.body)
 
     def _ended(self, target: Target, result: ProbeResult) -> None:
         """A run has ended, one way or another: count it, remember it, tell of a change."""
@@ -255,6 +277,8 @@ class Supervisor:
         became_ready = self.journal.give_back() if reply is None else self.journal.written(reply)
         if became_ready:
             for target in self.targets.values():
+                if target.spec.remembers:
+                    target.carry = self.journal.recall(target.spec.key)
                 self._show_kept(target)
 
     def _hurry_history(self, now: float) -> None:

@@ -15,6 +15,8 @@ from nodevitals.snapshot import Source
 if TYPE_CHECKING:
     from nodevitals.channel import Worker
 
+MAX_LETTERS = 100
+
 
 class TargetSpec(msgspec.Struct, frozen=True):
     """One target as configured. Equal specs are the same target across a reload."""
@@ -24,6 +26,7 @@ class TargetSpec(msgspec.Struct, frozen=True):
     settings: bytes
     timing: Timing
     resident: bool
+    remembers: bool
     required: bool
     families: tuple[str, ...]
 
@@ -41,6 +44,9 @@ class Target:
         self.lifecycle = Lifecycle(spec.timing, spread, now)
         self.worker: Worker | None = None
         self.carry = b""
+        self.inbox: list[bytes] = []
+        self.unanswered: list[bytes] = []
+        """Letters that a run was given; it has not answered."""
         self.last: ProbeResult | None = None
         self.last_success: float | None = None
         self.fresh_until = -math.inf
@@ -49,6 +55,16 @@ class Target:
         self.readings = Source(*spec.key, "readings")
         self.kept = Source(*spec.key, "kept")
         self.status = Source(*spec.key, "status")
+
+    def deliver(self, letter: bytes) -> None:
+        """Keep a letter for the next run; of too many the newest."""
+        self.inbox = [*self.inbox, letter][-MAX_LETTERS:]
+
+    def letters(self) -> tuple[bytes, ...]:
+        """What to hand to the run that begins now."""
+        self.unanswered = [*self.unanswered, *self.inbox][-MAX_LETTERS:]
+        self.inbox = []
+        return tuple(self.unanswered)
 
     def change(self, spec: TargetSpec, now: float) -> None:
         """Take other settings: the next run has them; what is known, or hangs, stays as it is."""

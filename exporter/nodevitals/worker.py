@@ -107,7 +107,7 @@ def _framed(result: ProbeResult) -> bytes:
 
 def _answer(job: Job, probe: Probe | None, run: Run) -> tuple[Probe | None, ProbeResult]:
     """Run once. The probe comes back where its handles may be used again, else None."""
-    readings = Readings(run.carry)
+    readings = Readings(run.carry, run.received, run.forgotten)
     started = time.monotonic()
     try:
         if probe is None:
@@ -118,15 +118,24 @@ def _answer(job: Job, probe: Probe | None, run: Run) -> tuple[Probe | None, Prob
         outcome = "error" if job.required else "absent"
         result, probe = _result(outcome, Readings(), started, "absent", str(absent)), None
     except ProbeError as error:
+        # Its handles may be what failed: the next run has a new process, as a driver may want.
         result = _result("error", readings, started, error.reason, error.message)
+        _close(probe)
+        probe = None
     except Exception as error:
         # The boundary: whatever a probe raises is told to the agent, once, with its trace.
         text = f"{type(error).__name__}: {error}"
         result = _result("error", Readings(), started, "exception", text, traceback.format_exc())
         probe = None
-    if probe is not None and not job.stay:
-        probe.close()
+    if not job.stay:
+        _close(probe)
     return probe, result
+
+
+def _close(probe: Probe | None) -> None:
+    if probe is not None:
+        with contextlib.suppress(Exception):
+            probe.close()
 
 
 def _opened(job: Job) -> Probe:
@@ -154,6 +163,8 @@ def _result(
         samples=tuple(readings.samples),
         increments=tuple(readings.increments),
         conditions=tuple(readings.conditions),
+        events=tuple(readings.events),
+        letters=tuple(readings.letters),
         reason=reason,
         message=message,
         trace=trace,

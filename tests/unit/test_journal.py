@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.journal import MAX_WAITING_ROWS, Journal, Reply, Row, Total
+from nodevitals.journal import FORGOTTEN, MAX_WAITING_ROWS, Journal, Memory, Reply, Row, Total
 from nodevitals.messages import frame
-from nodevitals.model import Condition, Family, Sample
+from nodevitals.model import Condition, Event, Family, Sample
 from nodevitals.snapshot import InvalidSampleError, Source
 
 EVENTS = Family(
@@ -173,3 +173,78 @@ def test_counting_a_write_does_not_ask_for_another_one() -> None:
     raised(kept, 1, "y")
     assert kept.pending()
     assert len(kept.take().totals) == 2
+
+
+KEY = ("p", "t")
+
+
+def test_what_a_run_left_is_written_in_one_batch_with_what_it_counted() -> None:
+    """Else a record of the kernel's log would be counted twice, or never, after kill -9."""
+    kept = journal()
+    kept.take()
+    kept.written(Reply())
+    raised(kept, 1)
+    kept.remember(KEY, b"read up to 7")
+    batch = kept.take()
+    assert (len(batch.totals), batch.memories) == (1, (Memory("p", "t", b"read up to 7"),))
+    kept.give_back()
+    assert kept.take().memories == batch.memories
+    kept.written(Reply())
+    kept.remember(KEY, b"read up to 7")
+    assert kept.take().memories == ()
+
+
+def test_a_memory_waits_for_counts_that_do_not_fit_into_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nodevitals.journal.MAX_BATCH_TOTALS", 1)
+    kept = journal()
+    kept.take()
+    kept.written(Reply())
+    raised(kept, 1, "x")
+    raised(kept, 1, "y")
+    kept.remember(KEY, b"new")
+    assert kept.take().memories == ()
+    kept.written(Reply())
+    assert len(kept.take().memories) == 1
+
+
+def test_what_earlier_agents_remembered_is_recalled_once_loaded() -> None:
+    kept = journal()
+    assert kept.take().load
+    kept.written(Reply(memories=(Memory("p", "t", b"old"),)))
+    assert kept.recall(KEY) == b"old"
+    assert kept.recall(("p", "other")) == b""
+
+
+def test_a_database_opened_anew_gets_the_memories_again() -> None:
+    kept = journal()
+    kept.take()
+    kept.written(Reply())
+    kept.remember(KEY, b"new")
+    kept.take()
+    kept.written(Reply(opened=True))
+    assert kept.take().memories == (Memory("p", "t", b"new"),)
+
+
+def test_a_retired_device_is_told_to_its_probe_until_it_is_seen_again() -> None:
+    kept = journal()
+    kept.take()
+    kept.written(Reply(latest=(Row(1.0, "p", "GPU-1", FORGOTTEN), Row(1.0, "q", "GPU-2", "ok"))))
+    assert (kept.forgotten("p"), kept.forgotten("q")) == (("GPU-1",), ())
+    kept.take()
+    kept.written(Reply(forgotten=(("q", "GPU-2"),)))
+    assert kept.forgotten("q") == ("GPU-2",)
+    kept.observe(2.0, "q", [Condition("GPU-2", "ok")])
+    assert kept.forgotten("q") == ()
+
+
+def test_an_event_is_a_row_each_time_and_has_its_own_time() -> None:
+    kept = journal()
+    kept.take()
+    kept.written(Reply())
+    kept.note(9.0, "p", [Event("GPU-1", "xid 13", "a"), Event("GPU-1", "xid 13", "b", 5.0)])
+    assert kept.take().rows == (
+        Row(9.0, "p", "GPU-1", "xid 13", "a"),
+        Row(5.0, "p", "GPU-1", "xid 13", "b"),
+    )

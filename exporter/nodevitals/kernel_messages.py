@@ -1,0 +1,71 @@
+"""What the kernel's own messages tell: one line a pattern, one event a message at most.
+
+Adding one: a line here, and a sample of it in `tests/unit/kernel_messages.txt`. Patterns are
+matched at the start of the message, because what follows may be in a user's hands: a command's
+name, a file's. The kernel's texts have changed over the years; each pattern covers 4.18 to 6.x.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Pattern(NamedTuple):
+    """`hint` stands in every message that can match: a cheap look before the regular expression."""
+
+    event: str
+    hint: str
+    expression: re.Pattern[str]
+
+
+def _pattern(event: str, hint: str, expression: str) -> Pattern:
+    return Pattern(event, hint, re.compile(expression))
+
+
+_GHES = r"(?:\{\d+\})?\[Hardware Error\]: +"  # firmware-first error reports
+PATTERNS = (
+    _pattern("oom_kill", "of memory", r"(?:Memory cgroup out|Out) of memory.*: Kill(?:ed)? process"),
+    _pattern("hung_task", "blocked ", r"INFO: task .+ blocked (?:for more than|in I/O wait) "),
+    _pattern("lockup", "soft lockup", r"(?:watchdog: )?BUG: soft lockup - CPU#"),
+    _pattern("lockup", "hard LOCKUP", r"(?:NMI )?watchdog: Watchdog detected hard LOCKUP"),
+    _pattern("lockup", "detected", r"(?:rcu: )?INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall"),
+    _pattern("kernel_bug", "BUG", r"(?:kernel BUG at |BUG: (?:unable to handle|kernel NULL))"),
+    _pattern("kernel_bug", "protection fault", r"general protection fault"),
+    _pattern("nfs_timeout", "not responding", r"nfs: server .+ not responding, "),
+    _pattern("io_error", " error, dev ", r"(?:\w+: )?(?:I/O|critical \w+) error, dev "),
+    _pattern("io_error", "Buffer I/O", r"Buffer I/O error on dev"),
+    _pattern("filesystem_error", "EXT4-fs", r"EXT4-fs (?:error \(|\(.+\): Remounting filesystem r)"),
+    _pattern("filesystem_error", "XFS (", r"XFS \(\S+\): .*(?:[Cc]orrupt|log I/O error|[Ss]hut)"),
+    _pattern("filesystem_error", "BTRFS", r"BTRFS:? (?:error|critical)"),
+    _pattern("memory_error", "EDAC", r"EDAC [\w ]+: \d+ (?:CE|UE) "),
+    _pattern("memory_error", "Memory failure", r"Memory failure: 0x"),
+    _pattern("memory_error", "memory error", _GHES + r"(?:section_type: memory error|.* error_type:)"),
+    _pattern("machine_check", "Machine Check", r"(?:mce: )?\[Hardware Error\]: CPU \d+: Machine Check"),
+    _pattern("pcie_error", "AER: ", r"\S+ [0-9a-f:.]+: AER: .*\berror (?:message )?received"),
+    _pattern("pcie_error", "DPC: ", r"\S+ [0-9a-f:.]+: DPC: containment event"),
+    _pattern("pcie_error", "pciehp: ", r"\S+ [0-9a-f:.]+: pciehp: Slot\(.+\): (?:Link|Card) (?:D|not)"),
+    _pattern("nvme_error", "nvme", r"nvme nvme\d+: .*(?:timeout|controller is down|not ready)"),
+    _pattern("nvme_error", "nvme", r"nvme nvme\d+: Removing after probe failure"),
+    _pattern("nvme_error", "nvme", r"nvme\d+n\d+: .+ @ LBA .+ I/O Error"),
+    _pattern("cpu_throttled", "above threshold", r"(?:mce: )?CPU\d+: (?:Core|Package) temp.* above"),
+)  # fmt: skip
+EVENTS = tuple(dict.fromkeys(pattern.event for pattern in PATTERNS))
+
+_SUPPRESSED = re.compile(r"\S.*: (\d+) (?:\w+ )?(?:callbacks|messages|lines) suppressed")
+
+
+def event_of(text: str) -> str | None:
+    """The event a kernel message tells; None for most."""
+    for pattern in PATTERNS:
+        if pattern.hint in text and pattern.expression.match(text):
+            return pattern.event
+    return None
+
+
+def suppressed(text: str) -> int:
+    """How many messages the kernel's rate limits kept out of the log, as this one says."""
+    if "suppressed" not in text:
+        return 0
+    match = _SUPPRESSED.match(text)
+    return int(match[1]) if match else 0

@@ -1,0 +1,96 @@
+r"""Records of /dev/kmsg: bytes in, typed records out, and what was missed in between.
+
+A record is `priority,sequence,microseconds,flags;text\n`, then lines of properties that begin
+with a space: https://docs.kernel.org/admin-guide/abi-testing.html (dev-kmsg).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+import msgspec
+
+# The kernel's own limit on one record is 8 KiB (CONSOLE_EXT_LOG_MAX); a smaller buffer is EINVAL.
+READ_BYTES = 16 * 1024
+_RECORD = re.compile(rb"(\d+),(\d+),(\d+),[^;]*;(.*)", re.DOTALL)
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
+_FACILITY_SHIFT = 3
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One record that the kernel itself wrote; `seconds` is its own clock, since boot."""
+
+    sequence: int
+    seconds: float
+    text: str
+
+
+def parse_record(line: bytes) -> tuple[int, Record | None] | None:
+    """A record's sequence number, and the record where it is the kernel's.
+
+    User space may write into the log, but not in the kernel's name: facility 0 is refused to it.
+    None for what is no record: a property, half a line, something else.
+    """
+    match = _RECORD.fullmatch(line)
+    if match is None:
+        return None
+    priority, sequence = int(match[1]), int(match[2])
+    if priority >> _FACILITY_SHIFT:
+        return sequence, None
+    raw = _ESCAPED.sub(lambda escaped: bytes([int(escaped[1], 16)]), match[4])
+    text = raw.decode("utf-8", "replace")
+    return sequence, Record(sequence, int(match[3]) / 1e6, text)
+
+
+class Follower:
+    """Reads on from where it was. `lost` counts records that were overwritten before they were
+    read, `sequence` is the last that was; both may be set to go on from an earlier reader.
+    """
+
+    def __init__(self, path: str, sequence: int = -1) -> None:
+        """Open the log. Raises OSError."""
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._rest = b""
+        self.sequence = sequence
+        self.lost = 0
+
+    def close(self) -> None:
+        """Close the log."""
+        os.close(self._descriptor)
+
+    def read(self, limit: int) -> tuple[list[Record], bool]:
+        """The kernel's records that are new, and whether these were all; about `limit` at most.
+
+        Raises OSError.
+        """
+        found: list[Record] = []
+        for _ in range(limit):
+            try:
+                data = os.read(self._descriptor, READ_BYTES)
+            except BlockingIOError:
+                return found, True
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # overwritten under us; the next read goes on
+                    continue
+                raise
+            if not data:  # a captured log in a plain file, or a pipe: what there is for now
+                return found, True
+            lines = (self._rest + data).split(b"\n")
+            self._rest = lines.pop()[-READ_BYTES:]
+            for line in lines:
+                self._take(line, found)
+            if len(found) >= limit:
+                break
+        return found, False
+
+    def _take(self, line: bytes, found: list[Record]) -> None:
+        parsed = parse_record(line)
+        if parsed is None or parsed[0] <= self.sequence:
+            return
+        sequence, record = parsed
+        self.lost += sequence - self.sequence - 1
+        self.sequence = sequence
+        if record is not None:
+            found.append(record)
