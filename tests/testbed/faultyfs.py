@@ -39,51 +39,31 @@ def library_path() -> str:
     return str(next((ROOT / ".tools/root").rglob("libfuse3.so.3")))
 
 
-class FaultyFileSystem:
-    """One mount. Use it as a context manager; leaving it kills the server, which unmounts."""
+class FuseServer:
+    """One mount, served by a module of the test bed run as a program."""
 
-    def __init__(self, folder: Path, source: str = "filer:/export", name: str = "mount") -> None:
-        self.mountpoint = folder / name
-        self.backing = folder / f"{name}.backing"
-        self._control = folder / f"{name}.fault"
-        self._source = source
+    def __init__(self, mountpoint: Path, module: str, *arguments: str) -> None:
+        self.mountpoint = mountpoint
+        self._command = [sys.executable, "-m", module, *arguments]
         self._server: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> FaultyFileSystem:
+    def mount(self) -> None:
+        """Start the server and wait until it is mounted."""
         self.mountpoint.mkdir()
-        self.backing.mkdir()
-        self.fault("none")
         # libfuse talks on stderr of its own accord
-        log = self._control.with_suffix(".log").open("wb")
-        self._server = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "testbed.faultyfs",
-                str(self.backing),
-                str(self._control),
-                str(self.mountpoint),
-                self._source,
-            ],
-            env={**os.environ, "FUSE_LIBRARY_PATH": library_path()}
-            | {"PYTHONPATH": str(ROOT / "tests")},
-            stderr=log,
-        )
-        log.close()
+        log_file = self.mountpoint.with_suffix(".log")
+        with log_file.open("wb") as log:
+            self._server = subprocess.Popen(
+                self._command,
+                env={**os.environ, "FUSE_LIBRARY_PATH": library_path()}
+                | {"PYTHONPATH": str(ROOT / "tests")},
+                stderr=log,
+            )
         deadline = time.monotonic() + 20
         while str(self.mountpoint) not in Path("/proc/self/mountinfo").read_text():
             if self._server.poll() is not None or time.monotonic() > deadline:
-                words = self._control.with_suffix(".log").read_text()
-                raise RuntimeError(f"no FUSE mount at {self.mountpoint}: {words}")
+                raise RuntimeError(f"no FUSE mount at {self.mountpoint}: {log_file.read_text()}")
             time.sleep(0.02)
-        return self
-
-    def fault(self, name: str) -> None:
-        """Switch to one fault of FAULTS."""
-        assert name in FAULTS
-        draft = self._control.with_suffix(".new")
-        draft.write_text(name)
-        draft.replace(self._control)
 
     def unmount(self) -> None:
         """Take the mount away, whatever hangs in it."""
@@ -96,6 +76,29 @@ class FaultyFileSystem:
             self._server.wait()
         with suppress(subprocess.CalledProcessError):
             self.unmount()
+
+
+class FaultyFileSystem(FuseServer):
+    """One mount. Use it as a context manager; leaving it kills the server, which unmounts."""
+
+    def __init__(self, folder: Path, source: str = "filer:/export", name: str = "mount") -> None:
+        self.backing = folder / f"{name}.backing"
+        self._control = folder / f"{name}.fault"
+        paths = map(str, (self.backing, self._control, folder / name))
+        super().__init__(folder / name, "testbed.faultyfs", *paths, source)
+
+    def __enter__(self) -> FaultyFileSystem:
+        self.backing.mkdir()
+        self.fault("none")
+        self.mount()
+        return self
+
+    def fault(self, name: str) -> None:
+        """Switch to one fault of FAULTS."""
+        assert name in FAULTS
+        draft = self._control.with_suffix(".new")
+        draft.write_text(name)
+        draft.replace(self._control)
 
 
 def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:

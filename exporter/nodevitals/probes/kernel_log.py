@@ -254,8 +254,8 @@ class _Tally:
                 memory.unnamed.append(one)
         for name in memory.devices.values():
             for code in RULE_CODES:
-                labels = (*name, str(code), XID_ACTIONS[code])
-                self._xids[labels] += 0
+                key = (*name, str(code), str(XID_ACTIONS[code]))
+                self._xids[key] += 0
         for family, counts in ((XID_ERRORS, self._xids), (SXID_ERRORS, self._sxids)):
             for labels, count in counts.items():
                 readings.increment(family, count, *labels)
@@ -284,8 +284,8 @@ class _Tally:
 
     def _count(self, xid: Xid, amount: int, moment: float) -> None:
         name = self._name(xid.bus_id)
-        labels = (*name, str(xid.code), xid.action)
-        self._xids[labels] += amount
+        key = (*name, str(xid.code), str(xid.action))
+        self._xids[key] += amount
         self._memory.last_seen.setdefault(xid.bus_id, {})[xid.code] = moment
         self._row(name.uuid, f"xid {xid.code}", f"{xid.action}: {xid.text}", moment)
 

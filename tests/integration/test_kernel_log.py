@@ -1,0 +1,164 @@
+"""The kernel's log, on a simulated /dev/kmsg: counted once, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from nodevitals import probes
+from testbed import trees
+from testbed.kmsg import USER_NOTICE, KernelLog
+from testbed.node import ROOT, Node, run, wait_until
+
+XIDS = "nodevitals_nvidia_xid_errors_total"
+LOST = "nodevitals_kernel_log_lost_total"
+
+
+def xid_line(code: int, bus: str = "0000:1a:00") -> str:
+    return f"NVRM: Xid (PCI:{bus}): {code}, pid=7, name=trainer, something happened"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[KernelLog]:
+    with KernelLog(tmp_path) as made:
+        yield made
+
+
+def node(folder: Path, log: KernelLog) -> Node:
+    """Return a node with only this probe, and a boot of its own."""
+    trees.procfs(folder / "proc")
+    probe = {"interval": "100ms", "path": str(log.path)}
+    others = {name: {"enabled": False} for name in probes.registered() if name != "misbehave"}
+    return Node(
+        folder,
+        {"probes": {**others, "kernel_log": probe}},
+        f"--path.procfs={folder / 'proc'}",
+        PYTHONPATH=str(ROOT / "exporter"),
+    )
+
+
+def events(of: Node, event: str) -> float | None:
+    return of.value("nodevitals_kernel_events_total", event=event)
+
+
+def history(of: Node) -> list[dict[str, Any]]:
+    done = run("history", f"--config.file={of.config_file}", "--json")
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def test_events_stand_at_0_and_then_count(tmp_path: Path, log: KernelLog) -> None:
+    with node(tmp_path, log) as running:
+        wait_until(lambda: events(running, "oom_kill") == 0)
+        log.write("Out of memory: Killed process 1 (x)", "nfs: server f not responding, timed out")
+        wait_until(lambda: events(running, "oom_kill") == 1)
+        assert events(running, "nfs_timeout") == 1
+        wait_until(lambda: any(row["state"] == "oom_kill" for row in history(running)))
+
+
+def test_user_space_cannot_speak_for_the_kernel(tmp_path: Path, log: KernelLog) -> None:
+    with node(tmp_path, log) as running:
+        log.write(xid_line(79), "Out of memory: Killed process 1 (x)", priority=USER_NOTICE)
+        log.write("INFO: task x:1 blocked for more than 120 seconds.")
+        wait_until(lambda: events(running, "hung_task") == 1)
+        assert events(running, "oom_kill") == 0
+        assert running.value(XIDS) is None
+
+
+def test_counts_go_on_over_kill_9_restart_and_fall_only_with_the_boot(
+    tmp_path: Path, log: KernelLog
+) -> None:
+    """Each record once: those before, during and after the agent was away."""
+    log.write(*["Out of memory: Killed process 1 (x)"] * 3)
+    running = node(tmp_path, log).start()
+    wait_until(lambda: events(running, "oom_kill") == 3)
+    wait_until(lambda: len(history(running)) >= 1)
+    running.kill()
+    log.write(*["Out of memory: Killed process 1 (x)"] * 2)
+    with running:
+        wait_until(lambda: events(running, "oom_kill") == 5)
+    with running:
+        log.write("Out of memory: Killed process 1 (x)")
+        wait_until(lambda: events(running, "oom_kill") == 6)
+    trees.write(tmp_path / "proc", {"sys/kernel/random/boot_id": "another\n"})
+    log.unmount()
+    with KernelLog(tmp_path, "next") as fresh:
+        running.write({"probes": {"kernel_log": {"path": str(fresh.path), "interval": "100ms"}}})
+        fresh.write("Out of memory: Killed process 1 (x)")
+        with running:
+            wait_until(lambda: events(running, "oom_kill") == 1)
+
+
+def test_a_killed_worker_counts_nothing_twice(tmp_path: Path, log: KernelLog) -> None:
+    with node(tmp_path, log) as running:
+        wait_until(lambda: events(running, "oom_kill") == 0)
+        for count in range(1, 6):
+            log.write("Out of memory: Killed process 1 (x)")
+            for pid in [child.pid for child in running.fork_server().children()]:
+                psutil.Process(pid).kill()
+            wait_until(lambda count=count: events(running, "oom_kill") == count)  # type: ignore[misc]
+        assert events(running, "oom_kill") == 5
+
+
+def test_what_was_overwritten_is_counted_as_lost(tmp_path: Path) -> None:
+    with KernelLog(tmp_path, capacity=50) as log, node(tmp_path, log) as running:
+        wait_until(lambda: running.value(LOST) == 0)
+        stop = next(iter(running.fork_server().children()), None)
+        assert stop is not None
+        log.write(*["something or other"] * 500)
+        wait_until(lambda: (running.value(LOST) or 0) > 0)
+        before = running.value(LOST)
+        log.write("Out of memory: Killed process 1 (x)")
+        wait_until(lambda: events(running, "oom_kill") == 1)
+        assert running.value(LOST) == before
+
+
+def test_a_flood_is_read_in_pieces_and_counted_to_the_last(tmp_path: Path, log: KernelLog) -> None:
+    lines = [xid_line(31), "Out of memory: Killed process 1 (x)", "noise", "more noise"]
+    with node(tmp_path, log) as running:
+        running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "5s"}}})
+        running.hang_up()
+        log.write(*lines * 15_000)
+        wait_until(lambda: events(running, "oom_kill") == 15_000, 60)
+        rows = [row for row in history(running) if row["state"] == "oom_kill"]
+        assert len(rows) <= 3
+
+
+def test_an_xid_of_a_card_nobody_has_named_goes_by_its_bus_id(
+    tmp_path: Path, log: KernelLog
+) -> None:
+    """Where the probe nvidia is off or hangs from the start, it is waited for a while."""
+    log.write(xid_line(79), xid_line(79), xid_line(13))
+    with node(tmp_path, log) as running:
+        labels = {"uuid": "0000:1a:00", "xid": "79", "action": "reboot_node"}
+        wait_until(lambda: running.value(XIDS, **labels) == 2, 40)
+        assert running.value(XIDS, xid="13", action="restart_app") == 1
+        assert running.value("nodevitals_nvidia_xid_last_timestamp_seconds", xid="79")
+
+
+def test_a_log_that_may_not_be_read_is_an_error_and_one_that_is_missing_is_absent(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("probes: {kernel_log: {path: /nonexistent/kmsg}}")
+    done = run("probe", "kernel_log", f"--config.file={config}")
+    assert (done.returncode, "absent" in done.stderr) == (0, True)
+    config.write_text("probes: {kernel_log: {path: /nonexistent/kmsg, enabled: true}}")
+    assert run("probe", "kernel_log", f"--config.file={config}").returncode == 1
+    config.write_text(f"probes: {{kernel_log: {{path: {tmp_path}}}}}")
+    done = run("probe", "kernel_log", f"--config.file={config}")
+    assert (done.returncode, "kernel_log" in done.stderr) == (1, True)
+    assert "CAP_SYSLOG" in done.stderr
+
+
+def test_this_machines_own_log_is_followed_or_refused_in_one_line() -> None:
+    done = run("probe", "kernel_log")
+    if done.returncode:  # an ordinary user, as the kernel is usually set
+        assert "Operation not permitted" in done.stderr
+    else:
+        assert 'nodevitals_kernel_events_total{event="oom_kill"}' in done.stdout

@@ -1,0 +1,91 @@
+"""A kernel log with the semantics of /dev/kmsg, as a FUSE file: one record a read, EAGAIN at the
+end, EPIPE once after records were overwritten under the reader.
+
+`KernelLog(folder)` mounts it; `write` appends what the kernel would. Run as a program, this
+module is the server: `python -m testbed.kmsg RECORDS MOUNTPOINT`.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from testbed.faultyfs import FuseServer
+
+KERNEL_WARNING = 4
+USER_NOTICE = 13
+
+
+class KernelLog(FuseServer):
+    """One log. `path` is what `probes.kernel_log.path` is set to."""
+
+    def __init__(self, folder: Path, name: str = "kmsg", capacity: int = 1_000_000) -> None:
+        self._records = folder / f"{name}.records"
+        self.path = folder / name / "kmsg"
+        self._capacity = capacity
+        super().__init__(folder / name, "testbed.kmsg", str(self._records), str(folder / name))
+
+    def __enter__(self) -> KernelLog:
+        self._records.write_text(f"{self._capacity}\n")
+        self.mount()
+        return self
+
+    def write(self, *texts: str, priority: int = KERNEL_WARNING) -> None:
+        """Append records."""
+        microseconds = time.monotonic_ns() // 1000
+        with self._records.open("a") as records:
+            records.write("".join(f"{priority},{{}},{microseconds},-;{text}\n" for text in texts))
+
+
+def _serve(records: str, mountpoint: str) -> None:
+    import mfusepy
+
+    class Operations(mfusepy.Operations):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._file = open(records, encoding="utf-8")  # noqa: SIM115 - it is followed until we are killed
+            self._capacity = int(self._file.readline())
+            self._ring: list[str] = []
+            self._next: dict[int, int] = {}
+
+        def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+            if path == "/":
+                return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
+            return {"st_mode": stat.S_IFREG | 0o644, "st_nlink": 1, "st_size": 0}
+
+        def readdir(self, path: str, fh: int) -> list[str]:
+            return [".", "..", "kmsg"]
+
+        def open(self, path: str, flags: int) -> int:
+            self._ring += self._file.readlines()
+            handle = len(self._next) + 1
+            self._next[handle] = max(0, len(self._ring) - self._capacity)
+            return handle
+
+        def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+            self._ring += self._file.readlines()
+            oldest = len(self._ring) - self._capacity
+            position = self._next[fh]
+            if position < oldest:
+                self._next[fh] = oldest
+                raise mfusepy.FuseOSError(errno.EPIPE)
+            if position == len(self._ring):
+                raise mfusepy.FuseOSError(errno.EAGAIN)
+            self._next[fh] += 1
+            priority, _, rest = self._ring[position].partition(",{},")
+            return f"{priority},{position},{rest}".encode()
+
+        def flush(self, path: str, fh: int) -> int:
+            return 0
+
+        def release(self, path: str, fh: int) -> int:
+            return 0
+
+    mfusepy.FUSE(Operations(), mountpoint, foreground=True, fsname="kmsg", direct_io=True)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
