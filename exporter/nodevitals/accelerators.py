@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Literal, get_args
 
 import msgspec
@@ -131,18 +132,26 @@ INVENTORY_FAMILIES = (PRESENT, EXPECTED, BASELINE, INFO, UP, LOST_TIMESTAMP)
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """A card that has answered: its lasting identity, the vendor's present index, its slot."""
+    """A card that has answered: its lasting identity, the vendor's present index, its slot, and
+    what its maker asks for when it goes back.
+    """
 
     uuid: str
     device: str
     slot: str
+    serial: str = ""
+    model: str = ""
 
 
 class KnownCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A card as remembered. `lost_at` is in seconds since the epoch; None while it answers."""
+    """A card as remembered. `lost_at` is in seconds since the epoch, None while it answers;
+    `withheld` says that it is there, but not for us; `state` is the vendor's word where not well.
+    """
 
     card: Card
     lost_at: float | None = None
+    withheld: bool = False
+    state: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,42 +160,58 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     known: tuple[KnownCard, ...] = ()
     baseline: int = 0
 
-    def seen(self, present: Iterable[Card], forgotten: frozenset[str], now: float) -> Inventory:
-        """The inventory after a look that found these.
+    def seen(
+        self,
+        present: Iterable[Card],
+        refused: AbstractSet[str],
+        withheld: AbstractSet[str],
+        forgotten: AbstractSet[str],
+        states: Mapping[str, str],
+        now: float,
+    ) -> Inventory:
+        """The inventory after a look that found these cards.
 
-        A card that is not among them is lost, until it is back, another answers in its slot, or
-        it was forgotten: a card that was sent back must not alert for ever.
+        A known card that is not among them is lost, until it is back, another answers in its
+        slot, or it was forgotten: one that was sent back to its maker must not alert for ever.
+        `refused` are slots whose card says that it is lost; one that was never known goes by its
+        slot. `withheld` are slots of which nothing can be said.
         """
         cards = {card.uuid: card for card in present}
         slots = {card.slot for card in cards.values()}
-        gone = [known for known in self.known if known.card.uuid not in cards]
-        kept = [
-            KnownCard(card=known.card, lost_at=now if known.lost_at is None else known.lost_at)
-            for known in gone
-            if known.card.slot not in slots and known.card.uuid not in forgotten
-        ]
-        retired = sum(known.card.uuid in forgotten for known in gone)
-        known = sorted(
-            [*(KnownCard(card=card) for card in cards.values()), *kept],
-            key=lambda one: (one.card.slot, one.card.uuid),
-        )
+        known = [KnownCard(card=card, state=states.get(card.uuid, "")) for card in cards.values()]
+        gone = [one for one in self.known if one.card.uuid not in cards]
+        for one in gone:
+            card = one.card
+            if card.slot in slots or card.uuid in forgotten:
+                continue
+            away = card.slot in withheld
+            since = one.lost_at if away or one.lost_at is not None else now
+            known.append(KnownCard(card=card, lost_at=since, withheld=away))
+        remembered = {one.card.slot for one in known}
+        for slot in refused - remembered - forgotten:
+            known.append(KnownCard(card=Card(uuid=slot, device="", slot=slot), lost_at=now))
+        retired = sum(one.card.uuid in forgotten for one in gone)
         return Inventory(
-            known=tuple(known), baseline=max(len(cards), len(kept), self.baseline - retired)
+            known=tuple(sorted(known, key=lambda one: (one.card.slot, one.card.uuid))),
+            baseline=max(len(cards), self.baseline - retired),
         )
 
-    def lost(self) -> list[KnownCard]:
-        """The cards that no longer answer."""
-        return [known for known in self.known if known.lost_at is not None]
 
-
-def tell(inventory: Inventory, vendor: str, expected: int | None, readings: Readings) -> None:
-    """Expose the inventory, and note each card's state for the history."""
-    readings.add(PRESENT, len(inventory.known) - len(inventory.lost()), vendor)
-    readings.add(EXPECTED, expected, vendor)
+def tell(inventory: Inventory, vendor: str, readings: Readings) -> None:
+    """Expose the inventory, and note each card's state for the history. Who answers has its INFO
+    from its probe.
+    """
+    here = [one for one in inventory.known if not one.withheld]
+    readings.add(PRESENT, sum(one.lost_at is None for one in here), vendor)
     readings.add(BASELINE, inventory.baseline, vendor)
-    for known in inventory.known:
-        card = known.card
-        readings.add(UP, known.lost_at is None, vendor, card.device, card.uuid)
-        readings.add(LOST_TIMESTAMP, known.lost_at, vendor, card.device, card.uuid)
-        state = "ok" if known.lost_at is None else "lost"
-        readings.condition(card.uuid, state, f"{vendor} {card.device} at {card.slot}")
+    for one in here:
+        card = one.card
+        labels = (vendor, card.device, card.uuid)
+        readings.add(UP, one.lost_at is None, *labels)
+        readings.add(LOST_TIMESTAMP, one.lost_at, *labels)
+        if one.lost_at is not None:
+            readings.add(INFO, 1, *labels, card.serial, card.slot, card.model, "", "", "")
+        calm = one.state in ("", "none")
+        state = "lost" if one.lost_at is not None else "ok" if calm else one.state
+        name = " ".join(filter(None, (vendor, card.device, "at", card.slot, card.serial)))
+        readings.condition(card.uuid, state, name)

@@ -20,8 +20,8 @@ from nodevitals.document import Seconds
 from nodevitals.kernel_messages import EVENTS, event_of, suppressed
 from nodevitals.kmsg import Follower, Record
 from nodevitals.model import Absent, Family, Probe, ProbeError, Readings
-from nodevitals.xid import ACTIONS as XID_ACTIONS
-from nodevitals.xid import (
+from nodevitals.nvidia.xid import ACTIONS as XID_ACTIONS
+from nodevitals.nvidia.xid import (
     RULE_CODES,
     DeviceName,
     KnownDevices,
@@ -77,7 +77,7 @@ RECORDS_A_RUN = 50_000
 PAIR_SECONDS = 300.0
 MAX_UNPAIRED = 1000
 # A card whose name is not known yet: a label set that changed would be two counters.
-NAME_SECONDS = 30.0
+NAME_SECONDS = 20.0
 # One row of the history for the same error of the same device in so long; the counters count all.
 ROW_SECONDS = 60.0
 MAX_ROWS_REMEMBERED = 500

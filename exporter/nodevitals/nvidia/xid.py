@@ -74,7 +74,7 @@ _CODES: dict[Action, tuple[int, ...]] = {
 ACTIONS: dict[int, Action] = {code: action for action, codes in _CODES.items() for code in codes}
 
 # The codes that alerting rules name: these counters stand at 0 before the first event.
-RULE_CODES = (48, 64, 74, 79, 95, 119)
+RULE_CODES = (48, 74, 79, 95, 119)
 
 # NVLink 5 (Xid 144 to 150): the error bits of each unit that need a reset. The unit stands in the
 # message, the bits in its second word.

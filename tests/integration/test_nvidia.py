@@ -1,0 +1,413 @@
+"""The probe `nvidia` on simulated machines: the library below it is all that is not real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import gpus
+from testbed.gpus import Machine
+from testbed.kmsg import KernelLog
+from testbed.node import ROOT, Node, run, wait_until
+
+UP = "nodevitals_accelerator_up"
+LOST = "nodevitals_accelerator_lost_timestamp_seconds"
+XIDS = "nodevitals_nvidia_xid_errors_total"
+SUCCESS = "nodevitals_probe_success"
+
+
+def agent(machine: Machine, kernel_log: Path | None = None, **settings: Any) -> Node:
+    """Return an agent on a machine, with short intervals."""
+    nvidia = {"interval": "300ms", "timeout": "300ms", **machine.settings, **settings}
+    log = {"path": str(kernel_log), "interval": "100ms"} if kernel_log else {"enabled": False}
+    return Node(
+        machine.folder,
+        {"probes": {"nvidia": nvidia, "kernel_log": log, "node": {"enabled": False}}},
+        *machine.flags,
+        PYTHONPATH=str(ROOT / "exporter"),
+        **machine.environment,
+    )
+
+
+def once(machine: Machine, **settings: Any) -> tuple[int, str, str]:
+    """Run `nodevitals probe nvidia`: its status, output and errors."""
+    config = machine.folder / "once.yaml"
+    section = {**machine.settings, **settings}
+    config.write_text(json.dumps({"probes": {"nvidia": section}}))
+    flags = (f"--config.file={config}", *machine.flags)
+    done = run("probe", "nvidia", *flags, **machine.environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+def samples(text: str, family: str, *parts: str) -> list[str]:
+    """Return the values of a family's samples whose labels hold all these parts."""
+    lines = [line for line in text.splitlines() if line.startswith((family + "{", family + " "))]
+    return [line.rsplit(" ", 1)[1] for line in lines if all(part in line for part in parts)]
+
+
+@pytest.mark.parametrize("model", sorted(gpus.MODELS))
+def test_a_card_tells_what_it_has_and_nothing_else(tmp_path: Path, model: str) -> None:
+    """What is not supported is missing, and neither 0 nor a failure."""
+    machine = Machine(tmp_path, model, 2).start()
+    status, text, errors = once(machine)
+    assert (status, errors) == (0, "")
+    has = gpus.MODELS[model]
+    card = 'device="1"'
+    for family, wanted in {
+        UP: True,
+        "nodevitals_accelerator_temperature_celsius": True,
+        "nodevitals_accelerator_healthy": has.recovery,
+        "nodevitals_accelerator_ecc_errors_total": has.ecc,
+        "nodevitals_nvidia_row_remap_pending": has.remaps_rows,
+        "nodevitals_nvidia_retired_pages": has.ecc and not has.remaps_rows,
+        "nodevitals_nvidia_sram_threshold_exceeded": has.remaps_rows,
+        "nodevitals_nvidia_nvlink_up": has.links > 0,
+        "nodevitals_nvidia_nvlink_errors_total": has.links > 0,
+        "nodevitals_nvidia_fabric_state": has.fabric,
+        "nodevitals_nvidia_slowdown_seconds_total": True,
+        "nodevitals_nvidia_temperature_margin_celsius": True,
+    }.items():
+        assert bool(samples(text, family, card)) == wanted, family
+    assert len(samples(text, "nodevitals_nvidia_nvlink_up", card)) == has.links
+    assert samples(text, "nodevitals_nvidia_nvlinks_expected", card) == [str(has.links)] * (
+        has.links > 0
+    )
+
+
+def test_hoppers_legacy_fields_do_not_hide_errors_behind_a_0(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 1).start()
+    machine.add_field(0, 161, 4, link=3)
+    machine.add_field(0, 161, 2, link=17)
+    machine.add_field(0, 163, 5, link=3)
+    errors = "nodevitals_nvidia_nvlink_errors_total"
+    _, text, _ = once(machine)
+    assert samples(text, errors, 'kind="replay"') == ["6"]
+    assert samples(text, errors, 'kind="crc"') == ["5"]
+    _, text, _ = once(machine, nvlink_errors_by_link=True)
+    assert samples(text, errors, 'kind="replay"', 'link="3"') == ["4"]
+    assert len(samples(text, errors, 'kind="replay"')) == 18
+
+
+def test_ampere_and_blackwell_count_nvlink_errors_each_in_its_way(tmp_path: Path) -> None:
+    for model, inject, kind in (
+        ("A100", lambda one: one.set(0, nvlink_counter__2__5=9), "crc"),
+        ("B200", lambda one: one.add_field(0, 221, 9, link=5), "symbol"),
+    ):
+        (tmp_path / model).mkdir()
+        machine = Machine(tmp_path / model, model, 1).start()
+        inject(machine)  # type: ignore[no-untyped-call]
+        _, text, _ = once(machine)
+        assert samples(text, "nodevitals_nvidia_nvlink_errors_total", f'kind="{kind}"') == ["9"]
+
+
+def test_a_card_that_needs_a_reset_has_no_counts_rather_than_0(tmp_path: Path) -> None:
+    """Its counters answer Unknown Error while its remapped rows still answer."""
+    machine = Machine(tmp_path, "H100", 1).start()
+    for key in [key for key in machine.state if ".ecc" in key]:
+        machine.state[key] = "!999"
+    machine.set(0, remapped="0 1 1 0")
+    machine.set_field(0, gpus.RECOVERY_ACTION, 1)
+    _, text, _ = once(machine)
+    assert samples(text, "nodevitals_accelerator_ecc_errors_total") == []
+    assert samples(text, "nodevitals_nvidia_row_remap_pending") == ["1"]
+    assert samples(text, UP) == ["1"]
+    assert samples(text, "nodevitals_accelerator_healthy") == ["0"]
+    action = ('vendor_action="gpu_reset"', 'action="reset_device"')
+    assert samples(text, "nodevitals_nvidia_recovery_action", *action) == ["1"]
+
+
+def test_a_driver_that_lacks_functions_lacks_families(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 1).start()
+    machine.hidden = (
+        "nvmlDeviceGetGpuFabricInfoV",
+        "nvmlDeviceGetMarginTemperature",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetSramEccErrorStatus",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlEventSetCreate",
+    )
+    status, text, _ = once(machine)
+    assert status == 0
+    assert samples(text, "nodevitals_nvidia_fabric_state") == []
+    assert samples(text, "nodevitals_nvidia_sram_threshold_exceeded") == []
+    assert samples(text, "nodevitals_accelerator_memory_used_bytes") != []
+    assert len(samples(text, "nodevitals_nvidia_slowdown_active")) == 3
+
+
+@pytest.mark.parametrize(
+    ("fabric", "state", "healthy", "faults"),
+    [
+        ("1 0 0x0 0", "not_started", [], 0),
+        ("2 0 0x0 0", "in_progress", [], 0),
+        ("3 0 0x12a 1", "completed", ["1"], 0),
+        ("3 0 0x129 3", "completed", ["0"], 1),
+        ("3 0 0x5aa 2", "completed", ["0"], 1),
+        ("3 999 0x0 0", "failed", [], 0),
+    ],
+)
+def test_the_fabrics_word_is_passed_on(
+    tmp_path: Path, fabric: str, state: str, healthy: list[str], faults: int
+) -> None:
+    machine = Machine(tmp_path, "B200", 1).start()
+    machine.set(0, fabric=fabric)
+    _, text, _ = once(machine)
+    assert samples(text, "nodevitals_nvidia_fabric_state", f'state="{state}"') == ["1"]
+    assert samples(text, "nodevitals_nvidia_fabric_healthy") == healthy
+    assert samples(text, "nodevitals_nvidia_fabric_fault").count("1") == faults
+    machine.set(0, fabric_version=2)
+    _, text, _ = once(machine)
+    assert samples(text, "nodevitals_nvidia_fabric_state", f'state="{state}"') == ["1"]
+
+
+@pytest.mark.parametrize("code", [15, 999])
+def test_a_lost_card_is_lost_over_restarts_until_it_is_back(tmp_path: Path, code: int) -> None:
+    machine = Machine(tmp_path, "H100", 3).start()
+    uuid = machine.uuid(1)
+    with agent(machine) as running:
+        wait_until(lambda: running.value(UP, uuid=uuid) == 1)
+        machine.lose(1, code)
+        wait_until(lambda: running.value(UP, uuid=uuid) == 0)
+        since = running.value(LOST, uuid=uuid)
+        assert since is not None
+        assert running.value("nodevitals_accelerators_present") == 2
+        assert running.value("nodevitals_accelerator_temperature_celsius", uuid=uuid) is None
+        serial = machine.state["1.serial"]
+        assert running.value("nodevitals_accelerator_info", uuid=uuid, serial=serial) == 1
+        assert running.value(SUCCESS, probe="nvidia") == 1
+    with running:
+        wait_until(lambda: running.value(UP, uuid=uuid) == 0)
+        assert running.value(LOST, uuid=uuid) == since
+        machine.find_again(1)
+        wait_until(lambda: running.value(UP, uuid=uuid) == 1)
+        assert running.value(LOST, uuid=uuid) is None
+    rows = json.loads(run("history", f"--config.file={running.config_file}", "--json").stdout)
+    assert [row["state"] for row in rows if row["device"] == uuid] == ["ok", "lost", "ok"]
+
+
+def test_a_card_that_is_dead_after_a_reboot_is_lost_and_can_be_forgotten(tmp_path: Path) -> None:
+    """The driver logs nothing and lists one card less; only memory knows."""
+    machine = Machine(tmp_path, "H100", 3).start()
+    uuid = machine.uuid(2)
+    running = agent(machine, expected=3)
+    with running:
+        wait_until(lambda: running.value(UP, uuid=uuid) == 1)
+    machine.vanish(2)
+    trees_boot = machine.folder / "proc/sys/kernel/random/boot_id"
+    trees_boot.write_text("another boot\n")
+    with running:
+        wait_until(lambda: running.value(UP, uuid=uuid) == 0)
+        assert running.value("nodevitals_accelerators_present") == 2
+        assert running.value("nodevitals_accelerators_expected") == 3
+        assert running.value("nodevitals_accelerators_baseline") == 3
+        assert running.value("nodevitals_nvidia_devices", source="pci") == 3
+        assert running.value("nodevitals_nvidia_devices", source="nvml") == 2
+        done = run("history", "forget", uuid, f"--config.file={running.config_file}")
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: running.value(UP, uuid=uuid) is None, 40)
+        assert running.value("nodevitals_accelerators_baseline") == 2
+    with running:
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(0)) == 1)
+        assert running.value(UP, uuid=uuid) is None
+
+
+def test_a_replaced_card_does_not_alert_for_ever(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    old = machine.uuid(1)
+    with agent(machine) as running:
+        wait_until(lambda: running.value(UP, uuid=old) == 1)
+        machine.lose(1)
+        wait_until(lambda: running.value(UP, uuid=old) == 0)
+        machine.remove("1.error")
+        machine.set(1, uuid="GPU-new")
+        wait_until(lambda: running.value(UP, uuid="GPU-new") == 1)
+        assert running.value(UP, uuid=old) is None
+
+
+def test_a_card_lost_while_it_is_read_leaves_nothing_half_told(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    machine.set(1, pcie_width="!15")
+    status, text, _ = once(machine)
+    assert status == 0
+    assert samples(text, UP, 'device="1"') == []
+    assert samples(text, UP) == ["1", "0"]
+    assert len(samples(text, "nodevitals_accelerator_temperature_celsius")) == 1
+
+
+def test_a_container_that_lost_its_devices_has_lost_no_card(tmp_path: Path) -> None:
+    """NVML says Unknown Error to all, as after `systemctl daemon-reload`."""
+    machine = Machine(tmp_path, "H100", 2).start()
+    with agent(machine) as running:
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(0)) == 1)
+    machine.state["init"] = "!999"
+    machine.write()
+    with running:
+        wait_until(lambda: running.value("nodevitals_nvidia_devices", source="driver") == 2)
+        assert running.value(SUCCESS, probe="nvidia") == 0
+        assert running.value(UP, uuid=machine.uuid(0)) is None
+        assert "no_access" in running.log()
+        assert "container" in running.log()
+        machine.remove("init")
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(0)) == 1)
+
+
+def test_one_card_of_a_container_may_be_withheld(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    with agent(machine) as running:
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1)
+        machine.set(1, handle="!4")
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) is None)
+        assert running.value("nodevitals_accelerators_present") == 1
+        assert running.value(SUCCESS, probe="nvidia") == 1
+
+
+def cripple(machine: Machine, value: str) -> None:
+    """Let a call on the first card hang or crash."""
+    machine.set(0, temperature=value)
+
+
+def heal(machine: Machine) -> None:
+    """Undo it."""
+    machine.set(0, temperature=40)
+
+
+def mismatch(machine: Machine) -> None:
+    """Upgrade the library in place, and let the worker start again."""
+    machine.upgrade_library("580.65.06")
+    machine.state["generation"] = "2"
+    machine.write()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "mend_it", "reason"),
+    [
+        (lambda one: cripple(one, "@hang"), heal, "timeout"),
+        (lambda one: cripple(one, "@crash"), heal, "worker_died"),
+        (mismatch, lambda one: one.reload_driver("580.65.06"), "version_mismatch"),
+        (lambda one: one.unload_driver(), lambda one: one.start(), "driver_not_loaded"),
+    ],
+    ids=["hang", "crash", "mismatch", "unload"],
+)
+def test_the_library_may_fail_and_xids_are_counted_all_the_while(
+    tmp_path: Path,
+    break_it: Callable[[Machine], None],
+    mend_it: Callable[[Machine], None],
+    reason: str,
+) -> None:
+    """Each is told as what it is, and mended without a restart of the agent."""
+    machine = Machine(tmp_path, "H100", 2).start()
+    line = f"NVRM: Xid (PCI:{machine.slots[1]}): 119, pid=1, name=x, Timeout waiting for RPC"
+    with KernelLog(tmp_path) as log, agent(machine, log.path) as running:
+        labels = {"uuid": machine.uuid(1), "xid": "119"}
+        wait_until(lambda: running.value(XIDS, **labels) == 0)
+        pid = running.process.pid
+        break_it(machine)
+        wait_until(lambda: f"({reason})" in running.log())
+        assert running.value(SUCCESS, probe="nvidia") == 0
+        assert running.value(SUCCESS, probe="kernel_log") == 1
+        log.write(line, line)
+        wait_until(lambda: running.value(XIDS, **labels) == 2)
+        mend_it(machine)
+        wait_until(lambda: running.value(SUCCESS, probe="nvidia") == 1, 60)
+        assert running.value(UP, uuid=machine.uuid(0)) == 1
+        assert running.value(XIDS, **labels) == 2
+        assert running.process.pid == pid
+
+
+def test_a_driver_reloaded_under_a_running_agent_is_taken_up(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    info = "nodevitals_nvidia_driver_info"
+    with agent(machine) as running:
+        wait_until(lambda: running.value(info, driver_version="570.86.15") == 1)
+        machine.reload_driver("580.65.06")
+        wait_until(lambda: running.value(info, driver_version="580.65.06") == 1)
+        assert running.value(UP, uuid=machine.uuid(1)) == 1
+
+
+def test_an_xid_counts_once_whoever_tells_it(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    slot, uuid = machine.slots[1], machine.uuid(1)
+    with KernelLog(tmp_path) as log, agent(machine, log.path) as running:
+
+        def count(xid: int) -> float | None:
+            return running.value(XIDS, uuid=uuid, xid=str(xid))
+
+        wait_until(lambda: count(79) == 0)
+        # Both tell it.
+        log.write(f"NVRM: Xid (PCI:{slot}): 79, GPU has fallen off the bus.")
+        machine.raise_xid(1, 79)
+        wait_until(lambda: count(79) == 1)
+        # Only the log does.
+        log.write(f"NVRM: Xid (PCI:{slot}): 119, pid=1, name=x, Timeout")
+        wait_until(lambda: count(119) == 1)
+        # Only NVML does.
+        machine.raise_xid(1, 48)
+        wait_until(lambda: count(48) == 1)
+        # All three again, twice.
+        for _ in range(2):
+            log.write(f"NVRM: Xid (PCI:{slot}): 79, GPU has fallen off the bus.")
+            machine.raise_xid(1, 79)
+            machine.raise_xid(1, 48)
+        wait_until(lambda: (count(79), count(48)) == (3, 3))
+        runs = running.value("nodevitals_probe_runs_total", probe="nvidia", outcome="ok") or 0
+        wait_until(
+            lambda: (
+                (running.value("nodevitals_probe_runs_total", probe="nvidia", outcome="ok") or 0)
+                > runs + 3
+            )
+        )
+        assert (count(79), count(48), count(119)) == (3, 3, 1)
+        assert running.value("nodevitals_nvidia_xid_last_timestamp_seconds", uuid=uuid, xid="48")
+
+
+def test_xids_that_only_nvml_tells_count_where_the_log_may_not_be_read(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 1).start()
+    with agent(machine, tmp_path) as running:  # a directory: it opens, and no read succeeds
+        wait_until(lambda: running.value(XIDS, uuid=machine.uuid(0), xid="79") == 0)
+        machine.raise_xid(0, 79)
+        wait_until(lambda: running.value(XIDS, uuid=machine.uuid(0), xid="79") == 1)
+        assert running.value(SUCCESS, probe="kernel_log") == 0
+
+
+def test_nothing_there_is_silence_unless_cards_are_expected(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    flags = (f"--config.file={config}", "--path.sysfs=/nonexistent", "--path.procfs=/nonexistent")
+    for section, status in (
+        ({}, 0),
+        ({"expected": 8}, 1),
+        ({"enabled": True}, 1),
+        ({"enabled": False}, 0),
+    ):
+        missing = {"library": "libnvidia-ml-is-not-here.so.1", **section}
+        config.write_text(json.dumps({"probes": {"nvidia": missing}}))
+        done = run("probe", "nvidia", *flags)
+        assert done.returncode == status, section
+        assert len(done.stderr.splitlines()) == (section != {"enabled": False}), done.stderr
+
+
+def test_cards_without_a_driver_are_a_failure_but_not_those_of_virtual_machines(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    status, _, errors = once(machine, library="libnvidia-ml-is-not-here.so.1")
+    assert (status, "library_missing" in errors, "2 on the PCI bus" in errors) == (1, True, True)
+    machine.unload_driver()
+    status, _, errors = once(machine)
+    assert (status, "driver_not_loaded" in errors) == (1, True)
+    for slot in machine.slots:
+        link = machine.folder / "sys/bus/pci/devices" / f"{slot}.0" / "driver"
+        link.unlink()
+        link.symlink_to("../../../bus/pci/drivers/vfio-pci")
+    status, _, errors = once(machine)
+    assert (status, "absent" in errors) == (0, True)
+
+
+def test_a_slow_library_is_no_failure_within_the_deadline(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    machine.state["delay_microseconds"] = "1000"
+    machine.write()
+    status, text, _ = once(machine, interval="30s", timeout="20s")
+    assert (status, samples(text, UP)) == (0, ["1", "1"])

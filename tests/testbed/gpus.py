@@ -1,0 +1,329 @@
+"""Simulated GPU machines: a state file for the stand-in libnvidia-ml, and the trees beside it.
+
+`Machine(folder, "H100").start()` builds eight cards; its methods break them. What it writes is
+all there is: the library under `library` reads the file, everything above it is the real thing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed import trees
+
+SOURCE = Path(__file__).parent / "nvml/libnvidia-ml.c"
+GIB = 1 << 30
+# Field ids of nvml.h
+RECOVERY_ACTION = 230
+MEMORY_TEMPERATURE = 82
+SLOWDOWN_NANOSECONDS = {74: "sw_power_cap", 269: "sw_thermal", 270: "hw_thermal", 271: "brake"}
+HOPPER_NVLINK_FIELDS = (161, 162, 163)
+BLACKWELL_NVLINK_FIELDS = (*range(206, 213), 214, 215, 219, 221)
+# Summed fields of older drivers, which Hopper answers with 0 whatever happened.
+LEGACY_NVLINK_FIELDS = (38, 45, 52, 59, 160)
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of card has and has not."""
+
+    name: str
+    memory_gib: int
+    links: int = 0
+    link_fields: tuple[int, ...] = ()
+    link_functions: bool = False
+    sram: bool = True
+    remaps_rows: bool = True
+    fabric: bool = False
+    margin: bool = False
+    recovery: bool = True
+    ecc: bool = True
+    mig: bool = True
+    serial: bool = True
+    pcie_generation: int = 5
+    cumulative_slowdown: bool = True
+
+
+MODELS = {
+    "A100": Model(
+        name="NVIDIA A100-SXM4-80GB",
+        memory_gib=80,
+        links=12,
+        link_functions=True,
+        pcie_generation=4,
+        recovery=False,
+        cumulative_slowdown=False,
+    ),
+    "H100": Model(
+        name="NVIDIA H100 80GB HBM3",
+        memory_gib=80,
+        links=18,
+        link_fields=HOPPER_NVLINK_FIELDS,
+        fabric=True,
+        margin=True,
+    ),
+    "B200": Model(
+        name="NVIDIA B200",
+        memory_gib=180,
+        links=18,
+        link_fields=BLACKWELL_NVLINK_FIELDS,
+        fabric=True,
+        margin=True,
+    ),
+    "V100": Model(
+        name="Tesla V100-SXM2-32GB",
+        memory_gib=32,
+        links=6,
+        link_functions=True,
+        sram=False,
+        remaps_rows=False,
+        recovery=False,
+        mig=False,
+        pcie_generation=3,
+        cumulative_slowdown=False,
+    ),
+    "RTX4090": Model(
+        name="NVIDIA GeForce RTX 4090",
+        memory_gib=24,
+        sram=False,
+        remaps_rows=False,
+        recovery=False,
+        ecc=False,
+        mig=False,
+        serial=False,
+        pcie_generation=4,
+    ),
+}
+SLOTS = ("18", "2a", "3b", "5d", "9a", "ab", "ba", "db")
+
+
+@cache
+def library(hidden: tuple[str, ...] = ()) -> Path:
+    """Return the stand-in, compiled; `hidden` are functions that an older driver lacks."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None, "the tests need a C compiler: apt-get install gcc libc6-dev"
+    folder = Path(__file__).parents[2] / ".tools" / "-".join(("nvml", *hidden))
+    made = folder / "libnvidia-ml.so.1"
+    if made.exists() and made.stat().st_mtime > SOURCE.stat().st_mtime:
+        return made
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "version-script"
+    script.write_text(f"{{ global: nvml*; local: {''.join(f'{name}; ' for name in hidden)}*; }};")
+    draft = folder / f"draft.{os.getpid()}"
+    flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
+    flags += ["-Wl,-soname,libnvidia-ml.so.1", f"-Wl,--version-script={script}"]
+    subprocess.run([compiler, *flags, "-o", draft, SOURCE], check=True)
+    draft.replace(made)
+    return made
+
+
+class Machine:
+    """One machine and its trees, under `folder`: `proc`, `sys`, `nvml.state`."""
+
+    def __init__(self, folder: Path, model: str = "H100", cards: int = 8) -> None:
+        self.folder = folder
+        self.model = MODELS[model]
+        self.slots = [f"0000:{bus}:00" for bus in SLOTS[:cards]]
+        self.state: dict[str, str] = {}
+        self.hidden: tuple[str, ...] = ()
+        self._state_file = folder / "nvml.state"
+        self._events = folder / "nvml.state.events"
+
+    def start(self) -> Machine:
+        """Boot it with every card well."""
+        trees.procfs(self.folder / "proc")
+        trees.sysfs(self.folder / "sys")
+        self._events.write_text("")
+        self._load_driver("570.86.15")
+        self.state |= {"cuda": "12080", "generation": "1", "events": "1"}
+        for number, slot in enumerate(self.slots):
+            self._add_device(slot)
+            self.state |= self._card(number, slot)
+        self.state["cards"] = " ".join(str(number) for number in range(len(self.slots)))
+        self.write()
+        return self
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a program needs so that the stand-in finds its state."""
+        return {"NVML_STATE": str(self._state_file)}
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What `nodevitals` needs so that it looks at this machine."""
+        return (f"--path.procfs={self.folder / 'proc'}", f"--path.sysfs={self.folder / 'sys'}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The probe's settings for this machine."""
+        return {"library": str(library(self.hidden))}
+
+    def uuid(self, number: int) -> str:
+        """A card's uuid."""
+        return self.state[f"{number}.uuid"]
+
+    def set(self, number: int, **values: object) -> None:
+        """Change what calls on a card answer; `__` stands for a dot in a key."""
+        for name, value in values.items():
+            self.state[f"{number}.{name.replace('__', '.')}"] = str(value)
+        self.write()
+
+    def remove(self, *keys: str) -> None:
+        """Take keys away: what they answered is not supported any more, or a fault has ended."""
+        for key in keys:
+            self.state.pop(key, None)
+        self.write()
+
+    def set_field(self, number: int, field: int, value: object, link: int = 0) -> None:
+        """Change a field value of a card."""
+        self.set(number, **{f"field__{field}__{link}": value})
+
+    def add_field(self, number: int, field: int, amount: int, link: int = 0) -> None:
+        """Run a counter up."""
+        key = f"{number}.field.{field}.{link}"
+        self.set_field(number, field, int(self.state[key]) + amount, link)
+
+    def lose(self, number: int, code: int = 15) -> None:
+        """Let a card answer everything with GPU_IS_LOST (15) or Unknown (999)."""
+        self.set(number, error=f"!{code}")
+
+    def find_again(self, number: int) -> None:
+        """Let a lost card answer again."""
+        self.remove(f"{number}.error")
+
+    def vanish(self, number: int) -> None:
+        """Let a card be dead at boot: the driver and NVML do not list it, the bus does."""
+        shown = [one for one in self.state["cards"].split() if one != str(number)]
+        self.state["cards"] = " ".join(shown)
+        shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
+        self.write()
+
+    def raise_xid(self, number: int, xid: int) -> None:
+        """Let NVML tell of an Xid."""
+        with self._events.open("a") as events:
+            events.write(f"{number} {xid}\n")
+
+    def upgrade_library(self, version: str) -> None:
+        """Put another library on disk, with the old driver still loaded."""
+        self.state["library"] = version
+        self.write()
+
+    def reload_driver(self, version: str) -> None:
+        """Load another driver: whoever has the library open loses it."""
+        self._load_driver(version)
+        self.state["generation"] = str(int(self.state["generation"]) + 1)
+        self.write()
+
+    def unload_driver(self) -> None:
+        """Take the driver away, from under whoever has the library open."""
+        shutil.rmtree(self.folder / "proc/driver")
+        for key in ("driver", "cards"):
+            self.state.pop(key, None)
+        self.state["generation"] = "0"
+        self.write()
+
+    def write(self) -> None:
+        """Replace the state file, as the library expects it."""
+        draft = self._state_file.with_suffix(".new")
+        lines = sorted(self.state.items(), key=lambda item: item[0].encode())
+        draft.write_text("".join(f"{key}\t{value}\n" for key, value in lines))
+        draft.replace(self._state_file)
+
+    def _load_driver(self, version: str) -> None:
+        self.state |= {"driver": version, "library": version}
+        text = (
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build\n"
+        )
+        trees.write(self.folder / "proc/driver/nvidia", {"version": text})
+        for slot in self.slots:
+            (self.folder / "proc/driver/nvidia/gpus" / f"{slot}.0").mkdir(
+                parents=True, exist_ok=True
+            )
+
+    def _add_device(self, slot: str) -> None:
+        device = self.folder / "sys/bus/pci/devices" / f"{slot}.0"
+        trees.write(device, {"vendor": "0x10de\n", "class": "0x030200\n"})
+        drivers = self.folder / "sys/bus/pci/drivers/nvidia"
+        drivers.mkdir(parents=True, exist_ok=True)
+        if not (device / "driver").is_symlink():
+            (device / "driver").symlink_to(drivers)
+        trees.write(
+            self.folder / "sys/bus/pci/devices" / slot.replace(":00", ":01.0"),
+            {"vendor": "0x15b3\n", "class": "0x020700\n"},
+        )
+
+    def _card(self, number: int, slot: str) -> dict[str, str]:
+        model = self.model
+        one = {
+            "bus": f"0000{slot}.0",
+            "uuid": f"GPU-{number:08x}-1111-4222-8333-{self.folder.name.encode().hex()[:12]:0>12}",
+            "name": model.name,
+            "vbios": "96.00.74.00.0A",
+            "minor": number,
+            "temperature": 40 + number,
+            "threshold.1": 90,
+            "power": 120_500,
+            "power_limit": 700_000,
+            "utilization": 50,
+            "memory_total": model.memory_gib * GIB,
+            "memory_used": 10 * GIB,
+            "clock.1": 1980,
+            "persistence": 1,
+            "clock_reasons": 0,
+            "processes": 2,
+            "pcie_width": 16,
+            "pcie_width_max": 16,
+            "pcie_generation": model.pcie_generation,
+            "pcie_generation_max": model.pcie_generation,
+            "pcie_replays": 7,
+            "event_types": 31,
+        }
+        if model.serial:
+            one["serial"] = f"16500000000{number:02d}"
+        if model.margin:
+            one["margin"] = 47
+            del one["threshold.1"]
+        if model.mig:
+            one["mig_mode"] = 0
+        if model.ecc:
+            one |= {"ecc_mode": 1} | _ecc(model)
+        if model.remaps_rows:
+            one["remapped"] = "0 0 0 0"
+            one["sram_threshold"] = 0
+        elif model.ecc:
+            one |= {"retired.0": 0, "retired.1": 0, "retired_pending": 0}
+        if model.fabric:
+            one["fabric"] = "3 0 0x0 0"
+        return {f"{number}.{key}": str(value) for key, value in (one | _fields(model)).items()}
+
+
+def _ecc(model: Model) -> dict[str, int]:
+    locations: Iterable[object] = (2, 7) if model.sram else (0, 1, 2, 3)
+    return {
+        f"ecc.{kind}.{lifetime}.{location}": 0
+        for kind in (0, 1)
+        for lifetime in (0, 1)
+        for location in (*locations, "all")
+    }
+
+
+def _fields(model: Model) -> dict[str, int]:
+    found: dict[str, int] = {f"field.{MEMORY_TEMPERATURE}.0": 50, "field.75.0": 0}
+    if model.recovery:
+        found[f"field.{RECOVERY_ACTION}.0"] = 0
+    if model.cumulative_slowdown:
+        found |= {f"field.{field}.0": 0 for field in SLOWDOWN_NANOSECONDS}
+    if model.links:
+        found |= {f"field.{field}.0": 0 for field in LEGACY_NVLINK_FIELDS}
+    for link in range(model.links):
+        found[f"nvlink.{link}"] = 1
+        found |= {f"field.{field}.{link}": 0 for field in model.link_fields}
+        if model.link_functions:
+            found |= {f"nvlink_counter.{kind}.{link}": 0 for kind in range(5)}
+    return found
