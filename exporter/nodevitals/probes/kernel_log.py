@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
-from nodevitals.accelerators import ACTIONS
+from nodevitals.accelerators import ACTIONS, Action
 from nodevitals.config import ProbeSettings
 from nodevitals.document import Seconds
 from nodevitals.kernel_messages import EVENTS, event_of, suppressed
@@ -43,7 +43,8 @@ XID_LAST = Family(
     name="nodevitals_nvidia_xid_last_timestamp_seconds",
     kind="gauge",
     help="When the last Xid of this code was told in this boot.",
-    labels=("device", "uuid", "xid"),
+    labels=("device", "uuid", "xid", "action"),
+    closed={"action": ACTIONS},
 )
 SXID_ERRORS = Family(
     name="nodevitals_nvidia_sxid_errors_total",
@@ -108,13 +109,22 @@ class Unnamed(msgspec.Struct, array_like=True):
     last: float
 
 
+class LastSeen(msgspec.Struct, array_like=True):
+    """When a card last told an Xid that asks for this action."""
+
+    bus_id: str
+    code: int
+    action: Action
+    moment: float
+
+
 class Memory(msgspec.Struct):
     """What must outlive a run, a crash and a restart. Only `devices` outlives a boot."""
 
     boot_id: str
     sequence: int = -1
     devices: dict[str, DeviceName] = {}
-    last_seen: dict[str, dict[int, float]] = {}
+    last_seen: list[LastSeen] = []
     told: list[Told] = []
     heard: list[tuple[str, int]] = []
     unnamed: list[Unnamed] = []
@@ -262,9 +272,9 @@ class _Tally:
         for event, count in self._events.items():
             readings.increment(KERNEL_EVENTS, count, event)
         readings.increment(SUPPRESSED, self._suppressed)
-        for bus_id, codes in memory.last_seen.items():
-            for code, moment in codes.items():
-                readings.add(XID_LAST, moment, *self._name(bus_id), str(code))
+        for last in memory.last_seen:
+            name = self._name(last.bus_id)
+            readings.add(XID_LAST, last.moment, *name, str(last.code), last.action)
         newest = sorted(memory.rows.items(), key=lambda item: item[1])[-MAX_ROWS_REMEMBERED:]
         memory.rows = dict(newest)
         memory.told = memory.told[-MAX_UNPAIRED:]
@@ -286,8 +296,15 @@ class _Tally:
         name = self._name(xid.bus_id)
         key = (*name, str(xid.code), str(xid.action))
         self._xids[key] += amount
-        self._memory.last_seen.setdefault(xid.bus_id, {})[xid.code] = moment
+        self._see(LastSeen(xid.bus_id, xid.code, xid.action, moment))
         self._row(name.uuid, f"xid {xid.code}", f"{xid.action}: {xid.text}", moment)
+
+    def _see(self, last: LastSeen) -> None:
+        for one in self._memory.last_seen:
+            if (one.bus_id, one.code, one.action) == (last.bus_id, last.code, last.action):
+                one.moment = last.moment
+                return
+        self._memory.last_seen.append(last)
 
     def _name(self, bus_id: str) -> DeviceName:
         return self._memory.devices.get(bus_id, DeviceName("", bus_id))
