@@ -23,7 +23,13 @@ def test_the_demos_tour_sees_every_alert_arrive_and_leaves_nothing() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    alerts = ("MountContentMismatch", "MountNotWritable", "MountMissing", "MountHung")
+    alerts: tuple[str, ...] = (
+        "MountContentMismatch",
+        "MountNotWritable",
+        "MountMissing",
+        "MountHung",
+    )
+    alerts += ("AcceleratorLost", "AcceleratorUncorrectedErrors", "NvidiaXid")
     for alert in (*alerts, "FilesystemSpaceLow", "ProbeFailing", "ExporterDown"):
         assert f"firing    {alert} " in done.stdout
     assert not (ROOT / ".demo").exists()
