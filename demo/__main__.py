@@ -97,7 +97,12 @@ class Demo:
             {
                 "defaults": timing,
                 "labels": {"rack": "demo", "pool": "train"},
-                "probes": {"mounts": mount_probe, "node": {"interval": "15s"}},
+                "probes": {
+                    "mounts": mount_probe,
+                    "node": {"interval": "15s"},
+                    "nvidia": {},
+                    "kernel_log": {},
+                },
             },
             NODE_NAME="this-node",
         )

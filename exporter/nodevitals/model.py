@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nodevitals.host import Host
 
 Kind = Literal["gauge", "counter"]
+Kept = TypeVar("Kept")
 Outcome = Literal["ok", "absent", "error", "timeout", "stuck"]
 OUTCOMES: tuple[Outcome, ...] = ("ok", "absent", "error", "timeout", "stuck")
 
@@ -199,6 +200,15 @@ class Readings:
         self.forgotten = frozenset(forgotten)
         """Devices that `nodevitals history forget` has retired and that were not seen since."""
         self.carry = b""
+
+    def recalled(self, kind: type[Kept]) -> Kept | None:
+        """The carry of the last run as a msgspec type; None where there is none, or where another
+        version of the agent has left it in another shape.
+        """
+        try:
+            return msgspec.msgpack.decode(self.previous, type=kind) if self.previous else None
+        except msgspec.MsgspecError:
+            return None
 
     def add(self, family: Family, value: float | None, *labels: str) -> None:
         """Record a value; None means unknown, and what is unknown is missing."""

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from nodevitals import probes
 from testbed import trees
+from testbed.faultyfs import FaultyFileSystem
 from testbed.kmsg import USER_NOTICE, KernelLog
 from testbed.node import ROOT, Node, run, wait_until
 
@@ -33,10 +33,9 @@ def node(folder: Path, log: KernelLog) -> Node:
     """Return a node with only this probe, and a boot of its own."""
     trees.procfs(folder / "proc")
     probe = {"interval": "100ms", "path": str(log.path)}
-    others = {name: {"enabled": False} for name in probes.registered() if name != "misbehave"}
     return Node(
         folder,
-        {"probes": {**others, "kernel_log": probe}},
+        {"probes": {"node": {"enabled": False}, "kernel_log": probe}},
         f"--path.procfs={folder / 'proc'}",
         PYTHONPATH=str(ROOT / "exporter"),
     )
@@ -162,3 +161,17 @@ def test_this_machines_own_log_is_followed_or_refused_in_one_line() -> None:
         assert "Operation not permitted" in done.stderr
     else:
         assert 'nodevitals_kernel_events_total{event="oom_kill"}' in done.stdout
+
+
+def test_a_hung_state_directory_delays_the_count_and_loses_nothing(
+    tmp_path: Path, log: KernelLog
+) -> None:
+    with FaultyFileSystem(tmp_path, name="disk") as disk:
+        disk.fault("hang")
+        running = node(tmp_path, log)
+        config = json.loads(running.config_file.read_text())
+        running.write({**config, "state_directory": str(disk.mountpoint / "state")})
+        log.write("Out of memory: Killed process 1 (x)")
+        with running:
+            wait_until(lambda: events(running, "oom_kill") == 1, 40)
+            disk.fault("none")

@@ -23,10 +23,12 @@ SUCCESS = "nodevitals_probe_success"
 def agent(machine: Machine, kernel_log: Path | None = None, **settings: Any) -> Node:
     """Return an agent on a machine, with short intervals."""
     nvidia = {"interval": "300ms", "timeout": "300ms", **machine.settings, **settings}
-    log = {"path": str(kernel_log), "interval": "100ms"} if kernel_log else {"enabled": False}
+    probes = {"nvidia": nvidia, "node": {"enabled": False}}
+    if kernel_log:
+        probes["kernel_log"] = {"path": str(kernel_log), "interval": "100ms"}
     return Node(
         machine.folder,
-        {"probes": {"nvidia": nvidia, "kernel_log": log, "node": {"enabled": False}}},
+        {"probes": probes},
         *machine.flags,
         PYTHONPATH=str(ROOT / "exporter"),
         **machine.environment,

@@ -66,7 +66,8 @@ def test_collect_takes_named_probes_only(node: Node) -> None:
     refused = node.get("/metrics?collect[]=gpu")
     assert refused.status_code == 400
     assert (
-        refused.text == "collect[]: no probe 'gpu'; there are: history, misbehave, mounts, node\n"
+        refused.text == "collect[]: no probe 'gpu'; there are: "
+        "history, kernel_log, misbehave, mounts, node, nvidia\n"
     )
 
 

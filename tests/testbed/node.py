@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests/testbed/plugins"
-Labels = dict[str, str]
+OFF = {"nvidia": {"enabled": False}, "kernel_log": {"enabled": False}}
 
 
 def free_port() -> int:
@@ -78,8 +78,11 @@ class Node:
         self.write(config)
 
     def write(self, config: dict[str, Any]) -> None:
-        """Replace the configuration file (JSON is YAML)."""
-        config = {"state_directory": str(self.folder / "state"), **config}
+        """Replace the configuration file (JSON is YAML). Probes of what this machine happens to
+        have are off unless they are named.
+        """
+        probes = {**OFF, **config.get("probes", {})}
+        config = {"state_directory": str(self.folder / "state"), **config, "probes": probes}
         self.config_file.write_text(json.dumps(config))
 
     def start(self) -> Node:

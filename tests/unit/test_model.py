@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from nodevitals import catalogue, probes
-from nodevitals.model import Family, Readings
+from nodevitals.model import Family, Readings, Sample
 
 GOOD: dict[str, Any] = {"name": "nodevitals_good_seconds", "kind": "gauge", "help": "Good."}
 
@@ -44,3 +45,12 @@ def test_every_probe_has_the_name_of_its_file_and_declares_its_families_once() -
     for name, kind in probes.registered().items():
         assert kind.__module__ == f"nodevitals.probes.{name}"
     assert list(catalogue.all_families()) == sorted(catalogue.all_families())
+
+
+def test_a_carry_of_another_version_is_no_carry() -> None:
+    """Else a probe would fail for ever after an upgrade."""
+    assert Readings(b"").recalled(Sample) is None
+    assert Readings(b"\xc1").recalled(Sample) is None
+    assert Readings(msgspec.msgpack.encode({"other": 1})).recalled(Sample) is None
+    kept = Sample("family", ("label",), 1.0)
+    assert Readings(msgspec.msgpack.encode(kept)).recalled(Sample) == kept

@@ -109,11 +109,9 @@ class CardReader:
     def __init__(self, links_apart: bool) -> None:
         self._links_apart = links_apart
         self._locations: tuple[tuple[str, int], ...] = ()
-        links = range(pynvml.NVML_NVLINK_MAX_LINKS)
         fields = [_RECOVERY, _MEMORY_TEMPERATURE, _OLD_THERMAL]
-        fields += [field for _, field in _SLOWDOWN_FIELDS]
-        fields += [(code, link) for _, code in _NVLINK_FIELDS for link in links]
-        self._fields = FieldReader(fields)
+        self._fields = FieldReader([*fields, *(field for _, field in _SLOWDOWN_FIELDS)])
+        self._link_fields: FieldReader | None = None
 
     def read(self, card: Found, readings: Readings) -> Told:
         """Read everything the card tells. Raises LostError."""
@@ -124,7 +122,7 @@ class CardReader:
         self._ecc(handle, readings, labels)
         _sram_threshold(handle, readings, labels)
         _repairs(handle, readings, labels)
-        links = self._nvlink(handle, fields, readings, labels)
+        links = self._nvlink(handle, readings, labels)
         _fabric(handle, readings, labels)
         _pcie(handle, readings, labels)
         _slowdown(handle, fields, readings, labels)
@@ -148,11 +146,14 @@ class CardReader:
     def _nvlink(
         self,
         handle: Handle,
-        fields: dict[Field, float],
         readings: Readings,
         labels: tuple[str, ...],
     ) -> list[int]:
         states = list(_link_states(handle))
+        if states and self._link_fields is None:
+            codes = [code for _, code in _NVLINK_FIELDS]
+            self._link_fields = FieldReader([(code, link) for link, _ in states for code in codes])
+        fields = self._link_fields.read(handle) if self._link_fields else {}
         for link, state in states:
             readings.add(NVLINK_UP, state, *labels, str(link))
         sums: dict[tuple[str, str], float] = {}

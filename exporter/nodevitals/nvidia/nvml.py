@@ -30,6 +30,8 @@ _NEVER = (
 )
 _FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 MAX_EVENTS_A_RUN = 1000
+# No limit is documented; nobody is known to ask for more at once.
+FIELDS_A_CALL = 100
 
 Handle = Any
 Field = tuple[int, int]
@@ -141,17 +143,17 @@ class FieldReader:
 
     def read(self, handle: Handle) -> dict[Field, float]:
         """The values there are now. Raises LostError."""
-        values = ask(pynvml.nvmlDeviceGetFieldValues, handle, list(self._fields))
-        if values is None:
-            return {}
         found: dict[Field, float] = {}
         never = set()
-        for field, value in zip(self._fields, values, strict=True):
-            code = value.nvmlReturn
-            if code == pynvml.NVML_SUCCESS and 0 <= value.valueType < len(_FIELD_MEMBERS):
-                found[field] = float(getattr(value.value, _FIELD_MEMBERS[value.valueType]))
-            elif code in _NEVER:
-                never.add(field)
+        for first in range(0, len(self._fields), FIELDS_A_CALL):
+            some = self._fields[first : first + FIELDS_A_CALL]
+            values = ask(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
+            for field, value in zip(some, values, strict=False):
+                code = value.nvmlReturn
+                if code == pynvml.NVML_SUCCESS and 0 <= value.valueType < len(_FIELD_MEMBERS):
+                    found[field] = float(getattr(value.value, _FIELD_MEMBERS[value.valueType]))
+                elif code in _NEVER:
+                    never.add(field)
         self._fields = tuple(field for field in self._fields if field not in never)
         return found
 

@@ -71,8 +71,9 @@ SUPPRESSED = Family(
     help="Messages since boot that the kernel's own rate limits kept out of its log.",
 )
 
-# A full default buffer has some thousand records; this many take about half a second.
-RECORDS_A_RUN = 50_000
+# A run ends well within its deadline, whatever the log holds; the next one reads on.
+READ_SECONDS = 0.5
+RECORDS_A_READ = 1000
 # NVML's event and the log's line tell of the same error when they are no further apart: the probe
 # nvidia collects events once in its interval.
 PAIR_SECONDS = 300.0
@@ -82,7 +83,6 @@ NAME_SECONDS = 20.0
 # One row of the history for the same error of the same device in so long; the counters count all.
 ROW_SECONDS = 60.0
 MAX_ROWS_REMEMBERED = 500
-LIVE_SECONDS = 10.0
 
 
 class KernelLogSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,6 +148,8 @@ class KernelLogProbe(Probe):
     remembers: ClassVar[bool] = True
     settings: KernelLogSettings
     _follower: Follower | None = None
+    _caught_up = False
+    """Whether a run has come to the log's end: what is read from then on has just been written."""
 
     def close(self) -> None:
         """Close the log."""
@@ -156,10 +158,10 @@ class KernelLogProbe(Probe):
 
     def run(self, readings: Readings) -> None:
         """Read what is new, then pair it with what NVML told."""
-        memory = _recalled(readings.previous, self.host.boot_id())
+        memory = _recalled(readings, self.host.boot_id())
         for body in readings.received:
             _receive(memory, msgspec.msgpack.decode(body, type=ToKernelLog))
-        tally = _Tally(readings, memory)
+        tally = _Tally(readings, memory, self._caught_up)
         problem: OSError | None = None
         finished = True
         try:
@@ -168,6 +170,7 @@ class KernelLogProbe(Probe):
             problem = error
         if finished:
             tally.count_what_only_nvml_told()
+            self._caught_up = True
         tally.finish()
         if isinstance(problem, FileNotFoundError) and not memory.devices:
             raise Absent(f"there is no {self.settings.path}")
@@ -182,17 +185,21 @@ class KernelLogProbe(Probe):
         if self._follower is None:
             self._follower = Follower(self.settings.path, memory.sequence)
         follower = self._follower
-        records, finished = follower.read(RECORDS_A_RUN)
-        readings.increment(LOST, follower.lost)
-        follower.lost = 0
-        memory.sequence = follower.sequence
-        for record in records:
-            tally.take(record)
+        finished, until = False, time.monotonic() + READ_SECONDS
+        readings.increment(LOST, 0)
+        while not finished and time.monotonic() < until:
+            records, finished = follower.read(RECORDS_A_READ)
+            # All of these now count, or with an error before this line none.
+            memory.sequence = follower.sequence
+            readings.increment(LOST, follower.lost)
+            follower.lost = 0
+            for record in records:
+                tally.take(record)
         return finished
 
 
-def _recalled(carry: bytes, boot_id: str) -> Memory:
-    memory = msgspec.msgpack.decode(carry, type=Memory) if carry else Memory(boot_id)
+def _recalled(readings: Readings, boot_id: str) -> Memory:
+    memory = readings.recalled(Memory) or Memory(boot_id)
     return memory if memory.boot_id == boot_id else Memory(boot_id, devices=memory.devices)
 
 
@@ -206,9 +213,10 @@ def _receive(memory: Memory, letter: ToKernelLog) -> None:
 class _Tally:
     """One run's counting."""
 
-    def __init__(self, readings: Readings, memory: Memory) -> None:
+    def __init__(self, readings: Readings, memory: Memory, live: bool) -> None:
         self._readings = readings
         self._memory = memory
+        self._live = live
         self._now = time.time()
         self._monotonic = time.monotonic()
         # Added up here: a flood would not fit into one result.
@@ -318,7 +326,7 @@ class _Tally:
 
     def _time_of(self, record: Record) -> float:
         """When a record was written. The kernel's clock for it drifts from all others by seconds
-        a day, so what was just read is just now.
+        a day, so it is asked only for what was not followed.
         """
-        age = self._monotonic - record.seconds
-        return self._now - age if age > LIVE_SECONDS else self._now
+        age = 0.0 if self._live else max(0.0, self._monotonic - record.seconds)
+        return self._now - age

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
 import msgspec
-from msgspec.msgpack import decode, encode
+from msgspec.msgpack import encode
 
 from nodevitals import accelerators
 from nodevitals.accelerators import Inventory
@@ -80,7 +80,7 @@ class NvidiaProbe(Probe):
         from nodevitals.nvidia.node import Node
         from nodevitals.nvidia.nvml import NvmlError
 
-        memory = decode(readings.previous, type=Memory) if readings.previous else Memory()
+        memory = readings.recalled(Memory) or Memory()
         hardware = self._hardware.read()
         readings.add(DEVICES, len(hardware.pci), "pci")
         readings.add(DEVICES, len(hardware.driver), "driver")
