@@ -106,6 +106,35 @@ def test_ampere_and_blackwell_count_nvlink_errors_each_in_its_way(tmp_path: Path
         assert samples(text, "nodevitals_nvidia_nvlink_errors_total", f'kind="{kind}"') == ["9"]
 
 
+def test_a_link_that_does_not_answer_for_a_moment_is_missing_and_no_sum_falls(
+    tmp_path: Path,
+) -> None:
+    """A counter that falls and comes back is an increase that never was."""
+    machine = Machine(tmp_path, "H100", 1).start()
+    for link in range(18):
+        machine.set_field(0, 161, 100, link=link)
+    up, errors = "nodevitals_nvidia_nvlink_up", "nodevitals_nvidia_nvlink_errors_total"
+    with agent(machine) as running:
+        wait_until(lambda: running.value(errors, kind="replay") == 1800)
+        machine.set(0, nvlink__4="!999", field__161__7="!999")
+        wait_until(lambda: running.value(up, link="4") is None)
+        assert running.value(errors, kind="replay") is None
+        assert running.value(up, link="17") == 1
+        machine.set(0, nvlink__4=1, field__161__7=100)
+        wait_until(lambda: running.value(errors, kind="replay") == 1800)
+
+
+def test_a_general_slowdown_is_told_only_where_nothing_more_exact_is(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "A100", 2).start()
+    machine.set(0, clock_reasons=0x48)
+    machine.set(1, clock_reasons=0x8)
+    _, text, _ = once(machine)
+    active = "nodevitals_nvidia_slowdown_active"
+    assert samples(text, active, 'device="0"', 'reason="hw_thermal"') == ["1"]
+    assert samples(text, active, 'reason="hw_slowdown"') == ["1"]
+    assert samples(text, active, 'device="1"', 'reason="hw_slowdown"') == ["1"]
+
+
 def test_a_card_that_needs_a_reset_has_no_counts_rather_than_0(tmp_path: Path) -> None:
     """Its counters answer Unknown Error while its remapped rows still answer."""
     machine = Machine(tmp_path, "H100", 1).start()

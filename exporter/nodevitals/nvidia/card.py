@@ -59,14 +59,10 @@ _SLOWDOWN_FIELDS: tuple[tuple[str, Field], ...] = (
     ("hw_power_brake", (pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, 0)),
 )
 _OLD_THERMAL: Field = (pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL, 0)
-_SLOWDOWN_BITS = (
-    ("hw_thermal", 0x40),
-    ("hw_power_brake", 0x80),
-    ("sw_thermal", 0x20),
-)
 # The power cap (0x4) is how a busy card works: its seconds say more than its bit.
-# Set together with the two more exact ones above; alone only on cards that do not have those.
-_HW_SLOWDOWN_BIT = 0x8
+_SLOWDOWN_BITS = (("hw_thermal", 0x40), ("hw_power_brake", 0x80), ("sw_thermal", 0x20))
+# Set together with the first two of these, which say more; alone on cards that do not have them.
+_HW_SLOWDOWN_BIT, _HW_REASONS = 0x8, 0x40 | 0x80
 # By link. Hopper has the first three, Blackwell the rest; before Hopper functions tell.
 _NVLINK_FIELDS: tuple[tuple[str, int], ...] = (
     ("replay", pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY),
@@ -112,6 +108,8 @@ class CardReader:
         fields = [_RECOVERY, _MEMORY_TEMPERATURE, _OLD_THERMAL]
         self._fields = FieldReader([*fields, *(field for _, field in _SLOWDOWN_FIELDS)])
         self._link_fields: FieldReader | None = None
+        self._links = 0
+        self._summed: dict[tuple[str, str], int] = {}
 
     def read(self, card: Found, readings: Readings) -> Told:
         """Read everything the card tells. Raises LostError."""
@@ -149,29 +147,34 @@ class CardReader:
         readings: Readings,
         labels: tuple[str, ...],
     ) -> list[int]:
-        states = list(_link_states(handle))
+        states = list(_link_states(handle, self._links))
+        self._links = max(self._links, len(states))
         if states and self._link_fields is None:
             codes = [code for _, code in _NVLINK_FIELDS]
             self._link_fields = FieldReader([(code, link) for link, _ in states for code in codes])
         fields = self._link_fields.read(handle) if self._link_fields else {}
         for link, state in states:
             readings.add(NVLINK_UP, state, *labels, str(link))
-        sums: dict[tuple[str, str], float] = {}
+        counts: dict[tuple[str, str], list[float]] = {}
         for link, _ in states:
             for kind, count in _link_errors(handle, link, fields).items():
                 key = (str(link) if self._links_apart else "", kind)
-                sums[key] = sums.get(key, 0.0) + count
-        for (link_label, kind), count in sums.items():
-            readings.add(NVLINK_ERRORS, count, *labels, link_label, kind)
+                counts.setdefault(key, []).append(count)
+        for key, parts in counts.items():
+            # A sum that lacks a link for a moment would fall, and be an increase when it is back.
+            self._summed[key] = max(self._summed.get(key, 0), len(parts))
+            if len(parts) == self._summed[key]:
+                readings.add(NVLINK_ERRORS, sum(parts), *labels, *key)
         return [state for _, state in states]
 
 
-def _link_states(handle: Handle) -> Iterator[tuple[int, int]]:
+def _link_states(handle: Handle, known: int) -> Iterator[tuple[int, int]]:
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         state = ask(pynvml.nvmlDeviceGetNvLinkState, handle, link)
-        if state is None:  # no such link; GetNvLinkCapability says yes to all of them
+        if state is not None:
+            yield link, int(state)
+        elif link >= known:  # no such link; GetNvLinkCapability says yes to all of them
             return
-        yield link, int(state)
 
 
 def _link_errors(handle: Handle, link: int, fields: dict[Field, float]) -> dict[str, float]:
@@ -320,7 +323,7 @@ def _slowdown(
     if reasons is not None:
         for reason, bit in _SLOWDOWN_BITS:
             readings.add(SLOWDOWN_ACTIVE, bool(reasons & bit), *labels, reason)
-        if reasons & _HW_SLOWDOWN_BIT:
+        if reasons & _HW_SLOWDOWN_BIT and not reasons & _HW_REASONS:
             readings.add(SLOWDOWN_ACTIVE, 1, *labels, "hw_slowdown")
     known = [(reason, fields[field]) for reason, field in _SLOWDOWN_FIELDS if field in fields]
     if _OLD_THERMAL in fields and "sw_thermal" not in dict(known):
