@@ -213,5 +213,5 @@ def tell(inventory: Inventory, vendor: str, readings: Readings) -> None:
             readings.add(INFO, 1, *labels, card.serial, card.slot, card.model, "", "", "")
         calm = one.state in ("", "none")
         state = "lost" if one.lost_at is not None else "ok" if calm else one.state
-        name = " ".join(filter(None, (vendor, card.device, "at", card.slot, card.serial)))
-        readings.condition(card.uuid, state, name)
+        serial = f", serial {card.serial}" if card.serial else ""
+        readings.condition(card.uuid, state, f"{vendor} {card.device} at {card.slot}{serial}")

@@ -88,6 +88,7 @@ def padded_node(folder: Path, series: int) -> Node:
     folder.mkdir()
     misbehave = {"behaviours": ["healthy"], "series": 1}
     probes = {"misbehave": misbehave, "mounts": {"targets": [{"path": "/"}]}, "node": {}}
+    probes |= {"kernel_log": {}, "nvidia": {}}
     node = Node(folder, {"probes": probes})
     with node:
         wait_until(partial(is_ready, node))

@@ -73,7 +73,6 @@ class NvidiaProbe(Probe):
         """Start with nothing: the first run starts the library, so that it can say what fails."""
         self._hardware = HardwareReader(self.host)
         self._node: Node | None = None
-        self._names_sent: KnownDevices | None = None
 
     def run(self, readings: Readings) -> None:
         """One look at everything."""
@@ -119,9 +118,7 @@ class NvidiaProbe(Probe):
         names = KnownDevices(
             {one.card.slot: DeviceName(one.card.device, one.card.uuid) for one in inventory.known}
         )
-        if names != self._names_sent:
-            readings.send("kernel_log", encode(names))
-            self._names_sent = names
+        readings.send("kernel_log", encode(names))
         heard = node.heard_xids()
         if heard:
             readings.send("kernel_log", encode(HeardXids(heard)))
