@@ -67,6 +67,7 @@ def _spec(kind: type[Probe], target: str, settings: ProbeSettings, timing: Timin
         timing=timing,
         resident=kind.resident,
         remembers=kind.remembers,
+        start_seconds=kind.start_seconds,
         required=settings.required,
         families=tuple(family.name for family in kind.families),
     )

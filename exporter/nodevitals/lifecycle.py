@@ -54,10 +54,17 @@ def stable_fraction(*parts: str) -> float:
 
 
 class Lifecycle:
-    """One target's schedule and phase. `spread` in [0, 1) places its runs in the interval."""
+    """One target's schedule and phase. `spread` in [0, 1) places its runs in the interval;
+    `start_seconds` come on top of the timeout for the first run of a process.
+    """
 
-    def __init__(self, timing: Timing, spread: float, now: float) -> None:
+    def __init__(
+        self, timing: Timing, spread: float, now: float, start_seconds: float = 0.0
+    ) -> None:
         self.timing = timing
+        self._start_seconds = start_seconds
+        self.allowed_seconds = timing.timeout_seconds
+        """What the run in flight, or the last one, may take."""
         self.phase = Phase.WAITING
         self._spread = spread
         self.began = now
@@ -94,7 +101,9 @@ class Lifecycle:
             return None
         if self.phase in (Phase.WAITING, Phase.IDLE):
             command = Command.START if self.phase is Phase.WAITING else Command.RUN
-            self._enter(Phase.RUNNING, now + self.timing.timeout_seconds)
+            extra = self._start_seconds if command is Command.START else 0.0
+            self.allowed_seconds = self.timing.timeout_seconds + extra
+            self._enter(Phase.RUNNING, now + self.allowed_seconds)
             self.began = now
             self._scheduled = self._due
             self._answered = False

@@ -245,6 +245,8 @@ class Probe(ABC):
     resident: ClassVar[bool] = False
     """True only where a handle must live on between runs; else each run has a new process. A
     resident lives on while its runs succeed."""
+    start_seconds: ClassVar[float] = 0.0
+    """What the first run of a new process may take beyond the timeout: drivers start slowly."""
     remembers: ClassVar[bool] = False
     """True where the carry must outlive the agent and the boot: it is kept in the state directory,
     written together with the counts of the same run."""

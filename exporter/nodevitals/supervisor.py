@@ -203,8 +203,7 @@ class Supervisor:
             if target.fault:
                 result = _failure("garbage", target.fault)
             elif late:
-                seconds = target.spec.timing.timeout_seconds
-                text = f"no result within {seconds:g} s; {how}"
+                text = f"no result within {target.lifecycle.allowed_seconds:g} s; {how}"
                 result = ProbeResult(
                     outcome="timeout", reason="timeout", message=text, duration_seconds=late
                 )

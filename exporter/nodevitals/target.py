@@ -27,6 +27,7 @@ class TargetSpec(msgspec.Struct, frozen=True):
     timing: Timing
     resident: bool
     remembers: bool
+    start_seconds: float
     required: bool
     families: tuple[str, ...]
 
@@ -41,7 +42,7 @@ class Target:
 
     def __init__(self, spec: TargetSpec, spread: float, now: float) -> None:
         self.spec = spec
-        self.lifecycle = Lifecycle(spec.timing, spread, now)
+        self.lifecycle = Lifecycle(spec.timing, spread, now, spec.start_seconds)
         self.worker: Worker | None = None
         self.carry = b""
         self.inbox: list[bytes] = []

@@ -436,6 +436,16 @@ def test_cards_without_a_driver_are_a_failure_but_not_those_of_virtual_machines(
     assert (status, "absent" in errors) == (0, True)
 
 
+def test_a_library_that_starts_slowly_is_given_the_time(tmp_path: Path) -> None:
+    """As without persistence mode: every process that starts it initialises all cards."""
+    machine = Machine(tmp_path, "H100", 2).start()
+    machine.state["init_microseconds"] = "1500000"
+    machine.write()
+    with agent(machine) as running:  # whose timeout is 300 ms
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1)
+        assert "timeout" not in running.log()
+
+
 def test_a_slow_library_is_no_failure_within_the_deadline(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     machine.state["delay_microseconds"] = "1000"

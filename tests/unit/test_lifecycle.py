@@ -180,3 +180,16 @@ def test_nodes_spread_over_the_interval() -> None:
     places = [stable_fraction(f"node-{n}", "mounts", "/data") for n in range(1000)]
     tenths = [sum(n / 10 <= place < (n + 1) / 10 for place in places) for n in range(10)]
     assert min(tenths) > 60
+
+
+def test_the_first_run_of_a_process_may_take_longer_where_a_driver_starts_slowly() -> None:
+    life = Lifecycle(TIMING, 0.0, 0.0, start_seconds=30.0)
+    began = life.wake
+    assert life.command(began) is Command.START
+    assert life.command(began + 39.9) is None
+    life.answered(began + 39.9, stays=True)
+    began = life.wake
+    assert life.command(began) is Command.RUN
+    assert life.command(began + 9.9) is None
+    assert life.command(began + 10) is Command.TERM
+    assert life.allowed_seconds == 10

@@ -62,6 +62,8 @@ class NvidiaProbe(Probe):
     Settings: ClassVar[type[ProbeSettings]] = NvidiaSettings
     resident: ClassVar[bool] = True
     remembers: ClassVar[bool] = True
+    # Without persistence mode, the library's start initialises one card after the other.
+    start_seconds: ClassVar[float] = 30.0
     settings: NvidiaSettings
 
     @classmethod

@@ -120,6 +120,7 @@ static int copy(int code, const char *value, char *out, unsigned length) {
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
   const char *value;
+  if (lookup(&value, "init_microseconds") == SUCCESS) usleep(atoi(value));
   int code = lookup(&value, "init");
   if (code != SUCCESS && code != NOT_SUPPORTED) return code;
   if (loaded_library[0] == 0 && lookup(&value, "library") == SUCCESS)
