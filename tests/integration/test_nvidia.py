@@ -295,6 +295,17 @@ def test_one_card_of_a_container_may_be_withheld(tmp_path: Path) -> None:
         assert running.value(SUCCESS, probe="nvidia") == 1
 
 
+def test_a_card_given_to_a_virtual_machine_is_not_lost(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 2).start()
+    with agent(machine) as running:
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1)
+        machine.give_away(1)
+        machine.vanish(1)
+        wait_until(lambda: running.value("nodevitals_nvidia_devices", source="pci") == 1)
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) is None)
+        assert running.value(LOST, uuid=machine.uuid(1)) is None
+
+
 def cripple(machine: Machine, value: str) -> None:
     """Let a call on the first card hang or crash."""
     machine.set(0, temperature=value)
@@ -428,10 +439,8 @@ def test_cards_without_a_driver_are_a_failure_but_not_those_of_virtual_machines(
     machine.unload_driver()
     status, _, errors = once(machine)
     assert (status, "driver_not_loaded" in errors) == (1, True)
-    for slot in machine.slots:
-        link = machine.folder / "sys/bus/pci/devices" / f"{slot}.0" / "driver"
-        link.unlink()
-        link.symlink_to("../../../bus/pci/drivers/vfio-pci")
+    for number in range(2):
+        machine.give_away(number)
     status, _, errors = once(machine)
     assert (status, "absent" in errors) == (0, True)
 

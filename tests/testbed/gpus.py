@@ -204,6 +204,12 @@ class Machine:
         shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
         self.write()
 
+    def give_away(self, number: int) -> None:
+        """Bind a card to vfio-pci, for a virtual machine."""
+        link = self.folder / "sys/bus/pci/devices" / f"{self.slots[number]}.0" / "driver"
+        link.unlink()
+        link.symlink_to("../../../bus/pci/drivers/vfio-pci")
+
     def raise_xid(self, number: int, xid: int) -> None:
         """Let NVML tell of an Xid."""
         with self._events.open("a") as events:

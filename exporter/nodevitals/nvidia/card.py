@@ -43,11 +43,10 @@ from nodevitals.nvidia.families import (
     SM_CLOCK,
     SRAM_THRESHOLD,
     TEMPERATURE_MARGIN,
+    VENDOR,
 )
 from nodevitals.nvidia.nvml import Field, FieldReader, Found, Handle, ask
 from nodevitals.nvidia.xid import RECOVERY_ACTIONS
-
-_VENDOR = "nvidia"
 
 _RECOVERY: Field = (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
 _MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
@@ -133,7 +132,7 @@ class CardReader:
         for kind_number, kind in enumerate(ECC_KINDS):
             for lifetime_number, lifetime in enumerate(ECC_LIFETIMES):
                 which = (handle, kind_number, lifetime_number)
-                series = (_VENDOR, *labels, kind, lifetime)
+                series = (VENDOR, *labels, kind, lifetime)
                 for name, number in self._locations:
                     count = ask(pynvml.nvmlDeviceGetMemoryErrorCounter, *which, number)
                     readings.add(accelerators.ECC_ERRORS, count, *series, name)
@@ -193,7 +192,7 @@ def _link_errors(handle: Handle, link: int, fields: dict[Field, float]) -> dict[
 
 def _load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
     """Utilisation, memory, temperature, power, clocks, modes, processes."""
-    both = (_VENDOR, *labels)
+    both = (VENDOR, *labels)
     rates = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     readings.add(accelerators.UTILIZATION, rates and rates.gpu / 100, *both)
     memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
@@ -337,7 +336,7 @@ def _recovery(fields: dict[Field, float], readings: Readings, labels: tuple[str,
     if code is None:
         return ""
     known = RECOVERY_ACTIONS.get(int(code))
-    readings.add(accelerators.HEALTHY, int(code) == 0, _VENDOR, *labels)
+    readings.add(accelerators.HEALTHY, int(code) == 0, VENDOR, *labels)
     if known is None:
         return f"recovery_action_{int(code)}"
     readings.add(RECOVERY_ACTION, 1, *labels, *known)

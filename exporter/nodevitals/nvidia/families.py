@@ -10,6 +10,7 @@ from nodevitals.accelerators import ACTIONS, ECC_KINDS
 from nodevitals.model import Family
 from nodevitals.nvidia.xid import RECOVERY_ACTIONS
 
+VENDOR = "nvidia"
 _CARD = ("device", "uuid")
 
 SLOWDOWN_REASONS = (
@@ -144,7 +145,7 @@ VERSION_MISMATCH = Family(
 DEVICES = Family(
     name="nodevitals_nvidia_devices",
     kind="gauge",
-    help="GPUs by who lists them: the PCI bus, the driver, or NVML.",
+    help="GPUs by who lists them: the PCI bus (without those of virtual machines), driver, NVML.",
     labels=("source",),
     closed={"source": ("pci", "driver", "nvml")},
 )

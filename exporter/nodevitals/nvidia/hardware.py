@@ -31,9 +31,9 @@ class Hardware(msgspec.Struct, frozen=True):
     module_version: str
 
     @property
-    def given_away(self) -> bool:
-        """Whether all cards belong to virtual machines."""
-        return bool(self.pci) and set(self.pci.values()) == {"vfio-pci"}
+    def given_away(self) -> set[str]:
+        """The bus ids of cards that belong to virtual machines."""
+        return {bus_id for bus_id, driver in self.pci.items() if driver == "vfio-pci"}
 
 
 class HardwareReader:

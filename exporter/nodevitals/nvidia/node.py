@@ -12,10 +12,8 @@ from nodevitals.accelerators import Card
 from nodevitals.model import Readings
 from nodevitals.nvidia import nvml
 from nodevitals.nvidia.card import CardReader, Told
-from nodevitals.nvidia.families import DEVICES, DRIVER_INFO, VERSION_MISMATCH
+from nodevitals.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERSION_MISMATCH
 from nodevitals.nvidia.nvml import Found, LostError, ask
-
-VENDOR = "nvidia"
 
 
 class Look(msgspec.Struct):

@@ -19,15 +19,13 @@ from nodevitals import accelerators
 from nodevitals.accelerators import Inventory
 from nodevitals.config import ProbeSettings
 from nodevitals.model import Absent, Family, Probe, ProbeError, Readings
-from nodevitals.nvidia.families import DEVICES, FAMILIES, NVLINKS_EXPECTED, VERSION_MISMATCH
+from nodevitals.nvidia.families import DEVICES, FAMILIES, NVLINKS_EXPECTED, VENDOR, VERSION_MISMATCH
 from nodevitals.nvidia.hardware import Hardware, HardwareReader
 from nodevitals.nvidia.xid import DeviceName, HeardXids, KnownDevices
 
 if TYPE_CHECKING:
     from nodevitals.nvidia.node import Look, Node
     from nodevitals.nvidia.nvml import NvmlError
-
-VENDOR = "nvidia"
 
 
 class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,7 +81,7 @@ class NvidiaProbe(Probe):
 
         memory = readings.recalled(Memory) or Memory()
         hardware = self._hardware.read()
-        readings.add(DEVICES, len(hardware.pci), "pci")
+        readings.add(DEVICES, len(hardware.pci.keys() - hardware.given_away), "pci")
         readings.add(DEVICES, len(hardware.driver), "driver")
         readings.add(accelerators.EXPECTED, self.settings.expected, VENDOR)
         known = memory.inventory.known
@@ -96,6 +94,7 @@ class NvidiaProbe(Probe):
             self._explain(error, hardware, memory, readings)
         if not (look.read or look.refused or hardware.pci or known):
             raise Absent("the driver is loaded, and there is no card")
+        look.withheld |= hardware.given_away
         self._remember(memory, look, readings)
         accelerators.tell(memory.inventory, VENDOR, readings)
         self._write_letters(memory.inventory, self._node, readings)
@@ -139,7 +138,7 @@ class NvidiaProbe(Probe):
                 f"the library is {nvml.library_version() or 'of another version'}, the loaded "
                 f"driver {loaded or 'unknown'}: reload the driver or reboot the node",
             )
-        if hardware.given_away:
+        if hardware.pci and hardware.pci.keys() == hardware.given_away:
             raise Absent("all cards are bound to vfio-pci, for virtual machines")
         if not (hardware.pci or loaded or memory.inventory.known):
             raise Absent(f"no NVIDIA card on the PCI bus, no driver ({error.text})")
