@@ -38,6 +38,7 @@ def test_the_first_complete_scrape_comes_within_two_seconds(tmp_path: Path) -> N
 
 def test_sigterm_closes_the_port_and_ends_everything(tmp_path: Path) -> None:
     with Node(tmp_path, settings("healthy", "sleeps")) as node:
+        wait_until(lambda: node.value("nodevitals_history_rows"))
         tree = wait_until(lambda: node.tree() if len(node.tree()) >= 3 else None)
         node.process.terminate()
         assert node.process.wait(5) == 0
