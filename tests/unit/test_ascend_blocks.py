@@ -1,0 +1,188 @@
+"""What `npu-smi info -t`, `-l`, `-m` and hccn_tool print: by chip and key, or missing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodevitals.ascend import blocks, hccn
+from testbed.npus import blocks as printed
+from testbed.npus import chip, ecc, optical
+
+TWO_CHIPS = (
+    printed({"NPU ID": 4, "Chip Count": 2})
+    + "\n"
+    + printed({"NPU Temperature (C)": 39, "Chip ID": 0})
+    + "\n"
+    + printed({"NPU Temperature (C)": 41, "Chip ID": 1})
+    + "\n"
+    + printed({"LM75A_TE (C)": 36, "Chip Name": "MCU"})
+)
+
+
+def test_a_chips_number_may_stand_last_or_first_and_the_controller_is_no_chip() -> None:
+    found = blocks.parse_blocks(TWO_CHIPS)
+    key = "NPU Temperature (C)"
+    assert {number: blocks.number_of(block, key) for number, block in found.items()} == {
+        0: 39,
+        1: 41,
+    }
+    first = printed({"Chip ID": 1, "Temperature(C)": 46}) + "\n" + printed({"Chip Name": "mcu"})
+    assert set(blocks.parse_blocks(first)) == {1}
+
+
+def test_an_npu_that_is_one_chip_has_no_number() -> None:
+    text = printed({"NPU ID": 3, "NPU Real-time Power(W)": "296.5"})
+    assert blocks.number_of(blocks.parse_blocks(text)[0], "NPU Real-time Power(W)") == 296.5
+
+
+def test_what_stands_twice_is_nobodys() -> None:
+    line = "\tTemperature(C) : 46\n"
+    assert "Temperature(C)" not in blocks.parse_blocks(line + line + "\tChip ID : 0\n")[0]
+    both = "\tChip ID : 0\n\tHealth : OK\n\tChip ID : 1\n"
+    assert blocks.parse_blocks(both) == {}
+    assert (
+        blocks.parse_blocks("\tHealth : OK\n\tChip ID : 0\n\n\tHealth : Alarm\n\tChip ID : 0\n")
+        == {}
+    )
+
+
+@pytest.mark.parametrize("text", ["NA", "", "-", "12 C", "0x10", "1.2.3"])
+def test_what_is_no_number_is_missing(text: str) -> None:
+    assert blocks.number_of({"Temperature(C)": text}, "Temperature(C)") is None
+    assert blocks.number_of({}, "Temperature(C)") is None
+
+
+def test_ecc_of_both_generations() -> None:
+    one = chip(
+        0, ecc={"HBM Double Bit Error Count": 2, "HBM Double Bit Next-Isolated Pages Count": 1}
+    )
+    old = blocks.parse_blocks(ecc(one) + "\tChip ID : 0\n")[0]
+    new = blocks.parse_blocks(printed({"NPU ID": 0}) + ecc(one, old=False))[0]
+    assert old["HBM Double Bit Error Count"] == new["HBM Double Bit Error Count"] == "2"
+    assert new["HBM Double Bit Next-Isolated Pages Count"] == "1"
+
+
+def test_the_mapping_is_read_by_its_header() -> None:
+    text = (
+        "\tNPU ID            Chip ID           Chip Logic ID     Chip Phy-ID       Chip Name\n"
+        "\t0                 0                 0                 4                 Ascend910\n"
+        "\t0                 1                 -                 -                 Mcu\n"
+        "\t1                 0                 Ascend910\n"
+    )
+    assert [(row["Chip Phy-ID"], row["Chip Name"]) for row in blocks.parse_rows(text)] == [
+        ("4", "Ascend910"),
+        ("-", "Mcu"),
+    ]
+    assert blocks.parse_rows("There is no NPU card on this server.") == []
+
+
+def test_cards_and_processes() -> None:
+    cards = "\tTotal Count : 2\n\n\tNPU ID : 1\n\tSerial Number : EX1\n\n\tNPU ID : 1792\n"
+    assert [card["NPU ID"] for card in blocks.parse_cards(cards)] == ["1", "1792"]
+    text = (
+        "\tProcess id:4711 Process name:trainer         Process memory(MB):177\n"
+        "\tProcess id:4712 Process name:                Process memory(MB):9\n"
+        "\tChip ID                        : 0\n"
+        "\tNo process in device.\n"
+        "\tChip ID                        : 1\n"
+    )
+    assert blocks.parse_processes(text) == {0: 2, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("NA", ()),
+        ("", ()),
+        ("80E01801", ("80E01801",)),
+        ("80e01801 8C084E00", ("80E01801", "8C084E00")),
+        ("something else", None),
+    ],
+)
+def test_fault_codes(text: str, codes: tuple[str, ...] | None) -> None:
+    assert blocks.parse_error_codes({"Error Code": text}) == codes
+
+
+def test_a_health_that_tells_of_no_codes_is_not_without_faults() -> None:
+    assert blocks.parse_error_codes({"Health": "OK"}) is None
+
+
+def test_vdie_ids_are_dashed_as_npu_exporter_writes_them() -> None:
+    assert blocks.dashed("42c711d4 20B03704 4A10C8D4 14CC040A D2102003") == (
+        "42C711D4-20B03704-4A10C8D4-14CC040A-D2102003"
+    )
+    assert blocks.dashed("NA") == blocks.dashed("xxx") == blocks.dashed("42C711D4 20B03704") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "up"),
+    [
+        ("link status: UP\n", True),
+        ("link status: DOWN\n", False),
+        ("[devid 3]link status: UP\r\n", True),
+        ("link status: UP\nlink status: DOWN\n", None),
+        ("hccn_tool is busy, please try again.\n", None),
+        ("", None),
+    ],
+)
+def test_links(text: str, up: bool | None) -> None:
+    assert hccn.parse_link(text) is up
+
+
+@pytest.mark.parametrize(
+    ("text", "health"),
+    [
+        ("net health status: Success\n", "success"),
+        ("net health status: Socket fail\n", "socket_failed"),
+        ("net health status: Receive timeout\n", "receive_timeout"),
+        ("net health status: something new\n", "unknown"),
+        ("The command is not supported on this product.\n", None),
+    ],
+)
+def test_network_health(text: str, health: str | None) -> None:
+    assert hccn.parse_net_health(text) == health
+
+
+SPEEDS_950 = """\
+| NPU | UDie | Port | Speed   | Cap | Width |
++-----+------+------+---------+-----+-------+
+| 0   | 0    | 4    | 400 G   | X4  | X4    |
+"""
+
+
+def test_speeds_statistics_and_changes() -> None:
+    assert hccn.parse_speed("Speed: 200000 Mb/s\n") == 200 * 10**9
+    assert hccn.parse_speed("Speed: Unknown!\n") is None
+    assert hccn.parse_speed(SPEEDS_950) == 400 * 10**9
+    assert hccn.parse_statistics("packet statistics:\nroce_rx_err_pkt_num:13\nx: y\nport: 4\n") == {
+        "roce_rx_err_pkt_num": 13,
+        "port": 4,
+    }
+    assert hccn.parse_link_changes("[device 0]link up count       : 2\n") == (2, None)
+    assert hccn.parse_link_changes("link up count :    2\nlink down count :  3\n") == (2, 3)
+
+
+def test_optical_power_by_lane() -> None:
+    module = hccn.parse_optical(optical(chip(0)).replace("present\n", "not present\n"))
+    assert module.receive_watts == {0: 0.0010189, 1: 0.0009907, 2: 0.0010213, 3: 0.0010007}
+    assert (module.receive_low_watts, module.temperature_celsius) == (0.0001445, 47)
+    assert hccn.parse_optical("Rx Power0 : not supported\nRx Power1 : 1.0") == hccn.Optical()
+
+
+@given(st.text(max_size=300))
+def test_no_text_is_an_exception(text: str) -> None:
+    for parse in (
+        blocks.parse_blocks,
+        blocks.parse_rows,
+        blocks.parse_cards,
+        blocks.parse_processes,
+        hccn.parse_link,
+        hccn.parse_net_health,
+        hccn.parse_speed,
+        hccn.parse_statistics,
+        hccn.parse_link_changes,
+        hccn.parse_optical,
+    ):
+        parse(text)
