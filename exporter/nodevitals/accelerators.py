@@ -210,7 +210,8 @@ def tell(inventory: Inventory, vendor: str, readings: Readings) -> None:
         readings.add(UP, one.lost_at is None, *labels)
         readings.add(LOST_TIMESTAMP, one.lost_at, *labels)
         if one.lost_at is not None:
-            readings.add(INFO, 1, *labels, card.serial, card.slot, card.model, "", "", "")
+            bus_id = card.slot.partition("/")[0]
+            readings.add(INFO, 1, *labels, card.serial, bus_id, card.model, "", "", "")
         calm = one.state in ("", "none")
         state = "lost" if one.lost_at is not None else "ok" if calm else one.state
         serial = f", serial {card.serial}" if card.serial else ""

@@ -81,7 +81,7 @@ def chip(npu: int, number: int = 0, **more: Any) -> dict[str, Any]:
         "memory": (1800, 15000),
         "hbm": (3300 + npu % 100, 65536),
         "processes": 1,
-        "vdie": f"42C711D4 20B0370{npu % 10:x} 4A10C8D4 14CC040{number:x} D21020{npu:02x}",
+        "vdie": f"42C711D4 20B0370{npu % 10:x} 4A10C8D4 14CC040{number:x} D21020{npu % 256:02x}",
         "codes": [],
         "ecc": {},
         "link": "UP",
@@ -282,14 +282,14 @@ def main(program: str, folder_name: str) -> None:
         time.sleep(3600)
     error = state.get("error")
     if error:
-        print(error["text"])
+        print(error["text"], flush=True)
         os._exit(error["status"] & 0xFF)
     answer = (_npu_smi if program == "npu-smi" else _hccn_tool)(arguments, state)
     sys.stdout.write(answer[: state.get("truncate", len(answer))])
 
 
 def _refuse(arguments: list[str]) -> str:
-    print(f"Error parameter of {' '.join(arguments)}")
+    print(f"Error parameter of {' '.join(arguments)}", flush=True)
     os._exit(1)
 
 
@@ -317,7 +317,7 @@ def _npu_smi(arguments: list[str], state: dict[str, Any]) -> str:
     if wants_chip:
         mine = [c for c in mine if str(c["chip"]) == arguments[6]]
     if not mine:
-        print("Invalid card id.\nError parameter of -i")
+        print("Invalid card id.\nError parameter of -i", flush=True)
         os._exit(1)
     return _details(arguments[2], mine, wants_chip, single)
 

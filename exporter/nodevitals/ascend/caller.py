@@ -40,11 +40,11 @@ class Caller:
         """What is left of the budget."""
         return self._deadline - time.monotonic()
 
-    def call(self, argv: Sequence[str], longest_seconds: float) -> Output:
+    def call(self, argv: Sequence[str]) -> Output:
         """Wait for the lock, then run. Raises ProbeError."""
         lock = self._locked()
         try:
-            return run(argv, max(0.0, min(longest_seconds, self.left_seconds)), keep=(lock,))
+            return run(argv, max(0.0, self.left_seconds), keep=(lock,))
         finally:
             os.close(lock)
 

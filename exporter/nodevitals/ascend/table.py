@@ -66,6 +66,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     unparsed: int
     processes: dict[tuple[int, int | None], int] = {}
+    single: bool = False
+    """Whether an NPU is one chip, and calls name no chip: the 950's layout."""
 
     def processes_of(self, chip: Chip) -> int | None:
         """How many processes a chip has; None where the table does not say."""
@@ -85,6 +87,7 @@ def parse_table(text: str) -> Table:
     columns: _Columns = {}
     version, unparsed = "", 0
     found: list[Chip] = []
+    single = False
     group: list[_Cells] = []
     for line in [*text.splitlines(), "+"]:
         line = line.strip()
@@ -109,10 +112,15 @@ def parse_table(text: str) -> Table:
         header = _header(cells)
         if header is not None:
             columns[header[0]] = header[1]
+            single = len(cells) == 4
         elif len(cells) in (3, 4):
             group.append(cells)
     return Table(
-        chips=_unique(found), version=version, unparsed=unparsed, processes=_processes(text)
+        chips=_unique(found),
+        version=version,
+        unparsed=unparsed,
+        processes=_processes(text),
+        single=single,
     )
 
 

@@ -14,10 +14,10 @@ import msgspec
 
 from nodevitals.host import Host
 from nodevitals.nvidia.xid import normal_bus_id
+from nodevitals.pci import BUS_ID, PciReader, list_names, read_text
 
-_PCI_VENDOR = "0x10de"
-_PCI_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller
-_BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+_VENDOR = "0x10de"
+_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller
 _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\S+)")
 
 
@@ -37,49 +37,26 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 class HardwareReader:
-    """Reads what the kernel lists; of each PCI device, vendor and class only once."""
+    """Reads what the kernel lists."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._is_gpu: dict[str, bool] = {}
+        self._pci = PciReader(host, _VENDOR, _CLASSES)
 
     def read(self) -> Hardware:
         """What is listed now."""
-        driver = filter(_BUS_ID.fullmatch, _names(self._host.proc("driver/nvidia/gpus")))
+        driver = filter(BUS_ID.fullmatch, list_names(self._host.proc("driver/nvidia/gpus")))
         return Hardware(
-            pci={normal_bus_id(path.name): _driver(path) for path in self._gpus_on_pci()},
+            pci={normal_bus_id(path.name): _driver(path) for path in self._pci.read()},
             driver=tuple(sorted(normal_bus_id(name) for name in driver)),
-            module_version=parse_version(_text(self._host.proc("driver/nvidia/version"))),
+            module_version=parse_version(read_text(self._host.proc("driver/nvidia/version"))),
         )
-
-    def _gpus_on_pci(self) -> list[Path]:
-        folder = self._host.sys("bus/pci/devices")
-        names = set(filter(_BUS_ID.fullmatch, _names(folder)))
-        self._is_gpu = {name: gpu for name, gpu in self._is_gpu.items() if name in names}
-        for name in names - self._is_gpu.keys():
-            vendor, kind = _text(folder / name / "vendor"), _text(folder / name / "class")
-            self._is_gpu[name] = vendor == _PCI_VENDOR and kind.startswith(_PCI_CLASSES)
-        return [folder / name for name, is_gpu in sorted(self._is_gpu.items()) if is_gpu]
 
 
 def parse_version(text: str) -> str:
     """The driver's version out of /proc/driver/nvidia/version; '' when it is not there."""
     match = _MODULE_VERSION.search(text)
     return match[1] if match else ""
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _driver(device: Path) -> str:
