@@ -28,6 +28,7 @@ from testbed.faultyfs import FaultyFileSystem
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.node import Node, wait_until
+from testbed.npus import Machine as NpuMachine
 from testbed.servers import Alertmanager, Prometheus, Receiver
 
 FOLDER = ROOT / ".demo"
@@ -76,7 +77,7 @@ def remount(point: Path, mode: str) -> None:
 
 
 class Demo:
-    """Two nodes (this one, and a simulated one with eight GPUs), the servers, and the faults."""
+    """Three nodes (this one, and simulated ones with GPUs and NPUs), the servers, the faults."""
 
     def __init__(self, stack: ExitStack) -> None:
         for name in ("this", "simulated"):
@@ -119,13 +120,23 @@ class Demo:
             NODE_NAME="gpu-node-1",
             **self.machine.environment,
         )
-        for node in (self.this, self.simulated):
+        (FOLDER / "npus").mkdir()
+        self.npus = NpuMachine(FOLDER / "npus").start()
+        ascend = {**self.npus.settings, "expected": 8, "interval": "5s", "timeout": "5s"}
+        self.npu_node = Node(
+            FOLDER / "npus",
+            {"defaults": timing, "probes": {"ascend": ascend}},
+            *self.npus.flags,
+            NODE_NAME="npu-node-1",
+        )
+        for node in (self.this, self.simulated, self.npu_node):
             stack.enter_context(node)
         self.receiver = stack.enter_context(Receiver())
         self.alertmanager = stack.enter_context(Alertmanager(FOLDER, self.receiver.url, SPEED))
         targets = {
             "this-node": f"127.0.0.1:{self.this.port}",
             "gpu-node-1": f"127.0.0.1:{self.simulated.port}",
+            "npu-node-1": f"127.0.0.1:{self.npu_node.port}",
         }
         self.prometheus = stack.enter_context(Prometheus(FOLDER, targets, self.alertmanager, SPEED))
 
@@ -165,6 +176,30 @@ class Demo:
             ),
         ]
 
+    def chip_faults(self) -> list[Fault]:
+        """What can be broken on the other simulated node's NPUs."""
+        npus = self.npus
+        here = {"instance": "npu-node-1"}
+        codes = ["80E01801"]
+        return [
+            Fault(
+                "n",
+                "NPU 3 reports an alarm: a multi-bit ECC error",
+                "AscendUnhealthy",
+                {**here, "device": "3"},
+                lambda: npus.change(3, health="Alarm", codes=codes),
+                lambda: npus.change(3, health="OK", codes=[]),
+            ),
+            Fault(
+                "l",
+                "the RoCE port of NPU 5 goes down",
+                "AscendLinkDown",
+                {**here, "device": "5"},
+                lambda: npus.change(5, link="DOWN"),
+                lambda: npus.change(5, link="UP"),
+            ),
+        ]
+
     def faults(self) -> list[Fault]:
         """What can be broken, and how it is mended."""
         state = self.simulated.folder / "state"
@@ -172,6 +207,7 @@ class Demo:
         here = {"instance": "this-node"}
         return [
             *self.card_faults(),
+            *self.chip_faults(),
             Fault(
                 "h",
                 "filer-1 hangs under data",
@@ -328,15 +364,18 @@ def main() -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     try:
         with ExitStack() as stack:
-            print("starting nodevitals twice, Prometheus, Alertmanager, a webhook …", flush=True)
+            print(
+                "starting nodevitals three times, Prometheus, Alertmanager, a webhook …", flush=True
+            )
             demo = Demo(stack)
             print(f"  nodevitals    {demo.this.url}/metrics   (this node, real)")
             print(f"                {demo.simulated.url}/metrics   (gpu-node-1, simulated: 8 GPUs)")
+            print(f"                {demo.npu_node.url}/metrics   (npu-node-1, simulated: 8 NPUs)")
             print(f"  Prometheus    {demo.prometheus.url}/alerts")
             print(f"  Alertmanager  {demo.alertmanager.url}")
             print(f"  rules: as shipped, their waits {SPEED:g} times shorter\n", flush=True)
             wait_until(
-                lambda: len(demo.prometheus.query("nodevitals_probe_success == 1")) >= 11,
+                lambda: len(demo.prometheus.query("nodevitals_probe_success == 1")) >= 14,
                 60,
                 "every probe healthy in Prometheus",
             )

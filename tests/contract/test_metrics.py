@@ -18,6 +18,7 @@ from nodevitals import catalogue, probes
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.node import ROOT, Node, run, wait_until
+from testbed.npus import Machine as NpuMachine
 from testbed.servers import BINARIES
 from testbed.trees import write
 
@@ -37,6 +38,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     machine.set(1, retired__0=0, retired__1=0, retired_pending=0)
     machine.remove("1.remapped")
     machine.lose(2)
+    npus = NpuMachine(folder, "910B").start()
+    npus.change(1, health="Alarm", codes=["80E01801"], new_ecc=True)
     mountinfo = Path("/proc/self/mountinfo").read_text()
     write(folder / "proc", {"self/mountinfo": mountinfo})
     with KernelLog(folder) as log:
@@ -50,6 +53,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 "mounts": {"targets": [target]},
                 "nvidia": {**machine.settings, "expected": 3},
                 "kernel_log": {"path": str(log.path)},
+                "ascend": {"interval": "8s", "timeout": "8s", "expected": 8, **npus.settings},
             },
         }
         flags, environment = machine.flags, machine.environment
@@ -59,6 +63,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             last = "nodevitals_nvidia_xid_last_timestamp_seconds"
             wait_until(lambda: running.value("nodevitals_nvidia_sxid_errors_total"))
             wait_until(lambda: running.value(last))
+            pages = "nodevitals_ascend_next_isolated_pages"
+            wait_until(lambda: any(name == pages for name, _ in running.samples()))
             time.sleep(1)  # a second run of everything, for what is told between two
             yield running
     subprocess.run(["umount", "-l", folder / "disk"], check=True)
@@ -105,22 +111,36 @@ def test_the_catalogue_in_the_docs_is_fresh() -> None:
     assert (ROOT / "docs/METRICS.md").read_text() == made, "make generate"
 
 
-def alerts() -> list[dict[str, Any]]:
-    """Return every alert of the shipped rules."""
+def rules() -> list[dict[str, Any]]:
+    """Return every shipped rule."""
     return [
         rule
         for file in RULES
         for group in yaml.safe_load(file.read_text())["groups"]
         for rule in group["rules"]
-        if "alert" in rule
     ]
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return every alert of the shipped rules."""
+    return [rule for rule in rules() if "alert" in rule]
 
 
 def test_rules_use_only_families_that_exist() -> None:
     declared = catalogue.all_families()
-    for alert in alerts():
-        for name in re.findall(r"\bnodevitals_\w+", alert["expr"]):
-            assert name in declared, alert["alert"]
+    for rule in rules():
+        for name in re.findall(r"\bnodevitals_\w+", rule["expr"]):
+            assert name in declared, rule
+
+
+def test_what_rules_record_under_our_names_has_our_labels() -> None:
+    declared = catalogue.all_families()
+    for rule in rules():
+        if "record" in rule:
+            family = declared[rule["record"]]
+            by = set(re.findall(r"\w+", rule["expr"].partition("by (")[2].partition(")")[0]))
+            labels = (by | set(rule["labels"])) - {"cluster", "instance", "job"}
+            assert labels == set(family.labels), rule
 
 
 def test_every_alert_says_what_how_bad_and_what_to_do() -> None:

@@ -30,6 +30,7 @@ def test_the_demos_tour_sees_every_alert_arrive_and_leaves_nothing() -> None:
         "MountHung",
     )
     alerts += ("AcceleratorLost", "AcceleratorUncorrectedErrors", "NvidiaXid")
+    alerts += ("AscendUnhealthy", "AscendLinkDown")
     for alert in (*alerts, "FilesystemSpaceLow", "ProbeFailing", "ExporterDown"):
         assert f"firing    {alert} " in done.stdout
     assert not (ROOT / ".demo").exists()

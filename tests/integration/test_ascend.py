@@ -185,7 +185,7 @@ def test_a_slow_npu_smi_is_asked_for_the_table_alone(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
     with agent(machine, interval="3s", timeout="3s", slow_interval="1m") as running:
         wait_until(lambda: running.value("nodevitals_ascend_link_up", device="7") == 1, 40)
-        machine.set(seconds=1.5)
+        machine.set(seconds=1.5, table_seconds=1.5)
         before = len(machine.calls())
         wait_until(lambda: len(machine.calls()) >= before + 3)
         assert set(machine.calls()[before + 1 :]) == {"npu-smi info"}
@@ -194,7 +194,7 @@ def test_a_slow_npu_smi_is_asked_for_the_table_alone(tmp_path: Path) -> None:
 
 def test_two_agents_and_a_person_never_run_two_at_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
-    machine.set(seconds=0.1)
+    machine.set(seconds=0.1, table_seconds=0.1)
     (tmp_path / "second").mkdir()
     with agent(machine) as first:
         second = Node(

@@ -197,7 +197,7 @@ class Machine:
             "950": ("950", [chip(npu, name="Ascend950PR") for npu in range(4)]),
         }  # fmt: skip
         layout, chips = made[kind]
-        self.state: dict[str, Any] = {"layout": layout, "chips": chips, "seconds": 0.0}
+        self.state: dict[str, Any] = {"layout": layout, "chips": chips}
 
     def start(self) -> Machine:
         """Write the programs, the state and the PCI devices."""
@@ -277,7 +277,7 @@ def main(program: str, folder_name: str) -> None:
     with (folder / "calls").open("a") as calls:
         calls.write(f"{overlap}{program} {' '.join(arguments)}\n")
     state = json.loads((folder / "npus.json").read_text())
-    time.sleep(state.get("seconds", 0.0))
+    time.sleep(state.get("table_seconds" if arguments == ["info"] else "seconds", 0.0))
     while state.get("hang"):
         time.sleep(3600)
     error = state.get("error")
@@ -328,7 +328,10 @@ def _details(what: str, mine: list[dict[str, Any]], wants_chip: bool, single: bo
         if single:
             return blocks({"NPU ID": one["npu"]}) + ecc(one, old=False)
         head = blocks({"NPU ID": one["npu"], "Chip Count": len(mine)})
-        return head + "".join("\n" + ecc(c) + f"\t{'Chip ID':<40} : {c['chip']}\n" for c in mine)
+        return head + "".join(
+            "\n" + ecc(c, old="new_ecc" not in c) + f"\t{'Chip ID':<40} : {c['chip']}\n"
+            for c in mine
+        )
     codes = " ".join(one["codes"]) or "NA"
     if what == "health":
         word = "Health" if single or not wants_chip else "Health Status"
