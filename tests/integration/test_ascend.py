@@ -95,6 +95,31 @@ def test_a_chips_troubles_are_told(tmp_path: Path) -> None:
     assert samples(text, power, 'device="4"', 'lane="1"') == ["5.4e-06"]
 
 
+def test_faults_go_with_the_verdict_that_brought_them(tmp_path: Path) -> None:
+    machine = Machine(tmp_path).start()
+    code = "nodevitals_ascend_fault_code"
+    with agent(machine, slow_interval="1h") as running:
+        wait_until(lambda: running.value("nodevitals_ascend_health_level", device="1") == 0)
+        machine.change(1, health="Alarm", codes=["80E01801"])
+        wait_until(lambda: running.value(code, device="1") == 1)
+        machine.change(1, health="OK", codes=[])
+        wait_until(lambda: running.value("nodevitals_ascend_health_level", device="1") == 0)
+        assert running.value(code, device="1") is None
+
+
+def test_an_hccn_tool_that_hangs_leaves_what_npu_smi_tells(tmp_path: Path) -> None:
+    machine = Machine(tmp_path).start()
+    machine.set(hang="hccn_tool")
+    with agent(machine) as running:
+        wait_until(lambda: "(timeout)" in running.log())
+        wait_until(lambda: running.value("nodevitals_accelerators_present") == 8)
+        assert running.value(SUCCESS, probe="ascend") == 0
+        assert running.value("nodevitals_ascend_health_level", device="7") == 0
+        assert running.value("nodevitals_ascend_link_up", device="7") is None
+        machine.set(hang=None)
+        wait_until(lambda: running.value("nodevitals_ascend_link_up", device="7") == 1, 40)
+
+
 @pytest.mark.parametrize(
     ("text", "status", "reason"),
     [
@@ -162,13 +187,13 @@ def test_a_hung_npu_smi_costs_only_its_probe_and_is_never_run_twice(tmp_path: Pa
     machine = Machine(tmp_path).start()
     with agent(machine) as running:
         wait_until(lambda: running.value("nodevitals_accelerators_present") == 8)
-        machine.set(hang=True)
+        machine.set(hang="npu-smi")
         wait_until(lambda: "(timeout)" in running.log())
         runs = "nodevitals_probe_runs_total"
         before = running.value(runs, probe="node", outcome="ok") or 0
         wait_until(lambda: (running.value(runs, probe="node", outcome="ok") or 0) > before + 10)
         wait_until(lambda: (running.value(runs, probe="ascend", outcome="error") or 0) >= 2)
-        machine.set(hang=False)
+        machine.set(hang=None)
         wait_until(lambda: running.value(SUCCESS, probe="ascend") == 1)
         assert not [call for call in machine.calls() if call.startswith("OVERLAP")]
     wait_until(lambda: not tools(machine), 10)

@@ -278,7 +278,7 @@ def main(program: str, folder_name: str) -> None:
         calls.write(f"{overlap}{program} {' '.join(arguments)}\n")
     state = json.loads((folder / "npus.json").read_text())
     time.sleep(state.get("table_seconds" if arguments == ["info"] else "seconds", 0.0))
-    while state.get("hang"):
+    while state.get("hang") == program:
         time.sleep(3600)
     error = state.get("error")
     if error:

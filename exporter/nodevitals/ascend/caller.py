@@ -34,6 +34,9 @@ class Caller:
         self._host = host
         self._lock_path = lock_path
         self._deadline = time.monotonic() + budget_seconds
+        self.used_seconds = 0.0
+        """For how long a tool of ours has run."""
+        self.slowest_seconds = 0.0
 
     @property
     def left_seconds(self) -> float:
@@ -43,10 +46,14 @@ class Caller:
     def call(self, argv: Sequence[str]) -> Output:
         """Wait for the lock, then run. Raises ProbeError."""
         lock = self._locked()
+        started = time.monotonic()
         try:
             return run(argv, max(0.0, self.left_seconds), keep=(lock,))
         finally:
             os.close(lock)
+            took = time.monotonic() - started
+            self.used_seconds += took
+            self.slowest_seconds = max(self.slowest_seconds, took)
 
     def _locked(self) -> int:
         while True:

@@ -118,8 +118,18 @@ class AscendProbe(Probe):
         timeout = self.settings.timeout or DEFAULT_TIMEOUT_SECONDS
         budget = timeout - min(RESERVE_SECONDS, 0.1 * timeout)
         self._caller = Caller(self.host, self.settings.lock, budget)
-        self._slowest_seconds = 0.0
+        self._problem: ProbeError | None = None
         self._readings = readings
+        try:
+            self._look(on_pci, memory)
+        finally:
+            readings.increment(TOOL_SECONDS, self._caller.used_seconds)
+        readings.carry = encode(memory)
+        if self._problem is not None:  # the table is told, and what else was to be had
+            raise self._problem
+
+    def _look(self, on_pci: set[str], memory: Memory) -> None:
+        readings = self._readings
         table = self._table(on_pci, memory)
         chips = self._with_ports(table.chips, memory)
         answers = Answers(memory.answers, self._queries(chips, table.single), time.monotonic())
@@ -132,17 +142,10 @@ class AscendProbe(Probe):
             _tell_ecc(chip, card, answers, readings)
             _tell_network(card, answers, readings)
         self._take_inventory(table, on_pci, cards, memory)
-        readings.carry = encode(memory)
 
     def _call(self, program: str, arguments: tuple[str, ...]) -> str:
         path = self.settings.npu_smi if program == "npu-smi" else self.settings.hccn_tool
-        started = time.monotonic()
-        try:
-            return self._caller.call([path, *arguments]).text
-        finally:
-            took = time.monotonic() - started
-            self._slowest_seconds = max(self._slowest_seconds, took)
-            self._readings.increment(TOOL_SECONDS, took)
+        return self._caller.call([path, *arguments]).text
 
     def _table(self, on_pci: set[str], memory: Memory) -> Table:
         """The table, or why there is none."""
@@ -186,8 +189,8 @@ class AscendProbe(Probe):
             key = f"{chip.npu} {chip.chip}"
             at = ("-i", str(chip.npu), *(() if single else ("-c", str(chip.chip))))
             boards.append(Query(f"board {key}", "npu-smi", ("info", "-t", "board", *at), HOUR))
-            every = seldom if chip.health == 0 else often
-            healths.append(Query(f"health {key}", "npu-smi", ("info", "-t", "health", *at), every))
+            every, health = (seldom if chip.health == 0 else often), _health_key(chip)
+            healths.append(Query(health, "npu-smi", ("info", "-t", "health", *at), every))
             # Inference chips have no port; the 950's hccn_tool wants each of many ports named.
             if chip.physical is not None and chip.hbm_total_bytes is not None and not single:
                 ports += _port_queries(str(chip.physical), often, seldom)
@@ -198,15 +201,16 @@ class AscendProbe(Probe):
         return [MAPPING, *boards, *healths, *ports, *eccs]
 
     def _answer(self, query: Query) -> str | None:
-        # Not begun where it would have to be killed half-way.
-        if self._caller.left_seconds < max(1.0, 2 * self._slowest_seconds):
+        # Not begun where it would have to be killed half-way, nor after one that had to be.
+        longest = max(1.0, 2 * self._caller.slowest_seconds)
+        if self._problem is not None or self._caller.left_seconds < longest:
             return None
         try:
             text = self._call(query.program, query.arguments)
         except ProbeError as error:
-            if error.reason == "missing":
-                return ""  # no hccn_tool on this machine: asked again when its timer says so
-            raise
+            if error.reason != "missing":  # a machine may have no hccn_tool
+                self._problem = error
+            return ""  # asked again when its timer says so, after the others
         command = query.key.partition(" ")[0]
         if command in COMMANDS and not _is_readable(command, text):
             self._readings.increment(UNPARSED, 1, command)
@@ -262,6 +266,11 @@ def parse_mapping(text: str) -> dict[tuple[int, int], int]:
     return found
 
 
+def _health_key(chip: Chip) -> str:
+    """With its verdict: the faults told with another one are not those of now."""
+    return f"health {chip.npu} {chip.chip} {chip.health}"
+
+
 def _is_readable(command: str, text: str) -> bool:
     if command == "mapping":
         return bool(parse_mapping(text))
@@ -294,7 +303,7 @@ def _tell_health(chip: Chip, card: Card, answers: Answers, readings: Readings) -
     healthy = None if chip.health is None else chip.health == 0
     readings.add(accelerators.HEALTHY, healthy, VENDOR, card.device, card.uuid)
     readings.add(HEALTH_LEVEL, chip.health, card.device, card.uuid)
-    text = answers.text(f"health {chip.npu} {chip.chip}")
+    text = answers.text(_health_key(chip))
     codes = blocks.parse_error_codes(_block(text, chip))
     for code in sorted(set(codes or ())):
         level = level_of(code)

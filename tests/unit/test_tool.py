@@ -1,0 +1,77 @@
+"""A vendor's program within a deadline, and when it is not to be joined."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nodevitals import tool
+from nodevitals.ascend.caller import HOLD_SECONDS, tool_at_work
+from nodevitals.host import Host
+from nodevitals.model import ProbeError
+from testbed.trees import write
+
+
+def failure(*argv: str, seconds: float = 0.3) -> str:
+    with pytest.raises(ProbeError) as caught:
+        tool.run(argv, seconds)
+    assert "\n" not in caught.value.message
+    return caught.value.reason
+
+
+def test_output_errors_and_status_are_told_together() -> None:
+    done = tool.run(["sh", "-c", "echo out; echo err >&2; exit 187"], 5)
+    assert (done.text, done.status) == ("out\nerr\n", 187)
+
+
+def test_a_program_that_hangs_is_killed_and_one_that_is_missing_is_missing() -> None:
+    assert failure("sleep", "4243") == "timeout"
+    assert failure("/nonexistent/npu-smi") == "missing"
+    assert not [
+        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "4243"]
+    ]
+
+
+def test_a_flood_is_cut_short() -> None:
+    assert failure("sh", "-c", "yes", seconds=20) == "too_long"
+
+
+def test_a_program_that_leaves_somebody_with_its_output_is_not_waited_for() -> None:
+    started = time.monotonic()
+    assert failure("sh", "-c", "sleep 3 & exit 0") == "timeout"
+    assert time.monotonic() - started < 3
+
+
+def test_a_program_that_closes_its_output_and_stays_is_killed() -> None:
+    assert failure("sh", "-c", "exec >&- 2>&-; sleep 4244") == "timeout"
+
+
+def test_it_speaks_english() -> None:
+    assert tool.run(["sh", "-c", "echo $LC_ALL"], 5).text == "C\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "age", "joins"),
+    [
+        ("npu-smi", "S", 1, False),
+        ("hccn_tool", "R", 1, False),
+        ("npu-smi", "S", HOLD_SECONDS + 1, True),  # npu-smi info watch
+        ("npu-smi", "T", HOLD_SECONDS + 1, True),
+        ("npu-smi", "D", HOLD_SECONDS + 1, False),
+        ("npu-smi", "Z", 1, True),
+        ("trainer", "D", 1, True),
+    ],
+)
+def test_a_tool_is_joined_only_where_it_does_no_harm(
+    tmp_path: Path, command: str, state: str, age: float, joins: bool
+) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    started = int((5000 - age) * ticks)
+    fields = " ".join(["0"] * 17)
+    stat = f"77 ({command}) {state} 1 {fields} {started} 0 0\n"
+    write(tmp_path, {"uptime": "5000.00 1.00\n", "77/comm": f"{command}\n", "77/stat": stat})
+    assert tool_at_work(Host(procfs=str(tmp_path))) is not joins
