@@ -6,6 +6,7 @@ Only for workers: what hangs in the kernel cannot be ended here, and is left to 
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -43,7 +44,7 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=keep,
-            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+            preexec_fn=_prepare,
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
@@ -54,6 +55,12 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def _prepare() -> None:
+    die_with_parent(signal.SIGKILL)
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def _collected(process: subprocess.Popen[bytes], argv: Sequence[str], deadline: float) -> Output:

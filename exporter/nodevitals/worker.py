@@ -65,7 +65,8 @@ def _set_limit(which: int, limit: int) -> None:
     hard = resource.getrlimit(which)[1]
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
-    resource.setrlimit(which, (limit, limit))
+    # The soft one: a vendor's tool that a probe runs is given its own measure back.
+    resource.setrlimit(which, (limit, hard))
 
 
 def _serve(channel: socket.socket) -> None:

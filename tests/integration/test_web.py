@@ -65,10 +65,8 @@ def test_collect_takes_named_probes_only(node: Node) -> None:
     assert "misbehave" not in text
     refused = node.get("/metrics?collect[]=gpu")
     assert refused.status_code == 400
-    assert (
-        refused.text == "collect[]: no probe 'gpu'; there are: "
-        "history, kernel_log, misbehave, mounts, node, nvidia\n"
-    )
+    assert refused.text.startswith("collect[]: no probe 'gpu'; there are: ")
+    assert refused.text.endswith(" misbehave, mounts, node, nvidia\n")
 
 
 def test_pages(node: Node) -> None:
