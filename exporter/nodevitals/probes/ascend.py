@@ -247,7 +247,7 @@ class AscendProbe(Probe):
 
 
 def _port_queries(port: str, often: float, seldom: float) -> list[Query]:
-    commands = {"-link": often * 0.9, "-net_health": often * 0.9}
+    commands = {"-link": often, "-net_health": often}
     commands |= {"-stat": seldom, "-optical": seldom, "-speed": seldom}
     return [
         Query(f"{command} {port}", "hccn_tool", ("-i", port, command, "-g"), every)
@@ -283,7 +283,8 @@ def _is_readable(command: str, text: str) -> bool:
 def _block(text: str, chip: Chip) -> blocks.Block:
     """A chip's part of an answer to a call that named it: it may leave its number out."""
     found = blocks.parse_blocks(text)
-    return found.get(chip.chip) or found.get(0) or {}
+    nameless = {number: block for number, block in found.items() if "Chip ID" not in block}
+    return found.get(chip.chip) or nameless.get(0, {})
 
 
 def _tell_chip(chip: Chip, card: Card, table: Table, readings: Readings) -> None:
