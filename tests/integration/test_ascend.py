@@ -240,7 +240,7 @@ def test_a_person_who_runs_the_tool_without_the_lock_is_waited_for(tmp_path: Pat
     wait_until(machine.calls)
     machine.set(table_seconds=0.0)
     status, text, _ = once(machine)
-    assert person.wait() == 0
+    assert person.wait(30) == 0
     assert (status, samples(text, UP)) == (0, ["1"] * 8)
     assert not [call for call in machine.calls() if call.startswith("OVERLAP")]
 
