@@ -23,15 +23,10 @@ MAX_NODES = 200_000
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class DurationFormat:
-    """Marks a number of seconds that the file spells with its unit."""
-
-
-Seconds = Annotated[float, DurationFormat]
-"""Seconds; in the file `500ms`, `30s`, `5m` or `1h`."""
-
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BIT_RATE = re.compile(r"(\d+(?:\.\d+)?) ?([MGT])b(?:/s|it/s|ps)")
+_UNIT_BITS = {"M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
@@ -61,6 +56,30 @@ def parse_duration(text: object) -> float:
     if seconds <= 0:
         raise ValueError(f"{text!r} must be longer than 0")
     return seconds
+
+
+def parse_bit_rate(text: object) -> float:
+    """Bytes a second from `400Gb/s`, as links are sold. Raises ValueError with what to write."""
+    match = _BIT_RATE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{text!r} is not a rate: write it like 400Gb/s or 100Mb/s")
+    rate = float(match[1]) * _UNIT_BITS[match[2]] / 8
+    if rate <= 0:
+        raise ValueError(f"{text!r} must be more than 0")
+    return rate
+
+
+class Spelling(msgspec.Struct, frozen=True):
+    """Marks a number that the file spells with its unit, and reads it."""
+
+    parse: typing.Callable[[object], float]
+
+
+Seconds = Annotated[float, Spelling(parse_duration)]
+"""Seconds; in the file `500ms`, `30s`, `5m` or `1h`."""
+
+BytesPerSecond = Annotated[float, Spelling(parse_bit_rate)]
+"""Bytes a second; in the file bits, `400Gb/s`."""
 
 
 def parse_yaml(text: bytes) -> Any:
@@ -153,8 +172,9 @@ def _below(path: str, key: object) -> str:
 def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
     """`value` as the type `hint`; what does not fit is added to `problems` and left None."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated and DurationFormat in arguments:
-        return _leaf(parse_duration, value, path, problems)
+    spelling = _spelling(hint)
+    if spelling is not None:
+        return _leaf(spelling.parse, value, path, problems)
     if origin in (Union, types.UnionType):
         return _convert_union(value, hint, arguments, path, problems)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -164,6 +184,10 @@ def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
     if origin is dict:
         return _convert_mapping(value, arguments[1], path, problems)
     return _convert_plain(value, hint, path, problems)
+
+
+def _spelling(hint: Any) -> Spelling | None:
+    return next((part for part in get_args(hint) if isinstance(part, Spelling)), None)
 
 
 def _convert_plain(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
@@ -208,7 +232,7 @@ def _convert_union(
             isinstance(shape, type) and issubclass(shape, msgspec.Struct)
         )
         fits = isinstance(value, list) if shape is tuple else isinstance(value, Mapping)
-        if (walks and fits) or (shape is Annotated and DurationFormat in get_args(choice)):
+        if (walks and fits) or _spelling(choice) is not None:
             return convert(value, choice, path, problems)
     return _convert_plain(value, hint, path, problems)
 

@@ -90,7 +90,8 @@ class Journal:
         self._unwritten: set[tuple[Source, _Key]] = set()
         self._memories: dict[tuple[str, str], bytes] = {}
         self._unwritten_memories: set[tuple[str, str]] = set()
-        self._forgotten: set[tuple[str, str]] = set()
+        # Whether a run that began since was told of it.
+        self._forgotten: dict[tuple[str, str], bool] = {}
         self._rows: deque[Row] = deque()
         self._states: dict[tuple[str, str], str] = {}
         self._urgent = False
@@ -105,9 +106,11 @@ class Journal:
         """Note the states of devices; those that changed become rows."""
         for condition in conditions:
             key = (probe, condition.device)
+            if self._forgotten.get(key) is False:
+                continue  # said by a run that was under way while somebody retired it
             if self._states.get(key) != condition.state:
                 self._states[key] = condition.state
-                self._forgotten.discard(key)
+                self._forgotten.pop(key, None)
                 self._append(Row(now, probe, condition.device, condition.state, condition.detail))
 
     def note(self, now: float, probe: str, events: Iterable[Event]) -> None:
@@ -165,8 +168,10 @@ class Journal:
         return self._memories.get(key, b"")
 
     def forgotten(self, probe: str) -> tuple[str, ...]:
-        """The devices of a probe that were retired and not seen since."""
-        return tuple(sorted(device for owner, device in self._forgotten if owner == probe))
+        """The devices of a probe that were retired and not seen since, for a run that begins."""
+        found = sorted(device for owner, device in self._forgotten if owner == probe)
+        self._forgotten.update({(probe, device): True for device in found})
+        return tuple(found)
 
     def pending(self) -> bool:
         """Whether there is anything that should be written now."""
@@ -225,7 +230,7 @@ class Journal:
     def _forget(self, key: tuple[str, str]) -> None:
         self._states.pop(key, None)
         if len(self._forgotten) < MAX_FORGOTTEN:
-            self._forgotten.add(key)
+            self._forgotten[key] = False
 
     def _load(self, reply: Reply) -> None:
         for memory in reply.memories:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from nodevitals.host import Host
+from nodevitals.sysfs import list_names, read_text
 
 BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
@@ -27,22 +27,6 @@ class PciReader:
         self._wanted = {name: wanted for name, wanted in self._wanted.items() if name in names}
         for name in names - self._wanted.keys():
             vendor = read_text(self._folder / name / "vendor")
-            kind = read_text(self._folder / name / "class")
+            kind = read_text(self._folder / name / "class") or ""
             self._wanted[name] = vendor == self._vendor and kind.startswith(self._classes)
         return [self._folder / name for name, wanted in sorted(self._wanted.items()) if wanted]
-
-
-def list_names(folder: Path) -> list[str]:
-    """What a folder of procfs or sysfs holds; nothing where it is not there."""
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def read_text(path: Path) -> str:
-    """A small file of procfs or sysfs, stripped; '' where it is not to be had."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

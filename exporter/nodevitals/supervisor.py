@@ -171,10 +171,10 @@ class Supervisor:
 
     def _run(self, target: Target) -> None:
         assert target.worker is not None
+        forgotten = self.journal.forgotten(target.spec.probe)
         if _is_history(target):
             target.worker.send(Run(encode(self.journal.take())))
         else:
-            forgotten = self.journal.forgotten(target.spec.probe)
             target.worker.send(Run(target.carry, target.letters(), forgotten))
 
     def _on_result(self, target: Target, result: ProbeResult) -> None:

@@ -143,6 +143,7 @@ def test_a_forgotten_device_that_is_seen_again_is_news() -> None:
     kept.written(Reply())
     kept.take()
     kept.written(Reply(forgotten=(("p", "gpu-1"),)))
+    kept.forgotten("p")  # a run begins
     kept.observe(2, "p", [Condition("gpu-1", "ok")])
     assert [row.device for row in kept.take().rows] == ["gpu-1"]
 
@@ -237,6 +238,17 @@ def test_a_retired_device_is_told_to_its_probe_until_it_is_seen_again() -> None:
     assert kept.forgotten("q") == ("GPU-2",)
     kept.observe(2.0, "q", [Condition("GPU-2", "ok")])
     assert kept.forgotten("q") == ()
+
+
+def test_a_run_that_was_under_way_does_not_bring_a_retired_device_back() -> None:
+    kept = journal()
+    kept.observe(1.0, "p", [Condition("GPU-1", "lost")])
+    kept.take()
+    kept.written(Reply(forgotten=(("p", "GPU-1"),)))
+    kept.observe(2.0, "p", [Condition("GPU-1", "lost")])
+    assert kept.take().rows == ()
+    kept.written(Reply())
+    assert kept.forgotten("p") == ("GPU-1",)
 
 
 def test_an_event_is_a_row_each_time_and_has_its_own_time() -> None:

@@ -6,15 +6,14 @@ below a card's folder ask the driver. Out: `Hardware`.
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 
 import msgspec
 
 from nodevitals.host import Host
 from nodevitals.nvidia.xid import normal_bus_id
-from nodevitals.pci import BUS_ID, PciReader, list_names, read_text
+from nodevitals.pci import BUS_ID, PciReader
+from nodevitals.sysfs import link_name, list_names, read_text
 
 _VENDOR = "0x10de"
 _CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller
@@ -47,9 +46,9 @@ class HardwareReader:
         """What is listed now."""
         driver = filter(BUS_ID.fullmatch, list_names(self._host.proc("driver/nvidia/gpus")))
         return Hardware(
-            pci={normal_bus_id(path.name): _driver(path) for path in self._pci.read()},
+            pci={normal_bus_id(path.name): link_name(path / "driver") for path in self._pci.read()},
             driver=tuple(sorted(normal_bus_id(name) for name in driver)),
-            module_version=parse_version(read_text(self._host.proc("driver/nvidia/version"))),
+            module_version=parse_version(read_text(self._host.proc("driver/nvidia/version")) or ""),
         )
 
 
@@ -57,10 +56,3 @@ def parse_version(text: str) -> str:
     """The driver's version out of /proc/driver/nvidia/version; '' when it is not there."""
     match = _MODULE_VERSION.search(text)
     return match[1] if match else ""
-
-
-def _driver(device: Path) -> str:
-    try:
-        return os.path.basename(os.readlink(device / "driver"))
-    except OSError:
-        return ""

@@ -16,6 +16,7 @@ import msgspec
 
 from nodevitals.config import ProbeSettings
 from nodevitals.model import Family, Probe, Readings
+from nodevitals.sysfs import read_integer, read_text
 from nodevitals.system import processes
 
 CPU_UTILIZATION = Family(
@@ -171,20 +172,6 @@ def read_clock_state() -> ClockState | None:
         offset_seconds=timex.offset * unit,
         maximum_error_seconds=timex.maxerror * 1e-6,  # in microseconds whatever the status
     )
-
-
-def read_text(path: Path) -> str | None:
-    """A small file of procfs or sysfs, stripped; None where it is not to be had."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
-def read_integer(path: Path) -> int | None:
-    """A file that holds one whole number; None where it does not."""
-    text = read_text(path)
-    return int(text) if text is not None and text.isdigit() else None
 
 
 class NodeProbe(Probe):
