@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from nodevitals.model import ProbeError
+
 _PAGE_BYTES = 65536
 
 
@@ -47,6 +49,22 @@ def list_names(folder: str | os.PathLike[str]) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
+
+
+def list_folder(folder: str, root: str) -> list[str]:
+    """What a folder holds, sorted; nothing where it is not there.
+
+    Raises ProbeError where it cannot be listed, or where sysfs is not where `root` says: what is
+    hidden from us has not gone.
+    """
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        if list_names(root):
+            return []
+        raise ProbeError("sysfs", f"nothing in {root}: is --path.sysfs right?") from None
+    except OSError as error:
+        raise ProbeError("sysfs", f"{folder} cannot be listed: {error.strerror}") from None
 
 
 def link_name(path: str | os.PathLike[str]) -> str:
