@@ -11,7 +11,7 @@ demo: setup ## the whole pipeline on this machine, with faults; ONCE=1: one scri
 	@tools/private-mounts $(PYTHON) -m demo $(if $(ONCE),--once)
 
 test: setup lint ## everything that CI runs
-	tools/private-mounts $(PYTHON) -m pytest
+	tools/private-mounts --network $(PYTHON) -m pytest
 
 lint: setup
 	.venv/bin/ruff check

@@ -78,7 +78,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         interval = settings.interval or self.defaults.interval
         return Timing(
             interval_seconds=interval,
-            timeout_seconds=settings.timeout or min(self.defaults.timeout, interval),
+            timeout_seconds=min(settings.timeout or self.defaults.timeout, interval),
             stale_after_seconds=settings.stale_after or STALE_INTERVALS * interval,
         )
 
@@ -96,7 +96,8 @@ def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
             problems.extend(_timing_problems(f"probes.{name}", section, document.defaults))
     if problems or document is None:
         raise DocumentError(problems)
-    return msgspec.structs.replace(document, probes=settings)
+    settled = {name: _settled(section, document) for name, section in settings.items()}
+    return msgspec.structs.replace(document, probes=settled)
 
 
 def load(path: str | None, probes: Mapping[str, type[Probe]]) -> Config:
@@ -131,9 +132,19 @@ def _convert_probes(
     return found
 
 
+def _settled(settings: ProbeSettings, document: Config) -> ProbeSettings:
+    """The settings with the timing that holds, so that a probe knows its own deadline."""
+    timing = document.timing(settings)
+    return msgspec.structs.replace(
+        settings, interval=timing.interval_seconds, timeout=timing.timeout_seconds
+    )
+
+
 def _timing_problems(path: str, settings: ProbeSettings, defaults: Defaults) -> Iterator[Problem]:
     interval = settings.interval or defaults.interval
-    if settings.timeout is not None and settings.timeout > interval:
+    # What nobody wrote is capped instead.
+    written = settings.timeout != type(settings)().timeout
+    if settings.timeout is not None and written and settings.timeout > interval:
         yield Problem(
             f"{path}.timeout", f"{settings.timeout:g}s is over the interval of {interval:g}s"
         )

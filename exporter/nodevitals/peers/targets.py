@@ -1,0 +1,83 @@
+"""Who the peers are: addresses as people write them, and files as Prometheus' file_sd has them.
+
+https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Literal
+
+import msgspec
+
+from nodevitals.document import DocumentError, Problem, convert, parse_yaml
+
+Protocol = Literal["tcp", "ssh"]
+PROTOCOLS: tuple[Protocol, ...] = ("tcp", "ssh")
+
+
+class Peer(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """Whom to connect to, by what name or address, and what it should speak."""
+
+    host: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of a file: targets, and labels, which are Prometheus' business."""
+
+    targets: tuple[str, ...]
+    labels: dict[str, Any] = {}
+
+
+def parse_address(text: str, default_port: int) -> tuple[str, int]:
+    """Host and port of `node-2`, `node-2:22`, `10.0.0.2:22`, `[fd00::2]:22`, `fd00::2`.
+
+    Raises ValueError with what is wrong.
+    """
+    host, port = text, ""
+    if text.startswith("["):
+        host, closed, port = text[1:].partition("]")
+        if not closed or (port and not port.startswith(":")):
+            raise ValueError(f"{text!r} is no address: write [ADDRESS]:PORT")
+        port = port[1:]
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    if not host or host != host.strip() or "/" in host:
+        raise ValueError(f"{text!r} is no address: write HOST:PORT")
+    if not port:
+        return host, default_port
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError(f"{text!r}: {port!r} is no port")
+    return host, int(port)
+
+
+def parse_file(text: bytes, default_port: int, protocol: str) -> list[Peer]:
+    """The peers of a file_sd file, JSON or YAML. Raises DocumentError with every problem."""
+    problems: list[Problem] = []
+    groups = convert(parse_yaml(text), tuple[Group, ...], "", problems)
+    peers = []
+    for number, group in enumerate(groups or ()):
+        for index, target in enumerate(group.targets if group is not None else ()):
+            try:
+                peers.append(Peer(*parse_address(target, default_port), protocol))
+            except ValueError as error:
+                problems.append(Problem(f"[{number}].targets[{index}]", str(error)))
+    if problems:
+        raise DocumentError(problems)
+    return peers
+
+
+def is_address(host: str) -> bool:
+    """Whether no name service is needed."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return True
+    return False
