@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from testbed.faultyfs import FaultyFileSystem
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
+from testbed.nics import Machine as NicMachine
 from testbed.node import Node, wait_until
 from testbed.npus import Machine as NpuMachine
 from testbed.servers import Alertmanager, Prometheus, Receiver
@@ -103,15 +104,19 @@ class Demo:
                     "node": {"interval": "15s"},
                     "nvidia": {},
                     "kernel_log": {},
+                    "network": {},
+                    "rdma": {},
                 },
             },
             NODE_NAME="this-node",
         )
         self.machine = Machine(FOLDER / "simulated", "H100").start()
         self.kernel_log = stack.enter_context(KernelLog(mounts))
+        self.nics = NicMachine(FOLDER / "simulated/sys", mlx5_infiniband=8)
         probes = {
             "nvidia": {**self.machine.settings, "expected": 8},
             "kernel_log": {"path": str(self.kernel_log.path)},
+            "rdma": {},
         }
         self.simulated = Node(
             FOLDER / "simulated",
@@ -176,6 +181,29 @@ class Demo:
             ),
         ]
 
+    def port_faults(self) -> list[Fault]:
+        """What can be broken on the simulated node's RDMA ports."""
+        nics = self.nics
+        here = {"instance": "gpu-node-1"}
+        return [
+            Fault(
+                "b",
+                "RDMA device mlx5_3 falls off the bus",
+                "RdmaPortDown",
+                {**here, "device": "mlx5_3"},
+                lambda: nics.vanish("mlx5_3"),
+                lambda: nics.come_back("mlx5_3"),
+            ),
+            Fault(
+                "s",
+                "RDMA port mlx5_5 trains at half its rate",
+                "RdmaPortRateDegraded",
+                {**here, "device": "mlx5_5"},
+                lambda: nics.up("mlx5_5/1", "200 Gb/sec (2X NDR)"),
+                lambda: nics.up("mlx5_5/1"),
+            ),
+        ]
+
     def chip_faults(self) -> list[Fault]:
         """What can be broken on the other simulated node's NPUs."""
         npus = self.npus
@@ -207,6 +235,7 @@ class Demo:
         here = {"instance": "this-node"}
         return [
             *self.card_faults(),
+            *self.port_faults(),
             *self.chip_faults(),
             Fault(
                 "h",
@@ -369,13 +398,15 @@ def main() -> int:
             )
             demo = Demo(stack)
             print(f"  nodevitals    {demo.this.url}/metrics   (this node, real)")
-            print(f"                {demo.simulated.url}/metrics   (gpu-node-1, simulated: 8 GPUs)")
+            print(
+                f"                {demo.simulated.url}/metrics   (gpu-node-1, simulated: 8 GPUs, 8 NICs)"
+            )
             print(f"                {demo.npu_node.url}/metrics   (npu-node-1, simulated: 8 NPUs)")
             print(f"  Prometheus    {demo.prometheus.url}/alerts")
             print(f"  Alertmanager  {demo.alertmanager.url}")
             print(f"  rules: as shipped, their waits {SPEED:g} times shorter\n", flush=True)
             wait_until(
-                lambda: len(demo.prometheus.query("nodevitals_probe_success == 1")) >= 14,
+                lambda: len(demo.prometheus.query("nodevitals_probe_success == 1")) >= 15,
                 60,
                 "every probe healthy in Prometheus",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from nodevitals import catalogue, probes
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
+from testbed.nics import Machine as NicMachine
 from testbed.node import ROOT, Node, run, wait_until
 from testbed.npus import Machine as NpuMachine
 from testbed.servers import BINARIES
@@ -38,11 +40,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     machine.set(1, retired__0=0, retired__1=0, retired_pending=0)
     machine.remove("1.remapped")
     machine.lose(2)
+    nics = NicMachine(folder / "sys", mlx5_infiniband=1, mlx5_roce=2, irdma=1)
+    nics.bond("bond0", *nics.interfaces.values(), speed=400_000)
     npus = NpuMachine(folder, "910B").start()
     npus.change(1, health="Alarm", codes=["80E01801"], new_ecc=True)
     mountinfo = Path("/proc/self/mountinfo").read_text()
     write(folder / "proc", {"self/mountinfo": mountinfo})
-    with KernelLog(folder) as log:
+    with KernelLog(folder) as log, socket.create_server(("127.0.0.1", 0)) as peer:
+        port = peer.getsockname()[1]
         log.write(f"NVRM: Xid (PCI:{machine.slots[1]}): 79, GPU has fallen off the bus.")
         log.write("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 12028, Fatal, Link 1 some error")
         target = {"path": str(folder / "disk"), "access": "write", "fstype": "tmpfs"}
@@ -53,6 +58,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 "mounts": {"targets": [target]},
                 "nvidia": {**machine.settings, "expected": 3},
                 "kernel_log": {"path": str(log.path)},
+                "rdma": {"counters": ["rx_read_requests"]},
+                "network": {},
+                "peers": {
+                    "interval": "500ms",
+                    "targets": [
+                        {"host": "localhost", "port": 1},
+                        {"host": "127.0.0.1", "port": port},
+                    ],
+                },
                 "ascend": {"interval": "8s", "timeout": "8s", "expected": 8, **npus.settings},
             },
         }

@@ -1,7 +1,5 @@
 """Every root cause of "The Llama 3 Herd of Models", Table 5, that a node can see: injected below
 the agent, it shows in the family that docs/fault-coverage.md names, within two runs of its probe.
-
-Causes that the network shows (cables, switches, NICs) belong to the probes of the network.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from testbed import gpus
+from testbed import gpus, nics
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.node import ROOT, Node, wait_until
@@ -30,6 +28,7 @@ class Node8(msgspec.Struct):
     machine: Machine
     log: KernelLog
     agent: Node
+    nics: nics.Machine
 
     def xid(self, code: int, text: str = "something") -> None:
         """Let the driver log an Xid of card 1."""
@@ -40,11 +39,14 @@ class Node8(msgspec.Struct):
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node8]:
     folder: Path = tmp_path_factory.mktemp("taxonomy")
     machine = Machine(folder, "H100").start()
+    cards = nics.Machine(folder / "sys", mlx5_infiniband=4, mlx5_roce=2)
     with KernelLog(folder) as log:
         probes = {
             "nvidia": {"interval": "500ms", "timeout": "500ms", **machine.settings},
             "kernel_log": {"interval": "200ms", "path": str(log.path)},
             "node": {"interval": "500ms"},
+            "rdma": {"interval": "500ms"},
+            "network": {"interval": "500ms"},
         }
         agent = Node(
             folder,
@@ -57,7 +59,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node8]:
             wait_until(
                 lambda: running.value(f"{P}nvidia_xid_errors_total", device="1", xid="79") == 0
             )
-            yield Node8(machine, log, running)
+            yield Node8(machine, log, running, cards)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -98,6 +100,23 @@ def card(
     return Fault(cause, lambda on: inject(on.machine), "nvidia", P + family, labels, value)
 
 
+def port(
+    cause: str,
+    number: int,
+    inject: Callable[[nics.Machine, str], object],
+    family: str,
+    value: float = 1,
+    **labels: str,
+) -> Fault:
+    """Return a fault of one RDMA port that sysfs tells."""
+    device = f"mlx5_{number}"
+    labels = {"device": device, **labels}
+    return Fault(
+        cause, lambda on: inject(on.nics, f"{device}/1"), "rdma", P + family, labels, value
+    )
+
+
+CABLE = "Network switch or cable"
 FAULTS = [
     xid("Faulty GPU", 79, "reboot_node"),
     xid("Faulty GPU", 143, "reset_device"),
@@ -204,6 +223,32 @@ FAULTS = [
         9,
     ),
     logged("CPU", "mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: bd", "machine_check"),
+    port("NIC", 0, lambda on, port: on.vanish("mlx5_0"), "rdma_port_up", 0),
+    port(CABLE, 1, lambda on, port: on.down(port), "rdma_port_up", 0),
+    port(CABLE, 2, lambda on, port: on.flap(port), "rdma_port_flaps_total"),
+    port(
+        CABLE,
+        2,
+        lambda on, port: on.up(port, "200 Gb/sec (2X NDR)"),
+        "rdma_port_rate_bytes_per_second",
+        25e9,
+    ),
+    port(
+        CABLE,
+        3,
+        lambda on, port: on.count(port, "counters/symbol_error", 50),
+        "rdma_port_errors_total",
+        50,
+        counter="symbol_error",
+    ),
+    Fault(
+        CABLE,
+        lambda on: on.nics.down("mlx5_4/1"),
+        "network",
+        f"{P}network_up",
+        {"interface": "ens56f0np0"},
+        0,
+    ),
     Fault(  # the last: the library hangs
         "GPU system processor",
         lambda on: on.machine.set(2, temperature="@hang"),
