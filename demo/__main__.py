@@ -398,9 +398,8 @@ def main() -> int:
             )
             demo = Demo(stack)
             print(f"  nodevitals    {demo.this.url}/metrics   (this node, real)")
-            print(
-                f"                {demo.simulated.url}/metrics   (gpu-node-1, simulated: 8 GPUs, 8 NICs)"
-            )
+            simulated = "(gpu-node-1, simulated: 8 GPUs, 8 NICs)"
+            print(f"                {demo.simulated.url}/metrics   {simulated}")
             print(f"                {demo.npu_node.url}/metrics   (npu-node-1, simulated: 8 NPUs)")
             print(f"  Prometheus    {demo.prometheus.url}/alerts")
             print(f"  Alertmanager  {demo.alertmanager.url}")

@@ -66,8 +66,9 @@ class ForkServer:
         self._notes: dict[int, str] = {}
         self._calm_threads = 0
         self._calm_until = 0.0
-        self._last_fork = 0.0
+        self._born: dict[int, float] = {}
         self._walk_allowed_at = 0.0
+        self._must_walk = False
         self._look_for_orphans = False
         self._goodbye = False
 
@@ -87,8 +88,13 @@ class ForkServer:
         self._end_everything()
 
     def _look_seconds(self) -> float:
-        young = time.monotonic() - self._last_fork < YOUNG_SECONDS
-        return LOOK_SECONDS if young or self._look_for_orphans else LOOK_AT_RESIDENTS_SECONDS
+        now = time.monotonic()
+        if any(now - born < YOUNG_SECONDS for born in self._born.values()):
+            return LOOK_SECONDS
+        if self._look_for_orphans:
+            allowed = self._walk_allowed_at - now if self._must_walk else 0.0
+            return max(LOOK_SECONDS, allowed)
+        return LOOK_AT_RESIDENTS_SECONDS
 
     def _receive(self) -> None:
         while not self._goodbye:
@@ -122,7 +128,7 @@ class ForkServer:
             return
         if pid == 0:
             become_worker(channel, stderr, server_pid)
-        self._last_fork = time.monotonic()
+        self._born[worker] = time.monotonic()
         self._pids[worker] = pid
         self._workers[pid] = worker
         self._tell(Started(worker, pid))
@@ -152,7 +158,7 @@ class ForkServer:
                 self._look_for_orphans = True
             os.waitid(os.P_PID, info.si_pid, os.WEXITED | os.WNOHANG)
             if worker is not None:
-                del self._pids[worker]
+                del self._pids[worker], self._born[worker]
                 killed = info.si_code != os.CLD_EXITED
                 status = -info.si_status if killed else info.si_status
                 self._tell(Exited(worker, status, self._notes.pop(worker, "")))
@@ -161,6 +167,7 @@ class ForkServer:
         """Kill orphans that workers left behind, and workers with too many processes."""
         storm = self._is_storm()
         own = children() if self._look_for_orphans else []
+        self._must_walk = own is None
         if own is not None:
             self._kill_orphans(own)
         if storm or (own is None and time.monotonic() >= self._walk_allowed_at):

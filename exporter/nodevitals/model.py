@@ -87,11 +87,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         """Whether these label values fit: as many as declared, closed ones from their list."""
         if len(labels) != len(self.labels):
             return False
-        return all(
-            value in self.closed[label]
-            for label, value in zip(self.labels, labels, strict=True)
-            if label in self.closed
-        )
+        for label, values in self.closed.items():
+            if labels[self.labels.index(label)] not in values:
+                return False
+        return True
 
 
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):

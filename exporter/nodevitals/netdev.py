@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodevitals.sysfs import read_integer, read_text
+from nodevitals.sysfs import read_attribute, read_integer
 
 # https://docs.kernel.org/networking/operstates.html
 _NOT_UP = ("down", "lowerlayerdown", "dormant", "testing", "notpresent")
@@ -10,7 +10,7 @@ _NOT_UP = ("down", "lowerlayerdown", "dormant", "testing", "notpresent")
 
 def is_up(folder: str) -> bool | None:
     """Whether the interface can carry traffic; None where the kernel does not tell."""
-    state = read_text(f"{folder}/operstate")
+    state = read_attribute(f"{folder}/operstate")
     if state == "unknown":  # a driver that does not keep the state: its carrier says the same
         carrier = read_integer(f"{folder}/carrier")
         return None if carrier is None else carrier == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from nodevitals.model import Family, Sample
@@ -21,6 +22,7 @@ WANTED_SECONDS = 300.0
 # Bounds what a client can make us hold by asking for every combination of probes.
 MAX_WANTED = 8
 MAX_BODIES = 2 * MAX_WANTED + 2
+_MAX_PAIRS = 4096
 
 
 class Source(NamedTuple):
@@ -48,6 +50,12 @@ def escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
+@lru_cache(maxsize=_MAX_PAIRS)
+def _pair(name: str, text: str) -> str:
+    """One label; a node has few different ones, and they are rendered again and again."""
+    return f'{name}="{escape_label(text)}"'
+
+
 def format_value(value: float) -> str:
     """A value as both formats write it: whole numbers without a point, +Inf, NaN."""
     value = float(value)
@@ -60,11 +68,7 @@ def format_value(value: float) -> str:
 
 def render(family: Family, labels: tuple[str, ...], value: float) -> str:
     """One line."""
-    pairs = ",".join(
-        f'{name}="{escape_label(text)}"'
-        for name, text in zip(family.labels, labels, strict=True)
-        if text
-    )
+    pairs = ",".join([_pair(*both) for both in zip(family.labels, labels, strict=True) if both[1]])
     return (
         f"{family.name}{{{pairs}}} {format_value(value)}\n"
         if pairs
@@ -74,19 +78,19 @@ def render(family: Family, labels: tuple[str, ...], value: float) -> str:
 
 def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) -> dict[str, bytes]:
     """The lines of each family. Raises InvalidSampleError at the first that does not fit."""
-    lines: dict[str, list[str]] = {}
-    seen: set[tuple[str, tuple[str, ...]]] = set()
+    lines: dict[str, dict[tuple[str, ...], str]] = {}
     for sample in samples:
-        family = families.get(sample.family)
+        name, labels = sample.family, sample.labels
+        family = families.get(name)
         if family is None:
-            raise InvalidSampleError(f"{sample.family} is not declared by this probe")
-        if not family.accepts(sample.labels):
-            raise InvalidSampleError(f"{sample.family} does not take the labels {sample.labels}")
-        if (sample.family, sample.labels) in seen:
-            raise InvalidSampleError(f"{sample.family}{sample.labels} is there twice")
-        seen.add((sample.family, sample.labels))
-        lines.setdefault(family.name, []).append(render(family, sample.labels, sample.value))
-    return {name: "".join(parts).encode() for name, parts in lines.items()}
+            raise InvalidSampleError(f"{name} is not declared by this probe")
+        if not family.accepts(labels):
+            raise InvalidSampleError(f"{name} does not take the labels {labels}")
+        owned = lines.setdefault(name, {})
+        if labels in owned:
+            raise InvalidSampleError(f"{name}{labels} is there twice")
+        owned[labels] = render(family, labels, sample.value)
+    return {name: "".join(owned.values()).encode() for name, owned in lines.items()}
 
 
 def _header(family: Family, openmetrics: bool) -> bytes:

@@ -8,20 +8,21 @@ from collections.abc import Sequence
 
 import psutil
 
-REQUEST = b"GET /metrics HTTP/1.1\r\nHost: bench\r\nAccept-Encoding: gzip\r\n\r\n"
+REQUEST = "GET {} HTTP/1.1\r\nHost: bench\r\nAccept-Encoding: gzip\r\n\r\n"
 
 
 class Scraper:
     """One keep-alive connection that asks for gzip and reads the whole body."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, path: str = "/metrics") -> None:
+        self._request = REQUEST.format(path).encode()
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def scrape(self) -> float:
         """Return the seconds from the request's first byte to the body's last."""
         started = time.perf_counter()
-        self._socket.sendall(REQUEST)
+        self._socket.sendall(self._request)
         data = b""
         while b"\r\n\r\n" not in data:
             data += self._read()

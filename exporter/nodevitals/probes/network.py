@@ -20,7 +20,7 @@ from nodevitals.config import ProbeSettings
 from nodevitals.document import BytesPerSecond, Problem
 from nodevitals.links import Link, Links
 from nodevitals.model import Absent, Family, Kind, Probe, ProbeError, Readings
-from nodevitals.sysfs import link_name, list_folder, read_integer, read_text
+from nodevitals.sysfs import link_name, list_folder, read_attribute, read_integer
 
 KINDS = ("physical", "bond")
 ERROR_KINDS = ("error", "drop", "missed")
@@ -187,7 +187,7 @@ class NetworkProbe(Probe):
     def _present(self) -> dict[str, Interface]:
         keys = []
         for name in list_folder(self._folder, self.host.sysfs):
-            index = read_text(f"{self._folder}/{name}/ifindex")
+            index = read_attribute(f"{self._folder}/{name}/ifindex")
             if index is not None and not links.is_excluded(name, self.settings.exclude):
                 keys.append((name, index))
         known = self._interfaces
@@ -199,13 +199,13 @@ class NetworkProbe(Probe):
     def _read_interface(self, name: str) -> Interface | None:
         """An interface; None for one to leave out."""
         folder = f"{self._folder}/{name}"
-        address = read_text(f"{folder}/address") or ""
+        address = read_attribute(f"{folder}/address") or ""
         if os.path.isdir(f"{folder}/bonding"):
             return Interface("bond", "", "", address)
         place = link_name(f"{folder}/device")
         if not place or os.path.lexists(f"{folder}/device/physfn"):
             return None
-        if is_representor(read_text(f"{folder}/phys_port_name") or ""):
+        if is_representor(read_attribute(f"{folder}/phys_port_name") or ""):
             return None
         driver = link_name(f"{folder}/device/driver")
         return Interface("physical", place, driver, address)
@@ -216,8 +216,8 @@ class NetworkProbe(Probe):
         readings.add(INFO, 1, *labels, one.place, one.driver, one.address)
         up = netdev.is_up(folder)
         # While it is down drivers refuse these, or say what they last were.
-        speed = None if up is False else parse_speed(read_text(f"{folder}/speed") or "")
-        duplex = None if up is False else read_text(f"{folder}/duplex")
+        speed = None if up is False else parse_speed(read_attribute(f"{folder}/speed") or "")
+        duplex = None if up is False else read_attribute(f"{folder}/duplex")
         readings.add(SPEED, speed, *labels)
         if duplex in ("full", "half"):
             readings.add(FULL_DUPLEX, duplex == "full", *labels)
@@ -235,9 +235,9 @@ class NetworkProbe(Probe):
         return Link(name=name, place=place, layer=one.kind, up=up, rate=speed)
 
     def _tell_members(self, name: str, readings: Readings) -> None:
-        members = read_text(f"{self._folder}/{name}/bonding/slaves") or ""
+        members = read_attribute(f"{self._folder}/{name}/bonding/slaves") or ""
         for member in members.split():
-            status = read_text(f"{self._folder}/{member}/bonding_slave/mii_status")
+            status = read_attribute(f"{self._folder}/{member}/bonding_slave/mii_status")
             up = None if status is None else status == "up"
             readings.add(BOND_MEMBER_UP, up, name, member)
 

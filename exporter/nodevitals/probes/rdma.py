@@ -22,7 +22,7 @@ from nodevitals.rdma import families as rdma
 from nodevitals.rdma.counters import LIMITS
 from nodevitals.rdma.fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
 from nodevitals.rdma.reader import Port, Reader
-from nodevitals.sysfs import read_integer, read_text
+from nodevitals.sysfs import read_attribute, read_integer
 
 
 class RdmaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,15 +88,15 @@ class RdmaProbe(Probe):
     def _look(self, name: str, layer: str, readings: Readings) -> Link:
         device, _, number = name.partition("/")
         folder = self._reader.port_folder(name)
-        state = parse_id(read_text(f"{folder}/state") or "")
+        state = parse_id(read_attribute(f"{folder}/state") or "")
         up = None if state is None else state in (ACTIVE, ACTIVE_DEFER)
         port = self._reader.port(name, layer, up)
         labels = (device, number, port.layer)
         readings.add(rdma.STATE, state, *labels)
-        physical_state = parse_id(read_text(f"{folder}/phys_state") or "")
+        physical_state = parse_id(read_attribute(f"{folder}/phys_state") or "")
         readings.add(rdma.PHYSICAL_STATE, physical_state, *labels)
         # A port that is down says the lowest rate there is, or its last.
-        rate = None if up is False else parse_rate(read_text(f"{folder}/rate") or "")
+        rate = None if up is False else parse_rate(read_attribute(f"{folder}/rate") or "")
         readings.add(rdma.RATE, rate, *labels)
         if port.layer == "Ethernet":
             self._tell_interface(port, labels, readings)

@@ -19,7 +19,7 @@ from nodevitals.pci import BUS_ID
 from nodevitals.rdma.counters import wanted
 from nodevitals.rdma.families import LINK_LAYERS
 from nodevitals.rdma.gids import KINDS, Gid, choose, parse_gid
-from nodevitals.sysfs import link_name, list_folder, list_names, read_text
+from nodevitals.sysfs import link_name, list_folder, list_names, read_attribute
 
 # What hardly changes, and what a driver has refused, is looked at so often.
 SLOW_SECONDS = 60.0
@@ -129,14 +129,14 @@ class Reader:
         place = link_name(f"{folder}/device")
         place = place if BUS_ID.fullmatch(place) else ""
         guid, kind, board, firmware = (
-            _word(read_text(f"{folder}/{file}"))
+            _word(read_attribute(f"{folder}/{file}"))
             for file in ("node_guid", "hca_type", "board_id", "fw_ver")
         )
         return Device(place, False, (guid, place, kind, board, firmware))
 
     def _read_port(self, name: str, layer: str, up: bool | None, now: float) -> Port:
         folder = self.port_folder(name)
-        text = read_text(f"{folder}/link_layer")
+        text = read_attribute(f"{folder}/link_layer")
         layer = text if text in LINK_LAYERS and text else layer
         files = [
             f"{group}/{file}"
@@ -157,10 +157,10 @@ class Reader:
         """The rows of the GID table that are in use, and whether all of it could be read."""
         found, complete = [], True
         for index in sorted(int(n) for n in list_names(f"{folder}/gids") if n.isdigit()):
-            address = parse_gid(read_text(f"{folder}/gids/{index}") or "")
+            address = parse_gid(read_attribute(f"{folder}/gids/{index}") or "")
             if address is None or any(address):
-                kind = read_text(f"{folder}/gid_attrs/types/{index}")
-                interface = read_text(f"{folder}/gid_attrs/ndevs/{index}") or ""
+                kind = read_attribute(f"{folder}/gid_attrs/types/{index}")
+                interface = read_attribute(f"{folder}/gid_attrs/ndevs/{index}") or ""
                 named = _INTERFACE.fullmatch(interface)
                 if address is not None and kind in KINDS and named:
                     found.append(Gid(index, address, kind, interface))
@@ -173,7 +173,7 @@ class Reader:
         device, _, number = name.partition("/")
         names = list_names(f"{self.folder}/{device}/device/net") if layer == "Ethernet" else []
         if len(names) > 1:
-            ports = {one: read_text(f"{self._interfaces}/{one}/dev_port") for one in names}
+            ports = {one: read_attribute(f"{self._interfaces}/{one}/dev_port") for one in names}
             names = [one for one in names if ports[one] == str(int(number) - 1)]
         return names[0] if len(names) == 1 else ""
 
