@@ -31,7 +31,7 @@ from nodevitals.messages import (
     decode,
     encode,
 )
-from nodevitals.system import become_subreaper, children, processes, thread_count
+from nodevitals.system import become_subreaper, children, processes, set_nice, thread_count
 from nodevitals.worker import become_worker
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
@@ -47,6 +47,8 @@ LOOK_AT_RESIDENTS_SECONDS = 1.0
 WALK_SHARE = 0.002
 FAREWELL_SECONDS = 1.0
 MAX_DATAGRAM_BYTES = 4096
+# It hardly uses a processor, and must get one at once: a fork bomb takes them all.
+NICE = -10
 
 
 class ForkServer:
@@ -238,6 +240,7 @@ def main() -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the agent's end of file is the only order to go
     become_subreaper()
+    set_nice(NICE)
     control = socket.socket(fileno=int(sys.argv[1]))
     preload()
     gc.collect()

@@ -25,6 +25,12 @@ def die_with_parent(signal_number: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
+def set_nice(value: int) -> None:
+    """Set this process's own priority; without the right to raise it, it stays as it is."""
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, value)
+
+
 def become_subreaper() -> None:
     """Adopt descendants whose own parent ends, in place of the system's init."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

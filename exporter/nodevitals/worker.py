@@ -21,7 +21,7 @@ import msgspec
 
 from nodevitals.messages import FrameReader, Job, ProtocolError, Run, ToWorker, decode, frame
 from nodevitals.model import MAX_CARRY_BYTES, Absent, Probe, ProbeError, ProbeResult, Readings
-from nodevitals.system import die_with_parent
+from nodevitals.system import die_with_parent, set_nice
 
 # Stops a runaway at 248 MiB and still permits NVML's large reservations; RLIMIT_AS does not.
 DATA_LIMIT_BYTES = 256 * 1024 * 1024
@@ -40,6 +40,7 @@ def become_worker(channel_fd: int, stderr_fd: int, server_pid: int) -> NoReturn:
 
 
 def _confine(channel_fd: int, stderr_fd: int, server_pid: int) -> None:
+    set_nice(0)  # the fork server's own is not for us
     os.setsid()
     die_with_parent(signal.SIGKILL)
     if os.getppid() != server_pid:  # it died between fork and prctl

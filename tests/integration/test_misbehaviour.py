@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +123,17 @@ def test_orphans_are_killed_and_processes_stay_bounded(crowd: Node) -> None:
 def test_the_port_answers_healthy_and_ready(crowd: Node) -> None:
     assert crowd.get("/healthz").status_code == 200
     wait_until(lambda: crowd.get("/readyz").status_code == 200)
+
+
+def test_the_fork_server_goes_first_and_workers_do_not(tmp_path: Path) -> None:
+    """Starved by a fork bomb it would be thought dead, and with it every worker lost."""
+    with Node(tmp_path, settings("sleeps")) as node:
+        server = node.fork_server()
+        wait_until(lambda: server.children())
+        allowed = [sys.executable, "-c", "import os; os.setpriority(os.PRIO_PROCESS, 0, -10)"]
+        may = subprocess.run(allowed, capture_output=True, check=False).returncode == 0
+        assert server.nice() == (-10 if may else 0)
+        wait_until(lambda: {child.nice() for child in server.children()} == {0})
 
 
 def test_absent_hardware_is_no_target(tmp_path: Path) -> None:
