@@ -303,6 +303,19 @@ def test_a_file_that_cannot_be_read_costs_only_itself(faulty: FaultyTree, kind: 
     assert told(look(probe(faulty.mountpoint / kind), healthy.carry)) == before
 
 
+def test_a_driver_without_performance_management(faulty: FaultyTree) -> None:
+    """Broadcom's: every file in `counters/` is there, and each read gives EINVAL."""
+    machine = Machine(faulty.backing / "broadcom", bnxt_re=1)
+    machine.set("bnxt_re0/1", hw_counters__rx_bytes=7000, hw_counters__oos_drop_count=3)
+    for path in machine.path("bnxt_re0/1", "counters").iterdir():
+        faulty.fail(str(path.relative_to(faulty.backing)), "EINVAL")
+    found = look(probe(faulty.mountpoint / "broadcom"))
+    assert value(found, "received_bytes_total", "bnxt_re0/1") == 7000
+    assert value(found, "errors_total", "bnxt_re0/1", "oos_drop_count") == 3
+    assert not values(found, "saturated")
+    assert value(found, "up", "bnxt_re0/1") == 1
+
+
 def test_no_file_of_an_excluded_device_is_opened(faulty: FaultyTree) -> None:
     machine = Machine(faulty.backing / "excluded", mlx5_infiniband=2)
     home = machine.folder / "devices/0000:20:00.0"
