@@ -66,7 +66,7 @@ def test_collect_takes_named_probes_only(node: Node) -> None:
     refused = node.get("/metrics?collect[]=gpu")
     assert refused.status_code == 400
     assert refused.text.startswith("collect[]: no probe 'gpu'; there are: ")
-    assert refused.text.endswith(" misbehave, mounts, node, nvidia\n")
+    assert refused.text.endswith(" misbehave, mounts, network, node, nvidia, peers, rdma\n")
 
 
 def test_pages(node: Node) -> None:
