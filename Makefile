@@ -19,8 +19,7 @@ lint: setup
 	.venv/bin/mypy
 	$(PYTHON) -m nodevitals metrics --format markdown | diff - docs/METRICS.md || \
 		{ echo 'docs/METRICS.md is stale: make generate' >&2; exit 1; }
-	.tools/root/usr/bin/promtool check rules --lint=all --lint-fatal rules/*.yaml
-	.tools/root/usr/bin/promtool test rules rules/tests/*.yaml
+	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml
 
 proof: setup ## the long forms: benchmarks, and ten misbehaviours at once for minutes

@@ -164,7 +164,7 @@ class Demo:
             Fault(
                 "e",
                 "GPU 4 counts an uncorrectable ECC error",
-                "AcceleratorUncorrectedErrors",
+                "EccUncorrectable",
                 card(4),
                 lambda: machine.set(4, ecc__1__0__2=1),
                 lambda: None,
@@ -213,7 +213,7 @@ class Demo:
             Fault(
                 "n",
                 "NPU 3 reports an alarm: a multi-bit ECC error",
-                "AscendUnhealthy",
+                "NpuUnhealthy",
                 {**here, "device": "3"},
                 lambda: npus.change(3, health="Alarm", codes=codes),
                 lambda: npus.change(3, health="OK", codes=[]),
@@ -221,7 +221,7 @@ class Demo:
             Fault(
                 "l",
                 "the RoCE port of NPU 5 goes down",
-                "AscendLinkDown",
+                "NpuLinkDown",
                 {**here, "device": "5"},
                 lambda: npus.change(5, link="DOWN"),
                 lambda: npus.change(5, link="UP"),
@@ -241,7 +241,7 @@ class Demo:
                 "h",
                 "filer-1 hangs under data",
                 "MountHung",
-                {**here, "target": str(self.data.mountpoint)},
+                {**here, "mountpoint": str(self.data.mountpoint)},
                 lambda: self.data.fault("hang"),
                 lambda: self.data.fault("none"),
             ),
@@ -257,7 +257,7 @@ class Demo:
             Fault(
                 "r",
                 "scratch turns read-only",
-                "MountNotWritable",
+                "MountReadOnly",
                 {**here, "mountpoint": str(self.scratch)},
                 lambda: remount(self.scratch, "ro"),
                 lambda: remount(self.scratch, "rw"),

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 
 import msgspec
 
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     metrics.set_defaults(run=_metrics)
 
     _add_history(commands)
+    _add_rules(commands)
     return parser
 
 
@@ -147,6 +149,18 @@ def _add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     output.add_argument("--json", action="store_true", help="one JSON array")
     output.add_argument("--csv", action="store_true")
     parser.set_defaults(run=_history)
+
+
+def _add_rules(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("rules", help="check rule files")
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    check = actions.add_parser(
+        "check", help="would they fire, on what is exposed, and say enough? runs promtool too"
+    )
+    check.add_argument("folder", nargs="?", default="rules", metavar="FOLDER")
+    check.add_argument("--promtool", metavar="PATH", help="default: the one on PATH, if any")
+    check.add_argument("--json", action="store_true", help="one JSON array")
+    check.set_defaults(run=_rules_check)
 
 
 def _host(options: argparse.Namespace) -> Host:
@@ -242,6 +256,22 @@ def _history(options: argparse.Namespace) -> int:
             [(_local_time(row.time), *msgspec.structs.astuple(row)[1:]) for row in rows],
         )
     return 0
+
+
+def _rules_check(options: argparse.Namespace) -> int:
+    # Imported here: the agent needs nothing of it.
+    from nodevitals.rules.check import check, find_promtool
+
+    promtool = options.promtool or find_promtool()
+    findings = check(Path(options.folder), promtool)
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+    elif findings:
+        rows = [msgspec.structs.astuple(finding) for finding in findings]
+        _print_table(("FILE", "RULE", "PROBLEM"), rows)
+    else:
+        print(f"{options.folder}: ok{'' if promtool else '; promtool was not found, and not run'}")
+    return int(bool(findings))
 
 
 def _forget(directory: str, device: str | None) -> int:

@@ -16,6 +16,9 @@ import yaml
 
 from testbed.node import ROOT, free_port, wait_until
 
+# It is always office hours, and never maintenance (the 30th of February).
+NEVER: list[Any] = [{"months": ["february"], "days_of_month": ["30"]}]
+ALWAYS: dict[str, list[Any]] = {"office-hours": [{"years": ["2000:2100"]}], "maintenance": NEVER}
 BINARIES = ROOT / ".tools/root/usr/bin"
 
 
@@ -74,15 +77,25 @@ class Server(ABC):
 
 
 class Alertmanager(Server):
-    """The shipped configuration, with its webhooks led to a receiver and its waits shortened."""
+    """The shipped configuration, with every receiver a webhook of its name and its waits shortened.
 
-    def __init__(self, folder: Path, receiver: str, speed: float) -> None:
+    `hours` replaces the time intervals by name, so that a test does not depend on the time of day.
+    """
+
+    def __init__(
+        self, folder: Path, receiver: str, speed: float, hours: dict[str, list[Any]] | None = None
+    ) -> None:
         super().__init__(folder, "alertmanager")
         show_debian_files()
         config = yaml.safe_load((ROOT / "alertmanager/alertmanager.yaml").read_text())
-        for item in config["receivers"]:
-            for webhook in item["webhook_configs"]:
-                webhook["url"] = receiver + "/" + webhook["url"].rpartition("/")[2]
+        del config["global"]
+        config["templates"] = [str(ROOT / "alertmanager/templates/*.tmpl")]
+        config["receivers"] = [
+            {"name": name, "webhook_configs": [{"url": f"{receiver}/{name}"}]}
+            for name in (item["name"] for item in config["receivers"])
+        ]
+        for interval in config["time_intervals"]:
+            interval["time_intervals"] = (hours or ALWAYS)[interval["name"]]
         for route in (config["route"], *config["route"]["routes"]):
             for key in ("group_wait", "group_interval"):
                 if key in route:
@@ -170,12 +183,18 @@ class Receiver:
 
     def __init__(self) -> None:
         self.alerts: list[tuple[float, dict[str, Any]]] = []
+        self.messages: list[tuple[str, dict[str, Any]]] = []
+        """Each call: the receiver's name, and the body."""
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.alerts += [(time.monotonic(), alert) for alert in body["alerts"]]
+                receiver = self.path.removeprefix("/")
+                outer.alerts += [
+                    (time.monotonic(), {**alert, "receiver": receiver}) for alert in body["alerts"]
+                ]
+                outer.messages.append((receiver, body))
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()

@@ -1,0 +1,1 @@
+"""`nodevitals rules`: rule files checked, rendered, and imported. Not part of the agent."""
