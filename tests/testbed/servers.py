@@ -117,8 +117,14 @@ class Prometheus(Server):
     """Scrapes the given instances (name to host:port) and evaluates the shipped rules."""
 
     def __init__(
-        self, folder: Path, targets: dict[str, str], alertmanager: Alertmanager | None, speed: float
+        self,
+        folder: Path,
+        targets: dict[str, str],
+        alertmanager: Alertmanager | None,
+        speed: float,
+        fleet: str = "",
     ) -> None:
+        """`fleet` is the address of a page whose lines name their own instances."""
         super().__init__(folder, "prometheus")
         for file in (ROOT / "rules").glob("*.yaml"):
             self._copy_rules(file, speed)
@@ -138,7 +144,8 @@ class Prometheus(Server):
                         {"targets": [address], "labels": {"instance": name}}
                         for name, address in targets.items()
                     ],
-                }
+                },
+                *([_fleet_job(fleet)] if fleet else []),
             ],
         }
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
@@ -146,6 +153,8 @@ class Prometheus(Server):
     def _copy_rules(self, file: Path, speed: float) -> None:
         document = yaml.safe_load(file.read_text())
         for group in document["groups"]:
+            if "interval" in group:
+                group["interval"] = divided(group["interval"], min(speed, 5))
             for rule in group["rules"]:
                 for key in ("for", "keep_firing_for"):
                     if key in rule:
@@ -170,6 +179,16 @@ class Prometheus(Server):
         assert answer["status"] == "success", answer
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
+
+
+def _fleet_job(address: str) -> dict[str, Any]:
+    """Scrape a page of many instances; its own `up` must not be one of theirs."""
+    return {
+        "job_name": "fleet",
+        "honor_labels": True,
+        "static_configs": [{"targets": [address]}],
+        "metric_relabel_configs": [{"target_label": "job", "replacement": "nodevitals"}],
+    }
 
 
 def divided(duration: str, by: float) -> str:
