@@ -246,7 +246,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             yield made
 
 
-def told_of(site: Site, name: str, domain: str, then_seconds: float = 20) -> None:
+def told_of(site: Site, name: str, domain: str, then_seconds: float = 12) -> None:
     """Wait for one page, and see that no other comes while the nodes' own alerts ripen."""
     wait_until(lambda: site.pages()[name, domain], 60, f"{name} of {domain}; {site.pages()}")
     time.sleep(then_seconds)

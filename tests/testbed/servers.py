@@ -79,11 +79,17 @@ class Server(ABC):
 class Alertmanager(Server):
     """The shipped configuration, with every receiver a webhook of its name and its waits shortened.
 
-    `hours` replaces the time intervals by name, so that a test does not depend on the time of day.
+    `hours` replaces the time intervals by name, so that a test does not depend on the time of day;
+    `alone` gives each alert a group of its own, as when nothing else breaks at the same time.
     """
 
     def __init__(
-        self, folder: Path, receiver: str, speed: float, hours: dict[str, list[Any]] | None = None
+        self,
+        folder: Path,
+        receiver: str,
+        speed: float,
+        hours: dict[str, list[Any]] | None = None,
+        alone: bool = False,
     ) -> None:
         super().__init__(folder, "alertmanager")
         show_debian_files()
@@ -96,6 +102,8 @@ class Alertmanager(Server):
         ]
         for interval in config["time_intervals"]:
             interval["time_intervals"] = (hours or ALWAYS)[interval["name"]]
+        if alone:
+            config["route"]["group_by"] = ["..."]
         for route in (config["route"], *config["route"]["routes"]):
             for key in ("group_wait", "group_interval"):
                 if key in route:
@@ -123,9 +131,13 @@ class Prometheus(Server):
         alertmanager: Alertmanager | None,
         speed: float,
         fleet: str = "",
+        waits_speed: float | None = None,
     ) -> None:
-        """`fleet` is the address of a page whose lines name their own instances."""
+        """`fleet` is the address of a page whose lines name their own instances; `waits_speed` is
+        for the alerts' own waits, where these should pass faster still.
+        """
         super().__init__(folder, "prometheus")
+        self._waits_speed = waits_speed or speed
         for file in (ROOT / "rules").glob("*.yaml"):
             self._copy_rules(file, speed)
         managers = [{"targets": [f"127.0.0.1:{alertmanager.port}"]}] if alertmanager else []
@@ -158,7 +170,7 @@ class Prometheus(Server):
             for rule in group["rules"]:
                 for key in ("for", "keep_firing_for"):
                     if key in rule:
-                        rule[key] = divided(rule[key], speed)
+                        rule[key] = divided(rule[key], self._waits_speed)
         (self.folder / "rules").mkdir(exist_ok=True)
         (self.folder / "rules" / file.name).write_text(yaml.safe_dump(document))
 
