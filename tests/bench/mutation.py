@@ -84,8 +84,9 @@ def main(folder: Path, only: str = "") -> None:
         document = yaml.safe_load(path.read_text())
         for group_number, group in enumerate(document["groups"]):
             for number, rule in enumerate(group["rules"]):
-                name = rule.get("alert") or rule["labels"].get(
-                    "fault", rule["labels"].get("threshold", rule["record"])
+                labels = rule.get("labels", {})
+                name = rule.get("alert") or labels.get(
+                    "fault", labels.get("threshold", rule["record"])
                 )
                 for way, mutant in mutants({"labels": {}, **rule}):
                     if only in path.name:
