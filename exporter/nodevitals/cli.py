@@ -152,7 +152,7 @@ def _add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_rules(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("rules", help="check rule files")
+    parser = commands.add_parser("rules", help="check and render rule files")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     check = actions.add_parser(
         "check", help="would they fire, on what is exposed, and say enough? runs promtool too"
@@ -161,6 +161,9 @@ def _add_rules(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument("--promtool", metavar="PATH", help="default: the one on PATH, if any")
     check.add_argument("--json", action="store_true", help="one JSON array")
     check.set_defaults(run=_rules_check)
+    render = actions.add_parser("render", help="sampled rules as Prometheus rules, on stdout")
+    render.add_argument("file", metavar="FILE")
+    render.set_defaults(run=_rules_render)
 
 
 def _host(options: argparse.Namespace) -> Host:
@@ -272,6 +275,19 @@ def _rules_check(options: argparse.Namespace) -> int:
     else:
         print(f"{options.folder}: ok{'' if promtool else '; promtool was not found, and not run'}")
     return int(bool(findings))
+
+
+def _rules_render(options: argparse.Namespace) -> int:
+    from nodevitals.rules.render import parse, render
+
+    try:
+        print(render(parse(Path(options.file).read_bytes())), end="")
+    except OSError as error:
+        raise CommandError(f"{options.file}: {error.strerror}") from None
+    except DocumentError as error:
+        problems = [f"{options.file}: {problem}" for problem in error.problems]
+        raise CommandError("\n".join(problems)) from None
+    return 0
 
 
 def _forget(directory: str, device: str | None) -> int:

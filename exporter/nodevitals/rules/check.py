@@ -155,8 +155,10 @@ def _alert_problems(
             if fault not in faults:
                 yield f"no rule records the fault {fault}"
             labels = {**faults.get(fault, {}), **labels}
-    for label in ("component", "fault", "scope"):
-        if label not in labels and f"{label}=" not in rule.expression and FAULT not in _base(rule):
+    # One on a recorded fault has its labels from there.
+    recorded = any(one.name.startswith(FAULT) for one in selectors(rule.expression))
+    for label in ("severity", "component", "fault", "scope"):
+        if label not in labels and not recorded:
             yield f"no label {label}"
     if labels.get("severity", "critical") not in SEVERITIES:
         yield f"severity {labels['severity']!r} is none of {', '.join(SEVERITIES)}"
@@ -172,12 +174,6 @@ def _alert_problems(
         always = rule.expression.strip() == "vector(1)" and not fires
         if fires not in tested.get(rule.name, set()) and not always:
             yield f"no test shows it {word}"
-
-
-def _base(rule: Rule) -> str:
-    """What an alert reads; one on a recorded series has its labels from there."""
-    names = {selector.name for selector in selectors(rule.expression)}
-    return FAULT if any(name.startswith("nodevitals:fault") for name in names) else ""
 
 
 def _tested(folder: Path, found: list[Finding]) -> dict[str, set[bool]]:
