@@ -25,12 +25,12 @@ def test_the_demos_tour_sees_every_alert_arrive_and_leaves_nothing() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     alerts: tuple[str, ...] = (
         "MountContentMismatch",
-        "MountNotWritable",
+        "MountReadOnly",
         "MountMissing",
         "MountHung",
     )
-    alerts += ("AcceleratorLost", "AcceleratorUncorrectedErrors", "NvidiaXid")
-    alerts += ("AscendUnhealthy", "AscendLinkDown")
+    alerts += ("AcceleratorLost", "EccUncorrectable", "NvidiaXid")
+    alerts += ("NpuUnhealthy", "NpuLinkDown", "RdmaPortDown", "RdmaPortRateDegraded")
     for alert in (*alerts, "FilesystemSpaceLow", "ProbeFailing", "ExporterDown"):
         assert f"firing    {alert} " in done.stdout
     assert not (ROOT / ".demo").exists()
