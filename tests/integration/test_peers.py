@@ -230,6 +230,28 @@ def test_every_address_of_a_name_is_a_peer() -> None:
         assert value(readings, "reachable", "127.0.0.1", str(port), "tcp") == 1
 
 
+def test_peers_of_a_name_stay_while_the_name_service_is_away(
+    node_2: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = node_2.listen(None)
+    rows = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (node_2.address, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+    source = module.NameSettings(names=("workers.example",), port=port)
+    found = look(dns_sd=(source,))
+    assert value(found, "reachable", node_2.address, str(port), "tcp") == 1
+
+    def away(*_: object, **__: object) -> object:
+        raise socket.gaierror(socket.EAI_AGAIN, "try again")
+
+    monkeypatch.setattr(socket, "getaddrinfo", away)
+    later = time.time() + module.NAME_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    readings = Readings(found.carry)
+    with pytest.raises(ProbeError, match=r"no address of workers\.example"):
+        PeersProbe(Host(), PeersSettings(dns_sd=(source,)), "peers").run(readings)
+    assert value(readings, "reachable", node_2.address, str(port), "tcp") == 1
+
+
 def test_a_name_service_that_hangs_keeps_nobody_from_addresses(
     node_2: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,14 +189,19 @@ class PeersProbe(Probe):
                 files[path] = self._read(path, source, memory.files.get(path, []))
                 peers.update(files[path])
         memory.files = files
+        before = dict(memory.names)
         self._look_up(self._service_names(), memory)
         for service in settings.dns_sd:
             for name in service.names:
-                addresses = memory.names[name].addresses if name in memory.names else ()
-                if not addresses:
+                found = memory.names.get(name)
+                if found is None or not found.addresses:
                     text = f"the name service knows no address of {name}"
                     self._troubles.append(ProbeError("name", text))
-                peers.update(Peer(one, service.port, service.protocol) for one in addresses)
+                    found = before.get(name)  # those that it had are still somewhere
+                if found is not None:
+                    memory.names[name] = found
+                    addresses = found.addresses
+                    peers.update(Peer(one, service.port, service.protocol) for one in addresses)
         if len(peers) > MAX_PEERS:
             text = f"{len(peers)} peers on the lists; only {MAX_PEERS} are tested"
             self._troubles.append(ProbeError("too_many", text))
