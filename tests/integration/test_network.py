@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -216,7 +216,7 @@ def test_a_real_link_goes_down_and_up(tmp_path: Path) -> None:
         folder = tmp_path / "sys/class/net"
         folder.mkdir(parents=True)
         (tmp_path / "mnt").mkdir()
-        assert os.system(f"mount -t sysfs sysfs {tmp_path / 'mnt'}") == 0
+        subprocess.run(["mount", "-t", "sysfs", "sysfs", tmp_path / "mnt"], check=True)
         try:
             real = tmp_path / "mnt/class/net" / peer.link
             (folder / "ens1").mkdir()
@@ -233,4 +233,4 @@ def test_a_real_link_goes_down_and_up(tmp_path: Path) -> None:
                 peer.up()
                 wait_until(lambda: node.value(PREFIX + "up") == 1)
         finally:
-            os.system(f"umount -l {tmp_path / 'mnt'}")
+            subprocess.run(["umount", "-l", tmp_path / "mnt"], check=True)
