@@ -48,7 +48,6 @@ class Port(msgspec.Struct):
     be better could not be read. `counters` are those that the driver gives; `up` is as it was.
     """
 
-    folder: str
     layer: str
     interface: str
     gid: Gid | None
@@ -151,7 +150,7 @@ class Reader:
         interface = gids[0].interface if gids else self._find_interface(name, layer)
         alive = [gid for gid in gids if self.interface_up(gid.interface) is not False]
         gid = choose(alive)
-        return Port(folder, layer, interface, gid, complete, counters, up, now)
+        return Port(layer, interface, gid, complete, counters, up, now)
 
     def _read_gids(self, folder: str) -> tuple[list[Gid], bool]:
         """The rows of the GID table that are in use, and whether all of it could be read."""
