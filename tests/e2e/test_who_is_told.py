@@ -233,12 +233,16 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """Return a site of 500 nodes that has been well for a while."""
+    """Return a site of 500 nodes that has been well for a while.
+
+    Evaluations come 15 times as often, what waits for them is 5 times shorter: to post 1,000 alerts
+    takes its time on a busy machine, at any speed.
+    """
     with Fleet() as fleet, Receiver() as receiver:
         made = Site(fleet, receiver, 500)
         with (
-            Alertmanager(tmp_path, receiver.url, 15) as alertmanager,
-            Prometheus(tmp_path, {}, alertmanager, 15, fleet.address) as prometheus,
+            Alertmanager(tmp_path, receiver.url, 5) as alertmanager,
+            Prometheus(tmp_path, {}, alertmanager, 15, fleet.address, 5) as prometheus,
         ):
             wait_until(lambda: len(prometheus.query("nodevitals:domain:nodes")) > 20, 60)
             time.sleep(3)
@@ -246,32 +250,25 @@ def site(tmp_path: Path) -> Iterator[Site]:
             yield made
 
 
-def told_of(site: Site, name: str, domain: str, then_seconds: float = 12) -> None:
-    """Wait for one page, and see that no other comes while the nodes' own alerts ripen."""
-    wait_until(lambda: site.pages()[name, domain], 60, f"{name} of {domain}; {site.pages()}")
-    time.sleep(then_seconds)
-    assert site.pages() == {(name, domain): 1}
-
-
-def test_a_filer_that_hangs_under_500_nodes_is_one_page(site: Site) -> None:
+def test_four_troubles_of_500_nodes_are_four_pages(site: Site) -> None:
+    """A filer that all mount hangs; a leaf switch is down; a bad driver was rolled out to every
+    third node, so no leaf, rack or pool has it alone; and one more node has a trouble of its own.
+    """
     for name in site.names:
         site.mount(name, 90)
-    told_of(site, "FleetIncident", "filer-1:/data")
-
-
-def test_a_leaf_switch_that_is_down_is_one_page(site: Site) -> None:
     for name in site.names[100:125]:
         site.port(name, 0)
-    told_of(site, "FleetIncident", "leaf-4")
-
-
-def test_a_bad_driver_is_one_page(site: Site) -> None:
-    """Rolled out to every third node: no leaf, rack or pool has it alone."""
     for name in site.names[::3]:
         site.driver(name, "560.2", 0)
-    told_of(site, "FleetIncident", "560.2")
-
-
-def test_one_node_is_one_page_and_named(site: Site) -> None:
-    site.port(site.names[7], 0)
-    told_of(site, "RdmaPortDown", "node-007", 5)
+    site.port("node-007", 0)
+    expected = {
+        ("FleetIncident", "filer-1:/data"): 1,
+        ("FleetIncident", "leaf-4"): 1,
+        ("FleetIncident", "560.2"): 1,
+        ("RdmaPortDown", "node-007"): 1,
+    }
+    wait_until(lambda: site.pages().keys() >= expected.keys(), 60, f"four pages; {site.pages()}")
+    # The other nodes' own alerts wait two minutes at most, as long as that of node-007: what was
+    # not muted is out soon after it.
+    time.sleep(10)
+    assert site.pages() == expected
