@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 
 import msgspec
 
@@ -25,14 +24,12 @@ from nodevitals.agent import Agent, run_once
 from nodevitals.config import Config, load
 from nodevitals.document import DocumentError, parse_duration
 from nodevitals.host import Host
+from nodevitals.rules import commands as commands_of_rules
+from nodevitals.terminal import CommandError, print_table
 from nodevitals.web import Server
 from nodevitals.webconfig import load as load_access
 
 DEFAULT_ADDRESS = ":9855"
-
-
-class CommandError(Exception):
-    """What is wrong, one line a problem; the command ends with status 1."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     metrics.set_defaults(run=_metrics)
 
     _add_history(commands)
-    _add_rules(commands)
+    commands_of_rules.add_to(commands)
     return parser
 
 
@@ -149,21 +146,6 @@ def _add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     output.add_argument("--json", action="store_true", help="one JSON array")
     output.add_argument("--csv", action="store_true")
     parser.set_defaults(run=_history)
-
-
-def _add_rules(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("rules", help="check and render rule files")
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    check = actions.add_parser(
-        "check", help="would they fire, on what is exposed, and say enough? runs promtool too"
-    )
-    check.add_argument("folder", nargs="?", default="rules", metavar="FOLDER")
-    check.add_argument("--promtool", metavar="PATH", help="default: the one on PATH, if any")
-    check.add_argument("--json", action="store_true", help="one JSON array")
-    check.set_defaults(run=_rules_check)
-    render = actions.add_parser("render", help="sampled rules as Prometheus rules, on stdout")
-    render.add_argument("file", metavar="FILE")
-    render.set_defaults(run=_rules_render)
 
 
 def _host(options: argparse.Namespace) -> Host:
@@ -254,39 +236,10 @@ def _history(options: argparse.Namespace) -> int:
         writer.writerow(("time", "probe", "device", "state", "detail"))
         writer.writerows(msgspec.structs.astuple(row) for row in rows)
     else:
-        _print_table(
+        print_table(
             ("TIME", "PROBE", "DEVICE", "STATE", "DETAIL"),
             [(_local_time(row.time), *msgspec.structs.astuple(row)[1:]) for row in rows],
         )
-    return 0
-
-
-def _rules_check(options: argparse.Namespace) -> int:
-    # Imported here: the agent needs nothing of it.
-    from nodevitals.rules.check import check, find_promtool
-
-    promtool = options.promtool or find_promtool()
-    findings = check(Path(options.folder), promtool)
-    if options.json:
-        print(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
-    elif findings:
-        rows = [msgspec.structs.astuple(finding) for finding in findings]
-        _print_table(("FILE", "RULE", "PROBLEM"), rows)
-    else:
-        print(f"{options.folder}: ok{'' if promtool else '; promtool was not found, and not run'}")
-    return int(bool(findings))
-
-
-def _rules_render(options: argparse.Namespace) -> int:
-    from nodevitals.rules.render import parse, render
-
-    try:
-        print(render(parse(Path(options.file).read_bytes())), end="")
-    except OSError as error:
-        raise CommandError(f"{options.file}: {error.strerror}") from None
-    except DocumentError as error:
-        problems = [f"{options.file}: {problem}" for problem in error.problems]
-        raise CommandError("\n".join(problems)) from None
     return 0
 
 
@@ -320,11 +273,3 @@ def _since(text: str | None) -> float:
 
 def _local_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(" ", "seconds")
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    table = [tuple(map(str, row)) for row in (head, *rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())

@@ -47,14 +47,15 @@ def parse(text: bytes) -> tuple[SampledRule, ...]:
     problems: list[Problem] = []
     document = convert(parse_yaml(text), SampledRules, "", problems)
     if document is not None:
-        problems += _problems(document.rules)
+        problems += problems_of(document.rules)
     if problems or document is None:
         raise DocumentError(problems)
     rules: tuple[SampledRule, ...] = document.rules
     return rules
 
 
-def _problems(rules: tuple[SampledRule, ...]) -> list[Problem]:
+def problems_of(rules: tuple[SampledRule, ...]) -> list[Problem]:
+    """What no type can say: names, and intervals too short for a sample."""
     found = []
     seen: set[str] = set()
     for number, rule in enumerate(rules):
@@ -72,13 +73,20 @@ def _problems(rules: tuple[SampledRule, ...]) -> list[Problem]:
 
 def render(rules: tuple[SampledRule, ...]) -> str:
     """A rule file for Prometheus."""
-    group = {"name": "custom", "rules": [_alert(rule) for rule in rules]}
-    head = "# Made by `nodevitals rules render`; change its source instead.\n"
+    return rule_file("custom", [alert(rule) for rule in rules], "render")
+
+
+def rule_file(name: str, alerts: list[dict[str, Any]], action: str, interval: str = "") -> str:
+    """One group of alerts as a file; '' leaves the interval to Prometheus."""
+    group: dict[str, Any] = {"name": name, **({"interval": interval} if interval else {})}
+    group["rules"] = alerts
+    head = f"# Made by `nodevitals rules {action}`; change its source instead.\n"
     text = yaml.safe_dump({"groups": [group]}, sort_keys=False, allow_unicode=True, width=100)
     return head + text
 
 
-def _alert(rule: SampledRule) -> dict[str, Any]:
+def alert(rule: SampledRule, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """An alert for Prometheus, with more labels of the caller's."""
     step = round(rule.step * 1000)
     # A millisecond short of the last step: so it holds just that many samples on Prometheus 2,
     # where both ends of a range belong to it, and on 3, where the left one does not.
@@ -95,6 +103,7 @@ def _alert(rule: SampledRule) -> dict[str, Any]:
             "fault": re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", rule.name).lower(),
             "action": "investigate",
             "scope": "node",
+            **(labels or {}),
         },
         "annotations": {
             "summary": summary,

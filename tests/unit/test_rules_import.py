@@ -1,0 +1,215 @@
+"""`nodevitals rules import`: RepairManager's files as rules and an Alertmanager configuration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodevitals.document import DocumentError
+from nodevitals.rules.repair_manager import ALERTMANAGER_OUT, RULES_OUT, Converted, convert
+from testbed.node import run
+from testbed.servers import BINARIES
+
+CONFIG = """
+cluster_name: mill-7
+repair-manager:
+  alerts_enabled: true
+  reminders_enabled: true
+  reminder_wait_time: 7200
+  alert_job_owners: true
+  cordon_dry_run: true
+  rule_wait_time: 60
+  smtp:
+    smtp_url: smtp://mail.mill.example:25
+    login: repair
+    password: hunter2
+    sender: repair@mill.example
+    receiver: [night@mill.example, day@mill.example]
+  cpu_share: 90
+  step: 1m
+"""
+RULE_CONFIG = """
+rule_wait_time: {{cnf["repair-manager"]["rule_wait_time"]}}
+rules: [EccRule, CpuRule]
+"""
+ECC = """
+ecc_rule:
+  query_expression: nvidiasmi_ecc_error_count{cluster="{{ cnf['cluster_name'] }}"} > 0
+  step: {{cnf["repair-manager"]["step"]}}
+  interval: 300
+  percent_threshold: 0
+  severity: critical
+  days_until_reboot: 5
+"""
+ALERTS = """
+rules:
+  - name: cpu_usage
+    query_expression: 100 * node_load1 / node_cpus > {{cnf["repair-manager"]["cpu_share"]}}
+    step: 60
+    interval: 10m
+    percent_threshold: {{cnf["repair-manager"]["cpu_share"]}}
+    severity: page
+  - name: memory_usage
+    query_expression: node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes < 0.2
+    interval: 10m
+    percent_threshold: 90
+"""
+TEXTS = {
+    "config.yaml": CONFIG,
+    "rule-config.yaml": RULE_CONFIG,
+    "ecc-config.yaml": ECC,
+    "rule-alerts.yaml": ALERTS,
+}
+
+
+def converted(**changed: str) -> Converted:
+    texts = TEXTS | {name.replace("_", "-") + ".yaml": text for name, text in changed.items()}
+    return convert({name: text.encode() for name, text in texts.items()})
+
+
+def alerts(files: dict[str, str]) -> dict[str, Any]:
+    (group,) = yaml.safe_load(files[RULES_OUT])["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]} | {"interval": group["interval"]}
+
+
+def settings(config: str) -> dict[str, Any]:
+    text = convert({"config.yaml": config.encode()}).files[ALERTMANAGER_OUT]
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
+
+
+def test_rules_with_their_references_resolved() -> None:
+    rules = alerts(converted().files)
+    assert rules.keys() == {"EccRule", "CpuUsage", "interval"}
+    assert rules["interval"] == "60s"
+    ecc, cpu = rules["EccRule"], rules["CpuUsage"]
+    assert ecc["expr"] == (
+        'count_over_time((\nnvidiasmi_ecc_error_count{cluster="mill-7"} > 0\n)'
+        "[299999ms:60000ms]) / 5 > 0"
+    )
+    assert cpu["expr"].startswith("count_over_time((\n100 * node_load1 / node_cpus > 90\n)")
+    assert cpu["expr"].endswith("[599999ms:60000ms]) / 10 > 0.9")
+    assert (ecc["labels"]["severity"], cpu["labels"]["severity"]) == ("critical", "warning")
+    assert ecc["labels"]["cluster"] == "mill-7"
+
+
+def test_every_key_is_told_of() -> None:
+    keys = {(key.file, key.path): key for key in converted().keys}
+    lost = {place: key.why for place, key in keys.items() if not key.became}
+    smtp = "repair-manager.smtp"
+    assert lost == {
+        ("config.yaml", "repair-manager.cordon_dry_run"): "rules and Alertmanager cordon no node",
+        ("config.yaml", f"{smtp}.password"): (
+            "secrets come from files: write it to /etc/alertmanager/secrets/smtp-password"
+        ),
+        ("rule-config.yaml", "rules"): "which rules there are, their own files say",
+        ("ecc-config.yaml", "ecc_rule.days_until_reboot"): "no such key of a sampled rule",
+        ("rule-alerts.yaml", "rules[0].severity"): "'page' is none of ours; warning is",
+        **{
+            ("rule-alerts.yaml", f"rules[1].{key}"): "not a whole rule: no step"
+            for key in ("name", "query_expression", "interval", "percent_threshold")
+        },
+    }
+    assert len(keys) == 32
+    assert keys["config.yaml", "repair-manager.cpu_share"].became == "what other files refer to"
+
+
+def test_mail_as_it_was() -> None:
+    document = settings(CONFIG)
+    assert document["global"] == {
+        "smtp_smarthost": "mail.mill.example:25",
+        "smtp_from": "repair@mill.example",
+        "smtp_auth_username": "repair",
+        "smtp_auth_password_file": "/etc/alertmanager/secrets/smtp-password",
+    }
+    assert document["route"]["repeat_interval"] == "7200s"
+    to = {one["name"]: one.get("email_configs", [{}])[0].get("to") for one in document["receivers"]}
+    assert to == {
+        "nobody": None,
+        "operators": "night@mill.example, day@mill.example",
+        "job-owner": "{{ .GroupLabels.owner }}@mill.example",
+    }
+
+
+def test_a_password_is_repeated_nowhere() -> None:
+    result = converted()
+    assert "hunter2" not in str(result)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("alerts_enabled: true", "alerts_enabled: false", ("nobody", "7200s", False)),
+        ("reminders_enabled: true", "reminders_enabled: false", ("operators", "8760h", True)),
+        ("alert_job_owners: true", "alert_job_owners: false", ("operators", "7200s", False)),
+        ("reminder_wait_time: 7200", "reminder_wait_time: 36h", ("operators", "129600s", True)),
+    ],
+)
+def test_switches(old: str, new: str, expected: tuple[str, str, bool]) -> None:
+    route = settings(CONFIG.replace(old, new))["route"]
+    assert (route["receiver"], route["repeat_interval"], "routes" in route) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"ecc_config": 'a: {{cnf["nowhere"]}}'}, '{{cnf["nowhere"]}} is not in config.yaml'),
+        ({"ecc_config": 'a: {{cnf["cluster_name"]["x"]}}'}, "is not in config.yaml"),
+        ({"rule_alerts": "{% if x %}"}, "rule-alerts.yaml: line 1"),
+        ({"config": "a: ["}, "config.yaml: line 2"),
+        ({"config": 'a: {{cnf["b"]}}'}, '{{cnf["b"]}} is not in config.yaml'),
+    ],
+)
+def test_what_cannot_be_read_is_said(changed: dict[str, str], problem: str) -> None:
+    with pytest.raises(DocumentError) as error:
+        converted(**changed)
+    assert problem in "\n".join(map(str, error.value.problems))
+
+
+def test_of_two_settings_the_first_is_taken() -> None:
+    twice = CONFIG + "old:\n  receiver: nobody@mill.example\n"
+    keys = {key.path: key for key in convert({"config.yaml": twice.encode()}).keys}
+    assert keys["old.receiver"].why == "repair-manager.smtp.receiver was taken"
+
+
+def test_two_rules_of_one_name_are_not_one() -> None:
+    same = ECC.replace("ecc_rule", "cpu-usage")
+    rules = alerts(converted(ecc_config=same).files)
+    assert "nvidiasmi" in rules["CpuUsage"]["expr"]
+    (key,) = (key for key in converted(ecc_config=same).keys if key.path == "rules[0].name")
+    assert key.why == "not a whole rule: another rule is named CpuUsage"
+
+
+def test_the_command_writes_what_prometheus_and_alertmanager_take(tmp_path: Path) -> None:
+    for name, text in TEXTS.items():
+        (tmp_path / name).write_text(text)
+    done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "Not carried over: 9 of 32 keys." in done.stdout
+    assert "hunter2" not in done.stdout
+    for tool, action, name in (
+        ("promtool", ("check", "rules", "--lint=all", "--lint-fatal"), RULES_OUT),
+        ("amtool", ("check-config",), ALERTMANAGER_OUT),
+    ):
+        command = [str(BINARIES / tool), *action, str(tmp_path / "out" / name)]
+        checked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked
+    again = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
+    assert again.returncode == 1
+    assert "alertmanager.yaml is there already: name another --output" in again.stderr
+    done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "other"), "--json")
+    assert {"file": "config.yaml", "path": "cluster_name"}.items() <= json.loads(done.stdout)[
+        0
+    ].items()
+
+
+def test_a_folder_without_them_is_an_error(tmp_path: Path) -> None:
+    done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "none of config.yaml" in done.stderr
+    assert not (tmp_path / "out").exists()
