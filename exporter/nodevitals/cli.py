@@ -23,6 +23,7 @@ from nodevitals import __version__, catalogue, history, logs, probes
 from nodevitals.agent import Agent, run_once
 from nodevitals.config import Config, load
 from nodevitals.document import DocumentError, parse_duration
+from nodevitals.fabric import commands as commands_of_fabric
 from nodevitals.host import Host
 from nodevitals.rules import commands as commands_of_rules
 from nodevitals.terminal import CommandError, print_table
@@ -106,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     metrics.set_defaults(run=_metrics)
 
     _add_history(commands)
+    commands_of_fabric.add_to(commands)
     commands_of_rules.add_to(commands)
     return parser
 

@@ -1,0 +1,249 @@
+"""What bandwidth tools print, as figures or reasons; and no figure from what was damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodevitals.fabric.report import Row
+from nodevitals.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
+from testbed import tooloutput as out
+from testbed.node import run
+
+
+def write_bw(unit: str = "Gb/sec", *rows: str) -> str:
+    return out.perftest_head("write_bw") + out.bandwidth_columns(unit) + "".join(rows) + out.LINE
+
+
+@pytest.mark.parametrize(
+    ("unit", "average", "expected"),
+    [
+        ("Gb/sec", 391.27, 391.27e9 / 8),
+        ("Gb/sec", 0.042185, 0.042185e9 / 8),
+        ("MB/sec", 10401.68, 10401.68 * 2**20),  # which are MiB, whatever it calls them
+        ("MiB/sec", 10401.68, 10401.68 * 2**20),
+    ],
+)
+def test_bandwidth_in_its_unit(unit: str, average: float, expected: float) -> None:
+    report = perftest.parse(write_bw(unit, out.bandwidth_row(65536, 1000, average, unit)))
+    assert (report.outcome, len(report.rows)) == ("ok", 1)
+    (row,) = report.rows
+    assert (row.operation, row.message_bytes, row.iterations) == ("write_bw", 65536, 1000)
+    assert row.bandwidth_bytes_per_second == pytest.approx(expected)
+    assert row.peak_bytes_per_second is None  # 0.00: it did not look
+
+
+def test_warnings_between_rows_are_no_rows() -> None:
+    rows = [out.bandwidth_row(2**power, 5000, 3.0 * power, "Gb/sec") for power in range(10, 15)]
+    text = write_bw("Gb/sec", *(out.CPU.format("1500.1", "3300.2") + row for row in rows))
+    assert [row.message_bytes for row in perftest.parse(text).rows] == [1024 << n for n in range(5)]
+
+
+def test_latency() -> None:
+    row = out.latency_row(8, 1000, 1.42, 9.93, 1.47, 1.49, 0.08, 1.57, 5.02)
+    report = perftest.parse(out.perftest_head("send_lat") + out.latency_columns() + row)
+    expected = {"minimum": 1.42e-6, "maximum": 9.93e-6, "median": 1.47e-6}
+    expected |= {"mean": 1.49e-6, "p99": 1.57e-6, "p999": 5.02e-6}
+    assert report.rows[0].latency_seconds == pytest.approx(expected)
+    assert report.rows[0].operation == "send_lat"
+
+
+def test_columns_that_touch() -> None:
+    row = (
+        " 8       1000          1.42           2465.901216.65        1300.10 0.02  2001.002402.13\n"
+    )
+    report = perftest.parse(out.perftest_head("write_lat") + out.latency_columns() + row)
+    assert report.rows[0].latency_seconds is not None
+    assert report.rows[0].latency_seconds["median"] == pytest.approx(1216.65e-6)
+
+
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize(("said", "factor"), [(2229.27, 2**20), (98.02, 1.25e8)])
+def test_json_names_no_unit(valid: bool, said: float, factor: float) -> None:
+    results = {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": 0.0, "BW_average": said}
+    results["MsgRate"] = round(said * factor / 65536 / 1e6, 6)
+    document = {"test_info": {"test": "RDMA_Read_BW_Test"}, "results": results}
+    text = json.dumps(document, indent=1)
+    if not valid:  # as Debian 12's version writes it
+        text = text.replace('"', "").replace("\n }", ",\n }")
+    (row,) = perftest.parse(text).rows
+    assert (row.operation, row.message_bytes) == ("read_bw", 65536)
+    assert row.bandwidth_bytes_per_second == pytest.approx(said * factor)
+    assert perftest.parse(text[:-3]).rows == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Couldn't connect to 192.0.2.7:18515\nUnable to open file descriptor", "unreachable"),
+        ("Couldn't listen to port 18515", "harness"),
+        (" Port number 1 state is Down", "port_down"),
+        (" Found Incompatibility issue with GID types.", "no_gid"),
+        ("Failed to modify QP 291 to RTR", "unreachable"),
+        (" Completion with error at client\n Failed status 12: wr_id 0", "unreachable"),
+        (" Failed status-transport retry counter exceeded (12): wr_id 0", "unreachable"),
+        (" Failed status 4: wr_id 0 syndrom 0x51", "harness"),
+        ("ethernet_read_keys: Couldn't read remote address", "unreachable"),
+        (" Did not detect devices \n If device exists", "no_device"),
+        (out.WAITING, "harness"),
+        ("", "harness"),
+    ],
+)
+def test_why_perftest_failed(text: str, reason: str) -> None:
+    report = perftest.parse(text)
+    assert (report.outcome, report.reason) == ("failed", reason)
+
+
+def test_a_failure_after_rows_is_a_failure() -> None:
+    text = write_bw("Gb/sec", out.bandwidth_row(1024, 1000, 9, "Gb/sec")) + "\n Failed status 12: x"
+    assert (perftest.parse(text).outcome, len(perftest.parse(text).rows)) == ("failed", 1)
+
+
+def test_nccl_out_of_place_and_in_place() -> None:
+    report = nccl.parse(out.nccl(out.nccl_row(8 << 20, 180.5, 1.75)))
+    assert report.outcome == "ok"
+    first, second = report.rows
+    assert (first.in_place, second.in_place) == (False, True)
+    assert (first.operation, first.message_bytes, first.wrong) == ("all_reduce", 8 << 20, 0)
+    assert first.bandwidth_bytes_per_second == 46.47e9
+    assert first.bus_bandwidth_bytes_per_second == 81.33e9
+
+
+@pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "0: ", "12: "])
+def test_launchers_prefixes(prefix: str) -> None:
+    lines = out.nccl(out.nccl_row(1024, 20.0, 1.5)).splitlines()
+    assert len(nccl.parse("\n".join(prefix + line for line in lines)).rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (out.nccl(out.nccl_row(1024, 20.0, 1.5, wrong="7")), "corruption"),
+        (out.nccl(out.nccl_row(1024, 20.0, 1.5, wrong="2e-01")), "corruption"),
+        (out.nccl(out.nccl_row(1024, 20.0, 1.5), footer="3 FAILED"), "corruption"),
+        ("gpu-a: Test timeout (20s) common.cu:412", "timeout"),
+        ("gpu-a: Test NCCL failure common.cu:958 'unhandled system error'", "harness"),
+        ("There are not enough slots available in the system", "harness"),
+        (out.nccl(out.nccl_row(1024, 20.0, 1.5)) * 2, "harness"),  # a build without MPI
+    ],
+)
+def test_why_nccl_failed(text: str, reason: str) -> None:
+    report = nccl.parse(text)
+    assert (report.outcome, report.reason) == ("failed", reason)
+
+
+def test_unchecked_is_not_right() -> None:
+    assert nccl.parse(out.nccl(out.nccl_row(1024, 20.0, 1.5, wrong="N/A"))).rows[0].wrong is None
+    assert hccl.parse(out.hccl_row(1 << 20, 400.5, "NULL")).rows[0].wrong is None
+
+
+def test_hccl_counts_in_gib() -> None:
+    report = hccl.parse("data_size(Bytes): | avg_time(us): |\n" + out.hccl_row(64 << 20, 2630.2))
+    assert report.rows[0].bandwidth_bytes_per_second == pytest.approx((64 << 20) / 2630.2e-6, 1e-5)
+    assert hccl.parse(out.hccl_row(64 << 20, 2630.2, "failed")).reason == "corruption"
+    failed = "hccl interface return err ./common/src/x.cc:538, retcode: 7"
+    assert hccl.parse(failed).reason == "harness"
+
+
+def test_iperf3() -> None:
+    report = iperf3.parse(out.iperf3(9.41e9))
+    assert report.rows == (
+        Row(
+            operation="tcp",
+            message_bytes=131072,
+            bandwidth_bytes_per_second=9.41e9 / 8,
+            retransmits=3,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("the server is busy running a test. try again later", "peer_busy"),
+        ("unable to connect to server: Connection refused", "unreachable"),
+        ("unable to connect to server: Connection timed out", "timeout"),
+        ("unable to start listener for connections: Address already in use", "harness"),
+        ("control socket has closed unexpectedly", "unreachable"),
+        ("something new", "harness"),
+    ],
+)
+def test_why_iperf3_failed(error: str, reason: str) -> None:
+    """With -J it ends with 0 all the same."""
+    assert iperf3.parse(json.dumps({"start": {}, "end": {}, "error": error})).reason == reason
+    assert iperf3.parse(f"iperf3: error - {error}\n").reason == reason
+
+
+WHOLE = {
+    "perftest": [
+        write_bw("MB/sec", *(out.bandwidth_row(1 << n, 1000, 7.77 * n, "MB/sec") for n in (9, 16))),
+        out.perftest_head("send_lat")
+        + out.latency_columns()
+        + out.latency_row(8, 1000, 1.42, 9.93, 1.47, 1.49, 0.08, 1.57, 5.02),
+    ],
+    "nccl": [out.nccl(out.nccl_row(1 << 20, 95.31, 1.75) + out.nccl_row(1 << 24, 702.17, 1.75))],
+    "hccl": [out.hccl_row(8192, 764.55) + out.hccl_row(1 << 26, 2630.2)],
+    "iperf3": [out.iperf3(9.41e9)],
+}
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_no_wrong_number_appears(tool: str, data: st.DataObject) -> None:
+    """Cut, run through by other text, lines swapped and doubled, digits doubled: every row that is
+    still read is one of those that were printed.
+    """
+    text = data.draw(st.sampled_from(WHOLE[tool]))
+    true = figures(PARSERS[tool](text).rows)
+    for _ in range(data.draw(st.integers(1, 3))):
+        text = data.draw(damaged(text))
+    assert figures(PARSERS[tool](text).rows) <= true
+
+
+def figures(rows: tuple[Row, ...]) -> set[str]:
+    """Rows without their operation: a row whose title was lost is still that row."""
+    return {repr(msgspec.structs.replace(row, operation=None)) for row in rows}
+
+
+@st.composite
+def damaged(draw: st.DrawFn, text: str) -> str:
+    """One kind of damage."""
+    lines = text.splitlines(keepends=True)
+    at = draw(st.integers(0, len(text)))
+    kind = draw(st.sampled_from(("cut", "begins late", "run through", "swapped", "twice", "junk")))
+    if kind == "cut":
+        return text[:at]
+    if kind == "begins late":
+        # At a line's begin, as a log is rotated; within one only the first digits could be lost.
+        return "".join(lines[draw(st.integers(0, len(lines))) :])
+    if kind == "run through":
+        return text[:at] + draw(st.sampled_from((out.CPU, "\n[INFO] 12 of 34\n", "#"))) + text[at:]
+    if kind == "junk":
+        return text[:at] + draw(st.sampled_from("\x00\ufffd;=x")) + text[at + 1 :]
+    number = draw(st.integers(0, max(0, len(lines) - 2)))
+    if kind == "twice" and lines:
+        return "".join([*lines[: number + 1], *lines[number:]])
+    if len(lines) > 1:
+        lines[number], lines[number + 1] = lines[number + 1], lines[number]
+    return "".join(lines)
+
+
+def test_fabric_parse(tmp_path: Path) -> None:
+    file = tmp_path / "output"
+    file.write_text(write_bw("Gb/sec", out.bandwidth_row(65536, 1000, 391.27, "Gb/sec")))
+    done = run("fabric", "parse", "perftest", str(file))
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert (printed["outcome"], printed["reason"]) == ("ok", None)
+    assert printed["rows"][0]["bandwidth_bytes_per_second"] == pytest.approx(391.27e9 / 8)
+    file.write_text("Couldn't listen to port 18515\n")
+    done = run("fabric", "parse", "perftest", str(file))
+    assert (done.returncode, json.loads(done.stdout)["reason"]) == (1, "harness")
+    done = run("fabric", "parse", "perftest", str(tmp_path / "none"))
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path}/none: No such file or directory\n")
