@@ -1,0 +1,137 @@
+"""May we test? Not while anybody computes, moves data, or asked for quiet.
+
+In: procfs (who has an accelerator open), sysfs (traffic), files and a command of the site. Out: why
+not, in one word, or None. What is asked during a test takes well under a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from nodevitals import tool
+from nodevitals.host import Host
+from nodevitals.model import ProbeError
+from nodevitals.sysfs import list_names, read_integer
+
+Why = Literal["maintenance", "job_marker", "accelerator_in_use", "link_busy"]
+WHY: tuple[Why, ...] = ("maintenance", "job_marker", "accelerator_in_use", "link_busy")
+
+_ACCELERATOR = re.compile(r"/dev/(?:nvidia|davinci)\d+")
+COMMAND_SECONDS = 2.0
+TRAFFIC_SECONDS = 0.2
+# Watchers, which have the devices open for as long as they run: names as the kernel has them,
+# which cuts them after 15 characters.
+WATCHERS = (
+    "nvidia-persiste",
+    "nv-hostengine",
+    "dcgm-exporter",
+    "nvidia-smi",
+    "nvidia-fabricma",
+    "npu-exporter",
+    "npu-smi",
+    "dcmi",
+)
+
+
+class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What keeps tests away. `command` says by exit status 0 that a job is there."""
+
+    require_idle: bool = True
+    ignore: tuple[str, ...] = WATCHERS
+    job_file: str | None = None
+    job_command: tuple[str, ...] = ()
+    maintenance_file: str | None = None
+    link_busy_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
+
+
+class Gate:
+    """Looks on one node. Our own processes are no job: those of our parent, the fork server."""
+
+    def __init__(self, settings: GateSettings, host: Host) -> None:
+        self.settings = settings
+        self._host = host
+        self._parent = os.getppid()
+
+    def look(self) -> Why | None:
+        """Why a test may not run, or must stop; cheap."""
+        if _is_there(self.settings.maintenance_file):
+            return "maintenance"
+        if _is_there(self.settings.job_file):
+            return "job_marker"
+        if self.settings.require_idle and self._accelerator_in_use():
+            return "accelerator_in_use"
+        return None
+
+    def before(self, traffic_files: Sequence[str], rate: float | None) -> Why | None:
+        """The same, and what is asked only before a test begins: the site's command, and traffic
+        in files that count bytes (relative to sysfs), against the link's bytes a second.
+        """
+        found = self.look()
+        if found is None and self._command_says_job():
+            found = "job_marker"
+        if found is None and rate and self._traffic(traffic_files) > rate * self._share:
+            found = "link_busy"
+        return found
+
+    @property
+    def _share(self) -> float:
+        return self.settings.link_busy_share
+
+    def _command_says_job(self) -> bool:
+        if not self.settings.job_command:
+            return False
+        try:
+            return tool.run(self.settings.job_command, COMMAND_SECONDS).status == 0
+        except ProbeError:
+            return True  # nobody knows: then we do not test
+
+    def _traffic(self, files: Sequence[str]) -> float:
+        """Bytes a second, of all these counters together."""
+        before = self._count(files)
+        time.sleep(TRAFFIC_SECONDS)
+        return (self._count(files) - before) / TRAFFIC_SECONDS
+
+    def _count(self, files: Sequence[str]) -> int:
+        return sum(read_integer(self._host.sys(file)) or 0 for file in files)
+
+    def _accelerator_in_use(self) -> bool:
+        return any(self._has_accelerator(pid) for pid in self._processes())
+
+    def _processes(self) -> Iterable[str]:
+        try:
+            return [name for name in os.listdir(self._host.procfs) if name.isdecimal()]
+        except OSError:
+            return []
+
+    def _has_accelerator(self, pid: str) -> bool:
+        folder = os.path.join(self._host.procfs, pid, "fd")
+        return any(
+            _ACCELERATOR.fullmatch(_link(os.path.join(folder, name))) for name in list_names(folder)
+        ) and not self._is_ours(pid)
+
+    def _is_ours(self, pid: str) -> bool:
+        """Whether this process only watches."""
+        try:
+            with open(os.path.join(self._host.procfs, pid, "stat"), encoding="utf-8") as file:
+                head, _, tail = file.read().rpartition(")")
+        except OSError:
+            return True  # it has ended
+        parent = int(tail.split()[1])
+        return head.partition("(")[2] in self.settings.ignore or parent == self._parent
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:  # closed meanwhile, or not ours to see
+        return ""
+
+
+def _is_there(path: str | None) -> bool:
+    return path is not None and os.path.lexists(path)
