@@ -89,21 +89,22 @@ class Node:
         """Start it and wait until the port answers."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "nodevitals",
-                    "serve",
-                    f"--config.file={self.config_file}",
-                    f"--web.listen-address=127.0.0.1:{self.port}",
-                    *self.flags,
-                ],
+                self.command(),
                 env=self.environment,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
         wait_until(self._answers, what=f"an answer on {self.url}; its log: {self.log_file}")
         return self
+
+    def command(self) -> list[str]:
+        """How users start it; of a flag that is given twice the last holds."""
+        return [
+            *(sys.executable, "-m", "nodevitals", "serve"),
+            f"--config.file={self.config_file}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            *self.flags,
+        ]
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.log()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -50,6 +50,16 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     link_busy_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
 
 
+class Link(msgspec.Struct, frozen=True):
+    """The link that a test would use: files that count what it carries (below sysfs), how many
+    bytes one count is, and its bytes a second (None where unknown: then it is never busy).
+    """
+
+    files: tuple[str, ...] = ()
+    bytes_per_count: int = 1
+    rate: float | None = None
+
+
 class Gate:
     """Looks on one node. Our own processes are no job: those of our parent, the fork server."""
 
@@ -68,20 +78,17 @@ class Gate:
             return "accelerator_in_use"
         return None
 
-    def before(self, traffic_files: Sequence[str], rate: float | None) -> Why | None:
-        """The same, and what is asked only before a test begins: the site's command, and traffic
-        in files that count bytes (relative to sysfs), against the link's bytes a second.
+    def before(self, link: Link) -> Why | None:
+        """The same, and what is asked only before a test begins: the site's command, and what the
+        link carries.
         """
         found = self.look()
         if found is None and self._command_says_job():
             found = "job_marker"
-        if found is None and rate and self._traffic(traffic_files) > rate * self._share:
-            found = "link_busy"
+        if found is None and link.rate:
+            share = self._traffic(link) / link.rate
+            found = "link_busy" if share > self.settings.link_busy_share else None
         return found
-
-    @property
-    def _share(self) -> float:
-        return self.settings.link_busy_share
 
     def _command_says_job(self) -> bool:
         if not self.settings.job_command:
@@ -91,14 +98,14 @@ class Gate:
         except ProbeError:
             return True  # nobody knows: then we do not test
 
-    def _traffic(self, files: Sequence[str]) -> float:
-        """Bytes a second, of all these counters together."""
-        before = self._count(files)
+    def _traffic(self, link: Link) -> float:
+        """Bytes a second, both directions together."""
+        before = self._count(link)
         time.sleep(TRAFFIC_SECONDS)
-        return (self._count(files) - before) / TRAFFIC_SECONDS
+        return (self._count(link) - before) * link.bytes_per_count / TRAFFIC_SECONDS
 
-    def _count(self, files: Sequence[str]) -> int:
-        return sum(read_integer(self._host.sys(file)) or 0 for file in files)
+    def _count(self, link: Link) -> int:
+        return sum(read_integer(self._host.sys(file)) or 0 for file in link.files)
 
     def _accelerator_in_use(self) -> bool:
         return any(self._has_accelerator(pid) for pid in self._processes())

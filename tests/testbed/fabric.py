@@ -1,0 +1,147 @@
+"""Agents that test each other: a network namespace each, a switch between them, real tools.
+
+Each node has two links: `eth0` for us (scrapes), and `fab0`, a port of the switch, for the fabric.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from testbed.namespaces import Namespace, Network, ip
+from testbed.node import ROOT, Node
+
+TOKEN = "a token of the test bed's"
+AGENT_PORT = 9855
+FABRIC_PORT = 9856
+DEBIAN = ROOT / ".tools/root/usr"
+# Where Debian's iperf3 and its library were unpacked.
+REAL_TOOLS = {
+    "PATH": f"{DEBIAN}/bin:{os.environ['PATH']}",
+    "LD_LIBRARY_PATH": str(next(DEBIAN.glob("lib/*-linux-gnu"), DEBIAN / "lib")),
+}
+IPERF3 = {"tool": "iperf3", "operation": "tcp", "device": "fab0", "iterations": 16}
+
+
+class FabricNode(Node):
+    """An agent in a namespace."""
+
+    def __init__(self, folder: Path, space: Namespace, config: dict[str, Any], **more: str) -> None:
+        super().__init__(folder, config, f"--path.sysfs={folder / 'sys'}", **more)
+        self.space = space
+        self.port = AGENT_PORT
+        self.url = f"http://{space.address}:{AGENT_PORT}"
+
+    def command(self) -> list[str]:
+        """Inside the namespace, as if it were a machine."""
+        listen = f"--web.listen-address=:{AGENT_PORT}"
+        return ["nsenter", f"--net=/run/netns/{self.space.name}", *super().command(), listen]
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log()
+        with socket.socket() as sock:
+            sock.settimeout(1)
+            return sock.connect_ex((self.space.address, AGENT_PORT)) == 0
+
+
+class Fabric:
+    """Nodes `node-1` … `node-N` at a switch, each with the same configuration."""
+
+    def __init__(self, folder: Path, count: int, **settings: Any) -> None:
+        self.folder = folder
+        self.names = [f"node-{number}" for number in range(1, count + 1)]
+        self.addresses = {name: f"10.98.0.{n}" for n, name in enumerate(self.names, 1)}
+        self.nodes: dict[str, FabricNode] = {}
+        self.spaces: dict[str, Namespace] = {}
+        self.ports: dict[str, str] = {}
+        self.settings = settings
+        self.switch = f"nvs{os.getpid() % 100000}"
+
+    def __enter__(self) -> Fabric:
+        self._stack = ExitStack()
+        network = self._stack.enter_context(Network())
+        ip("link", "add", self.switch, "type", "bridge")
+        self._stack.callback(self._unplug)
+        ip("link", "set", self.switch, "up")
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(self.folder / "ca.pem"))
+        (self.folder / "token").write_text(TOKEN + "\n")
+        for name in self.names:
+            self.spaces[name] = network.add(name)
+            self._plug(name)
+        for name in self.names:
+            self._add(name, authority)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            with suppress(AttributeError):
+                node.__exit__()
+        self._stack.close()
+
+    def start(self) -> None:
+        """Start every agent."""
+        for node in self.nodes.values():
+            node.start()
+
+    def cut(self, name: str) -> None:
+        """Take the node's port of the switch down; we still reach the node."""
+        ip("link", "set", self.ports[name], "down")
+
+    def throttle(self, name: str, rate: str) -> None:
+        """Let the node's link carry no more than this, both ways."""
+        limit = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+        add = ("tc", "qdisc", "add", "dev")
+        subprocess.run([*add, self.ports[name], *limit], check=True)
+        inside = ["ip", "netns", "exec", self.spaces[name].name]
+        subprocess.run([*inside, *add, "fab0", *limit], check=True)
+
+    def config(self, name: str) -> dict[str, Any]:
+        """Return a node's configuration."""
+        folder = self.folder / name
+        files = {"cert_file": f"{folder}/cert.pem", "key_file": f"{folder}/key.pem"}
+        fabric = {
+            "enabled": True,
+            "name": self.addresses[name],
+            "listen_address": f"{self.addresses[name]}:{FABRIC_PORT}",
+            "static": [{"targets": list(self.addresses.values())}],
+            "token_file": str(self.folder / "token"),
+            "tls": {**files, "ca_file": str(self.folder / "ca.pem")},
+            "interval": "1s",
+            "timeout": "1s",
+            "tests": [{**IPERF3, "timeout": "4s"}],
+            "gate": {"require_idle": False},
+            "budget": {"seconds_per_hour": 3600},
+            **self.settings,
+        }
+        others = {probe: {"enabled": False} for probe in ("node", "mounts", "peers")}
+        return {"probes": {**others, "fabric": fabric}}
+
+    def _add(self, name: str, authority: trustme.CA) -> None:
+        folder = self.folder / name
+        (folder / "sys/class/net").mkdir(parents=True)
+        certificate = authority.issue_cert(self.addresses[name], name)
+        certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+        for number, blob in enumerate(certificate.cert_chain_pems):
+            blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
+        self.nodes[name] = FabricNode(folder, self.spaces[name], self.config(name), **REAL_TOOLS)
+
+    def _plug(self, name: str) -> None:
+        space = self.spaces[name]
+        port = self.ports[name] = f"{self.switch}.{len(self.ports)}"
+        pair = ("type", "veth", "peer", "name", "fab0", "netns", space.name)
+        ip("link", "add", port, *pair)
+        ip("link", "set", port, "master", self.switch, "up")
+        space.ip("addr", "add", f"{self.addresses[name]}/24", "dev", "fab0")
+        space.ip("link", "set", "fab0", "up")
+        space.ip("link", "set", "lo", "up")
+
+    def _unplug(self) -> None:
+        with suppress(subprocess.CalledProcessError):
+            ip("link", "del", self.switch)
