@@ -24,7 +24,7 @@ def link_of(test: TestSettings, host: Host) -> Link:
             parse_rate(read_attribute(host.sys(f"{folder}/rate")) or ""),
         )
     folder = f"class/net/{test.device}"
-    speed = read_integer(host.sys(f"{folder}/speed")) if test.device else None
+    speed = read_integer(host.sys(f"{folder}/speed"))
     files = tuple(f"{folder}/statistics/{name}" for name in ("tx_bytes", "rx_bytes"))
     return Link(files, 1, speed * MEGABIT if speed else None)
 

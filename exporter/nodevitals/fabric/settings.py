@@ -25,7 +25,7 @@ Port = Annotated[int, msgspec.Meta(ge=1024, le=65535)]
 class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One test. Both sides must be configured alike; who is not is told so, and not tested.
 
-    `device` is an RDMA device, for iperf3 a network interface (optional: it tells who is busy).
+    `device` is an RDMA device, for iperf3 a network interface (which tells who is busy).
     `expected` is what a sound link reaches with this size of messages.
     """
 
@@ -33,7 +33,7 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     tool: Literal["perftest", "iperf3"]
     operation: str
-    device: str = ""
+    device: str
     ib_port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1
     message_bytes: Positive = 65536
     iterations: Annotated[int, msgspec.Meta(ge=5)] = 1000
@@ -54,16 +54,14 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def key(self) -> str:
         """What both sides know it by: all that must be equal."""
-        words = (self.tool, self.operation, self.message_bytes, self.iterations, self.queue_pairs)
-        return "-".join(map(str, words))
+        sizes = (self.message_bytes, self.iterations, self.queue_pairs)
+        return "-".join(map(str, (self.tool, self.operation, self.device, self.ib_port, *sizes)))
 
     def problems(self) -> Iterator[Problem]:
         """What does not go together."""
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
         if self.operation not in known:
             yield Problem("operation", f"{self.operation!r}: {self.tool} has {', '.join(known)}")
-        if self.tool == "perftest" and not self.device:
-            yield Problem("device", "which RDMA device, as in /sys/class/infiniband?")
 
 
 class StaticPeers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,6 +124,8 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
             yield Problem("tls", "needed: a token must not be sent in the clear")
         if not self.tests:
             yield Problem("tests", "none")
+        if len({test.key for test in self.tests}) < len(self.tests):
+            yield Problem("tests", "two are the same")
         if not (self.static or self.file_sd or self.dns_sd):
             yield Problem("static", "no peers: name them here, in file_sd or in dns_sd")
         if self.slot < 3 * sum(test.timeout for test in self.tests):
