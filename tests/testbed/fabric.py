@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import trustme
 
+from nodevitals.document import parse_duration
 from testbed.namespaces import Namespace, Network, ip
-from testbed.node import ROOT, Node
+from testbed.node import ROOT, Node, wait_until
 
 TOKEN = "a token of the test bed's"
 AGENT_PORT = 9855
@@ -86,9 +88,16 @@ class Fabric:
         self._stack.close()
 
     def start(self) -> None:
-        """Start every agent."""
+        """Start every agent, then let all of them take part at once, between two slots: a peer that
+        has not started yet cannot be reached.
+        """
         for node in self.nodes.values():
             node.start()
+        slot = parse_duration(self.settings["slot"])
+        wait_until(lambda: time.time() % slot > 0.8 * slot, 2 * slot)
+        for name, node in self.nodes.items():
+            node.write(self.config(name))
+            node.hang_up()
 
     def cut(self, name: str) -> None:
         """Take the node's port of the switch down; we still reach the node."""
@@ -130,7 +139,9 @@ class Fabric:
         certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
         for number, blob in enumerate(certificate.cert_chain_pems):
             blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
-        self.nodes[name] = FabricNode(folder, self.spaces[name], self.config(name), **REAL_TOOLS)
+        config = self.config(name)
+        config["probes"]["fabric"]["enabled"] = False
+        self.nodes[name] = FabricNode(folder, self.spaces[name], config, **REAL_TOOLS)
 
     def _plug(self, name: str) -> None:
         space = self.spaces[name]

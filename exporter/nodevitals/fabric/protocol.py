@@ -52,11 +52,19 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransportError(Exception):
-    """The peer could not be asked: `unreachable`, `timeout`, or `harness` for a wrong answer."""
+    """The peer could not be asked: `unreachable`, `timeout`, or `harness` for a wrong answer.
+    `connected` says that it may have heard us all the same.
+    """
 
-    def __init__(self, reason: Literal["unreachable", "timeout", "harness"], message: str) -> None:
+    def __init__(
+        self,
+        reason: Literal["unreachable", "timeout", "harness"],
+        message: str,
+        connected: bool = True,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.connected = connected
 
 
 Answer = TypeVar("Answer")
@@ -87,19 +95,22 @@ class Caller:
         connection = http.client.HTTPSConnection(
             host, port, timeout=CONNECT_SECONDS, context=self._context
         )
+        connected = False
         try:
             connection.connect()
+            connected = True
             connection.sock.settimeout(seconds)
             headers = {"Authorization": f"Bearer {self._token}", "Connection": "close"}
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             data = response.read(MAX_BODY_BYTES)
         except TimeoutError:
-            raise TransportError("timeout", f"{host}: no answer in time") from None
+            raise TransportError("timeout", f"{host}: no answer in time", connected) from None
         except ssl.SSLError as error:
-            raise TransportError("harness", f"{host}: TLS: {error.reason}") from None
+            raise TransportError("harness", f"{host}: TLS: {error.reason}", connected) from None
         except OSError as error:
-            raise TransportError("unreachable", f"{host}: {error.strerror or error}") from None
+            text = f"{host}: {error.strerror or error}"
+            raise TransportError("unreachable", text, connected) from None
         except http.client.HTTPException as error:
             raise TransportError("harness", f"{host}: {type(error).__name__}") from None
         finally:

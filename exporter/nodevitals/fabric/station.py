@@ -241,7 +241,8 @@ class Station:
         try:
             opened = self._opened(peer, request)
         except TransportError as error:
-            self._close(peer, identity)
+            if error.connected:
+                self._close(peer, identity)
             return msgspec.structs.replace(result, report=failed(error.reason, str(error)))
         if isinstance(opened, Refused):
             return _refused(result, opened)
@@ -265,19 +266,24 @@ class Station:
         return "" if fits else "budget"
 
     def _opened(self, peer: Member, request: Open) -> Opened | Refused:
-        """Ask twice: one request may be lost, and the second is answered like the first."""
+        """Ask twice where an answer got lost: the second is answered like the first. TCP itself
+        has asked several times for a connection.
+        """
         try:
             return self._caller.open(peer.host, peer.port, request, OPEN_SECONDS + 1)
         except TransportError as error:
-            if error.reason == "harness":
+            if error.reason == "harness" or not error.connected:
                 raise
             return self._caller.open(peer.host, peer.port, request, OPEN_SECONDS + 1)
 
     def _close(self, peer: Member, identity: str) -> str:
         """Say that we are done. Where that is lost, the peer's own deadline ends it."""
         for _ in range(2):
-            with suppress(TransportError):
+            try:
                 return self._caller.close(peer.host, peer.port, identity, CLOSE_SECONDS + 1).ended
+            except TransportError as error:
+                if not error.connected:
+                    break
         return ""
 
     def _run_client(self, test: TestSettings, peer: Member, port: int) -> tuple[Report | None, str]:

@@ -1,0 +1,77 @@
+"""Eight agents in network namespaces test each other with iperf3, over links that tc has made slow;
+a real Prometheus with the shipped rules says which node it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodevitals.fabric import families
+from testbed.fabric import AGENT_PORT, Fabric
+from testbed.node import wait_until
+from testbed.servers import Prometheus
+
+SLOT_SECONDS = 6
+SLOW, CUT = "node-3", "node-6"
+
+
+class Site:
+    """The nodes, and Prometheus."""
+
+    def __init__(self, fabric: Fabric, prometheus: Prometheus) -> None:
+        self.fabric = fabric
+        self.prometheus = prometheus
+
+    def values(self, expression: str) -> list[dict[str, Any]]:
+        """The labels of what a query finds."""
+        return [found["metric"] for found in self.prometheus.query(expression)]
+
+    def firing(self) -> set[tuple[str, str]]:
+        """Alerts by name and instance, but the watchdog."""
+        found = self.values('ALERTS{alertstate="firing", alertname!="Watchdog"}')
+        return {(one["alertname"], one.get("instance", "")) for one in found}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    test = {"tool": "iperf3", "operation": "tcp", "device": "fab0", "iterations": 16}
+    tests = [{**test, "timeout": "2s", "expected": "200Mb/s"}]
+    with Fabric(tmp_path, 8, slot=f"{SLOT_SECONDS}s", tests=tests) as fabric:
+        for name in fabric.names:
+            fabric.throttle(name, "80mbit" if name == SLOW else "200mbit")
+        fabric.cut(CUT)
+        fabric.start()
+        targets = {name: f"{space.address}:{AGENT_PORT}" for name, space in fabric.spaces.items()}
+        with Prometheus(tmp_path, targets, None, 15, waits_speed=60) as prometheus:
+            yield Site(fabric, prometheus)
+
+
+@pytest.mark.timeout(240)
+def test_the_bad_nodes_are_named_and_nobody_else(site: Site) -> None:
+    expected = {("NodeFabricSlow", SLOW), ("NodeFabricUnreachable", CUT)}
+    # A tournament of eight is seven slots; it began in the middle of one.
+    wait_until(lambda: site.firing() >= expected, 16 * SLOT_SECONDS, f"{expected}")
+    pairs = "nodevitals:fabric_pair:tested"
+    wait_until(lambda: len(met(site.values(pairs))) == 28, 9 * SLOT_SECONDS, "all pairs")
+    time.sleep(7)  # what else is pending would fire
+    assert site.firing() == expected
+    ok = site.values("nodevitals_fabric_bandwidth_bytes_per_second")
+    assert site.fabric.addresses[CUT] not in {name for pair in met(ok) for name in pair}
+    failed = site.values("nodevitals_fabric_failure")
+    assert {one["reason"] for one in failed} <= {"unreachable", "timeout"}
+    assert all(site.fabric.addresses[CUT] in pair for pair in met(failed)), str(
+        [(one["source"], one["peer"], one["reason"]) for one in failed]
+    )
+    exposed = {one["__name__"] for one in site.values('{__name__=~"nodevitals_fabric_.+"}')}
+    declared = {family.name for family in families.ALL} - {families.LATENCY.name}
+    assert declared <= exposed  # latency is perftest's
+
+
+def met(series: list[dict[str, Any]]) -> set[frozenset[str]]:
+    """Pairs, whichever side began."""
+    return {frozenset((one["source"], one["peer"])) for one in series}
