@@ -40,10 +40,10 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     test = {"tool": "iperf3", "operation": "tcp", "device": "fab0", "iterations": 16}
-    tests = [{**test, "timeout": "2s", "expected": "200Mb/s"}]
+    tests = [{**test, "timeout": "2s", "expected": "40Mb/s"}]
     with Fabric(tmp_path, 8, slot=f"{SLOT_SECONDS}s", tests=tests) as fabric:
         for name in fabric.names:
-            fabric.throttle(name, "80mbit" if name == SLOW else "200mbit")
+            fabric.throttle(name, "16mbit" if name == SLOW else "40mbit")
         fabric.cut(CUT)
         fabric.start()
         targets = {name: f"{space.address}:{AGENT_PORT}" for name, space in fabric.spaces.items()}
