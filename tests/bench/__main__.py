@@ -9,11 +9,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from bench import ascend, compression, misbehaviour, mutation, nvidia, ports, quiet, scrape
+from bench import ascend, compression, fabric, misbehaviour, mutation, nvidia, ports, quiet, scrape
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]
-    for benchmark in (scrape, misbehaviour, nvidia, ascend, ports, compression, quiet, mutation):
+    for benchmark in (
+        scrape,
+        misbehaviour,
+        nvidia,
+        ascend,
+        ports,
+        compression,
+        fabric,
+        quiet,
+        mutation,
+    ):
         name = benchmark.__name__.rpartition(".")[2]
         if not wanted or name in wanted:
             print(f"\n## {name}\n", flush=True)

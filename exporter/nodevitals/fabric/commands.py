@@ -1,15 +1,29 @@
-"""`nodevitals fabric parse | plan | check | collective`."""
+"""`nodevitals fabric parse | plan | check`."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import signal
 import sys
+import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
 
+from nodevitals import probes
+from nodevitals.config import load as load_config
+from nodevitals.document import DocumentError, parse_bit_rate
+from nodevitals.fabric import check, remote
+from nodevitals.fabric.members import load, roster_of
+from nodevitals.fabric.settings import OPERATIONS, TOOLS, FabricSettings, TestSettings
 from nodevitals.fabric.tools import PARSERS
-from nodevitals.terminal import CommandError
+from nodevitals.host import Host
+from nodevitals.model import ProbeError
+from nodevitals.terminal import CommandError, print_table
+
+DAY_SECONDS = 86400.0
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,6 +34,37 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parse.add_argument("tool", choices=sorted(PARSERS))
     parse.add_argument("file", metavar="FILE", help="- for standard input")
     parse.set_defaults(run=_parse)
+    plan = actions.add_parser("plan", help="who tests whom in a slot, by a configuration's lists")
+    plan.add_argument("--config.file", dest="config", metavar="FILE", required=True)
+    plan.add_argument("--slot", type=int, metavar="N", help="its number (default: the present one)")
+    plan.add_argument("--node", metavar="NAME", help="only what this node does, for a day of slots")
+    plan.add_argument("--json", action="store_true", help="one JSON array")
+    plan.set_defaults(run=_plan)
+    _add_check(actions)
+
+
+def _add_check(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("check", help="test every pair of some nodes now, by ssh")
+    add = parser.add_argument
+    nodes = parser.add_mutually_exclusive_group(required=True)
+    nodes.add_argument("--nodes", metavar="A,B,C")
+    nodes.add_argument("--pool", metavar="NAME", help="the peers of --config.file of this pool")
+    add("--config.file", dest="config", metavar="FILE", help="for --pool: where the peers stand")
+    add("--tool", choices=TOOLS, default="perftest")
+    add("--operation", default="write_bw", metavar="NAME", help=f"one of {', '.join(OPERATIONS)}")
+    add("--device", default="", metavar="DEVICE", help="such as mlx5_0; for iperf3 none is needed")
+    add("--port", type=int, default=1, metavar="N", help="of the device (default 1)")
+    add("--message-bytes", type=int, default=65536, metavar="N")
+    add("--iterations", type=int, default=1000, metavar="N")
+    add("--expected", metavar="RATE", help="such as 380Gb/s; default: the median of the pairs")
+    add("--share", type=float, default=0.8, help="below this share a pair is slow (default 0.8)")
+    add("--timeout", type=float, default=20.0, metavar="SECONDS", help="of a pair (default 20)")
+    add("--no-governor", action="store_true", help="leave the processors' governors as they are")
+    add("--force", action="store_true", help="also where somebody has an accelerator open")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true")
+    output.add_argument("--csv", action="store_true")
+    parser.set_defaults(run=_check)
 
 
 def _parse(options: argparse.Namespace) -> int:
@@ -32,3 +77,151 @@ def _parse(options: argparse.Namespace) -> int:
     report = PARSERS[options.tool](content.decode(errors="replace"))
     print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     return int(report.outcome != "ok")
+
+
+def _plan(options: argparse.Namespace) -> int:
+    settings = _settings(options.config)
+    try:
+        members = load(settings, Host())
+    except ProbeError as error:
+        raise CommandError(f"{options.config}: {error.message}") from None
+    roster = roster_of(members, settings.across_pairs)
+    first = int(time.time() // settings.slot) if options.slot is None else options.slot
+    if options.node is None:
+        rows = [(first, meeting) for meeting in roster.meetings(first)]
+    elif options.node in roster:
+        slots = range(first, first + int(DAY_SECONDS // settings.slot))
+        found = ((slot, roster.meeting(options.node, slot)) for slot in slots)
+        rows = [(slot, meeting) for slot, meeting in found if meeting is not None]
+    else:
+        raise CommandError(f"{options.node} is not among the {len(roster)} peers")
+    if options.json:
+        records = [
+            {"slot": slot, "begins": slot * settings.slot, **msgspec.structs.asdict(meeting)}
+            for slot, meeting in rows
+        ]
+        print(json.dumps(records, indent=2))
+        return 0
+    print_table(
+        ("SLOT", "BEGINS", "SOURCE", "TARGET"),
+        [
+            (slot, _local_time(slot * settings.slot), meeting.source, meeting.target)
+            for slot, meeting in rows
+        ],
+    )
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    test = _test(options)
+    expected = _expected(options.expected)
+    asked = _nodes(options)
+    lost = remote.unreachable(asked)
+    for node, why in lost.items():
+        print(f"{node}: ssh: {why}", file=sys.stderr)
+    nodes = [node for node in asked if node not in lost]
+    if len(nodes) < 2:
+        raise CommandError("fewer than two nodes can be reached: try `ssh -o BatchMode=yes NODE`")
+    used = {} if options.force else remote.in_use(nodes)
+    if used:
+        lines = (
+            f"{node} is in use by {who}; --force tests all the same" for node, who in used.items()
+        )
+        raise CommandError("\n".join(lines))
+    pairs = _measured(nodes, test, governors=not options.no_governor)
+    verdicts = [check.Verdict(subject=node, problem=f"ssh: {why}") for node, why in lost.items()]
+    verdicts += check.judge(pairs, test, expected, options.share)
+    if options.json:
+        document = {"pairs": pairs, "verdicts": verdicts}
+        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    elif options.csv:
+        print(check.as_csv(pairs), end="")
+    else:
+        head, *rows = check.matrix(pairs, test)
+        print_table(head, rows)
+        print()
+        print_table(("WHAT", "PROBLEM"), [(one.subject, one.problem) for one in verdicts])
+        if not verdicts:
+            print(f"all {len(pairs)} pairs are well")
+    return int(bool(verdicts))
+
+
+def _measured(nodes: list[str], test: TestSettings, governors: bool) -> list[check.Pair]:
+    """Test, with the processors at full speed, and leave them as they were whatever happens."""
+    gids = remote.gid_indexes(nodes, test) if test.tool == "perftest" else dict.fromkeys(nodes)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if governors:
+            remote.set_governors(nodes)
+        return check.run(nodes, test, gids, _progress)
+    finally:
+        if governors:
+            remote.restore_governors(nodes)
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        filled = 40 * done // total
+        bar = "#" * filled + "." * (40 - filled)
+        end = "\n" if done == total else ""
+        print(f"\r[{bar}] {done}/{total} pairs", end=end, file=sys.stderr, flush=True)
+
+
+def _test(options: argparse.Namespace) -> TestSettings:
+    operation = "tcp" if options.tool == "iperf3" else options.operation
+    if operation in ("write", "read", "send"):
+        operation += "_bw"
+    test = TestSettings(
+        tool=options.tool,
+        operation=operation,
+        device=options.device,
+        ib_port=options.port,
+        message_bytes=options.message_bytes,
+        iterations=options.iterations,
+        timeout=options.timeout,
+    )
+    problems = [f"--{problem.path}: {problem.message}" for problem in test.problems()]
+    if test.tool == "perftest" and not test.device:
+        problems.append("--device: which RDMA device, as in /sys/class/infiniband?")
+    if problems:
+        raise CommandError("\n".join(problems))
+    return test
+
+
+def _expected(text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_bit_rate(text)
+    except ValueError as error:
+        raise CommandError(f"--expected: {error}") from None
+
+
+def _nodes(options: argparse.Namespace) -> list[str]:
+    if options.nodes:
+        names = [name.strip() for name in options.nodes.split(",") if name.strip()]
+    else:
+        if options.config is None:
+            raise CommandError("--pool: which file has the peers? --config.file FILE")
+        settings = msgspec.structs.replace(_settings(options.config), group_by="pool")
+        try:
+            members = load(settings, Host())
+        except ProbeError as error:
+            raise CommandError(f"{options.config}: {error.message}") from None
+        names = [name for name, member in members.items() if member.group == options.pool]
+    if len(set(names)) < 2:
+        raise CommandError(f"a pair takes two nodes; there are: {', '.join(names) or 'none'}")
+    for name in names:
+        if name.startswith("-"):
+            raise CommandError(f"{name!r} is no node")
+    return list(dict.fromkeys(names))
+
+
+def _settings(path: str) -> FabricSettings:
+    try:
+        settings: FabricSettings = load_config(path, probes.registered()).probes["fabric"]
+    except DocumentError as error:
+        raise CommandError("\n".join(f"{path}: {problem}" for problem in error.problems)) from None
+    return settings
+
+
+def _local_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(" ", "seconds")

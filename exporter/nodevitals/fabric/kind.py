@@ -30,17 +30,26 @@ def link_of(test: TestSettings, host: Host) -> Link:
 
 
 def command(test: TestSettings, host: Host, port: int, peer: str | None = None) -> list[str]:
-    """The client's command line, or the server's where there is no peer. The GID is chosen anew
-    each time: its index is not the same on all nodes, nor for ever.
+    """The client's command line on this node, or the server's where there is no peer. The GID is
+    chosen anew each time: its index is not the same on all nodes, nor for ever.
     """
     if test.tool == "iperf3":
-        return iperf3.argv(port, peer, test.total_bytes, test.message_bytes, test.queue_pairs)
+        return argv(test, None, port, peer)
     gid = Reader(host, (), ()).port(f"{test.device}/{test.ib_port}", "", None).gid
+    return argv(test, None if gid is None else gid.index, port, peer)
+
+
+def argv(
+    test: TestSettings, gid_index: int | None, port: int, peer: str | None = None
+) -> list[str]:
+    """The same, for a GID that is known."""
+    if test.tool == "iperf3":
+        return iperf3.argv(port, peer, test.total_bytes, test.message_bytes, test.queue_pairs)
     wanted = perftest.Test(
         operation=test.operation,
         device=test.device,
         ib_port=test.ib_port,
-        gid_index=None if gid is None else gid.index,
+        gid_index=gid_index,
         message_bytes=test.message_bytes,
         iterations=test.iterations,
         queue_pairs=test.queue_pairs,

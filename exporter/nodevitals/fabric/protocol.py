@@ -13,6 +13,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from nodevitals.fabric.secrets import Secrets
+
 PATH = "/fabric/v1/tests"
 MAX_BODY_BYTES = 4096
 CONNECT_SECONDS = 3.0
@@ -73,9 +75,8 @@ Answer = TypeVar("Answer")
 class Caller:
     """Asks peers, with our token."""
 
-    def __init__(self, context: ssl.SSLContext, token: str) -> None:
-        self._context = context
-        self._token = token
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
 
     def open(self, host: str, port: int, body: Open, seconds: float) -> Opened | Refused:
         """Ask for the server side; raises TransportError."""
@@ -93,14 +94,14 @@ class Caller:
         self, host: str, port: int, method: str, path: str, body: bytes, seconds: float
     ) -> tuple[int, bytes]:
         connection = http.client.HTTPSConnection(
-            host, port, timeout=CONNECT_SECONDS, context=self._context
+            host, port, timeout=CONNECT_SECONDS, context=self._secrets.client_context
         )
         connected = False
         try:
             connection.connect()
             connected = True
             connection.sock.settimeout(seconds)
-            headers = {"Authorization": f"Bearer {self._token}", "Connection": "close"}
+            headers = {"Authorization": f"Bearer {self._secrets.token}", "Connection": "close"}
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             data = response.read(MAX_BODY_BYTES)

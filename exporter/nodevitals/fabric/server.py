@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import http.server
-import ssl
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ import msgspec
 
 from nodevitals.connections import CappedServer
 from nodevitals.fabric.protocol import MAX_BODY_BYTES, PATH, Closed, Open, Opened, Refused
+from nodevitals.fabric.secrets import Secrets
 
 
 class Station(Protocol):
@@ -40,7 +40,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def setup(self) -> None:
         """The handshake runs here, off the accept loop."""
         self.record = self.server.record_of(self.request)
-        self.request = self.server.tls.wrap_socket(
+        self.request = self.server.secrets.server_context.wrap_socket(
             self.request, server_side=True, do_handshake_on_connect=False
         )
         self.record.socket = self.request
@@ -78,7 +78,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _is_known(self) -> bool:
         """Whether the token is ours; who has none learns nothing else, either."""
         given = self.headers.get("Authorization", "").encode()
-        if hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
+        if hmac.compare_digest(given, f"Bearer {self.server.secrets.token}".encode()):
             return True
         self.close_connection = True
         self.send_error(HTTPStatus.UNAUTHORIZED)
@@ -101,10 +101,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(CappedServer):
     """Listens for peers."""
 
-    def __init__(
-        self, listen_address: str, tls: ssl.SSLContext, token: str, station: Station
-    ) -> None:
-        self.tls = tls
-        self.token = token
+    def __init__(self, listen_address: str, secrets: Secrets, station: Station) -> None:
+        self.secrets = secrets
         self.station = station
         super().__init__(listen_address, Handler)

@@ -21,7 +21,7 @@ import msgspec
 
 from nodevitals.fabric import kind
 from nodevitals.fabric.budget import Meter
-from nodevitals.fabric.gate import Gate
+from nodevitals.fabric.gate import WHY, Gate
 from nodevitals.fabric.members import Member
 from nodevitals.fabric.plan import Meeting, Roster
 from nodevitals.fabric.process import Process, ToolMissingError, listens
@@ -40,6 +40,8 @@ CLOSE_SECONDS = 3.0
 # How far apart clocks may be: a slot is accepted so long before and after.
 SKEW_SECONDS = 30.0
 ENDED_REMEMBERED = 64
+# Of a slot: who has only just begun, or had to wait, begins no test later than this.
+LATEST = 0.9
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,42 +183,40 @@ class Station:
     def _step(self) -> None:
         """Serve a peer, or begin our own meeting when it is due; wait half a second at most."""
         with suppress(queue.Empty):
-            serving = self._jobs.get(timeout=0.5 if self._settings.slot > 60 else 0.05)
-            self._serve(serving)
+            self._serve(self._jobs.get(timeout=min(0.5, self._settings.slot / 60)))
         slot = int(time.time() // self._settings.slot)
-        if slot == self._slot or not self._may_visit():
+        meeting = self._due(slot)
+        if meeting is None or not self._may_visit():
             return
+        self._slot = slot
         try:
-            self._visit(slot)
+            for test in self._settings.tests:
+                self._results.put(self._measure(test, meeting, slot))
         finally:
             with self._lock:
                 self._visiting = False
+
+    def _due(self, slot: int) -> Meeting | None:
+        """Our meeting of this slot, once, when it is time to begin it."""
+        self._call_roll(slot)
+        if slot == self._slot or self.roll is None:
+            return None
+        meeting = self.roll.roster.meeting(self.roll.name, slot)
+        if meeting is None or meeting.source != self.roll.name:
+            self._slot = slot
+            return None
+        # In the middle half of the slot: a clock that is off by a quarter of it does no harm.
+        fraction = stable_fraction(meeting.source, meeting.target, str(slot))
+        into = time.time() / self._settings.slot - slot
+        if into > LATEST:
+            self._slot = slot
+        return meeting if 0.25 + 0.5 * fraction <= into <= LATEST else None
 
     def _may_visit(self) -> bool:
         """Unless a peer has come first; while it is true, none does."""
         with self._lock:
             self._visiting = self._serving is None
             return self._visiting
-
-    def _visit(self, slot: int) -> None:
-        """Our meeting of this slot, once it is due."""
-        self._call_roll(slot)
-        roll = self.roll
-        meeting = roll.roster.meeting(roll.name, slot) if roll else None
-        if roll is None or meeting is None or meeting.source != roll.name:
-            self._slot = slot
-            return
-        length = self._settings.slot
-        # In the middle half of the slot: a clock that is off by a quarter of it does no harm.
-        fraction = stable_fraction(meeting.source, meeting.target, str(slot))
-        into = time.time() - slot * length
-        if into < length * (0.25 + 0.5 * fraction):
-            return
-        self._slot = slot
-        if into > length * 0.9:
-            return  # too late, we have just begun
-        for test in self._settings.tests:
-            self._results.put(self._measure(test, meeting, roll.members[meeting.target], slot))
 
     def _call_roll(self, slot: int) -> None:
         """Read the lists again, once a slot; the last good ones stand while these are not."""
@@ -229,8 +229,10 @@ class Station:
         except ProbeError as error:
             self.trouble = error.message
 
-    def _measure(self, test: TestSettings, meeting: Meeting, peer: Member, slot: int) -> Result:
+    def _measure(self, test: TestSettings, meeting: Meeting, slot: int) -> Result:
         """One test, from the gate to the figure."""
+        assert self.roll is not None
+        peer = self.roll.members[meeting.target]
         began = time.time()
         result = Result(test=test, source=meeting.source, peer=meeting.target, time=began)
         why = self._refusal(test)
@@ -251,7 +253,7 @@ class Station:
         seconds = time.monotonic() - clock
         ended = self._close(peer, identity)
         self._meter.charge(began, seconds, test.total_bytes)
-        if not stopped and ended and report is not None and report.outcome != "ok":
+        if ended in WHY and report is not None and report.outcome != "ok":
             stopped = "peer_busy"  # its gate closed, and the tool with it
         return msgspec.structs.replace(
             result, seconds=seconds, skipped=stopped, report=None if stopped else report

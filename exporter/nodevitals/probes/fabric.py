@@ -8,9 +8,7 @@ last one. Off by default.
 
 from __future__ import annotations
 
-import ssl
 import time
-from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -22,6 +20,7 @@ from nodevitals.fabric.budget import Meter, Spent
 from nodevitals.fabric.members import load, own_name, roster_of
 from nodevitals.fabric.protocol import Caller
 from nodevitals.fabric.report import Report
+from nodevitals.fabric.secrets import Secrets
 from nodevitals.fabric.server import Server
 from nodevitals.fabric.settings import FabricSettings, TestSettings
 from nodevitals.fabric.station import Result, Roll, Served, Station
@@ -30,7 +29,6 @@ from nodevitals.model import Family, Probe, ProbeError, Readings
 # Of each test the newest results are told: enough for a median, and a node that was mended is
 # well again after as many slots.
 RESULTS_A_TEST = 8
-MIN_TOKEN_CHARACTERS = 16
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -70,25 +68,14 @@ class FabricProbe(Probe):
     def open(self) -> None:
         """Read the secrets; the rest begins with the first run, which knows what was spent."""
         self._station: Station | None = None
-        tls = self.settings.tls
-        if tls is None:
+        if self.settings.tls is None:
             raise ProbeError("tls", "tls is missing")
-        try:
-            self._token = Path(self.settings.token_file).read_text().strip()
-            self._server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._server_tls.load_cert_chain(tls.cert_file, tls.key_file)
-            self._caller = Caller(ssl.create_default_context(cafile=tls.ca_file), self._token)
-        except ssl.SSLError as error:
-            raise ProbeError("tls", f"{tls.cert_file}, {tls.key_file}: {error.reason}") from None
-        except OSError as error:
-            raise ProbeError("secrets", f"{error.filename}: {error.strerror}") from None
-        if len(self._token) < MIN_TOKEN_CHARACTERS:
-            text = f"{self.settings.token_file}: under {MIN_TOKEN_CHARACTERS} characters"
-            raise ProbeError("token", text)
+        self._secrets = Secrets(self.settings.token_file, self.settings.tls)
 
     def run(self, readings: Readings) -> None:
         """Tell what has happened since the last run."""
         memory = readings.recalled(Memory) or Memory(since=time.time())
+        self._secrets.refresh()
         if self._station is None:
             self._meter = Meter(self.settings.budget, memory.spent)
             self._station = self._started()
@@ -117,9 +104,9 @@ class FabricProbe(Probe):
             name = own_name(members, settings.name)
             return Roll(name, members, roster_of(members, settings.across_pairs))
 
-        station = Station(settings, self.host, self._caller, self._meter, roll)
+        station = Station(settings, self.host, Caller(self._secrets), self._meter, roll)
         try:
-            server = Server(settings.listen_address, self._server_tls, self._token, station)
+            server = Server(settings.listen_address, self._secrets, station)
         except OSError as error:
             text = f"cannot listen on {settings.listen_address}: {error.strerror}"
             raise ProbeError("listen", text) from None

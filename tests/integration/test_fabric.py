@@ -1,0 +1,319 @@
+"""Agents that test each other: gates, budgets, tokens, deaths, losses, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from testbed import perftools
+from testbed.loopback import DEVICE, TEST, TOKEN, Loopback
+from testbed.node import Node, run, wait_until
+
+GBITS = 390
+FIGURE = GBITS * 1e9 / 8
+SLOT_SECONDS = 3
+RUNS, SKIPPED = "nodevitals_fabric_runs_total", "nodevitals_fabric_skipped_total"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Loopback]:
+    with Loopback(tmp_path, 2) as made:
+        yield made
+
+
+def total(node: Node, family: str, **labels: str) -> float:
+    """Sum a family's samples that have these labels."""
+    return sum(
+        value
+        for (name, pairs), value in node.samples().items()
+        if name == family and labels.items() <= dict(pairs).items()
+    )
+
+
+def ok(made: Loopback) -> float:
+    return sum(total(node, RUNS, outcome="ok") for node in made.nodes.values())
+
+
+def skipped(made: Loopback, reason: str) -> float:
+    return sum(total(node, SKIPPED, reason=reason) for node in made.nodes.values())
+
+
+def failed(made: Loopback, reason: str) -> float:
+    return sum(total(node, RUNS, outcome="failed", reason=reason) for node in made.nodes.values())
+
+
+def job(made: Loopback, name: str, comm: str = "python3", device: str = "/dev/nvidia0") -> Path:
+    """Let a process of a node have an accelerator open; its folder comes back."""
+    folder = made.folder / name / "proc/4242"
+    (folder / "fd").mkdir(parents=True, exist_ok=True)
+    (folder / "stat").write_text(f"4242 ({comm}) S 1 4242 4242 0 -1\n")
+    (folder / "fd/7").symlink_to(device)
+    return folder
+
+
+def test_perftest_runs_between_two(pair: Loopback) -> None:
+    """Both ways in turn, with the figure and its costs on both sides, and a row of the history."""
+    pair.start()
+    wait_until(lambda: all(total(n, RUNS, outcome="ok") >= 1 for n in pair.nodes.values()), 30)
+    node = pair.nodes["127.0.0.2"]
+    labels = {
+        "source": "127.0.0.2",
+        "peer": "127.0.0.3",
+        "device": DEVICE,
+        "message_bytes": "65536",
+    }
+    assert total(node, "nodevitals_fabric_bandwidth_bytes_per_second", **labels) == FIGURE
+    assert total(node, "nodevitals_fabric_test_bytes_total") % 65_536_000 == 0
+    assert total(node, "nodevitals_fabric_test_bytes_total") >= 2 * 65_536_000
+    assert total(node, "nodevitals_fabric_test_seconds_total") > 0
+    assert sum(failed(pair, reason) for reason in ("harness", "timeout", "unreachable")) == 0
+    wait_until(lambda: "write_bw 127.0.0.2 127.0.0.3" in history(node))
+
+
+def history(node: Node) -> str:
+    return run("history", "--state-directory", str(node.folder / "state")).stdout
+
+
+def test_latency_and_gid_index(tmp_path: Path) -> None:
+    """On RoCE the index of the GID that the port has at that moment."""
+    test = {**TEST, "operation": "send_lat", "message_bytes": 8, "timeout": "1s"}
+    with Loopback(tmp_path, 2, tests=[test]) as made:
+        for name, index in zip(made.names, (3, 5), strict=True):
+            port = made.folder / name / f"sys/class/infiniband/{DEVICE}/ports/1"
+            for folder in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
+                (port / folder).mkdir(parents=True)
+            (port / "link_layer").write_text("Ethernet\n")
+            (port / f"gids/{index}").write_text("0000:0000:0000:0000:0000:ffff:c000:0207\n")
+            (port / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
+            (port / f"gid_attrs/ndevs/{index}").write_text("eth0\n")
+            made.nodes[name].environment["FAKE_DEVICE"] = f"{DEVICE}:1:{index}"
+        made.start()
+        wait_until(lambda: ok(made) >= 1, 30, "a latency")
+        family = "nodevitals_fabric_latency_seconds"
+        medians = [total(node, family, statistic="median") for node in made.nodes.values()]
+        assert max(medians) == pytest.approx(1.47e-6)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_while_somebody_computes_nothing_runs(pair: Loopback, both: bool) -> None:
+    """On either side; those who watch cards all day are nobody."""
+    job(pair, "127.0.0.3")
+    if both:
+        job(pair, "127.0.0.2", device="/dev/davinci5")
+    else:
+        job(pair, "127.0.0.2", comm="nv-hostengine")
+    pair.start()
+    wait_until(lambda: skipped(pair, "accelerator_in_use") >= 1, 30)
+    if not both:
+        wait_until(lambda: skipped(pair, "peer_busy") >= 1, 30)
+    assert ok(pair) == 0
+    assert total(pair.nodes["127.0.0.2"], "nodevitals_fabric_test_bytes_total") == 0
+
+
+def test_a_job_that_begins_stops_the_test(tmp_path: Path) -> None:
+    """Within a second on an idle machine; here, long before the test would have ended."""
+    with Loopback(tmp_path, 2, slot="36s", tests=[{**TEST, "timeout": "12s"}]) as made:
+        for node in made.nodes.values():
+            node.environment["FAKE_SECONDS"] = "11"
+        made.start()
+        wait_until(lambda: len(made.tool_processes()) == 2, 60, "a test")
+        for name in made.names:
+            job(made, name)
+        began = time.monotonic()
+        wait_until(lambda: not made.tool_processes(), 8, "the tools' end")
+        print(f"stopped after {time.monotonic() - began:.2f} s")
+        wait_until(lambda: skipped(made, "accelerator_in_use") == 1, 10)
+        assert ok(made) == 0
+
+
+@pytest.mark.parametrize(
+    ("gate", "reason"),
+    [
+        ({"job_file": "{folder}/job"}, "job_marker"),
+        ({"maintenance_file": "{folder}/job"}, "maintenance"),
+        ({"job_command": ["test", "-e", "{folder}/job"]}, "job_marker"),
+        ({"job_command": ["sleep", "60"]}, "job_marker"),  # nobody knows: then not
+    ],
+)
+def test_sites_say_it_in_their_way(tmp_path: Path, gate: dict[str, object], reason: str) -> None:
+    settings = json.loads(json.dumps(gate).replace("{folder}", str(tmp_path)))
+    (tmp_path / "job").touch()
+    with Loopback(tmp_path, 2, gate=settings) as made:
+        made.start()
+        wait_until(lambda: skipped(made, reason) >= 1, 30)
+        assert ok(made) == 0
+        (tmp_path / "job").unlink()
+        if "sleep" not in str(gate):
+            wait_until(lambda: ok(made) >= 1, 30, "a test once the job is gone")
+
+
+def test_a_budget_that_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
+    budget = {"seconds_per_hour": 3600, "bytes_per_hour": 2 * 65_536_000}
+    with Loopback(tmp_path, 2, budget=budget) as made:
+        made.start()
+        wait_until(lambda: skipped(made, "budget") >= 1, 40)
+        assert ok(made) == 2
+        for node in made.nodes.values():
+            node.end()
+            node.start()
+        before = skipped(made, "budget")
+        wait_until(lambda: skipped(made, "budget") >= before + 2, 40)
+        assert ok(made) == 2
+
+
+def test_who_has_no_token_learns_and_starts_nothing(pair: Loopback) -> None:
+    (pair.folder / "127.0.0.3/token").write_text("another token, as long\n")
+    pair.start()
+    wait_until(lambda: failed(pair, "harness") >= 2, 30)
+    assert ok(pair) == 0
+    assert not pair.tool_processes()
+    url = f"https://127.0.0.2:{pair.doors['127.0.0.2'].port}/fabric/v1/tests"
+    verify = str(pair.folder / "ca.pem")
+    answers = [
+        requests.post(url, headers=headers, data=b"{}", verify=verify, timeout=5).status_code
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Bearer {TOKEN}"})
+    ]
+    assert answers == [401, 401, 400]
+
+
+def test_a_test_that_nobody_planned_is_refused(pair: Loopback) -> None:
+    pair.start()
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    url = f"https://127.0.0.2:{pair.doors['127.0.0.2'].port}/fabric/v1/tests"
+    key = f"perftest-write_bw-{DEVICE}-1-65536-1000-1"
+    slot = int(time.time() // SLOT_SECONDS)
+
+    def ask(**changed: object) -> dict[str, str]:
+        body = {"id": "x", "source": "127.0.0.3", "slot": slot, "test": key, **changed}
+        answer = requests.post(
+            url, headers=headers, json=body, verify=str(pair.folder / "ca.pem"), timeout=10
+        )
+        assert answer.status_code == 409, answer.text
+        refusal: dict[str, str] = answer.json()
+        return refusal
+
+    wait_until(lambda: pair.nodes["127.0.0.2"].value("nodevitals_fabric_members") == 2)
+    assert ask(test="perftest-other")["refusal"] == "test_differs"
+    assert ask(source="127.0.0.9")["refusal"] == "plan_differs"
+    assert ask(slot=slot - 100)["refusal"] == "plan_differs"
+    assert ask(source="127.0.0.2")["refusal"] == "plan_differs"
+
+
+@pytest.mark.parametrize("missing", ["token_file", "tls", "tests", "static"])
+def test_it_does_not_start_without(tmp_path: Path, missing: str) -> None:
+    with Loopback(tmp_path, 2) as made:
+        config = made.config("127.0.0.2")
+        del config["probes"]["fabric"][missing]
+        (tmp_path / "config.yaml").write_text(json.dumps(config))
+        done = run("check-config", str(tmp_path / "config.yaml"))
+        assert done.returncode == 1
+        assert f"probes.fabric.{missing}: " in done.stderr
+
+
+def test_tools_that_are_missing_are_not_a_slow_link(pair: Loopback) -> None:
+    for program in pair.tools.iterdir():
+        program.unlink()
+    pair.start()
+    wait_until(lambda: failed(pair, "tool_missing") >= 1, 30)
+
+
+def workers(node: Node) -> list[psutil.Process]:
+    return psutil.Process(node.process.pid).children(recursive=True)
+
+
+def misfortune(made: Loopback, node: Node) -> None:
+    """Kill somebody, at whatever step he is."""
+    kind = random.choice(("agent", "worker", "tool", "stopped tool"))
+    tools = made.tool_processes()
+    if kind == "agent":
+        node.kill()
+        node.start()
+    elif kind == "worker":
+        children = workers(node)
+        if children:
+            _send(random.choice(children), signal.SIGKILL)
+    elif tools:
+        _send(random.choice(tools), signal.SIGKILL if kind == "tool" else signal.SIGSTOP)
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def chaos(folder: Path, slots: int) -> dict[str, float]:
+    """Four agents, one with another token, clocks up to 5 s apart, 30 % of connections lost, and
+    somebody dies every second. What is left when they have ended is nothing.
+    """
+    with Loopback(folder, 4) as made:
+        (folder / "127.0.0.5/token").write_text("another token, as long\n")
+        for name, skew in zip(made.names, ("0", "5", "-5", "2"), strict=True):
+            made.nodes[name].environment["SKEW_SECONDS"] = skew
+        made.start()
+        for door in made.doors.values():
+            door.lost_share = 0.3
+        counts = {"ok": 0.0, "wrong": 0.0}
+        end = time.monotonic() + slots * SLOT_SECONDS
+        while time.monotonic() < end:
+            time.sleep(1)
+            misfortune(made, made.nodes[random.choice(made.names)])
+            for node in made.nodes.values():
+                counts["wrong"] += wrong(node)
+        for door in made.doors.values():
+            door.lost_share = 0.0
+        before = ok(made)
+        wait_until(lambda: ok(made) > before, 60, "a test after all that")
+        counts["ok"] = ok(made)
+        for node in made.nodes.values():
+            node.end()
+        wait_until(lambda: not made.tool_processes(), 10, "the end of all tools")
+        assert made.tool_ports_taken() == []
+        return counts
+
+
+def wrong(node: Node) -> int:
+    """Figures that are not what the tool reaches."""
+    try:
+        samples = node.samples()
+    except requests.RequestException:
+        return 0
+    return sum(
+        value != FIGURE
+        for (name, _), value in samples.items()
+        if name == "nodevitals_fabric_bandwidth_bytes_per_second"
+    )
+
+
+@pytest.mark.timeout(200)
+def test_chaos_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Sixty agents' slots here; `make proof` has a thousand."""
+    counts = chaos(tmp_path, 15)
+    assert counts["wrong"] == 0
+    assert counts["ok"] >= 1
+    assert not [pid for pid in psutil.pids() if _orphan(pid, tmp_path)]
+
+
+def _orphan(pid: int, folder: Path) -> bool:
+    try:
+        return str(folder) in " ".join(psutil.Process(pid).cmdline()) and pid != os.getpid()
+    except psutil.Error:
+        return False
+
+
+def test_fake_tools_check_their_arguments(tmp_path: Path) -> None:
+    tools = perftools.install(tmp_path)
+    command = [str(tools / "ib_write_bw"), "-d", DEVICE, "-p", "17999", "-s", "64", "-n", "5", "-F"]
+    environment = {**os.environ, "FAKE_DEVICE": f"{DEVICE}:1:"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert b"required: -i" in done.stderr

@@ -1,0 +1,171 @@
+"""Agents on one machine that test each other with simulated perftest: each has an address of
+loopback's, and a door before it that loses what it is told to.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import trustme
+
+from testbed import perftools
+from testbed.node import ROOT, Node, free_port
+
+TOKEN = "a token of the test bed's"
+DEVICE = "mlx5_0"
+TEST = {"tool": "perftest", "operation": "write_bw", "device": DEVICE, "message_bytes": 65536}
+PORTS_EACH = 10
+FIRST_PORT = 17_000
+
+
+class Door:
+    """Forwards connections to a port; of so many it loses the request, the answer, or both."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self.address, self.port = address, port
+        self.lost_share = 0.0
+        self._server = socket.create_server((address, 0), backlog=64)
+        self.number = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take nobody any more."""
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._forward, args=(connection,), daemon=True).start()
+
+    def _forward(self, connection: socket.socket) -> None:
+        lost = random.random() < self.lost_share
+        after = random.choice((0, 600, 2500)) if lost else 1 << 30  # bytes of the answers' side
+        with connection, suppress(OSError):
+            other = socket.create_connection((self.address, self.port), 5)
+            with other:
+                pairs = {connection: other, other: connection}
+                while True:
+                    for one in select.select(list(pairs), [], [], 30)[0]:
+                        data = one.recv(65536)
+                        after -= len(data) if one is other else 0
+                        if not data or after <= 0:
+                            return
+                        pairs[one].sendall(data)
+
+
+class Loopback:
+    """Agents `127.0.0.2` and so on."""
+
+    def __init__(self, folder: Path, count: int, **settings: Any) -> None:
+        self.folder = folder
+        self.names = [f"127.0.0.{number}" for number in range(2, count + 2)]
+        self.settings = settings
+        self.nodes: dict[str, Node] = {}
+        self.doors: dict[str, Door] = {}
+        self.tools = perftools.install(folder / "bin")
+
+    def __enter__(self) -> Loopback:
+        self.authority = trustme.CA()
+        self.authority.cert_pem.write_to_path(str(self.folder / "ca.pem"))
+        for name in self.names:
+            self.doors[name] = Door(name, free_port())
+        for name in self.names:
+            self._add(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            with suppress(AttributeError):
+                node.__exit__()
+        for door in self.doors.values():
+            door.close()
+
+    def start(self) -> None:
+        """Start every agent."""
+        for node in self.nodes.values():
+            node.start()
+
+    def config(self, name: str, **settings: Any) -> dict[str, Any]:
+        """Return an agent's configuration."""
+        folder = self.folder / name
+        files = {"cert_file": f"{folder}/cert.pem", "key_file": f"{folder}/key.pem"}
+        first = self.first_port(name)
+        fabric = {
+            "enabled": True,
+            "name": name,
+            "listen_address": f"{name}:{self.doors[name].port}",
+            "static": [{"targets": [f"{one}:{self.doors[one].number}" for one in self.names]}],
+            "token_file": str(folder / "token"),
+            "tls": {**files, "ca_file": str(self.folder / "ca.pem")},
+            "interval": "500ms",
+            "timeout": "500ms",
+            "slot": "3s",
+            "tests": [{**TEST, "timeout": "1s"}],
+            "tool_ports": [first, first + PORTS_EACH - 1],
+            "budget": {"seconds_per_hour": 3600, "bytes_per_hour": 10**15},
+            **self.settings,
+            **settings,
+        }
+        others = {probe: {"enabled": False} for probe in ("node", "mounts", "peers")}
+        return {"probes": {**others, "fabric": fabric}}
+
+    def first_port(self, name: str) -> int:
+        """The first of the ports that an agent's tools may have."""
+        return FIRST_PORT + self.names.index(name) * PORTS_EACH
+
+    def tool_processes(self) -> list[psutil.Process]:
+        """Tools that run, whoever started them."""
+        return [
+            process
+            for process in psutil.process_iter()
+            if any(str(self.tools) in word for word in _command(process))
+        ]
+
+    def tool_ports_taken(self) -> list[int]:
+        """Ports of the tools' that somebody listens on."""
+        last = FIRST_PORT + len(self.names) * PORTS_EACH
+        taken = []
+        for port in range(FIRST_PORT, last):
+            with socket.socket() as sock:
+                if sock.connect_ex(("127.0.0.1", port)) == 0:
+                    taken.append(port)
+        return taken
+
+    def _add(self, name: str) -> None:
+        folder = self.folder / name
+        (folder / "proc").mkdir(parents=True)
+        (folder / "sys").mkdir()
+        (folder / "token").write_text(TOKEN + "\n")
+        certificate = self.authority.issue_cert(name)
+        certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+        for number, blob in enumerate(certificate.cert_chain_pems):
+            blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
+        self.nodes[name] = Node(
+            folder,
+            self.config(name),
+            f"--path.procfs={folder / 'proc'}",
+            f"--path.sysfs={folder / 'sys'}",
+            PATH=f"{self.tools}:{os.environ['PATH']}",
+            PYTHONPATH=f"{ROOT / 'exporter'}:{ROOT / 'tests/testbed/skew'}",
+            FAKE_DEVICE=f"{DEVICE}:1:",
+        )
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
