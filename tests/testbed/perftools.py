@@ -2,7 +2,7 @@
 real ones print. What they say is made from the environment of whoever runs them.
 
 FAKE_DEVICE   the device that exists, as `mlx5_0:1:5`: name, port, GID index ('' on InfiniBand)
-FAKE_GBITS    what the sender reaches
+FAKE_GBITS    what this side can do; the slower one of both is reached
 FAKE_SECONDS  how long a transfer takes
 """
 
@@ -68,9 +68,9 @@ def _wait(options: argparse.Namespace, operation: str, said: bytes) -> None:
         print(tooloutput.WAITING)
         connection, _ = server.accept()
     with connection:
-        _exchange(connection, said)
+        gbits = _exchange(connection, said)
         connection.recv(1)
-    _tell(options, operation)
+    _tell(options, operation, gbits)
 
 
 def _call(options: argparse.Namespace, operation: str, said: bytes) -> None:
@@ -81,7 +81,7 @@ def _call(options: argparse.Namespace, operation: str, said: bytes) -> None:
         sys.exit("Unable to open file descriptor for socket connection")
     with connection:
         connection.settimeout(None)
-        _exchange(connection, said)
+        gbits = _exchange(connection, said)
         end = time.monotonic() + float(os.environ.get("FAKE_SECONDS", "0.05"))
         connection.settimeout(0.02)
         while time.monotonic() < end:
@@ -91,30 +91,32 @@ def _call(options: argparse.Namespace, operation: str, said: bytes) -> None:
             except TimeoutError:
                 pass
         connection.sendall(b".")
-    _tell(options, operation)
+    _tell(options, operation, gbits)
 
 
-def _exchange(connection: socket.socket, said: bytes) -> None:
-    """Both must have been started alike."""
-    connection.sendall(said + b"\n")
+def _exchange(connection: socket.socket, said: bytes) -> float:
+    """Both must have been started alike; what the slower one can do comes back."""
+    gbits = os.environ.get("FAKE_GBITS", "390")
+    connection.sendall(said + b"|" + gbits.encode() + b"\n")
     heard = b""
     while not heard.endswith(b"\n"):
         data = connection.recv(256)
         if not data:
             sys.exit("ethernet_read_keys: Couldn't read remote address")
         heard += data
-    if heard != said + b"\n":
+    other, _, others_gbits = heard.partition(b"|")
+    if other != said:
         sys.exit(" Completion with error at client\n Failed status 9: wr_id 0")
+    return min(float(gbits), float(others_gbits))
 
 
-def _tell(options: argparse.Namespace, operation: str) -> None:
+def _tell(options: argparse.Namespace, operation: str, gbits: float) -> None:
     print(tooloutput.perftest_head(operation, options.d), end="")
     if operation.endswith("_lat"):
         row = tooloutput.latency_row(options.s, options.n, 1.42, 9.9, 1.47, 1.49, 0.1, 1.6, 5.0)
         print(tooloutput.latency_columns() + row)
     else:
         unit = "Gb/sec" if options.report_gbits else "MB/sec"
-        gbits = float(os.environ.get("FAKE_GBITS", "390"))
         average = gbits * 1.25e8 / tooloutput.UNITS[unit]
         row = tooloutput.bandwidth_row(options.s, options.n, average, unit)
         print(tooloutput.bandwidth_columns(unit) + row)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import statistics
 import subprocess
 import time
@@ -63,12 +64,11 @@ def run(
     turns = [list(roster.meetings(number)) for number in range(rounds(len(nodes)))]
     total = sum(map(len, turns))
     pairs: list[Pair] = []
-    port = FIRST_PORT
+    # Another port each time: what is left of one test must not take another's client.
+    ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
     with ThreadPoolExecutor(max_workers=max(1, len(nodes) // 2)) as threads:
         for meetings in turns:
-            # Another port each round: what is left of the last must not take this one's client.
-            port = FIRST_PORT if port >= LAST_PORT else port + 1
-            jobs = [threads.submit(_measure, one, test, gids, port) for one in meetings]
+            jobs = [threads.submit(_measure, one, test, gids, next(ports)) for one in meetings]
             for job in jobs:
                 pairs.append(job.result())
                 progress(len(pairs), total)

@@ -1,0 +1,185 @@
+"""`nodevitals fabric check`: every pair of some nodes once, by ssh; it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodevitals.fabric.remote import parse_gids
+from testbed import perftools
+from testbed.node import environment, wait_until
+from testbed.ssh import Nodes
+
+DEVICE = "mlx5_0"
+NAMES = [f"127.0.0.{number}" for number in range(2, 7)]
+GOVERNOR = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    """Five nodes, each with another GID index, all with the same speed."""
+    made = Nodes(tmp_path / "nodes")
+    tools = perftools.install(tmp_path / "tools")
+    for index, name in enumerate(NAMES, 3):
+        settings = {"FAKE_DEVICE": f"{DEVICE}:1:{index}", "PATH": f"{tools}:{os.environ['PATH']}"}
+        folder = made.add(name, **settings)
+        port = folder / f"sys/class/infiniband/{DEVICE}/ports/1"
+        for part in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
+            (port / part).mkdir(parents=True)
+        (port / f"gids/{index}").write_text("0000:0000:0000:0000:0000:ffff:c000:0207\n")
+        (port / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
+        (port / f"gid_attrs/ndevs/{index}").write_text("eth0\n")
+        (folder / GOVERNOR).parent.mkdir(parents=True)
+        (folder / GOVERNOR).write_text("powersave\n")
+    return made
+
+
+def slower(nodes: Nodes, name: str, **more: str) -> None:
+    with (nodes.folder / name / "environment").open("a") as file:
+        file.writelines(f"{key}={value}\n" for key, value in more.items())
+
+
+def start(nodes: Nodes, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "nodevitals", "fabric", "check", "--device", DEVICE]
+    path = f"{nodes.folder / 'bin'}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        [*command, "--timeout", "10", *arguments],
+        env=environment(PATH=path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def check(nodes: Nodes, *arguments: str) -> tuple[int, str, str]:
+    process = start(nodes, *arguments)
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def test_every_pair_once_and_all_is_well(nodes: Nodes) -> None:
+    status, output, errors = check(nodes, "--nodes", ",".join(NAMES), "--operation", "write")
+    assert (status, errors) == (0, ""), output
+    assert output.count("390.00") == 20  # ten pairs, in both halves
+    assert "all 10 pairs are well" in output
+    assert all((nodes.folder / name / GOVERNOR).read_text() == "powersave\n" for name in NAMES)
+
+
+def test_a_slow_node_is_one_line(nodes: Nodes) -> None:
+    slower(nodes, NAMES[3], FAKE_GBITS="190")
+    status, output, _ = check(nodes, "--nodes", ",".join(NAMES), "--json")
+    assert status == 1
+    assert json.loads(output)["verdicts"] == [
+        {"subject": NAMES[3], "problem": "49% of what is usual"}
+    ]
+
+
+def test_against_an_expectation_all_may_be_slow(nodes: Nodes) -> None:
+    status, output, _ = check(
+        nodes, "--nodes", ",".join(NAMES[:2]), "--expected", "780Gb/s", "--csv"
+    )
+    assert status == 1
+    assert output.splitlines()[0] == "source,target,figure,reason,message"
+    assert output.splitlines()[1].endswith(",4.875e+10,,")
+
+
+def test_who_cannot_be_reached_is_named_and_the_rest_tested(nodes: Nodes) -> None:
+    names = [*NAMES[:2], "127.0.0.99"]
+    status, output, errors = check(nodes, "--nodes", ",".join(names))
+    assert status == 1
+    assert errors == "127.0.0.99: ssh: ssh: connect to host 127.0.0.99 port 22: No route to host\n"
+    assert output.count("390.00") == 2
+
+
+def test_a_node_in_use_is_left_alone(nodes: Nodes) -> None:
+    process = nodes.folder / NAMES[1] / "proc/4242"
+    (process / "fd").mkdir(parents=True)
+    (process / "comm").write_text("python3\n")
+    (process / "fd/7").symlink_to("/dev/nvidia0")
+    status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:3]))
+    assert (status, output) == (1, "")
+    assert errors == f"{NAMES[1]} is in use by python3; --force tests all the same\n"
+    (process / "comm").write_text("nv-hostengine\n")  # which only watches
+    assert check(nodes, "--nodes", ",".join(NAMES[:3]))[0] == 0
+
+
+def test_reasons_are_no_slow_links(nodes: Nodes, tmp_path: Path) -> None:
+    slower(nodes, NAMES[1], FAKE_DEVICE="mlx5_9:1:4")
+    status, output, _ = check(nodes, "--nodes", ",".join(NAMES[:2]))
+    assert status == 1
+    assert "no_device" in output
+    slower(nodes, NAMES[1], PATH="/usr/bin:/bin")
+    assert "tool_missing" in check(nodes, "--nodes", ",".join(NAMES[:2]))[1]
+
+
+def test_governors_are_restored_after_a_crash(nodes: Nodes) -> None:
+    for name in NAMES[:2]:
+        slower(nodes, name, FAKE_SECONDS="8")
+    process = start(nodes, "--nodes", ",".join(NAMES[:2]))
+    files = [nodes.folder / name / GOVERNOR for name in NAMES[:2]]
+    wait_until(lambda: all(file.read_text() == "performance\n" for file in files), 30)
+    process.kill()
+    process.communicate()
+    assert files[0].read_text() == "performance\n"
+    # What runs there ends by itself; the next check finds what the crashed one had saved.
+    for name in NAMES[:2]:
+        slower(nodes, name, FAKE_SECONDS="0.05")
+    assert check(nodes, "--nodes", ",".join(NAMES[:2]))[0] == 0
+    assert [file.read_text() for file in files] == ["powersave\n"] * 2
+    assert not list(nodes.folder.glob("*/tmp/*"))
+
+
+def test_who_ends_it_leaves_the_governors_as_they_were(nodes: Nodes) -> None:
+    for name in NAMES[:2]:
+        slower(nodes, name, FAKE_SECONDS="8")
+    process = start(nodes, "--nodes", ",".join(NAMES[:2]))
+    files = [nodes.folder / name / GOVERNOR for name in NAMES[:2]]
+    wait_until(lambda: all(file.read_text() == "performance\n" for file in files), 30)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert [file.read_text() for file in files] == ["powersave\n"] * 2
+
+
+def test_a_pool_is_its_nodes(nodes: Nodes, tmp_path: Path) -> None:
+    static = [
+        {"targets": NAMES[:2], "labels": {"pool": "train"}},
+        {"targets": NAMES[2:], "labels": {"pool": "infer"}},
+    ]
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"probes": {"fabric": {"static": static}}}))
+    status, output, _ = check(nodes, "--pool", "train", "--config.file", str(config))
+    assert (status, "all 1 pairs are well" in output) == (0, True)
+    status, _, errors = check(nodes, "--pool", "none", "--config.file", str(config))
+    assert (status, errors) == (1, "a pair takes two nodes; there are: none\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--nodes", "a,b", "--operation", "write_bx"), "--operation: 'write_bx': perftest has"),
+        (("--nodes", "a"), "a pair takes two nodes; there are: a"),
+        (("--nodes", "a,-oProxyCommand=x"), "'-oProxyCommand=x' is no node"),
+        (("--nodes", "a,b", "--expected", "fast"), "--expected: 'fast' is not a rate"),
+    ],
+)
+def test_what_is_wrong_is_said(nodes: Nodes, arguments: tuple[str, ...], problem: str) -> None:
+    status, _, errors = check(nodes, *arguments)
+    assert status == 1
+    assert problem in errors
+
+
+def test_a_table_of_gids() -> None:
+    text = (
+        "gids/0:fe80:0000:0000:0000:0000:0000:0000:0001\n"
+        "gids/3:0000:0000:0000:0000:0000:ffff:c000:0207\n"
+        "gids/9:0000:0000:0000:0000:0000:0000:0000:0000\n"
+        "gid_attrs/types/0:RoCE v2\ngid_attrs/types/3:RoCE v2\ngid_attrs/ndevs/3:eth0\n"
+    )
+    assert [(gid.index, gid.interface) for gid in parse_gids(text)] == [(0, ""), (3, "eth0")]
+    assert parse_gids("grep: no such file\n") == []

@@ -1,0 +1,65 @@
+"""An `ssh` that runs commands here, as if on a node: its /sys, /proc and /var/tmp are folders.
+
+Nodes are folders of one folder, named by addresses of loopback's; one that is not there cannot be
+reached. `environment` in a node's folder holds KEY=VALUE lines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+OPTIONS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
+BOUND = {"sys": "/sys", "proc": "/proc", "tmp": "/var/tmp"}
+
+
+class Nodes:
+    """The folder of nodes, and the program."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        program = folder / "bin/ssh"
+        program.parent.mkdir(parents=True)
+        program.write_text(
+            f"#!{sys.executable} -S\nimport sys\n"
+            f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+            f"from testbed.ssh import main\nmain({str(folder)!r})\n"
+        )
+        program.chmod(0o755)
+
+    def add(self, name: str, **environment: str) -> Path:
+        """Make a node, or give it another environment."""
+        folder = self.folder / name
+        for part in ("sys/devices/system/cpu", "tmp"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        lines = (f"{key}={value}\n" for key, value in environment.items())
+        (folder / "environment").write_text("".join(lines))
+        return folder
+
+
+def main(nodes: str) -> None:
+    """Be ssh: `ssh OPTIONS NODE -- COMMAND`."""
+    arguments = sys.argv[1:]
+    if arguments[:4] != OPTIONS or len(arguments) != 7 or arguments[5] != "--":
+        sys.exit(f"ssh: arguments that nobody expected: {arguments}")
+    name, command = arguments[4], arguments[6]
+    folder = Path(nodes, name)
+    if not folder.is_dir():
+        sys.stderr.write(f"ssh: connect to host {name} port 22: No route to host\n")
+        sys.exit(255)
+    binds = [
+        f"mount --bind {folder / part} {place}"
+        for part, place in BOUND.items()
+        if (folder / part).is_dir()
+    ]
+    environment = dict(os.environ)
+    for line in (folder / "environment").read_text().splitlines():
+        key, _, value = line.partition("=")
+        environment[key] = value
+    script = " && ".join([*binds, f"exec sh -c {_quoted(command)}"])
+    os.execvpe("unshare", ["unshare", "--mount", "sh", "-c", script], environment)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
