@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from integration.test_fabric import SLOT_SECONDS, chaos, job
+from integration.test_fabric import chaos, job
 from nodevitals.fabric.plan import Roster
 from testbed.loopback import TEST, Loopback
 from testbed.node import wait_until
 
 SLOTS = 1000
+SLOT_SECONDS = 1.5
 NODES = 10_000
 
 
@@ -30,7 +31,7 @@ def main(folder: Path) -> None:
     print(f"a job stops a test after {', '.join(f'{one:.2f}' for one in stops)} s", flush=True)
 
     (folder / "chaos").mkdir()
-    counts = chaos(folder / "chaos", SLOTS)
+    counts = chaos(folder / "chaos", SLOTS, SLOT_SECONDS)
     print(f"{SLOTS} slots of {SLOT_SECONDS} s with 4 agents in chaos: {counts}; nothing was left\n")
 
 

@@ -252,22 +252,24 @@ def _send(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
 
 
-def chaos(folder: Path, slots: int) -> dict[str, float]:
+def chaos(folder: Path, slots: int, slot_seconds: float = SLOT_SECONDS) -> dict[str, float]:
     """Four agents, one with another token, clocks up to 5 s apart, 30 % of connections lost, and
     somebody dies every second. What is left when they have ended is nothing.
     """
-    with Loopback(folder, 4) as made:
+    tests = [{**TEST, "timeout": f"{slot_seconds / 3:g}s"}]
+    with Loopback(folder, 4, slot=f"{slot_seconds:g}s", tests=tests) as made:
         (folder / "127.0.0.5/token").write_text("another token, as long\n")
         for name, skew in zip(made.names, ("0", "5", "-5", "2"), strict=True):
             made.nodes[name].environment["SKEW_SECONDS"] = skew
         made.start()
         for door in made.doors.values():
             door.lost_share = 0.3
-        counts = {"ok": 0.0, "wrong": 0.0}
-        end = time.monotonic() + slots * SLOT_SECONDS
+        counts = {"ok": 0.0, "wrong": 0.0, "misfortunes": 0.0}
+        end = time.monotonic() + slots * slot_seconds
         while time.monotonic() < end:
             time.sleep(1)
             misfortune(made, made.nodes[random.choice(made.names)])
+            counts["misfortunes"] += 1
             for node in made.nodes.values():
                 counts["wrong"] += wrong(node)
         for door in made.doors.values():
@@ -275,6 +277,8 @@ def chaos(folder: Path, slots: int) -> dict[str, float]:
         before = ok(made)
         wait_until(lambda: ok(made) > before, 60, "a test after all that")
         counts["ok"] = ok(made)
+        for reason in ("unreachable", "timeout", "harness"):
+            counts[reason] = failed(made, reason)
         for node in made.nodes.values():
             node.end()
         wait_until(lambda: not made.tool_processes(), 10, "the end of all tools")

@@ -118,6 +118,7 @@ def test_nccl_out_of_place_and_in_place() -> None:
 def test_launchers_prefixes(prefix: str) -> None:
     lines = out.nccl(out.nccl_row(1024, 20.0, 1.5)).splitlines()
     assert len(nccl.parse("\n".join(prefix + line for line in lines)).rows) == 2
+    assert len(hccl.parse(prefix + out.hccl_row(1 << 20, 400.5)).rows) == 1
 
 
 @pytest.mark.parametrize(

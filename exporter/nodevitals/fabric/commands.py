@@ -1,4 +1,4 @@
-"""`nodevitals fabric parse | plan | check`."""
+"""`nodevitals fabric parse | plan | check | collective`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import msgspec
 from nodevitals import probes
 from nodevitals.config import load as load_config
 from nodevitals.document import DocumentError, parse_bit_rate
-from nodevitals.fabric import check, remote
+from nodevitals.fabric import check, collective, remote
 from nodevitals.fabric.members import load, roster_of
+from nodevitals.fabric.report import COLLECTIVES
 from nodevitals.fabric.settings import OPERATIONS, TOOLS, FabricSettings, TestSettings
 from nodevitals.fabric.tools import PARSERS
 from nodevitals.host import Host
@@ -41,6 +42,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     plan.add_argument("--json", action="store_true", help="one JSON array")
     plan.set_defaults(run=_plan)
     _add_check(actions)
+    _add_collective(actions)
 
 
 def _add_check(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,6 +67,33 @@ def _add_check(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     output.add_argument("--json", action="store_true")
     output.add_argument("--csv", action="store_true")
     parser.set_defaults(run=_check)
+
+
+def _add_collective(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser("collective", help="a collective over some nodes now, by mpirun")
+    add = parser.add_argument
+    nodes = parser.add_mutually_exclusive_group(required=True)
+    nodes.add_argument("--nodes", metavar="A,B,C")
+    nodes.add_argument("--pool", metavar="NAME", help="the peers of --config.file of this pool")
+    add("--config.file", dest="config", metavar="FILE", help="for --pool: where the peers stand")
+    add("--backend", choices=("nccl", "hccl"), default="nccl")
+    add("--operation", choices=COLLECTIVES, default="all_reduce")
+    add("--devices-per-node", type=int, default=8, metavar="N", help="default 8")
+    add("--message-bytes", type=int, default=1 << 30, metavar="N", help="default 1 GiB")
+    add("--iterations", type=int, default=20, metavar="N")
+    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="default 300")
+    add("--program", default="", metavar="PATH", help="the tool on the nodes; default: on PATH")
+    add("--hca", default="", metavar="LIST", help="NCCL_IB_HCA, such as mlx5_0,mlx5_1")
+    add("--interface", default="", metavar="NAME", help="for sockets, such as eth0")
+    add("--expected", metavar="RATE", help="bus bandwidth, such as 370Gb/s; exit 1 below --share")
+    add("--share", type=float, default=0.8, help="default 0.8")
+    add("--force", action="store_true", help="also where somebody has an accelerator open")
+    add("--render", choices=("volcano", "mpijob"), help="print a manifest, and run nothing")
+    add("--image", metavar="IMAGE", help="for --render: with the tool, mpirun and sshd")
+    add("--name", default="nodevitals-collective", help="for --render")
+    add("--namespace", default="default", help="for --render")
+    add("--json", action="store_true")
+    parser.set_defaults(run=_collective)
 
 
 def _parse(options: argparse.Namespace) -> int:
@@ -122,12 +151,7 @@ def _check(options: argparse.Namespace) -> int:
     nodes = [node for node in asked if node not in lost]
     if len(nodes) < 2:
         raise CommandError("fewer than two nodes can be reached: try `ssh -o BatchMode=yes NODE`")
-    used = {} if options.force else remote.in_use(nodes)
-    if used:
-        lines = (
-            f"{node} is in use by {who}; --force tests all the same" for node, who in used.items()
-        )
-        raise CommandError("\n".join(lines))
+    _refuse_in_use(nodes, options.force)
     pairs = _measured(nodes, test, governors=not options.no_governor)
     verdicts = [check.Verdict(subject=node, problem=f"ssh: {why}") for node, why in lost.items()]
     verdicts += check.judge(pairs, test, expected, options.share)
@@ -144,6 +168,59 @@ def _check(options: argparse.Namespace) -> int:
         if not verdicts:
             print(f"all {len(pairs)} pairs are well")
     return int(bool(verdicts))
+
+
+def _collective(options: argparse.Namespace) -> int:
+    nodes = _nodes(options)
+    wanted = collective.Collective(
+        backend=options.backend,
+        operation=options.operation,
+        nodes=tuple(nodes),
+        devices_per_node=options.devices_per_node,
+        message_bytes=options.message_bytes,
+        iterations=options.iterations,
+        timeout_seconds=options.timeout,
+        program=options.program,
+        hca=options.hca,
+        interface=options.interface,
+    )
+    if options.render:
+        if not options.image:
+            raise CommandError("--render: which image has the tool, mpirun and sshd? --image IMAGE")
+        kind, name, namespace = options.render, options.name, options.namespace
+        print(collective.manifest(wanted, kind, options.image, name, namespace), end="")
+        return 0
+    expected = _expected(options.expected)
+    lost = remote.unreachable(nodes)
+    if lost:
+        raise CommandError("\n".join(f"{node}: ssh: {why}" for node, why in lost.items()))
+    _refuse_in_use(nodes, options.force)
+    report = collective.run(wanted)
+    slow = False
+    if report.outcome == "ok" and expected is not None:
+        slow = (report.rows[0].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    elif report.outcome != "ok":
+        print(f"{wanted.operation} over {wanted.ranks} ranks: {report.reason}: {report.message}")
+    else:
+        row = report.rows[0]
+        bus = (row.bus_bandwidth_bytes_per_second or 0.0) / 1e9
+        verdict = "SLOW" if slow else "ok" if expected else "nothing to compare with"
+        head = ("OPERATION", "RANKS", "BYTES", "BUS GB/s", "VERDICT")
+        print_table(
+            head, [(wanted.operation, wanted.ranks, row.message_bytes, f"{bus:.2f}", verdict)]
+        )
+    return int(slow or report.outcome != "ok")
+
+
+def _refuse_in_use(nodes: list[str], force: bool) -> None:
+    used = {} if force else remote.in_use(nodes)
+    if used:
+        lines = (
+            f"{node} is in use by {who}; --force tests all the same" for node, who in used.items()
+        )
+        raise CommandError("\n".join(lines))
 
 
 def _measured(nodes: list[str], test: TestSettings, governors: bool) -> list[check.Pair]:

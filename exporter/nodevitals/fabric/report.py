@@ -56,6 +56,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ()
 
 
+# What Open MPI's --tag-output and srun's --label put before each line.
+_PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+: ?)")
+
+
+def untagged(text: str) -> str:
+    """What ranks printed, without the launcher's word of which."""
+    return "\n".join(_PREFIX.sub("", line) for line in text.splitlines())
+
+
 Marks = Sequence[tuple[re.Pattern[str], Reason]]
 
 

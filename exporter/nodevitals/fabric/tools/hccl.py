@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nodevitals.fabric.report import Report, Row, agrees, judged, marks
+from nodevitals.fabric.report import Report, Row, agrees, judged, marks, untagged
 
 GIBI = 2**30
 _ROW = re.compile(
@@ -39,8 +39,9 @@ def argv(operation: str, message_bytes: int, iterations: int, devices: int) -> l
 
 def parse(text: str) -> Report:
     """Read the output of both streams."""
-    rows = [row for line in text.splitlines() if (row := _row(line)) is not None]
-    return judged(text, rows, FAILURES)
+    plain = untagged(text)
+    rows = [row for line in plain.splitlines() if (row := _row(line)) is not None]
+    return judged(plain, rows, FAILURES)
 
 
 def _row(line: str) -> Row | None:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nodevitals.fabric.report import Report, Row, agrees, failed, judged, marks
+from nodevitals.fabric.report import Report, Row, agrees, failed, judged, marks, untagged
 
 GIGA = 1e9
-# What Open MPI's --tag-output and srun's --label put before each line.
-_PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+: ?)")
 _STARTING = re.compile(r"# Collective test starting: (\w+?)_perf")
 _TIME = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 _HALF = rf"{_TIME}\s+(\d+\.\d\d)\s+(\d+\.\d\d)\s+(\d+|N/A|\d+e[+-]?\d+)"
@@ -46,8 +44,8 @@ def argv(operation: str, message_bytes: int, iterations: int, devices: int = 1) 
 
 def parse(text: str) -> Report:
     """Read all ranks' output, of both streams."""
-    lines = [_PREFIX.sub("", line) for line in text.splitlines()]
-    plain = "\n".join(lines)
+    plain = untagged(text)
+    lines = plain.splitlines()
     starting = _STARTING.search(plain)
     rows = [row for line in lines for row in _rows(line, starting[1] if starting else None)]
     report = judged(plain, rows, FAILURES)
