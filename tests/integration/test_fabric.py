@@ -74,10 +74,11 @@ def test_perftest_runs_between_two(pair: Loopback) -> None:
         "message_bytes": "65536",
     }
     assert total(node, "nodevitals_fabric_bandwidth_bytes_per_second", **labels) == FIGURE
+    # Its own test, and the other's that it served, whose end it tells with its next run.
+    wait_until(lambda: total(node, "nodevitals_fabric_test_bytes_total") >= 2 * 65_536_000)
     assert total(node, "nodevitals_fabric_test_bytes_total") % 65_536_000 == 0
-    assert total(node, "nodevitals_fabric_test_bytes_total") >= 2 * 65_536_000
     assert total(node, "nodevitals_fabric_test_seconds_total") > 0
-    assert sum(failed(pair, reason) for reason in ("harness", "timeout", "unreachable")) == 0
+    assert failed(pair, "harness") == failed(pair, "corruption") == 0
     wait_until(lambda: "write_bw 127.0.0.2 127.0.0.3" in history(node))
 
 
@@ -256,7 +257,7 @@ def chaos(folder: Path, slots: int, slot_seconds: float = SLOT_SECONDS) -> dict[
     """Four agents, one with another token, clocks up to 5 s apart, 30 % of connections lost, and
     somebody dies every second. What is left when they have ended is nothing.
     """
-    tests = [{**TEST, "timeout": f"{slot_seconds / 3:g}s"}]
+    tests = [{**TEST, "timeout": f"{slot_seconds / 4:g}s"}]
     with Loopback(folder, 4, slot=f"{slot_seconds:g}s", tests=tests) as made:
         (folder / "127.0.0.5/token").write_text("another token, as long\n")
         for name, skew in zip(made.names, ("0", "5", "-5", "2"), strict=True):
@@ -301,8 +302,8 @@ def wrong(node: Node) -> int:
 
 @pytest.mark.timeout(200)
 def test_chaos_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Sixty agents' slots here; `make proof` has a thousand."""
-    counts = chaos(tmp_path, 15)
+    """Twelve slots here; `make proof` has a thousand."""
+    counts = chaos(tmp_path, 12, 2.0)
     assert counts["wrong"] == 0
     assert counts["ok"] >= 1
     assert not [pid for pid in psutil.pids() if _orphan(pid, tmp_path)]

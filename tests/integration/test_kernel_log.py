@@ -120,7 +120,7 @@ def test_what_was_overwritten_is_counted_as_lost(tmp_path: Path) -> None:
 def test_a_flood_is_read_in_pieces_and_counted_to_the_last(tmp_path: Path, log: KernelLog) -> None:
     lines = [xid_line(31), "Out of memory: Killed process 1 (x)", "noise", "more noise"]
     with node(tmp_path, log) as running:
-        running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "5s"}}})
+        running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "1500ms"}}})
         running.hang_up()
         log.write(*lines * 15_000)
         wait_until(lambda: events(running, "oom_kill") == 15_000, 60)

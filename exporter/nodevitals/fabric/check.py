@@ -23,8 +23,8 @@ from nodevitals.fabric.plan import Meeting, Roster, rounds
 from nodevitals.fabric.report import Report, failed
 from nodevitals.fabric.settings import TestSettings
 
-TRIES = 6
-TRY_SECONDS = 0.5
+TRIES = 10
+TRY_SECONDS = 0.3
 FIRST_PORT, LAST_PORT = 18700, 18799
 ENOUGH_PARTNERS = 3
 
@@ -142,19 +142,24 @@ def judge(
     figures = {(one.source, one.target): one.figure for one in pairs if one.figure is not None}
     if not figures:
         return found
-    usual = expected or statistics.median(figures.values())
+    nodes = sorted({name for pair in figures for name in pair})
+    own = {node: [value for pair, value in figures.items() if node in pair] for node in nodes}
+    medians = {node: statistics.median(values) for node, values in own.items()}
+    # Of nodes, not of pairs: one bad node of four is in half of all pairs.
+    usual = expected or statistics.median(medians.values())
 
     def ratio(figure: float) -> float:
         return usual / figure if test.is_latency else figure / usual
 
-    slow_nodes: dict[str, float] = {}
-    for node in sorted({name for pair in figures for name in pair}):
-        own = [ratio(figure) for pair, figure in figures.items() if node in pair]
-        if len(own) >= ENOUGH_PARTNERS and statistics.median(own) < share:
-            slow_nodes[node] = statistics.median(own)
-            found.append(Verdict(subject=node, problem=f"{slow_nodes[node]:.0%} of what is usual"))
+    slow = {
+        node: ratio(median)
+        for node, median in medians.items()
+        if len(own[node]) >= ENOUGH_PARTNERS and ratio(median) < share
+    }
+    for node, value in slow.items():
+        found.append(Verdict(subject=node, problem=f"{value:.0%} of what is usual"))
     for pair, figure in figures.items():
-        if ratio(figure) < share and not slow_nodes.keys() & set(pair):
+        if ratio(figure) < share and not slow.keys() & set(pair):
             text = f"{ratio(figure):.0%} of what is usual"
             found.append(Verdict(subject=f"{pair[0]} - {pair[1]}", problem=text))
     return found
