@@ -7,6 +7,7 @@ probes stand beside the code that fills them; here are only those of the agent i
 from __future__ import annotations
 
 from nodevitals import probes
+from nodevitals.fabric.families import PUSHED
 from nodevitals.history import HistoryProbe
 from nodevitals.model import OUTCOMES, Family, Probe
 
@@ -150,7 +151,7 @@ def all_families() -> dict[str, Family]:
     """Every family by name. Raises ValueError when two probes declare one name differently."""
     found: dict[str, Family] = {}
     owned = (family for kind in _kinds() for family in kind.families)
-    for family in (*AGENT_FAMILIES, *owned):
+    for family in (*AGENT_FAMILIES, *PUSHED, *owned):
         if found.setdefault(family.name, family) != family:
             raise ValueError(f"family {family.name} is declared twice, differently")
     return dict(sorted(found.items()))
@@ -166,6 +167,7 @@ def preload() -> None:
 def markdown() -> str:
     """docs/METRICS.md."""
     owners: dict[str, str] = {family.name: "agent" for family in AGENT_FAMILIES}
+    owners |= {family.name: "fabric collective --push" for family in PUSHED}
     for kind in _kinds():
         for family in kind.families:
             known = owners.get(family.name)

@@ -93,7 +93,8 @@ def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) ->
     return {name: "".join(owned.values()).encode() for name, owned in lines.items()}
 
 
-def _header(family: Family, openmetrics: bool) -> bytes:
+def header(family: Family, openmetrics: bool = False) -> bytes:
+    """A family's HELP and TYPE."""
     help_text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     name = family.name
     if openmetrics and family.kind == "counter":
@@ -131,7 +132,7 @@ class Exposition:
                 lines for probe, lines in owned if variant.probes is None or probe in variant.probes
             ]
             if chosen:
-                parts.append(_header(family, variant.openmetrics))
+                parts.append(header(family, variant.openmetrics))
                 parts.extend(chosen)
         if variant.openmetrics:
             parts.append(b"# EOF\n")

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,47 @@ def test_sites_say_it_in_their_way(tmp_path: Path, gate: dict[str, object], reas
         (tmp_path / "job").unlink()
         if "sleep" not in str(gate):
             wait_until(lambda: ok(made) >= 1, 30, "a test once the job is gone")
+
+
+def test_who_cannot_see_the_nodes_processes_does_not_test(pair: Loopback) -> None:
+    """As in a container without hostPID: what it does not see may be a job."""
+    (pair.folder / "127.0.0.2/proc/2/stat").unlink()
+    pair.start()
+    wait_until(lambda: skipped(pair, "processes_unseen") >= 1, 30)
+    wait_until(lambda: skipped(pair, "peer_busy") >= 1, 30)
+    assert ok(pair) == 0
+
+
+def test_a_link_that_somebody_needs_is_left_alone(pair: Loopback) -> None:
+    """A tenth of 400 Gb/s are 5 GB a second; counts are of four bytes."""
+    counters = []
+    for name in pair.names:
+        port = pair.folder / name / f"sys/class/infiniband/{DEVICE}/ports/1"
+        (port / "counters").mkdir(parents=True)
+        (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+        (port / "counters/port_rcv_data").write_text("0\n")
+        counters.append(port / "counters/port_xmit_data")
+    done = threading.Event()
+
+    def count(bytes_a_second: float) -> None:
+        began = time.monotonic()
+        while not done.wait(0.01):
+            value = int((time.monotonic() - began) * bytes_a_second / 4)
+            for file in counters:
+                draft = file.with_name("draft")
+                draft.write_text(f"{value}\n")
+                draft.replace(file)
+
+    thread = threading.Thread(target=count, args=(8e9,))
+    thread.start()
+    try:
+        pair.start()
+        wait_until(lambda: skipped(pair, "link_busy") >= 2, 30)
+        assert ok(pair) == 0
+    finally:
+        done.set()
+        thread.join()
+    wait_until(lambda: ok(pair) >= 1, 30, "a test on a quiet link")
 
 
 def test_a_budget_that_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:

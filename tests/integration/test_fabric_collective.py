@@ -10,10 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import requests
 import yaml
 
 from testbed import mpi
 from testbed.node import environment, wait_until
+from testbed.servers import Pushgateway
 from testbed.ssh import Nodes
 
 NAMES = ["127.0.0.2", "127.0.0.3"]
@@ -60,6 +62,25 @@ def test_bus_bandwidth(nodes: Nodes, backend: str, operation: str, factor: float
     (row,) = json.loads(done.stdout)["rows"]
     assert row["operation"] == operation
     assert row["bus_bandwidth_bytes_per_second"] == pytest.approx(ALGORITHM * factor, rel=1e-4)
+
+
+@pytest.mark.parametrize(("indexes", "told"), [((5, 5), "5"), ((5, 3), None)])
+def test_the_gid_index_where_it_is_the_same(
+    nodes: Nodes, indexes: tuple[int, int], told: str | None
+) -> None:
+    for name, index in zip(NAMES, indexes, strict=True):
+        port = nodes.folder / name / "sys/class/infiniband/mlx5_0/ports/1"
+        for part in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
+            (port / part).mkdir(parents=True)
+        (port / f"gids/{index}").write_text("0000:0000:0000:0000:0000:ffff:c000:0207\n")
+        (port / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
+        (port / f"gid_attrs/ndevs/{index}").write_text("eth0\n")
+    record = nodes.folder / "told"
+    done = run(nodes, "--hca", "mlx5_0,mlx5_1", FAKE_COLLECTIVE_RECORD=str(record))
+    assert done.returncode == 0, done.stdout
+    environment = json.loads(record.read_text())
+    assert environment["NCCL_IB_HCA"] == "mlx5_0,mlx5_1"
+    assert environment.get("NCCL_IB_GID_INDEX") == told
 
 
 def test_slow_is_exit_1(nodes: Nodes) -> None:
@@ -130,6 +151,27 @@ def test_manifests(nodes: Nodes, kind: str) -> None:
         assert (spec["minAvailable"], spec["tasks"][1]["replicas"]) == (3, 2)
         pod = spec["tasks"][1]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
+
+
+def test_a_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
+    """To a real Pushgateway, which checks it; a later failure takes the figure away."""
+
+    def pushed() -> dict[str, float]:
+        lines = requests.get(f"{gateway.url}/metrics", timeout=5).text.splitlines()
+        own = [line for line in lines if line.startswith("nodevitals_fabric_")]
+        return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in own}
+
+    with Pushgateway(tmp_path) as gateway:
+        assert run(nodes, "--push", gateway.url).returncode == 0
+        assert pushed() == {
+            "nodevitals_fabric_bus_bandwidth_bytes_per_second": pytest.approx(805.31e9, 1e-4),
+            "nodevitals_fabric_collective_success": 1,
+        }
+        assert run(nodes, "--push", gateway.url, FAKE_COLLECTIVE_WRONG="1").returncode == 1
+        assert pushed() == {"nodevitals_fabric_collective_success": 0}
+    done = run(nodes, "--push", gateway.url)
+    assert done.returncode == 0  # the collective was well all the same
+    assert done.stderr.startswith(f"--push: {gateway.url}: ")
 
 
 def test_a_manifest_needs_an_image(nodes: Nodes) -> None:

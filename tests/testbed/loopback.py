@@ -146,7 +146,9 @@ class Loopback:
 
     def _add(self, name: str) -> None:
         folder = self.folder / name
-        (folder / "proc").mkdir(parents=True)
+        (folder / "proc/1/fd").mkdir(parents=True)
+        (folder / "proc/2").mkdir()
+        (folder / "proc/2/stat").write_text("2 (kthreadd) S 0 0 0 0 -1\n")
         (folder / "sys").mkdir()
         (folder / "token").write_text(TOKEN + "\n")
         certificate = self.authority.issue_cert(name)

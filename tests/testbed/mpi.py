@@ -3,11 +3,13 @@ arguments and print what the real ones print, rank 0 with its prefix.
 
 FAKE_COLLECTIVE_SECONDS  how long a collective takes
 FAKE_COLLECTIVE_WRONG    how many values are wrong
+FAKE_COLLECTIVE_RECORD   a file that gets what ranks are told, as JSON
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -77,6 +79,8 @@ def _launch(hosts: str, ranks: int, told: dict[str, str], program: list[str]) ->
     slots = sum(int(host.rpartition(":")[2]) for host in hosts.split(","))
     if slots < ranks:
         sys.exit("There are not enough slots available in the system to satisfy the request")
+    if "FAKE_COLLECTIVE_RECORD" in os.environ:
+        Path(os.environ["FAKE_COLLECTIVE_RECORD"]).write_text(json.dumps(told))
     environment = {**os.environ, **told, "OMPI_COMM_WORLD_SIZE": str(ranks)}
     try:
         done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)

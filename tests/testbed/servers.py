@@ -121,6 +121,18 @@ class Alertmanager(Server):
         ]
 
 
+class Pushgateway(Server):
+    """Takes what is pushed, and keeps nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "pushgateway")
+
+    def argv(self) -> list[str]:
+        """On its port."""
+        program = str(BINARIES / "prometheus-pushgateway")
+        return [program, f"--web.listen-address=127.0.0.1:{self.port}"]
+
+
 class Prometheus(Server):
     """Scrapes the given instances (name to host:port) and evaluates the shipped rules."""
 

@@ -38,6 +38,8 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tool is on the nodes; '' for its name, on PATH."""
     hca: str = ""
     interface: str = ""
+    gid_index: int | None = None
+    """Where all nodes have the same; else NCCL chooses for itself."""
 
     @property
     def ranks(self) -> int:
@@ -60,6 +62,8 @@ def environment(wanted: Collective) -> dict[str, str]:
     found = {"NCCL_DEBUG": "WARN"} if wanted.backend == "nccl" else {}
     if wanted.hca and wanted.backend == "nccl":
         found["NCCL_IB_HCA"] = wanted.hca
+    if wanted.gid_index is not None and wanted.backend == "nccl":
+        found["NCCL_IB_GID_INDEX"] = str(wanted.gid_index)
     if wanted.interface:
         prefix = "NCCL" if wanted.backend == "nccl" else "HCCL"
         found[f"{prefix}_SOCKET_IFNAME"] = wanted.interface

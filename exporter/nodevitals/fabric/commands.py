@@ -17,6 +17,7 @@ from nodevitals.config import load as load_config
 from nodevitals.document import DocumentError, parse_bit_rate
 from nodevitals.fabric import check, collective, remote
 from nodevitals.fabric.members import load, roster_of
+from nodevitals.fabric.push import PushError, push
 from nodevitals.fabric.report import COLLECTIVES
 from nodevitals.fabric.settings import OPERATIONS, TOOLS, FabricSettings, TestSettings
 from nodevitals.fabric.tools import PARSERS
@@ -88,6 +89,7 @@ def _add_collective(actions: argparse._SubParsersAction[argparse.ArgumentParser]
     add("--expected", metavar="RATE", help="bus bandwidth, such as 370Gb/s; exit 1 below --share")
     add("--share", type=float, default=0.8, help="default 0.8")
     add("--force", action="store_true", help="also where somebody has an accelerator open")
+    add("--push", metavar="URL", help="also tell a Pushgateway, such as http://pushgateway:9091")
     add("--render", choices=("volcano", "mpijob"), help="print a manifest, and run nothing")
     add("--image", metavar="IMAGE", help="for --render: with the tool, mpirun and sshd")
     add("--name", default="nodevitals-collective", help="for --render")
@@ -195,8 +197,14 @@ def _collective(options: argparse.Namespace) -> int:
     if lost:
         raise CommandError("\n".join(f"{node}: ssh: {why}" for node, why in lost.items()))
     _refuse_in_use(nodes, options.force)
+    wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
     report = collective.run(wanted)
     slow = False
+    if options.push:
+        try:
+            push(options.push, wanted, report)
+        except PushError as error:
+            print(f"--push: {error}", file=sys.stderr)
     if report.outcome == "ok" and expected is not None:
         slow = (report.rows[0].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
     if options.json:
@@ -212,6 +220,18 @@ def _collective(options: argparse.Namespace) -> int:
             head, [(wanted.operation, wanted.ranks, row.message_bytes, f"{bus:.2f}", verdict)]
         )
     return int(slow or report.outcome != "ok")
+
+
+def _common_gid_index(nodes: list[str], hca: str) -> int | None:
+    """The GID index of the first HCA, by the rule of the tests, where it is the same everywhere."""
+    device, _, port = hca.partition(",")[0].lstrip("=^").partition(":")
+    if not device or hca.startswith("^"):
+        return None
+    test = TestSettings(
+        tool="perftest", operation="write_bw", device=device, ib_port=int(port or "1")
+    )
+    found = set(remote.gid_indexes(nodes, test).values())
+    return found.pop() if len(found) == 1 else None
 
 
 def _refuse_in_use(nodes: list[str], force: bool) -> None:

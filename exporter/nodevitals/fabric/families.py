@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from nodevitals.fabric.gate import WHY
-from nodevitals.fabric.report import Reason
+from nodevitals.fabric.report import COLLECTIVES, Reason
 from nodevitals.fabric.settings import OPERATIONS, TOOLS
 from nodevitals.model import Family
 
@@ -96,6 +96,23 @@ INFO = Family(
     labels=("name",),
 )
 MEMBERS = Family(name="nodevitals_fabric_members", kind="gauge", help="Who takes part, all told.")
+
+# Of collectives, which no node's agent runs: pushed by whoever started them.
+BUS = Family(
+    name="nodevitals_fabric_bus_bandwidth_bytes_per_second",
+    kind="gauge",
+    help="What the last collective reached for each rank's link; missing where it failed.",
+    labels=("tool", "operation", "ranks", "message_bytes"),
+    closed={"tool": ("nccl", "hccl"), "operation": COLLECTIVES},
+)
+COLLECTIVE_SUCCESS = Family(
+    name="nodevitals_fabric_collective_success",
+    kind="gauge",
+    help="Whether the last collective ended well, with right values.",
+    labels=_TEST,
+    closed={"tool": ("nccl", "hccl"), "operation": COLLECTIVES},
+)
+PUSHED = (BUS, COLLECTIVE_SUCCESS)
 
 ALL = (
     BANDWIDTH,

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -19,8 +19,8 @@ from nodevitals.host import Host
 from nodevitals.model import ProbeError
 from nodevitals.sysfs import list_names, read_integer
 
-Why = Literal["maintenance", "job_marker", "accelerator_in_use", "link_busy"]
-WHY: tuple[Why, ...] = ("maintenance", "job_marker", "accelerator_in_use", "link_busy")
+Why = Literal["maintenance", "job_marker", "accelerator_in_use", "processes_unseen", "link_busy"]
+WHY: tuple[Why, ...] = get_args(Why)
 
 _ACCELERATOR = re.compile(r"/dev/(?:nvidia|davinci)\d+")
 COMMAND_SECONDS = 2.0
@@ -83,6 +83,8 @@ class Gate:
         link carries.
         """
         found = self.look()
+        if found is None and self.settings.require_idle and not self._sees_processes():
+            found = "processes_unseen"
         if found is None and self._command_says_job():
             found = "job_marker"
         if found is None and link.rate:
@@ -106,6 +108,17 @@ class Gate:
 
     def _count(self, link: Link) -> int:
         return sum(read_integer(self._host.sys(file)) or 0 for file in link.files)
+
+    def _sees_processes(self) -> bool:
+        """Whether all of the node's processes can be seen, with their files. Not in a PID namespace
+        of its own, where there is no kthreadd, nor without the right to look (CAP_SYS_PTRACE).
+        """
+        try:
+            kthreadd = self._host.proc("2/stat").read_text(encoding="utf-8")
+            os.listdir(self._host.proc("1/fd"))
+        except OSError:
+            return False
+        return "(kthreadd)" in kthreadd
 
     def _accelerator_in_use(self) -> bool:
         return any(self._has_accelerator(pid) for pid in self._processes())
