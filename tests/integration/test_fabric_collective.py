@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -172,6 +176,65 @@ def test_a_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
     done = run(nodes, "--push", gateway.url)
     assert done.returncode == 0  # the collective was well all the same
     assert done.stderr.startswith(f"--push: {gateway.url}: ")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """The one call of Kubernetes' API that is made, and a kubeconfig in tmp_path for it."""
+    created: list[tuple[str, dict[str, Any]]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            known = body["metadata"]["name"] in [one["metadata"]["name"] for _, one in created]
+            if not known:
+                created.append((self.path, body))
+            answer = json.dumps(body).encode()
+            self.send_response(409 if known else 201)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    cluster = {"server": f"http://127.0.0.1:{server.server_address[1]}"}
+    kubeconfig = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    yield created
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("volcano", "/apis/batch.volcano.sh/v1alpha1/namespaces/checks/jobs"),
+        ("mpijob", "/apis/kubeflow.org/v2beta1/namespaces/checks/mpijobs"),
+    ],
+)
+def test_a_manifest_is_created(
+    nodes: Nodes, tmp_path: Path, api: list[tuple[str, dict[str, Any]]], kind: str, path: str
+) -> None:
+    arguments = ("--render", kind, "--image", "tests:1", "--namespace", "checks", "--apply")
+    kubeconfig = str(tmp_path / "kubeconfig")
+    done = run(nodes, *arguments, KUBECONFIG=kubeconfig)
+    assert done.returncode == 0, done.stderr
+    assert api == [(path, yaml.safe_load(done.stdout))]
+    again = run(nodes, *arguments, KUBECONFIG=kubeconfig)
+    assert again.returncode == 1
+    assert again.stderr == "--apply: checks/nodevitals-collective: 409 Conflict\n"
+    nobody = run(nodes, *arguments, KUBECONFIG=str(tmp_path / "none"))
+    assert nobody.returncode == 1
+    assert nobody.stderr.startswith("--apply: ")
 
 
 def test_a_manifest_needs_an_image(nodes: Nodes) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
+import yaml
 
 from nodevitals import probes
 from nodevitals.config import load as load_config
@@ -91,6 +92,7 @@ def _add_collective(actions: argparse._SubParsersAction[argparse.ArgumentParser]
     add("--force", action="store_true", help="also where somebody has an accelerator open")
     add("--push", metavar="URL", help="also tell a Pushgateway, such as http://pushgateway:9091")
     add("--render", choices=("volcano", "mpijob"), help="print a manifest, and run nothing")
+    add("--apply", action="store_true", help="with --render: create it, as kubectl would")
     add("--image", metavar="IMAGE", help="for --render: with the tool, mpirun and sshd")
     add("--name", default="nodevitals-collective", help="for --render")
     add("--namespace", default="default", help="for --render")
@@ -190,8 +192,9 @@ def _collective(options: argparse.Namespace) -> int:
         if not options.image:
             raise CommandError("--render: which image has the tool, mpirun and sshd? --image IMAGE")
         kind, name, namespace = options.render, options.name, options.namespace
-        print(collective.manifest(wanted, kind, options.image, name, namespace), end="")
-        return 0
+        text = collective.manifest(wanted, kind, options.image, name, namespace)
+        print(text, end="")
+        return _apply(text) if options.apply else 0
     expected = _expected(options.expected)
     lost = remote.unreachable(nodes)
     if lost:
@@ -220,6 +223,29 @@ def _collective(options: argparse.Namespace) -> int:
             head, [(wanted.operation, wanted.ranks, row.message_bytes, f"{bus:.2f}", verdict)]
         )
     return int(slow or report.outcome != "ok")
+
+
+def _apply(text: str) -> int:
+    """Create what a manifest describes, in the cluster of the kubeconfig or of this pod."""
+    try:
+        from kubernetes import client, config
+        from urllib3.exceptions import HTTPError
+    except ImportError:
+        raise CommandError("--apply: pip install 'nodevitals[kubernetes]'") from None
+    document = yaml.safe_load(text)
+    group, _, version = document["apiVersion"].partition("/")
+    namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+    try:
+        config.load_config()  # type: ignore[no-untyped-call]
+        client.CustomObjectsApi().create_namespaced_custom_object(
+            group, version, namespace, f"{document['kind'].lower()}s", document, _request_timeout=30
+        )
+    except client.ApiException as error:
+        raise CommandError(f"--apply: {namespace}/{name}: {error.status} {error.reason}") from None
+    except (config.ConfigException, OSError, HTTPError) as error:
+        raise CommandError(f"--apply: {' '.join(str(error).split())}") from None
+    print(f"{document['kind']} {namespace}/{name} created", file=sys.stderr)
+    return 0
 
 
 def _common_gid_index(nodes: list[str], hca: str) -> int | None:

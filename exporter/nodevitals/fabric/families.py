@@ -40,7 +40,7 @@ FAILURE = Family(
 EXPECTED = Family(
     name="nodevitals_fabric_bandwidth_expected_bytes_per_second",
     kind="gauge",
-    help="What a sound link reaches in this test, by the configuration.",
+    help="What a sound link reaches in this test: as configured, or 0.9 of its rate from 1 MiB on.",
     labels=("tool", "operation", "device", "message_bytes"),
     closed=_CLOSED,
 )

@@ -12,6 +12,10 @@ from nodevitals.rdma.reader import Reader
 from nodevitals.sysfs import read_attribute, read_integer
 
 MEGABIT = 1e6 / 8
+# What NVIDIA's own multi-node check asks of an idle link, for messages that can fill it: below
+# 1 MiB one queue pair may not (https://github.com/Mellanox/ngc_multinode_perf).
+LINE_RATE_SHARE = 0.9
+LARGE_BYTES = 1 << 20
 
 
 def link_of(test: TestSettings, host: Host) -> Link:
@@ -27,6 +31,16 @@ def link_of(test: TestSettings, host: Host) -> Link:
     speed = read_integer(host.sys(f"{folder}/speed"))
     files = tuple(f"{folder}/statistics/{name}" for name in ("tx_bytes", "rx_bytes"))
     return Link(files, 1, speed * MEGABIT if speed else None)
+
+
+def expected_of(test: TestSettings, host: Host) -> float | None:
+    """Bytes a second of a sound link: as configured, or of the line rate where messages are large
+    enough; None where nobody knows.
+    """
+    if test.expected is not None or test.is_latency:
+        return test.expected
+    rate = link_of(test, host).rate
+    return rate * LINE_RATE_SHARE if rate and test.message_bytes >= LARGE_BYTES else None
 
 
 def command(test: TestSettings, host: Host, port: int, peer: str | None = None) -> list[str]:

@@ -26,7 +26,8 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One test. Both sides must be configured alike; who is not is told so, and not tested.
 
     `device` is an RDMA device, for iperf3 a network interface (which tells who is busy).
-    `expected` is what a sound link reaches with this size of messages.
+    `expected` is what a sound link reaches with this size of messages; without it 0.9 of the line
+    rate, from 1 MiB on.
     """
 
     __test__ = False  # not one of pytest's

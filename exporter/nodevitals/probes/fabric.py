@@ -16,6 +16,7 @@ from msgspec.msgpack import encode
 
 from nodevitals.config import ProbeSettings
 from nodevitals.fabric import families as fabric
+from nodevitals.fabric import kind
 from nodevitals.fabric.budget import Meter, Spent
 from nodevitals.fabric.members import load, own_name, roster_of
 from nodevitals.fabric.protocol import Caller
@@ -133,7 +134,7 @@ class FabricProbe(Probe):
                 _tell_result(readings, tests[kept.test], kept)
         for test in self.settings.tests:
             labels = (test.tool, test.operation, test.device, str(test.message_bytes))
-            readings.add(fabric.EXPECTED, test.expected, *labels)
+            readings.add(fabric.EXPECTED, kind.expected_of(test, self.host), *labels)
         seen = {(test.tool, test.operation) for test in self.settings.tests}
         for tool, operation in seen:
             last = memory.last_success.get(f"{tool}-{operation}")
