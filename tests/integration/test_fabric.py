@@ -23,7 +23,7 @@ from testbed.node import Node, run, wait_until
 
 GBITS = 390
 FIGURE = GBITS * 1e9 / 8
-SLOT_SECONDS = 3
+SLOT_SECONDS = 2
 RUNS, SKIPPED = "nodevitals_fabric_runs_total", "nodevitals_fabric_skipped_total"
 
 
@@ -89,7 +89,7 @@ def history(node: Node) -> str:
 
 def test_a_large_message_should_fill_the_link(tmp_path: Path) -> None:
     """0.9 of the port's rate from 1 MiB on; of smaller messages nobody knows."""
-    tests = [{**TEST, "message_bytes": size, "timeout": "500ms"} for size in (65536, 1 << 20)]
+    tests = [{**TEST, "message_bytes": size, "timeout": "300ms"} for size in (65536, 1 << 20)]
     with Loopback(tmp_path, 2, tests=tests) as made:
         port = made.folder / f"127.0.0.2/sys/class/infiniband/{DEVICE}/ports/1"
         port.mkdir(parents=True)
@@ -103,7 +103,7 @@ def test_a_large_message_should_fill_the_link(tmp_path: Path) -> None:
 
 def test_latency_and_gid_index(tmp_path: Path) -> None:
     """On RoCE the index of the GID that the port has at that moment."""
-    test = {**TEST, "operation": "send_lat", "message_bytes": 8, "timeout": "1s"}
+    test = {**TEST, "operation": "send_lat", "message_bytes": 8, "timeout": "600ms"}
     with Loopback(tmp_path, 2, tests=[test]) as made:
         for name, index in zip(made.names, (3, 5), strict=True):
             port = made.folder / name / f"sys/class/infiniband/{DEVICE}/ports/1"
@@ -139,15 +139,15 @@ def test_while_somebody_computes_nothing_runs(pair: Loopback, both: bool) -> Non
 
 def test_a_job_that_begins_stops_the_test(tmp_path: Path) -> None:
     """Within a second on an idle machine; here, long before the test would have ended."""
-    with Loopback(tmp_path, 2, slot="36s", tests=[{**TEST, "timeout": "12s"}]) as made:
+    with Loopback(tmp_path, 2, slot="18s", tests=[{**TEST, "timeout": "6s"}]) as made:
         for node in made.nodes.values():
-            node.environment["FAKE_SECONDS"] = "11"
+            node.environment["FAKE_SECONDS"] = "5.5"
         made.start()
         wait_until(lambda: len(made.tool_processes()) == 2, 60, "a test")
         for name in made.names:
             job(made, name)
         began = time.monotonic()
-        wait_until(lambda: not made.tool_processes(), 8, "the tools' end")
+        wait_until(lambda: not made.tool_processes(), 4, "the tools' end")
         print(f"stopped after {time.monotonic() - began:.2f} s")
         wait_until(lambda: skipped(made, "accelerator_in_use") == 1, 10)
         assert ok(made) == 0
@@ -358,8 +358,8 @@ def wrong(node: Node) -> int:
 
 @pytest.mark.timeout(200)
 def test_chaos_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Twelve slots here; `make proof` has a thousand."""
-    counts = chaos(tmp_path, 12, 2.0)
+    """Ten slots here; `make proof` has a thousand."""
+    counts = chaos(tmp_path, 10, 2.0)
     assert counts["wrong"] == 0
     assert counts["ok"] >= 1
     assert not [pid for pid in psutil.pids() if _orphan(pid, tmp_path)]
