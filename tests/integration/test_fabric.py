@@ -17,7 +17,7 @@ import psutil
 import pytest
 import requests
 
-from testbed import perftools
+from testbed import programs
 from testbed.loopback import DEVICE, TEST, TOKEN, Loopback
 from testbed.node import Node, run, wait_until
 
@@ -373,7 +373,7 @@ def _orphan(pid: int, folder: Path) -> bool:
 
 
 def test_fake_tools_check_their_arguments(tmp_path: Path) -> None:
-    tools = perftools.install(tmp_path)
+    tools = programs.install(tmp_path, "perftools", ["ib_write_bw"])
     command = [str(tools / "ib_write_bw"), "-d", DEVICE, "-p", "17999", "-s", "64", "-n", "5", "-F"]
     environment = {**os.environ, "FAKE_DEVICE": f"{DEVICE}:1:"}
     done = subprocess.run(command, env=environment, capture_output=True, check=False)

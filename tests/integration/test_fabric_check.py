@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodevitals.fabric.remote import parse_gids
-from testbed import perftools
+from testbed import perftools, programs
 from testbed.node import environment, wait_until
 from testbed.ssh import Nodes
 
@@ -25,7 +25,7 @@ GOVERNOR = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 def nodes(tmp_path: Path) -> Nodes:
     """Four nodes, each with another GID index, all with the same speed."""
     made = Nodes(tmp_path / "nodes")
-    tools = perftools.install(tmp_path / "tools")
+    tools = programs.install(tmp_path / "tools", "perftools", perftools.PROGRAMS)
     for index, name in enumerate(NAMES, 3):
         settings = {"FAKE_DEVICE": f"{DEVICE}:1:{index}", "PATH": f"{tools}:{os.environ['PATH']}"}
         folder = made.add(name, **settings)

@@ -17,7 +17,7 @@ import pytest
 import requests
 import yaml
 
-from testbed import mpi
+from testbed import mpi, programs
 from testbed.node import environment, wait_until
 from testbed.servers import Pushgateway
 from testbed.ssh import Nodes
@@ -33,7 +33,7 @@ def nodes(tmp_path: Path) -> Nodes:
     made = Nodes(tmp_path / "nodes")
     for name in NAMES:
         made.add(name)
-    mpi.install(tmp_path / "nodes/bin")
+    programs.install(tmp_path / "nodes/bin", "mpi", mpi.PROGRAMS)
     return made
 
 

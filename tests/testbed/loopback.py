@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import trustme
 
-from testbed import perftools
+from testbed import perftools, programs
 from testbed.node import ROOT, Node, free_port
 
 TOKEN = "a token of the test bed's"
@@ -75,7 +75,7 @@ class Loopback:
         self.settings = settings
         self.nodes: dict[str, Node] = {}
         self.doors: dict[str, Door] = {}
-        self.tools = perftools.install(folder / "bin")
+        self.tools = programs.install(folder / "bin", "perftools", perftools.PROGRAMS)
 
     def __enter__(self) -> Loopback:
         self.authority = trustme.CA()

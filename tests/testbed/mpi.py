@@ -22,20 +22,6 @@ PROGRAMS = ("mpirun", "all_reduce_perf", "alltoall_perf", "all_reduce_test")
 MICROSECONDS = 2500.0
 
 
-def install(folder: Path) -> Path:
-    """Put the programs into a folder for PATH."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in PROGRAMS:
-        program = folder / name
-        program.write_text(
-            f"#!{sys.executable} -S\nimport sys\n"
-            f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-            f"from testbed.mpi import main\nmain({name!r})\n"
-        )
-        program.chmod(0o755)
-    return folder
-
-
 def main(name: str) -> None:
     """Be one of the programs."""
     if name == "mpirun":

@@ -13,25 +13,10 @@ import os
 import socket
 import sys
 import time
-from pathlib import Path
 
 from testbed import tooloutput
 
 PROGRAMS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat")
-
-
-def install(folder: Path) -> Path:
-    """Put the programs into a folder for PATH."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in PROGRAMS:
-        program = folder / name
-        program.write_text(
-            f"#!{sys.executable} -S\nimport sys\n"
-            f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-            f"from testbed.perftools import main\nmain({name!r})\n"
-        )
-        program.chmod(0o755)
-    return folder
 
 
 def main(name: str) -> None:

@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from testbed import programs
+
 OPTIONS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
 BOUND = {"sys": "/sys", "proc": "/proc", "tmp": "/var/tmp"}
 
@@ -19,14 +21,7 @@ class Nodes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        program = folder / "bin/ssh"
-        program.parent.mkdir(parents=True)
-        program.write_text(
-            f"#!{sys.executable} -S\nimport sys\n"
-            f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-            f"from testbed.ssh import main\nmain({str(folder)!r})\n"
-        )
-        program.chmod(0o755)
+        programs.install(folder / "bin", "ssh", ["ssh"], str(folder))
 
     def add(self, name: str, **environment: str) -> Path:
         """Make a node, or give it another environment."""
@@ -38,7 +33,7 @@ class Nodes:
         return folder
 
 
-def main(nodes: str) -> None:
+def main(_: str, nodes: str) -> None:
     """Be ssh: `ssh OPTIONS NODE -- COMMAND`."""
     arguments = sys.argv[1:]
     if arguments[:4] != OPTIONS or len(arguments) != 7 or arguments[5] != "--":
