@@ -44,7 +44,7 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=keep,
-            preexec_fn=_prepare,
+            preexec_fn=prepare,
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
@@ -57,7 +57,10 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
                 stream.close()
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """In the child, before the program: it dies with the thread that started it, and has a measure
+    of memory of its own.
+    """
     die_with_parent(signal.SIGKILL)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

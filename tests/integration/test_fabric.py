@@ -80,11 +80,27 @@ def test_perftest_runs_between_two(pair: Loopback) -> None:
     assert total(node, "nodevitals_fabric_test_bytes_total") % 65_536_000 == 0
     assert total(node, "nodevitals_fabric_test_seconds_total") > 0
     assert failed(pair, "harness") == failed(pair, "corruption") == 0
-    wait_until(lambda: "write_bw 127.0.0.2 127.0.0.3" in history(node))
+    wait_until(lambda: f"write_bw {DEVICE} 127.0.0.2 127.0.0.3" in history(node))
 
 
 def history(node: Node) -> str:
     return run("history", "--state-directory", str(node.folder / "state")).stdout
+
+
+def test_lists_that_cannot_be_read_leave_the_last_good_ones(tmp_path: Path) -> None:
+    """Half a list would be another plan; none at all would be no test."""
+    file = tmp_path / "peers.yaml"
+    with Loopback(tmp_path, 2, static=[], file_sd=[str(file)]) as made:
+        file.write_text(json.dumps([{"targets": made.addresses()}]))
+        made.start()
+        wait_until(lambda: ok(made) >= 1, 30)
+        file.write_text('[{"targets": ["127.0')
+        family = "nodevitals_fabric_lists_read"
+        wait_until(lambda: all(node.value(family) == 0 for node in made.nodes.values()), 30)
+        before = ok(made)
+        wait_until(lambda: ok(made) >= before + 2, 30, "tests by the last good lists")
+        success = [n.value("nodevitals_probe_success", probe="fabric") for n in made.nodes.values()]
+        assert success == [1, 1]
 
 
 def test_a_large_message_should_fill_the_link(tmp_path: Path) -> None:

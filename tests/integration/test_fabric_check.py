@@ -109,6 +109,14 @@ def test_a_node_in_use_is_left_alone(nodes: Nodes) -> None:
     assert check(nodes, "--nodes", ",".join(NAMES[:3]))[0] == 0
 
 
+def test_where_processes_cannot_be_seen_a_job_may_be(nodes: Nodes) -> None:
+    """As for a user who may not look into other users' processes."""
+    (nodes.folder / NAMES[1] / "proc/1/fd").rmdir()
+    status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:2]))
+    assert (status, output) == (1, "")
+    assert errors.startswith(f"{NAMES[1]} may be in use: its processes cannot be seen")
+
+
 def test_reasons_are_no_slow_links(nodes: Nodes, tmp_path: Path) -> None:
     slower(nodes, NAMES[1], FAKE_DEVICE="mlx5_9:1:4")
     status, output, _ = check(nodes, "--nodes", ",".join(NAMES[:2]))
@@ -125,14 +133,14 @@ def test_governors_are_restored_after_a_crash(nodes: Nodes) -> None:
     files = [nodes.folder / name / GOVERNOR for name in NAMES[:2]]
     wait_until(lambda: all(file.read_text() == "performance\n" for file in files), 30)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=60)
     assert files[0].read_text() == "performance\n"
     # What runs there ends by itself; the next check finds what the crashed one had saved.
     for name in NAMES[:2]:
         slower(nodes, name, FAKE_SECONDS="0.05")
     assert check(nodes, "--nodes", ",".join(NAMES[:2]))[0] == 0
     assert [file.read_text() for file in files] == ["powersave\n"] * 2
-    assert not list(nodes.folder.glob("*/tmp/*"))
+    assert not list(nodes.folder.glob("*/run/nodevitals-*"))
 
 
 def test_who_ends_it_leaves_the_governors_as_they_were(nodes: Nodes) -> None:

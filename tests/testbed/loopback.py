@@ -107,7 +107,7 @@ class Loopback:
             "enabled": True,
             "name": name,
             "listen_address": f"{name}:{self.doors[name].port}",
-            "static": [{"targets": [f"{one}:{self.doors[one].number}" for one in self.names]}],
+            "static": [{"targets": self.addresses()}],
             "token_file": str(folder / "token"),
             "tls": {**files, "ca_file": str(self.folder / "ca.pem")},
             "interval": "500ms",
@@ -121,6 +121,10 @@ class Loopback:
         }
         others = {probe: {"enabled": False} for probe in ("node", "mounts", "peers")}
         return {"probes": {**others, "fabric": fabric}}
+
+    def addresses(self) -> list[str]:
+        """Where the doors of all are."""
+        return [f"{name}:{door.number}" for name, door in self.doors.items()]
 
     def first_port(self, name: str) -> int:
         """The first of the ports that an agent's tools may have."""

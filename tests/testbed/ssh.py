@@ -1,4 +1,4 @@
-"""An `ssh` that runs commands here, as if on a node: its /sys, /proc and /var/tmp are folders.
+"""An `ssh` that runs commands here, as if on a node: its /sys, /run and /proc are folders.
 
 Nodes are folders of one folder, named by addresses of loopback's; one that is not there cannot be
 reached. `environment` in a node's folder holds KEY=VALUE lines.
@@ -13,7 +13,7 @@ from pathlib import Path
 from testbed import programs
 
 OPTIONS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
-BOUND = {"sys": "/sys", "proc": "/proc", "tmp": "/var/tmp"}
+BOUND = {"sys": "/sys", "run": "/run", "proc": "/proc"}
 
 
 class Nodes:
@@ -26,7 +26,7 @@ class Nodes:
     def add(self, name: str, **environment: str) -> Path:
         """Make a node, or give it another environment."""
         folder = self.folder / name
-        for part in ("sys/devices/system/cpu", "tmp"):
+        for part in ("sys/devices/system/cpu", "run", "proc/1/fd"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         lines = (f"{key}={value}\n" for key, value in environment.items())
         (folder / "environment").write_text("".join(lines))

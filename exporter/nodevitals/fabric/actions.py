@@ -79,6 +79,8 @@ def check_pairs(options: argparse.Namespace) -> int:
     """Test every pair now; 1 where something is wrong."""
     test = _test(options)
     expected = _expected(options.expected)
+    if test.is_latency and expected is not None:
+        raise CommandError("--expected is a rate: latencies are compared with each other")
     asked = _nodes(options)
     lost = remote.unreachable(asked)
     for node, why in lost.items():
@@ -195,9 +197,7 @@ def _common_gid_index(nodes: list[str], hca: str) -> int | None:
 def _refuse_in_use(nodes: list[str], force: bool) -> None:
     used = {} if force else remote.in_use(nodes)
     if used:
-        lines = (
-            f"{node} is in use by {who}; --force tests all the same" for node, who in used.items()
-        )
+        lines = (f"{node} {why}; --force tests all the same" for node, why in used.items())
         raise CommandError("\n".join(lines))
 
 

@@ -149,7 +149,8 @@ def judge(
     usual = expected or statistics.median(medians.values())
 
     def ratio(figure: float) -> float:
-        return usual / figure if test.is_latency else figure / usual
+        over, under = (usual, figure) if test.is_latency else (figure, usual)
+        return over / under if under else 1.0
 
     slow = {
         node: ratio(median)

@@ -7,7 +7,9 @@ operator; never by a launcher of our own.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
@@ -22,6 +24,7 @@ Backend = Literal["nccl", "hccl"]
 RESOURCES: dict[Backend, str] = {"nccl": "nvidia.com/gpu", "hccl": "huawei.com/Ascend910"}
 # Beyond the launcher's own limit: it has to end its ranks first.
 GRACE_SECONDS = 15.0
+REAP_SECONDS = 5.0
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,13 +113,23 @@ def run(wanted: Collective) -> Report:
     except subprocess.TimeoutExpired:
         return failed("timeout", f"no end within {wanted.timeout_seconds:g} s")
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, 15)  # mpirun ends its ranks on the other nodes
-            with suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=GRACE_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
+        if process.returncode is None:
+            _end(process)
     return judge(wanted, output.decode(errors="replace"), process.returncode)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let mpirun end its ranks on the other nodes, then end what is left of it here. It is not
+    reaped before: until then its group can be nobody else's.
+    """
+    os.killpg(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while os.waitid(os.P_PID, process.pid, look) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=REAP_SECONDS)
 
 
 def judge(wanted: Collective, text: str, status: int) -> Report:

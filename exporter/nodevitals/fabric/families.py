@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from nodevitals.fabric.gate import WHY
-from nodevitals.fabric.report import COLLECTIVES, Reason
+from nodevitals.fabric.report import COLLECTIVES, REASONS
 from nodevitals.fabric.settings import OPERATIONS, TOOLS
 from nodevitals.model import Family
 
-REASONS = get_args(Reason)
 SKIPS = (*WHY, "budget", "peer_busy", "plan_differs")
 STATISTICS = ("minimum", "median", "mean", "p99", "p999", "maximum")
 _CLOSED = {"tool": TOOLS, "operation": OPERATIONS}
@@ -112,6 +109,11 @@ COLLECTIVE_SUCCESS = Family(
     labels=_TEST,
     closed={"tool": ("nccl", "hccl"), "operation": COLLECTIVES},
 )
+LISTS_READ = Family(
+    name="nodevitals_fabric_lists_read",
+    kind="gauge",
+    help="Whether the lists of peers could be read for this slot; else the last good ones stand.",
+)
 PUSHED = (BUS, COLLECTIVE_SUCCESS)
 
 ALL = (
@@ -128,4 +130,5 @@ ALL = (
     SLOT,
     INFO,
     MEMBERS,
+    LISTS_READ,
 )

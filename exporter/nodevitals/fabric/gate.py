@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -18,6 +17,7 @@ from nodevitals import tool
 from nodevitals.host import Host
 from nodevitals.model import ProbeError
 from nodevitals.sysfs import list_names, read_integer
+from nodevitals.system import parse_process_stat
 
 Why = Literal["maintenance", "job_marker", "accelerator_in_use", "processes_unseen", "link_busy"]
 WHY: tuple[Why, ...] = get_args(Why)
@@ -121,13 +121,8 @@ class Gate:
         return "(kthreadd)" in kthreadd
 
     def _accelerator_in_use(self) -> bool:
-        return any(self._has_accelerator(pid) for pid in self._processes())
-
-    def _processes(self) -> Iterable[str]:
-        try:
-            return [name for name in os.listdir(self._host.procfs) if name.isdecimal()]
-        except OSError:
-            return []
+        names = list_names(self._host.procfs)
+        return any(self._has_accelerator(name) for name in names if name.isdecimal())
 
     def _has_accelerator(self, pid: str) -> bool:
         folder = os.path.join(self._host.procfs, pid, "fd")
@@ -139,11 +134,12 @@ class Gate:
         """Whether this process only watches."""
         try:
             with open(os.path.join(self._host.procfs, pid, "stat"), encoding="utf-8") as file:
-                head, _, tail = file.read().rpartition(")")
+                text = file.read()
         except OSError:
             return True  # it has ended
-        parent = int(tail.split()[1])
-        return head.partition("(")[2] in self.settings.ignore or parent == self._parent
+        stat = parse_process_stat(text)
+        name = text.partition("(")[2].rpartition(")")[0]
+        return name in self.settings.ignore or (stat is not None and stat.parent == self._parent)
 
 
 def _link(path: str) -> str:

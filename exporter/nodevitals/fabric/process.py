@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nodevitals.system import die_with_parent
+from nodevitals import tool
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 REAP_SECONDS = 0.5
@@ -61,9 +61,7 @@ class Process:
 
 
 def _prepare() -> None:
-    die_with_parent(9)
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    tool.prepare()
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES))
 
 

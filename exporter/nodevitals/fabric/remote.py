@@ -18,7 +18,9 @@ from nodevitals.rdma.gids import Gid, choose, parse_gid
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0
-GOVERNORS = "/var/tmp/nodevitals-governors"  # noqa: S108 - it must outlive a crash of ours
+# Where nobody but root can write: root writes there what it finds in it. Gone with the boot, as the
+# governors are that it speaks of.
+GOVERNORS = "/run/nodevitals-governors"
 # Those that a crashed check has left are the true ones: they are not written over.
 _SAVE_AND_SET = f"""\
 set -e; cd /sys/devices/system/cpu; ls cpu*/cpufreq/scaling_governor >/dev/null 2>&1 || exit 0
@@ -29,9 +31,10 @@ _RESTORE = f"""\
 [ -e {GOVERNORS} ] || exit 0; cd /sys/devices/system/cpu
 while IFS=: read -r file governor; do echo $governor >$file; done <{GOVERNORS}; rm {GOVERNORS}"""
 _IN_USE = (
+    r"ls /proc/1/fd >/dev/null 2>&1 || exit 3; "
     r"find /proc -maxdepth 3 -path '*/fd/*' \( -lname '/dev/nvidia[0-9]*' -o "
     r"-lname '/dev/davinci[0-9]*' \) 2>/dev/null | cut -d/ -f3 | sort -u | "
-    r"while read -r pid; do cat /proc/$pid/comm; done"
+    r"while read -r pid; do cat /proc/$pid/comm 2>/dev/null || true; done"
 )
 Value = TypeVar("Value")
 
@@ -81,10 +84,16 @@ def unreachable(nodes: Iterable[str]) -> dict[str, str]:
 
 
 def in_use(nodes: Iterable[str]) -> dict[str, str]:
-    """Nodes where somebody has an accelerator open, and who."""
+    """Nodes where somebody has an accelerator open, and who; or where that cannot be seen."""
     found = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10))
-    users = {node: set(done.text.split()) - set(WATCHERS) for node, done in found.items()}
-    return {node: ", ".join(sorted(names)) for node, names in users.items() if names}
+    used = {}
+    for node, done in found.items():
+        users = sorted(set(done.text.split()) - set(WATCHERS))
+        if done.status != 0:
+            used[node] = "may be in use: its processes cannot be seen (log in as root)"
+        elif users:
+            used[node] = f"is in use by {', '.join(users)}"
+    return used
 
 
 def set_governors(nodes: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,8 @@ Reason = Literal[
 ]
 """Why there is no figure. Only `corruption` speaks of data; `harness` is our own trouble, or the
 tool's: whatever it is, it is no slow link."""
+
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 BANDWIDTH = ("write_bw", "read_bw", "send_bw")
 LATENCY = ("send_lat", "write_lat")

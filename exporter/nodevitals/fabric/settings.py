@@ -58,6 +58,11 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         sizes = (self.message_bytes, self.iterations, self.queue_pairs)
         return "-".join(map(str, (self.tool, self.operation, self.device, self.ib_port, *sizes)))
 
+    @property
+    def labels(self) -> tuple[str, str, str, str]:
+        """What its figures are told by."""
+        return (self.tool, self.operation, self.device, str(self.message_bytes))
+
     def problems(self) -> Iterator[Problem]:
         """What does not go together."""
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
@@ -125,8 +130,9 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
             yield Problem("tls", "needed: a token must not be sent in the clear")
         if not self.tests:
             yield Problem("tests", "none")
-        if len({test.key for test in self.tests}) < len(self.tests):
-            yield Problem("tests", "two are the same")
+        if len({test.labels for test in self.tests}) < len(self.tests):
+            text = "two have the same tool, operation, device and message_bytes"
+            yield Problem("tests", f"{text}: their figures could not be told apart")
         if not (self.static or self.file_sd or self.dns_sd):
             yield Problem("static", "no peers: name them here, in file_sd or in dns_sd")
         if self.slot < 3 * sum(test.timeout for test in self.tests):

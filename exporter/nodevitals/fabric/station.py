@@ -11,7 +11,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import traceback
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from nodevitals.fabric.members import Member
 from nodevitals.fabric.plan import Meeting, Roster
 from nodevitals.fabric.process import Process, ToolMissingError, listens
 from nodevitals.fabric.protocol import Caller, Closed, Open, Opened, Refused, TransportError
-from nodevitals.fabric.report import Report, failed
+from nodevitals.fabric.report import REASONS, Reason, Report, failed
 from nodevitals.fabric.settings import FabricSettings, TestSettings
 from nodevitals.host import Host
 from nodevitals.lifecycle import stable_fraction
@@ -113,8 +112,8 @@ class Station:
         self._port = settings.tool_ports[0]
         self.trouble = ""
         """Why the members are not known as they should be, in one line."""
-        self.broken = ""
-        """A traceback: the lane has ended."""
+        self.broken: Exception | None = None
+        """Why the lane has ended."""
 
     def start(self) -> None:
         """Begin; the roll is called once before, so that its trouble is told at once."""
@@ -177,8 +176,8 @@ class Station:
         try:
             while True:
                 self._step()
-        except Exception:  # noqa: BLE001 - the boundary: told with the next run
-            self.broken = traceback.format_exc()
+        except Exception as error:  # noqa: BLE001 - the boundary: the next run raises it
+            self.broken = error
 
     def _step(self) -> None:
         """Serve a peer, or begin our own meeting when it is due; wait half a second at most."""
@@ -379,8 +378,7 @@ def _refused(result: Result, refusal: Refused) -> Result:
         return msgspec.structs.replace(result, skipped="peer_busy")
     if refusal.refusal == "plan_differs":
         return msgspec.structs.replace(result, skipped="plan_differs")
-    reason = refusal.reason if refusal.refusal == "failed" else "harness"
-    report = msgspec.convert({"outcome": "failed", "reason": reason}, Report)
-    return msgspec.structs.replace(
-        result, report=msgspec.structs.replace(report, message=refusal.message)
-    )
+    # A peer of another version may have words that we do not know.
+    fallback: Reason = "harness"
+    reason = next((one for one in REASONS if one == refusal.reason), fallback)
+    return msgspec.structs.replace(result, report=failed(reason, refusal.message))

@@ -20,15 +20,15 @@ from nodevitals.fabric import kind
 from nodevitals.fabric.budget import Meter, Spent
 from nodevitals.fabric.members import load, own_name, roster_of
 from nodevitals.fabric.protocol import Caller
-from nodevitals.fabric.report import Report
+from nodevitals.fabric.report import REASONS, Report
 from nodevitals.fabric.secrets import Secrets
 from nodevitals.fabric.server import Server
 from nodevitals.fabric.settings import FabricSettings, TestSettings
 from nodevitals.fabric.station import Result, Roll, Served, Station
 from nodevitals.model import Family, Probe, ProbeError, Readings
 
-# Of each test the newest results are told: enough for a median, and a node that was mended is
-# well again after as many slots.
+# Of each test the newest results are told: enough for a median; a node that was mended is well
+# again after twice as many slots, as it is the source in every second one.
 RESULTS_A_TEST = 8
 
 
@@ -89,10 +89,8 @@ class FabricProbe(Probe):
         memory.spent = self._meter.spent()
         readings.carry = encode(memory)
         self._tell(readings, memory)
-        if self._station.broken:
-            raise ProbeError("lane", self._station.broken.strip().rpartition("\n")[2])
-        if self._station.trouble:
-            raise ProbeError("list", self._station.trouble)
+        if self._station.broken is not None:
+            raise self._station.broken
 
     def close(self) -> None:
         """Nothing: the worker ends, and with it its threads, its tools and its port."""
@@ -120,10 +118,10 @@ class FabricProbe(Probe):
         for test in self.settings.tests:
             words = (test.tool, test.operation)
             readings.increment(fabric.RUNS, 0, *words, "ok", "")
-            for reason in fabric.REASONS:
+            for reason in REASONS:
                 readings.increment(fabric.RUNS, 0, *words, "failed", reason)
-            for reason in fabric.SKIPS:
-                readings.increment(fabric.SKIPPED, 0, *words, reason)
+            for skip in fabric.SKIPS:
+                readings.increment(fabric.SKIPPED, 0, *words, skip)
             readings.increment(fabric.SECONDS, 0, *words)
             readings.increment(fabric.BYTES, 0, *words)
 
@@ -133,8 +131,7 @@ class FabricProbe(Probe):
             if kept.test in tests:
                 _tell_result(readings, tests[kept.test], kept)
         for test in self.settings.tests:
-            labels = (test.tool, test.operation, test.device, str(test.message_bytes))
-            readings.add(fabric.EXPECTED, kind.expected_of(test, self.host), *labels)
+            readings.add(fabric.EXPECTED, kind.expected_of(test, self.host), *test.labels)
         seen = {(test.tool, test.operation) for test in self.settings.tests}
         for tool, operation in seen:
             last = memory.last_success.get(f"{tool}-{operation}")
@@ -144,6 +141,10 @@ class FabricProbe(Probe):
         if self._station is not None and self._station.roll is not None:
             readings.add(fabric.INFO, 1, self._station.roll.name)
             readings.add(fabric.MEMBERS, len(self._station.roll.roster))
+            # No failure of the run: that would end the lane, and the last good lists with it.
+            trouble = self._station.trouble
+            readings.add(fabric.LISTS_READ, not trouble)
+            readings.condition("fabric lists", "unreadable" if trouble else "ok", trouble)
 
 
 def _take(readings: Readings, memory: Memory, result: Result) -> None:
@@ -157,7 +158,7 @@ def _take(readings: Readings, memory: Memory, result: Result) -> None:
     if report is None:
         return
     readings.increment(fabric.RUNS, 1, *words, report.outcome, report.reason or "")
-    name = f"{test.tool} {test.operation} {result.source} {result.peer}"
+    name = f"{test.tool} {test.operation} {test.device} {result.source} {result.peer}"
     if report.outcome == "ok":
         memory.last_success[f"{test.tool}-{test.operation}"] = result.time
         readings.condition(name, "ok")
@@ -175,14 +176,8 @@ def _count_cost(readings: Readings, test: TestSettings, seconds: float) -> None:
 
 
 def _tell_result(readings: Readings, test: TestSettings, kept: Kept) -> None:
-    labels = (
-        test.tool,
-        test.operation,
-        kept.source,
-        kept.peer,
-        test.device,
-        str(test.message_bytes),
-    )
+    tool, operation, device, message_bytes = test.labels
+    labels = (tool, operation, kept.source, kept.peer, device, message_bytes)
     if kept.report.outcome != "ok":
         readings.add(fabric.FAILURE, 1, *labels, kept.report.reason or "harness")
         return
