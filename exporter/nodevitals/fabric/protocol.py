@@ -118,6 +118,8 @@ class Caller:
             data = response.read(MAX_BODY_BYTES)
         except TimeoutError:
             raise TransportError("timeout", f"{host}: no answer in time", connected) from None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # nobody is behind what answers
+            raise TransportError("unreachable", f"{host}: hung up", connected) from None
         except ssl.SSLError as error:
             raise TransportError("harness", f"{host}: TLS: {error.reason}", connected) from None
         except OSError as error:
