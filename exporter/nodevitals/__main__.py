@@ -2,7 +2,7 @@
 
 import sys
 
-from nodevitals.cli import main
+from nodevitals.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

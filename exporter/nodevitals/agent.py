@@ -19,17 +19,17 @@ from collections.abc import Iterable
 from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config, ProbeSettings, Timing, load
 from nodevitals.document import DocumentError
-from nodevitals.history import HistoryProbe, HistoryProbeSettings
-from nodevitals.host import Clock, Host
-from nodevitals.journal import Journal
+from nodevitals.engine.protocol import encode
+from nodevitals.engine.supervisor import Supervisor
+from nodevitals.engine.target import TargetSpec
+from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples
+from nodevitals.linux.host import Clock, Host
 from nodevitals.logs import QueuedHandler
-from nodevitals.messages import encode
-from nodevitals.model import Family, Probe, ProbeResult, Sample
-from nodevitals.snapshot import Snapshot, Source, Variant, escape_label, render_samples
-from nodevitals.supervisor import Supervisor
-from nodevitals.target import TargetSpec
-from nodevitals.web import Server
-from nodevitals.webconfig import load as load_access
+from nodevitals.probe import Family, Probe, ProbeResult, Sample
+from nodevitals.state.history import HistoryProbe, HistoryProbeSettings
+from nodevitals.state.journal import Journal
+from nodevitals.web.access import load as load_access
+from nodevitals.web.server import Server
 
 HEALTHY_TICK_SECONDS = 10.0
 RELOAD_SECONDS = 10.0

@@ -7,9 +7,9 @@ probes stand beside the code that fills them; here are only those of the agent i
 from __future__ import annotations
 
 from nodevitals import probes
-from nodevitals.fabric.families import PUSHED
-from nodevitals.history import HistoryProbe
-from nodevitals.model import OUTCOMES, Family, Probe
+from nodevitals.probe import OUTCOMES, Family, Probe
+from nodevitals.probes.fabric.families import PUSHED
+from nodevitals.state.history import HistoryProbe
 
 _TARGET = ("probe", "target")
 

@@ -16,7 +16,7 @@ import msgspec
 from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_yaml
 
 if TYPE_CHECKING:
-    from nodevitals.model import Probe
+    from nodevitals.probe import Probe
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # Prometheus puts these on every series itself; ours would be renamed to exported_…

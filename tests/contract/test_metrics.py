@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from nodevitals import catalogue, probes
-from nodevitals.accelerators import ACTIONS
+from nodevitals.probes.common.accelerators import ACTIONS
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.nics import Machine as NicMachine

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nodevitals.fabric import families
+from nodevitals.probes.fabric import families
 from testbed.fabric import AGENT_PORT, Fabric
 from testbed.node import wait_until
 from testbed.servers import Prometheus

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.fabric.remote import parse_gids
+from nodevitals.commands.fabric.remote import parse_gids
 from testbed import perftools, programs
 from testbed.node import environment, wait_until
 from testbed.ssh import Nodes

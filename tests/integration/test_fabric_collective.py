@@ -112,7 +112,7 @@ def test_one_that_hangs_is_ended_with_all_it_started(nodes: Nodes) -> None:
 
     folder = str(nodes.folder)
     code = (
-        "from nodevitals.fabric import collective as c; c.GRACE_SECONDS = 0.5; "
+        "from nodevitals.commands.fabric import collective as c; c.GRACE_SECONDS = 0.5; "
         "print(c.run(c.Collective(backend='nccl', operation='all_reduce', nodes=('a', 'b'), "
         "devices_per_node=8, timeout_seconds=1)).reason)"
     )

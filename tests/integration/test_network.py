@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.host import Host
-from nodevitals.model import Absent, ProbeError, Readings
+from nodevitals.linux.host import Host
+from nodevitals.probe import Absent, ProbeError, Readings
 from nodevitals.probes.network import (
     NetworkProbe,
     NetworkSettings,

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.host import Host
-from nodevitals.model import ProbeError, Readings
-from nodevitals.peers.dial import dial
-from nodevitals.peers.targets import Peer
-from nodevitals.probes import peers as module
-from nodevitals.probes.peers import PeerSettings, PeersProbe, PeersSettings
+from nodevitals.linux.host import Host
+from nodevitals.probe import ProbeError, Readings
+from nodevitals.probes.common.targets import Peer
+from nodevitals.probes.peers import probe as module
+from nodevitals.probes.peers.dial import dial
+from nodevitals.probes.peers.probe import PeerSettings, PeersProbe, PeersSettings
 from testbed.namespaces import Namespace, Network
 from testbed.node import Node, run, wait_until
 

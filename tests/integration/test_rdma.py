@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.host import Host
-from nodevitals.model import Absent, ProbeError, Readings
-from nodevitals.probes.rdma import RdmaProbe, RdmaSettings
-from nodevitals.rdma import reader
+from nodevitals.linux.host import Host
+from nodevitals.probe import Absent, ProbeError, Readings
+from nodevitals.probes.rdma import reader
+from nodevitals.probes.rdma.probe import RdmaProbe, RdmaSettings
 from testbed.faultytree import FaultyTree
 from testbed.nics import KINDS, Machine
 from testbed.node import Node, run, wait_until

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from nodevitals import probes
 from nodevitals.agent import new_supervisor, plan_targets
 from nodevitals.config import parse
-from nodevitals.host import Clock, Host
-from nodevitals.snapshot import Variant
-from nodevitals.supervisor import Supervisor
+from nodevitals.engine.supervisor import Supervisor
+from nodevitals.exposition import Variant
+from nodevitals.linux.host import Clock, Host
 from testbed.clock import ManualClock
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodevitals.host import Clock
+from nodevitals.linux.host import Clock
 
 
 class ManualClock(Clock):

@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.accelerators import Card, Inventory, tell
-from nodevitals.model import Readings
+from nodevitals.probe import Readings
+from nodevitals.probes.common.accelerators import Card, Inventory, tell
 
 NOBODY: frozenset[str] = frozenset()
 

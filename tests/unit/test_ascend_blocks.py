@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.ascend import blocks, hccn
+from nodevitals.probes.ascend import blocks, hccn
 from testbed.npus import blocks as printed
 from testbed.npus import chip, ecc, optical
 

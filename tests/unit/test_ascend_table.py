@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.ascend.table import MEBIBYTE, Chip, parse_table
+from nodevitals.probes.ascend.table import MEBIBYTE, Chip, parse_table
 from testbed.npus import LAYOUTS, chip, table
 
 

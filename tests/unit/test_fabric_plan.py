@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.fabric.budget import BudgetSettings, Meter, Spent
-from nodevitals.fabric.plan import ACROSS_EVERY, Roster, rounds
+from nodevitals.probes.fabric.budget import BudgetSettings, Meter, Spent
+from nodevitals.probes.fabric.plan import ACROSS_EVERY, Roster, rounds
 
 
 def one_group(count: int) -> Roster:

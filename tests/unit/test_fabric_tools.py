@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.fabric.report import Row
-from nodevitals.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
+from nodevitals.probes.fabric.report import Row
+from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
 from testbed import tooloutput as out
 from testbed.node import run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals import history
-from nodevitals.journal import FORGOTTEN, Row, Total
+from nodevitals.state import history
+from nodevitals.state.journal import FORGOTTEN, Row, Total
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.journal import FORGOTTEN, MAX_WAITING_ROWS, Journal, Memory, Reply, Row, Total
-from nodevitals.messages import frame
-from nodevitals.model import Condition, Event, Family, Sample
-from nodevitals.snapshot import InvalidSampleError, Source
+from nodevitals.engine.protocol import frame
+from nodevitals.exposition import InvalidSampleError, Source
+from nodevitals.probe import Condition, Event, Family, Sample
+from nodevitals.state.journal import FORGOTTEN, MAX_WAITING_ROWS, Journal, Memory, Reply, Row, Total
 
 EVENTS = Family(
     name="nodevitals_test_events_total", kind="counter", help="Events.", labels=("kind",)
@@ -198,7 +198,7 @@ def test_what_a_run_left_is_written_in_one_batch_with_what_it_counted() -> None:
 def test_a_memory_waits_for_counts_that_do_not_fit_into_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodevitals.journal.MAX_BATCH_TOTALS", 1)
+    monkeypatch.setattr("nodevitals.state.journal.MAX_BATCH_TOTALS", 1)
     kept = journal()
     kept.take()
     kept.written(Reply())

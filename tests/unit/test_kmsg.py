@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.kmsg import Follower, Record, parse_record
+from nodevitals.linux.kmsg import Follower, Record, parse_record
 
 
 @pytest.mark.parametrize(

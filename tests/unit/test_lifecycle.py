@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.config import Timing
-from nodevitals.lifecycle import (
+from nodevitals.engine.lifecycle import (
     FIRST_RUN_SECONDS,
     GRACE_SECONDS,
     REAP_SECONDS,

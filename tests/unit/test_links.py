@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.links import KnownLink, Link, Links, count_flaps, is_excluded, state_of
+from nodevitals.probes.common.links import (
+    KnownLink,
+    Link,
+    Links,
+    count_flaps,
+    is_excluded,
+    state_of,
+)
 
 NDR, HDR = 50e9, 25e9
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.messages import (
+from nodevitals.engine.protocol import (
     MAX_FRAME_BYTES,
     FrameReader,
     ProtocolError,
@@ -15,7 +15,7 @@ from nodevitals.messages import (
     decode,
     frame,
 )
-from nodevitals.model import ProbeResult, Sample
+from nodevitals.probe import ProbeResult, Sample
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5), st.integers(1, 50))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from nodevitals import catalogue, probes
-from nodevitals.model import Family, Readings, Sample
+from nodevitals.probe import Family, Readings, Sample
 
 GOOD: dict[str, Any] = {"name": "nodevitals_good_seconds", "kind": "gauge", "help": "Good."}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.probes.mounts import Mount, find_mount, parse_mountinfo
+from nodevitals.probes.mounts.probe import Mount, find_mount, parse_mountinfo
 
 TEXT = """\
 22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw

@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nodevitals.host import Host
-from nodevitals.model import Readings
+from nodevitals.linux.host import Host
+from nodevitals.linux.process import parse_process_stat
+from nodevitals.probe import Readings
 from nodevitals.probes.node import (
     CpuTimes,
     NodeProbe,
@@ -17,7 +18,6 @@ from nodevitals.probes.node import (
     parse_vmstat,
     utilization,
 )
-from nodevitals.system import parse_process_stat
 from testbed import trees
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.document import DocumentError
-from nodevitals.peers.targets import Peer, is_address, parse_address, parse_file
+from nodevitals.probes.common.targets import Peer, is_address, parse_address, parse_file
 
 
 @pytest.mark.parametrize(

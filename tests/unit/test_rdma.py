@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.rdma.counters import LIMITS, wanted
-from nodevitals.rdma.families import CONGESTION, ERRORS, OTHER, RECEIVED
-from nodevitals.rdma.fields import parse_id, parse_rate
-from nodevitals.rdma.gids import Gid, choose, parse_gid
-from nodevitals.sysfs import parse_integer
+from nodevitals.linux.sysfs import parse_integer
+from nodevitals.probes.rdma.counters import LIMITS, wanted
+from nodevitals.probes.rdma.families import CONGESTION, ERRORS, OTHER, RECEIVED
+from nodevitals.probes.rdma.fields import parse_id, parse_rate
+from nodevitals.probes.rdma.gids import Gid, choose, parse_gid
 from testbed.nics import BNXT_COUNTERS, IRDMA_COUNTERS, LINK_COUNTERS, MLX5_COUNTERS
 
 NOT_FIELDS = ("", "N/A (no PMA)", "\ufffd\x00\x01", "-1", "ACTIVE", "0x1f", "\uff14: ACTIVE")

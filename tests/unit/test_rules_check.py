@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.rules.check import check
-from nodevitals.rules.expression import Matcher, Selector, changed_meanings, selectors
+from nodevitals.commands.rules.check import check
+from nodevitals.commands.rules.expression import Matcher, Selector, changed_meanings, selectors
 from testbed.node import ROOT, run
 
 PAGE = "https://x/rules/runbooks/A.md"

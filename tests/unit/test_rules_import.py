@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from nodevitals.commands.rules.repair_manager import ALERTMANAGER_OUT, RULES_OUT, Converted, convert
 from nodevitals.document import DocumentError
-from nodevitals.rules.repair_manager import ALERTMANAGER_OUT, RULES_OUT, Converted, convert
 from testbed.node import run
 from testbed.servers import BINARIES
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nodevitals.commands.rules.render import parse, render
 from nodevitals.document import DocumentError
-from nodevitals.rules.render import parse, render
 from testbed.node import ROOT, run
 from testbed.servers import BINARIES
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from nodevitals.model import Family, Sample
-from nodevitals.snapshot import (
+from nodevitals.exposition import (
     InvalidSampleError,
     Snapshot,
     Source,
@@ -20,6 +19,7 @@ from nodevitals.snapshot import (
     format_value,
     render_samples,
 )
+from nodevitals.probe import Family, Sample
 
 VALUE = Family(name="nodevitals_test_value", kind="gauge", help="A \\ value.", labels=("a", "b"))
 EVENTS = Family(

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nodevitals import tool
-from nodevitals.ascend.caller import HOLD_SECONDS, tool_at_work
-from nodevitals.host import Host
-from nodevitals.model import ProbeError
+from nodevitals.linux import tool
+from nodevitals.linux.host import Host
+from nodevitals.probe import ProbeError
+from nodevitals.probes.ascend.caller import HOLD_SECONDS, tool_at_work
 from testbed.trees import write
 
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from nodevitals.connections import parse_listen_address
-from nodevitals.web import accepts_gzip, wants_openmetrics
+from nodevitals.web.server import accepts_gzip, wants_openmetrics
 
 
 @pytest.mark.parametrize(

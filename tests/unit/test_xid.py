@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.accelerators import ACTIONS as WORDS
-from nodevitals.nvidia.xid import ACTIONS, RULE_CODES, normal_bus_id, parse_sxid, parse_xid
+from nodevitals.probes.common.accelerators import ACTIONS as WORDS
+from nodevitals.probes.kernel_log.xid import (
+    ACTIONS,
+    RULE_CODES,
+    normal_bus_id,
+    parse_sxid,
+    parse_xid,
+)
 
 LINES = [
     tuple(line.split("\t", 1))

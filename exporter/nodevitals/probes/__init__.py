@@ -1,4 +1,5 @@
-"""One file a probe. A module here holds one subclass of `Probe`, whose name is the module's.
+"""One home per probe: `NAME.py`, or a folder `NAME` whose entry is `NAME/probe.py`. Each holds one
+subclass of `Probe`, whose name is the home's. `common/` holds what several probes share.
 
 A site's own probes stand in `nodevitals/probes/` anywhere on PYTHONPATH, with no change here.
 """
@@ -11,7 +12,7 @@ import pkgutil
 import sys
 from functools import cache
 
-from nodevitals.model import Probe
+from nodevitals.probe import Probe
 
 _own = list(__path__)
 _elsewhere = (os.path.join(entry, "nodevitals", "probes") for entry in sys.path)
@@ -23,7 +24,10 @@ def registered() -> dict[str, type[Probe]]:
     """Every probe by its name. Raises what importing one raises: a broken probe is no probe."""
     found: dict[str, type[Probe]] = {}
     for module_info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        if module_info.name == "common":
+            continue
+        entry = ".probe" if module_info.ispkg else ""
+        module = importlib.import_module(f"{__name__}.{module_info.name}{entry}")
         for thing in vars(module).values():
             is_probe = isinstance(thing, type) and issubclass(thing, Probe)
             if is_probe and thing.__module__ == module.__name__:

@@ -15,12 +15,13 @@ from typing import ClassVar
 import msgspec
 from msgspec.msgpack import encode
 
-from nodevitals import links, netdev
 from nodevitals.config import ProbeSettings
 from nodevitals.document import BytesPerSecond, Problem
-from nodevitals.links import Link, Links
-from nodevitals.model import Absent, Family, Kind, Probe, ProbeError, Readings
-from nodevitals.sysfs import link_name, list_folder, read_attribute, read_integer
+from nodevitals.linux import netdev
+from nodevitals.linux.sysfs import link_name, list_folder, read_attribute, read_integer
+from nodevitals.probe import Absent, Family, Kind, Probe, ProbeError, Readings
+from nodevitals.probes.common import links
+from nodevitals.probes.common.links import Link, Links
 
 KINDS = ("physical", "bond")
 ERROR_KINDS = ("error", "drop", "missed")

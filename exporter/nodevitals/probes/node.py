@@ -15,9 +15,9 @@ from typing import ClassVar
 import msgspec
 
 from nodevitals.config import ProbeSettings
-from nodevitals.model import Family, Probe, Readings
-from nodevitals.sysfs import read_integer, read_text
-from nodevitals.system import processes
+from nodevitals.linux.process import processes
+from nodevitals.linux.sysfs import read_integer, read_text
+from nodevitals.probe import Family, Probe, Readings
 
 CPU_UTILIZATION = Family(
     name="nodevitals_node_cpu_utilization_ratio",

@@ -14,8 +14,8 @@ import time
 from typing import Any, ClassVar, NoReturn
 
 from nodevitals.config import ProbeSettings
-from nodevitals.messages import frame
-from nodevitals.model import Absent, Family, Probe, ProbeError, ProbeResult, Readings
+from nodevitals.engine.protocol import frame
+from nodevitals.probe import Absent, Family, Probe, ProbeError, ProbeResult, Readings
 
 VALUE = Family(name="nodevitals_misbehave_value", kind="gauge", help="A value.", labels=("item",))
 EVENTS = Family(

@@ -1,0 +1,1 @@
+"""The `nodevitals` command: one module or folder per subcommand."""

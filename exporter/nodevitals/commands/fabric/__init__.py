@@ -1,0 +1,1 @@
+"""`nodevitals fabric`: bandwidth tests by hand."""

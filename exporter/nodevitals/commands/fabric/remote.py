@@ -1,0 +1,138 @@
+"""Other nodes by ssh, for the checks that a person starts. No password is asked for, and what runs
+there ends by its own `timeout` also when we, or the connection, die.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import msgspec
+
+from nodevitals.probes.fabric.gate import WATCHERS
+from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.rdma.gids import Gid, choose, parse_gid
+
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
+REACH_SECONDS = 15.0
+# Where nobody but root can write: root writes there what it finds in it. Gone with the boot, as the
+# governors are that it speaks of.
+GOVERNORS = "/run/nodevitals-governors"
+# Those that a crashed check has left are the true ones: they are not written over.
+_SAVE_AND_SET = f"""\
+set -e; cd /sys/devices/system/cpu; ls cpu*/cpufreq/scaling_governor >/dev/null 2>&1 || exit 0
+[ -e {GOVERNORS} ] ||
+  {{ grep -H . cpu*/cpufreq/scaling_governor >{GOVERNORS}.new; mv {GOVERNORS}.new {GOVERNORS}; }}
+for file in cpu*/cpufreq/scaling_governor; do echo performance >$file; done"""
+_RESTORE = f"""\
+[ -e {GOVERNORS} ] || exit 0; cd /sys/devices/system/cpu
+while IFS=: read -r file governor; do echo $governor >$file; done <{GOVERNORS}; rm {GOVERNORS}"""
+_IN_USE = (
+    r"ls /proc/1/fd >/dev/null 2>&1 || exit 3; "
+    r"find /proc -maxdepth 3 -path '*/fd/*' \( -lname '/dev/nvidia[0-9]*' -o "
+    r"-lname '/dev/davinci[0-9]*' \) 2>/dev/null | cut -d/ -f3 | sort -u | "
+    r"while read -r pid; do cat /proc/$pid/comm 2>/dev/null || true; done"
+)
+Value = TypeVar("Value")
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a command there printed on both streams, and its status; -1 where it was not heard of
+    any more.
+    """
+
+    text: str
+    status: int
+
+
+def command(node: str, argv: Sequence[str], seconds: float) -> list[str]:
+    """Return the local command line for one that ends there after so long."""
+    there = ["timeout", "--kill-after=1", f"{seconds:g}", *argv]
+    return [*SSH, node, "--", shlex.join(there)]
+
+
+def run(node: str, argv: Sequence[str], seconds: float) -> Done:
+    """Run it there to its end."""
+    try:
+        done = subprocess.run(
+            command(node, argv, seconds),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds + REACH_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return Done((error.stdout or b"").decode(errors="replace"), -1)
+    return Done(done.stdout.decode(errors="replace"), done.returncode)
+
+
+def on_each(nodes: Iterable[str], act: Callable[[str], Value]) -> dict[str, Value]:
+    """Act on all nodes at once."""
+    names = list(nodes)
+    with ThreadPoolExecutor(max_workers=64) as threads:
+        return dict(zip(names, threads.map(act, names), strict=True))
+
+
+def unreachable(nodes: Iterable[str]) -> dict[str, str]:
+    """Nodes that ssh cannot log in to, and its last words."""
+    found = on_each(nodes, lambda node: run(node, ["true"], 5))
+    return {node: _last_line(done.text) for node, done in found.items() if done.status != 0}
+
+
+def in_use(nodes: Iterable[str]) -> dict[str, str]:
+    """Nodes where somebody has an accelerator open, and who; or where that cannot be seen."""
+    found = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10))
+    used = {}
+    for node, done in found.items():
+        users = sorted(set(done.text.split()) - set(WATCHERS))
+        if done.status != 0:
+            used[node] = "may be in use: its processes cannot be seen (log in as root)"
+        elif users:
+            used[node] = f"is in use by {', '.join(users)}"
+    return used
+
+
+def set_governors(nodes: Iterable[str]) -> None:
+    """Let processors run at their full speed."""
+    on_each(nodes, lambda node: run(node, ["sh", "-c", _SAVE_AND_SET], 10))
+
+
+def restore_governors(nodes: Iterable[str]) -> None:
+    """As it was before, also before a check that crashed."""
+    on_each(nodes, lambda node: run(node, ["sh", "-c", _RESTORE], 10))
+
+
+def gid_indexes(nodes: Iterable[str], test: TestSettings) -> dict[str, int | None]:
+    """The GID that each node's port should use: not the same everywhere. None on InfiniBand."""
+    folder = f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}"
+    script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
+    found = on_each(nodes, lambda node: run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10))
+    return {node: _gid_index(parse_gids(done.text)) for node, done in found.items()}
+
+
+def parse_gids(text: str) -> list[Gid]:
+    """A port's table from `grep -H .` of its files; rows that are not whole are left out."""
+    files = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    indexes = sorted(
+        int(name[5:]) for name in files if name.startswith("gids/") and name[5:].isdigit()
+    )
+    rows = []
+    for index in indexes:
+        address = parse_gid(files[f"gids/{index}"])
+        kind = files.get(f"gid_attrs/types/{index}")
+        if address is not None and any(address) and kind is not None:
+            rows.append(Gid(index, address, kind, files.get(f"gid_attrs/ndevs/{index}", "")))
+    return rows
+
+
+def _gid_index(gids: Iterable[Gid]) -> int | None:
+    gid = choose(gids)
+    return None if gid is None else gid.index
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no answer")

@@ -1,0 +1,113 @@
+"""The agent's end of one worker: what it is sent, what it says, and its stderr.
+
+In: bytes from a process that may have lost its mind. Out: decoded results, or the word that it sent
+what no worker sends. Nothing blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from nodevitals.engine.protocol import MAX_FRAME_BYTES, FrameReader, ProtocolError, decode, frame
+from nodevitals.probe import ProbeResult
+
+READ_BYTES = 256 * 1024
+STDERR_BYTES = 64 * 1024
+MAX_STDERR_CHARACTERS = 2000
+
+
+class Worker:
+    """One worker process. Whoever asked for it sets the three callbacks.
+
+    `adopted`: its fork server is gone, and the agent itself is its parent now.
+    """
+
+    def __init__(
+        self, number: int, selector: selectors.BaseSelector, channel: socket.socket, stderr: int
+    ) -> None:
+        self.number = number
+        self.pid: int | None = None
+        self.adopted = False
+        self.on_result: Callable[[ProbeResult], None] = lambda _: None
+        self.on_garbage: Callable[[str], None] = lambda _: None
+        self.on_exit: Callable[[str], None] = lambda _: None
+        self._selector = selector
+        self._channel = channel
+        self._stderr = stderr
+        self._reader = FrameReader()
+        self._unsent = bytearray()
+        self._open = True
+        channel.setblocking(False)
+        os.set_blocking(stderr, False)
+        selector.register(channel, selectors.EVENT_READ, self._read)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Queue a message; what does not fit now goes when it can."""
+        self._unsent += frame(message)
+        self._flush()
+
+    def words(self) -> str:
+        """What it wrote to stderr since the last look: the last part, on one line."""
+        data = b""
+        with contextlib.suppress(BlockingIOError, OSError):
+            data = os.read(self._stderr, STDERR_BYTES)
+        text = " ".join(data.decode("utf-8", "replace").split())
+        return text[-MAX_STDERR_CHARACTERS:]
+
+    def drain(self) -> None:
+        """It has ended: its last words may still lie in the channel, one frame at most."""
+        for _ in range(MAX_FRAME_BYTES // READ_BYTES + 1):
+            if self._open:
+                self._read()
+        self.close_channel()
+
+    def close_channel(self) -> None:
+        """Hear no more from it."""
+        if self._open:
+            self._open = False
+            self._selector.unregister(self._channel)
+            self._channel.close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.close_channel()
+        os.close(self._stderr)
+
+    def _read(self) -> None:
+        try:
+            self._flush()
+            data = self._channel.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close_channel()
+            return
+        try:
+            for body in self._reader.feed(data):
+                self.on_result(decode(body, ProbeResult))
+        except ProtocolError as error:
+            self.close_channel()
+            self.on_garbage(str(error))
+
+    def _flush(self) -> None:
+        if not self._open:
+            return
+        try:
+            while self._unsent:
+                del self._unsent[: self._channel.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent.clear()
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        key = self._selector.get_key(self._channel)
+        if key.events != events:
+            self._selector.modify(self._channel, events, key.data)

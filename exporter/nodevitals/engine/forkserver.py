@@ -1,0 +1,254 @@
+"""`python -m nodevitals.engine.forkserver FD`: the one process that forks, kills and reaps workers.
+
+It is single-threaded, holds every module a worker needs, opens no file but /proc, and speaks
+datagrams with the agent on descriptor FD. Since it alone reaps, no process id is reused under it:
+a worker's group is signalled while the worker is still unreaped. When the agent goes, it ends
+everything it started, waits a second and goes too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import NoReturn
+
+from nodevitals.catalogue import preload
+from nodevitals.engine.protocol import (
+    Exited,
+    FromForkServer,
+    Kill,
+    Ping,
+    Pong,
+    Spawn,
+    Started,
+    ToForkServer,
+    decode,
+    encode,
+)
+from nodevitals.engine.worker import become_worker
+from nodevitals.linux.process import become_subreaper, children, processes, set_nice, thread_count
+
+# A probe starts one tool at a time; this many processes in one session is a fork bomb.
+MAX_PROCESSES_PER_WORKER = 64
+# So many more threads on the node than a second ago, and it is worth counting whose they are.
+STORM_THREADS = 150
+LOOK_SECONDS = 0.05
+# A worker older than this is a resident one: wake up less often for it, nodes compute here.
+YOUNG_SECONDS = 10.0
+LOOK_AT_RESIDENTS_SECONDS = 1.0
+# Kernels without /proc/PID/task/TID/children make us walk /proc, 5 microseconds a process;
+# that may take this share of the time.
+WALK_SHARE = 0.002
+FAREWELL_SECONDS = 1.0
+MAX_DATAGRAM_BYTES = 4096
+# It hardly uses a processor, and must get one at once: a fork bomb takes them all.
+NICE = -10
+
+
+class ForkServer:
+    """Workers by number and by process id, and the loop that serves them."""
+
+    def __init__(self, control: socket.socket) -> None:
+        # recv_fds takes flags and ignores them (CPython 3.9 to 3.13), so not by MSG_DONTWAIT.
+        control.setblocking(False)
+        self._control = control
+        self._wakeup_read, wakeup_write = os.pipe()
+        os.set_blocking(self._wakeup_read, False)
+        os.set_blocking(wakeup_write, False)
+        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._pids: dict[int, int] = {}
+        self._workers: dict[int, int] = {}
+        self._notes: dict[int, str] = {}
+        self._calm_threads = 0
+        self._calm_until = 0.0
+        self._born: dict[int, float] = {}
+        self._walk_allowed_at = 0.0
+        self._must_walk = False
+        self._look_for_orphans = False
+        self._goodbye = False
+
+    def serve(self) -> None:
+        """Until the agent closes its end."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(self._wakeup_read, select.POLLIN)
+        while not self._goodbye:
+            watching = bool(self._pids) or self._look_for_orphans
+            poller.poll(self._look_seconds() * 1000 if watching else None)
+            self._drain_wakeups()
+            self._reap()
+            self._receive()
+            if watching:
+                self._watch()
+        self._end_everything()
+
+    def _look_seconds(self) -> float:
+        now = time.monotonic()
+        if any(now - born < YOUNG_SECONDS for born in self._born.values()):
+            return LOOK_SECONDS
+        if self._look_for_orphans:
+            allowed = self._walk_allowed_at - now if self._must_walk else 0.0
+            return max(LOOK_SECONDS, allowed)
+        return LOOK_AT_RESIDENTS_SECONDS
+
+    def _receive(self) -> None:
+        while not self._goodbye:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._control, MAX_DATAGRAM_BYTES, 2)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, descriptors = b"", []
+            if not data:
+                self._goodbye = True
+                return
+            self._obey(decode(data, ToForkServer), descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _obey(self, message: ToForkServer, descriptors: list[int]) -> None:
+        if isinstance(message, Spawn) and len(descriptors) == 2:
+            self._fork(message.worker, *descriptors)
+        elif isinstance(message, Kill):
+            self._signal_group(message.worker, message.signal)
+        elif isinstance(message, Ping):
+            self._tell(Pong(len(self._pids)))
+
+    def _fork(self, worker: int, channel: int, stderr: int) -> None:
+        server_pid = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:  # out of processes or memory: the node's trouble, told as such
+            self._tell(Exited(worker, 127, f"cannot fork: {error.strerror}"))
+            return
+        if pid == 0:
+            become_worker(channel, stderr, server_pid)
+        self._born[worker] = time.monotonic()
+        self._pids[worker] = pid
+        self._workers[pid] = worker
+        self._tell(Started(worker, pid))
+
+    def _signal_group(self, worker: int, number: int) -> None:
+        pid = self._pids.get(worker)
+        if pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+        # Before its setsid the child is still in our own group, where killpg finds nothing.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if info is None:
+                return
+            worker = self._workers.pop(info.si_pid, None)
+            if worker is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(info.si_pid, signal.SIGKILL)  # what it left in its group
+                self._look_for_orphans = True
+            os.waitid(os.P_PID, info.si_pid, os.WEXITED | os.WNOHANG)
+            if worker is not None:
+                del self._pids[worker], self._born[worker]
+                killed = info.si_code != os.CLD_EXITED
+                status = -info.si_status if killed else info.si_status
+                self._tell(Exited(worker, status, self._notes.pop(worker, "")))
+
+    def _watch(self) -> None:
+        """Kill orphans that workers left behind, and workers with too many processes."""
+        storm = self._is_storm()
+        own = children() if self._look_for_orphans else []
+        self._must_walk = own is None
+        if own is not None:
+            self._kill_orphans(own)
+        if storm or (own is None and time.monotonic() >= self._walk_allowed_at):
+            self._walk()
+
+    def _is_storm(self) -> bool:
+        """Whether threads have multiplied since the node was last calm, a second ago at most."""
+        threads, now = thread_count(), time.monotonic()
+        storm = now < self._calm_until and threads > self._calm_threads + STORM_THREADS
+        if storm or now >= self._calm_until or threads < self._calm_threads:
+            self._calm_threads, self._calm_until = threads, now + 1.0
+        return storm
+
+    def _walk(self) -> None:
+        """Look at every process of the node: costly, so rare where nothing is wrong."""
+        started = time.monotonic()
+        sessions: dict[int, int] = {}
+        own = []
+        for process in processes():
+            sessions[process.session] = sessions.get(process.session, 0) + 1
+            if process.parent == os.getpid():
+                own.append(process.pid)
+        self._kill_orphans(own)
+        for worker, pid in self._pids.items():
+            if sessions.get(pid, 0) > MAX_PROCESSES_PER_WORKER:
+                self._notes[worker] = f"killed for having {sessions[pid]} processes"
+                self._signal_group(worker, signal.SIGKILL)
+        took = time.monotonic() - started
+        self._walk_allowed_at = time.monotonic() + max(1.0, took / WALK_SHARE)
+
+    def _kill_orphans(self, own: list[int]) -> None:
+        orphans = [pid for pid in own if pid not in self._workers]
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        # Look again until none is left: each may leave children of its own behind.
+        self._look_for_orphans = bool(orphans)
+
+    def _end_everything(self) -> None:
+        """TERM, up to a second of grace, KILL. What does not die then is in the kernel's hands,
+        with PDEATHSIG pending.
+        """
+        for worker in list(self._pids):
+            self._signal_group(worker, signal.SIGTERM)
+        deadline = time.monotonic() + FAREWELL_SECONDS
+        while self._pids and time.monotonic() < deadline:
+            time.sleep(0.01)
+            self._reap()
+        for worker in list(self._pids):
+            self._signal_group(worker, signal.SIGKILL)
+        time.sleep(0.02 if self._pids else 0)
+        self._reap()
+        self._walk()
+
+    def _drain_wakeups(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeup_read, 4096)
+
+    def _tell(self, message: FromForkServer) -> None:
+        # An agent that reads nothing for 200 KiB of datagrams is stopped or gone; either way
+        # it starts a new fork server when it comes back.
+        with contextlib.suppress(OSError):
+            self._control.send(encode(message))
+
+
+def main() -> NoReturn:
+    """Serve on the inherited descriptor named by the only argument."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the agent's end of file is the only order to go
+    become_subreaper()
+    set_nice(NICE)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    preload()
+    gc.collect()
+    gc.freeze()  # workers share these pages: the collector must not write into them
+    server = ForkServer(control)
+    server.serve()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The latest results as exposition text, joined before anyone asks for them.
+
+In: samples of one source (a target's readings, its status, its kept counters), from the
+supervisor's thread only. Out: an immutable `Exposition` for the web's threads. A result renders
+its own lines; publishing joins lines; a scrape takes the joined, compressed bytes as they are.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from nodevitals.probe import Family, Sample
+
+# Level 1 costs under half of level 6, for half as many bytes again: tests/bench/compression.py.
+_GZIP_LEVEL = 1
+_GZIP_WINDOW = 31
+# A variant nobody has asked for in this long is compressed on demand again.
+WANTED_SECONDS = 300.0
+# Bounds what a client can make us hold by asking for every combination of probes.
+MAX_WANTED = 8
+MAX_BODIES = 2 * MAX_WANTED + 2
+_MAX_PAIRS = 4096
+
+
+class Source(NamedTuple):
+    """Whose lines these are. `part` keeps a target's readings apart from its status."""
+
+    probe: str
+    target: str
+    part: str
+
+
+class Variant(NamedTuple):
+    """One form of the body: the format, whether gzip, and which probes (None: all)."""
+
+    openmetrics: bool
+    compressed: bool
+    probes: frozenset[str] | None = None
+
+
+class InvalidSampleError(Exception):
+    """A sample of no declared family, with labels that do not fit, or there twice."""
+
+
+def escape_label(value: str) -> str:
+    """A label value as the exposition formats write it."""
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+@lru_cache(maxsize=_MAX_PAIRS)
+def _pair(name: str, text: str) -> str:
+    """One label; a node has few different ones, and they are rendered again and again."""
+    return f'{name}="{escape_label(text)}"'
+
+
+def format_value(value: float) -> str:
+    """A value as both formats write it: whole numbers without a point, +Inf, NaN."""
+    value = float(value)
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def render(family: Family, labels: tuple[str, ...], value: float) -> str:
+    """One line."""
+    pairs = ",".join([_pair(*both) for both in zip(family.labels, labels, strict=True) if both[1]])
+    return (
+        f"{family.name}{{{pairs}}} {format_value(value)}\n"
+        if pairs
+        else (f"{family.name} {format_value(value)}\n")
+    )
+
+
+def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) -> dict[str, bytes]:
+    """The lines of each family. Raises InvalidSampleError at the first that does not fit."""
+    lines: dict[str, dict[tuple[str, ...], str]] = {}
+    for sample in samples:
+        name, labels = sample.family, sample.labels
+        family = families.get(name)
+        if family is None:
+            raise InvalidSampleError(f"{name} is not declared by this probe")
+        if not family.accepts(labels):
+            raise InvalidSampleError(f"{name} does not take the labels {labels}")
+        owned = lines.setdefault(name, {})
+        if labels in owned:
+            raise InvalidSampleError(f"{name}{labels} is there twice")
+        owned[labels] = render(family, labels, sample.value)
+    return {name: "".join(owned.values()).encode() for name, owned in lines.items()}
+
+
+def header(family: Family, openmetrics: bool = False) -> bytes:
+    """A family's HELP and TYPE."""
+    help_text = family.help.replace("\\", r"\\").replace("\n", r"\n")
+    name = family.name
+    if openmetrics and family.kind == "counter":
+        name = name.removesuffix("_total")  # there the family's name has no suffix
+    return f"# HELP {name} {help_text}\n# TYPE {name} {family.kind}\n".encode()
+
+
+class Exposition:
+    """Everything exposed at one moment, in as many variants as were asked for."""
+
+    def __init__(self, blocks: tuple[tuple[Family, tuple[tuple[str, bytes], ...]], ...]) -> None:
+        self._blocks = blocks
+        # Two threads may fill one entry at once; both write the same bytes.
+        self._bodies: dict[Variant, bytes] = {}
+
+    def body(self, variant: Variant) -> bytes:
+        """The body of one variant, made at most once."""
+        known = self._bodies.get(variant)
+        if known is not None:
+            return known
+        if variant.compressed:
+            packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+            plain = self.body(variant._replace(compressed=False))
+            made = packer.compress(plain) + packer.flush()
+        else:
+            made = self._join(variant)
+        if len(self._bodies) < MAX_BODIES:
+            self._bodies[variant] = made
+        return made
+
+    def _join(self, variant: Variant) -> bytes:
+        parts: list[bytes] = []
+        for family, owned in self._blocks:
+            chosen = [
+                lines for probe, lines in owned if variant.probes is None or probe in variant.probes
+            ]
+            if chosen:
+                parts.append(header(family, variant.openmetrics))
+                parts.extend(chosen)
+        if variant.openmetrics:
+            parts.append(b"# EOF\n")
+        return b"".join(parts)
+
+
+class Snapshot:
+    """The lines of every source by family. Written by one thread; `scrape` is for any."""
+
+    def __init__(self, families: Mapping[str, Family]) -> None:
+        self.families = families
+        self._lines: dict[str, dict[Source, bytes]] = {name: {} for name in families}
+        self._owned: dict[Source, frozenset[str]] = {}
+        self._wanted: dict[Variant, float] = {}
+        self._exposition = Exposition(())
+        self.changed = False
+
+    def put(self, source: Source, lines: Mapping[str, bytes]) -> None:
+        """Replace a source's lines, by family, with these."""
+        for name in self._owned.get(source, frozenset()) - lines.keys():
+            del self._lines[name][source]
+            self.changed = True
+        for name, text in lines.items():
+            if self._lines[name].get(source) != text:
+                self._lines[name][source] = text
+                self.changed = True
+        self._owned[source] = frozenset(lines)
+
+    def drop(self, source: Source) -> None:
+        """Remove a source's lines: it is stale, or gone."""
+        self.put(source, {})
+        self._owned.pop(source, None)
+
+    def publish(self, now: float) -> None:
+        """Make what was put visible, with the variants that scrapers use already made."""
+        self._exposition = exposition = Exposition(
+            tuple(
+                (self.families[name], tuple((source.probe, text) for source, text in owned.items()))
+                for name, owned in self._lines.items()
+                if owned
+            )
+        )
+        self.changed = False
+        for variant, asked in list(self._wanted.items()):
+            if now - asked < WANTED_SECONDS:
+                exposition.body(variant)
+            else:
+                del self._wanted[variant]
+
+    def scrape(self, variant: Variant, now: float) -> bytes:
+        """The body for a scrape; remembers the variant, so that the next one is ready."""
+        if variant in self._wanted or len(self._wanted) < MAX_WANTED:
+            self._wanted[variant] = now
+        return self._exposition.body(variant)

@@ -1,0 +1,32 @@
+"""PCI devices of one vendor and kind, as sysfs lists them; nothing here asks a driver."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nodevitals.linux.host import Host
+from nodevitals.linux.sysfs import list_names, read_text
+
+BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
+
+
+class PciReader:
+    """Finds the devices; of each, vendor and class are read only once."""
+
+    def __init__(self, host: Host, vendor: str, classes: tuple[str, ...]) -> None:
+        """`vendor` and `classes` are as sysfs writes them; of a class its first digits."""
+        self._folder = host.sys("bus/pci/devices")
+        self._vendor = vendor
+        self._classes = classes
+        self._wanted: dict[str, bool] = {}
+
+    def read(self) -> list[Path]:
+        """The devices there are now, each a folder named by its bus id."""
+        names = set(filter(BUS_ID.fullmatch, list_names(self._folder)))
+        self._wanted = {name: wanted for name, wanted in self._wanted.items() if name in names}
+        for name in names - self._wanted.keys():
+            vendor = read_text(self._folder / name / "vendor")
+            kind = read_text(self._folder / name / "class") or ""
+            self._wanted[name] = vendor == self._vendor and kind.startswith(self._classes)
+        return [self._folder / name for name, wanted in sorted(self._wanted.items()) if wanted]

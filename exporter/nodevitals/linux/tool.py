@@ -1,0 +1,103 @@
+"""Runs a program of a vendor's and reads what it prints, within a deadline, whatever it does.
+
+Only for workers: what hangs in the kernel cannot be ended here, and is left to the fork server.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from nodevitals.linux.process import die_with_parent
+from nodevitals.probe import ProbeError
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+REAP_SECONDS = 0.5
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a program printed, standard error after standard output, and its exit status."""
+
+    text: str
+    status: int
+
+
+def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) -> Output:
+    """Run a program to its end. `keep` are descriptors that it inherits: a lock is held for as
+    long as the program lives, even when we do not.
+
+    Raises ProbeError: `missing`, `timeout` (it was killed), `stuck` (it lives on), `too_long`.
+    """
+    try:
+        # A group of its own would outlive us: the worker's is killed with the worker.
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=keep,
+            preexec_fn=prepare,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError as error:
+        raise ProbeError("missing", f"{argv[0]}: {error.strerror}") from None
+    try:
+        return _collected(process, argv, time.monotonic() + deadline_seconds)
+    finally:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def prepare() -> None:
+    """In the child, before the program: it dies with the thread that started it, and has a measure
+    of memory of its own.
+    """
+    die_with_parent(signal.SIGKILL)
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def _collected(process: subprocess.Popen[bytes], argv: Sequence[str], deadline: float) -> Output:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    streams = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    with selectors.DefaultSelector() as selector:
+        for descriptor in streams:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                _end(process, argv, "timeout", "gave no answer in time and was killed")
+            for key, _ in selector.select(left):
+                data = os.read(key.fd, 65536)
+                streams[key.fd] += data
+                if not data:
+                    selector.unregister(key.fd)
+                elif sum(map(len, streams.values())) > MAX_OUTPUT_BYTES:
+                    _end(process, argv, "too_long", f"printed over {MAX_OUTPUT_BYTES} bytes")
+    with suppress(subprocess.TimeoutExpired):
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+        text = b"".join(streams.values()).decode("utf-8", "replace")
+        return Output(text, status)
+    _end(process, argv, "timeout", "closed its output and did not end")
+    raise AssertionError
+
+
+def _end(process: subprocess.Popen[bytes], argv: Sequence[str], reason: str, what: str) -> None:
+    process.kill()
+    try:
+        process.wait(REAP_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ProbeError(
+            "stuck", f"{' '.join(argv)} hangs in the kernel and cannot be killed"
+        ) from None
+    raise ProbeError(reason, f"{' '.join(argv)} {what}")

@@ -1,0 +1,1 @@
+"""What several probes share. No probe of its own."""

@@ -1,0 +1,80 @@
+"""A bandwidth tool that runs: its output, its end, and whether its port listens.
+
+It is killed with the thread that started it, and with the worker: nothing is left running.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+
+from nodevitals.linux import tool
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+REAP_SECONDS = 0.5
+_LISTEN = "0A"
+
+
+class ToolMissingError(Exception):
+    """The program is not there, or may not be run."""
+
+
+class Process:
+    """One run of a tool, both streams into memory of at most MAX_OUTPUT_BYTES."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._output = os.memfd_create("output", os.MFD_CLOEXEC)
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                preexec_fn=_prepare,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except OSError as error:
+            os.close(self._output)
+            raise ToolMissingError(f"{argv[0]}: {error.strerror}") from None
+
+    def status(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._process.poll()
+
+    def text(self) -> str:
+        """What it has printed."""
+        return os.pread(self._output, MAX_OUTPUT_BYTES, 0).decode("utf-8", "replace")
+
+    def end(self) -> None:
+        """Kill it where it still runs, and give its memory back. What hangs in the kernel is left
+        to the fork server.
+        """
+        if self._process.poll() is None:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(REAP_SECONDS)
+        with suppress(OSError):
+            os.close(self._output)
+
+
+def _prepare() -> None:
+    tool.prepare()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES))
+
+
+def listens(port: int) -> bool:
+    """Whether somebody in this network namespace listens on a TCP port.
+
+    Not read from the tool's output, which may stand in its buffer.
+    """
+    wanted = f":{port:04X}"
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        with suppress(OSError), open(table, encoding="ascii") as file:
+            for line in file:
+                fields = line.split(None, 4)
+                if len(fields) == 5 and fields[3] == _LISTEN and fields[1].endswith(wanted):
+                    return True
+    return False

@@ -1,0 +1,15 @@
+"""Bandwidth tools: a command line each, and a parser of what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.tools import hccl, iperf3, nccl, perftest
+
+PARSERS: dict[str, Callable[[str], Report]] = {
+    "perftest": perftest.parse,
+    "nccl": nccl.parse,
+    "hccl": hccl.parse,
+    "iperf3": iperf3.parse,
+}

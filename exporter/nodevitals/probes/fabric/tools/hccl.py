@@ -1,0 +1,58 @@
+"""HCCL test: all_reduce_test and its kin of the Ascend toolkit.
+
+What it calls GB/s are GiB/s (2^30): its own bytes over its own time say so. It has no bus
+bandwidth. https://www.hiascend.com/document (HCCL performance test tool)
+"""
+
+from __future__ import annotations
+
+import re
+
+from nodevitals.probes.fabric.report import Report, Row, agrees, judged, marks, untagged
+
+GIBI = 2**30
+_ROW = re.compile(
+    r"^\s*(\d+)\s*\|\s*(\d+\.\d\d)\s*\|\s*(\d+\.\d{5})\s*\|\s*(success|failed|NULL)\s*$"
+)
+FAILURES = marks(
+    (r"\|\s*failed\s*$", "corruption"),
+    (r"(?i)connect.* timeout|HCCL_CONNECT_TIMEOUT|retcode: 9\b", "timeout"),
+    (
+        r"No such file or directory|command not found|unable to find the specified exec",
+        "tool_missing",
+    ),
+    (r"hccl interface return err|This is an error in", "harness"),
+    (r"mpirun (?:detected|noticed|was unable)|not enough slots", "harness"),
+)
+
+
+def argv(operation: str, message_bytes: int, iterations: int, devices: int) -> list[str]:
+    """Return one rank's command line; `devices` of each node take part."""
+    size = str(message_bytes)
+    data = [] if operation in ("all_gather", "broadcast", "alltoall") else ["-o", "sum"]
+    return [
+        f"{operation}_test",
+        *("-b", size, "-e", size, "-d", "fp32", *data),
+        *("-n", str(iterations), "-w", "5", "-c", "1", "-p", str(devices)),
+    ]
+
+
+def parse(text: str) -> Report:
+    """Read the output of both streams."""
+    plain = untagged(text)
+    rows = [row for line in plain.splitlines() if (row := _row(line)) is not None]
+    return judged(plain, rows, FAILURES)
+
+
+def _row(line: str) -> Row | None:
+    match = _ROW.match(line)
+    if match is None:
+        return None
+    size, microseconds, said = int(match[1]), float(match[2]), float(match[3])
+    if microseconds <= 0 or not agrees(said, size / (microseconds * 1e-6) / GIBI, 1e-5, 2e-3):
+        return None
+    return Row(
+        message_bytes=size,
+        bandwidth_bytes_per_second=said * GIBI,
+        wrong={"success": 0, "failed": 1, "NULL": None}[match[4]],
+    )

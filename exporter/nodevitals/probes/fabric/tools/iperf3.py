@@ -1,0 +1,80 @@
+"""iperf3: plain TCP, the tool that any machine can run. With -J it ends with 0 whatever happened.
+
+https://software.es.net/iperf/
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from nodevitals.probes.fabric.report import Report, Row, agrees, failed, judged, marks
+
+WAITS = re.compile(r"^Server listening on \d+", re.MULTILINE)
+FAILURES = marks(
+    (r"the server is busy", "peer_busy"),
+    (r"(?i)timed out|timeout", "timeout"),
+    (r"unable to start listener|Address already in use", "harness"),
+    (r"unable to connect to server|No route to host|Network is unreachable", "unreachable"),
+    (r"control socket has closed unexpectedly|Connection reset|Broken pipe", "unreachable"),
+    (r"the client has terminated|the server has terminated|interrupt -", "unreachable"),
+    (r"iperf3: error", "harness"),
+)
+
+
+def argv(
+    tcp_port: int,
+    peer: str | None = None,
+    total_bytes: int = 65_536_000,
+    message_bytes: int = 131_072,
+    streams: int = 1,
+) -> list[str]:
+    """Return the command line of the client, or of a server for one test."""
+    if peer is None:
+        return ["iperf3", "-s", "-1", "-p", str(tcp_port), "--forceflush"]
+    size = ["-n", str(total_bytes), "-l", str(message_bytes), "-P", str(streams)]
+    return ["iperf3", "-c", peer, "-p", str(tcp_port), "--connect-timeout", "2000", *size, "-J"]
+
+
+def parse(text: str) -> Report:
+    """Read a client's JSON; of plain text, only what went wrong."""
+    start = text.find("{")
+    if start < 0:
+        return judged(text, [], FAILURES)
+    try:
+        document, _ = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return judged(text, [], (*FAILURES, *marks((r"\{", "harness"))))
+    error = document.get("error")
+    if error is not None:
+        return judged(f"iperf3: error - {error}", [], FAILURES)
+    try:
+        rows = _rows(document)
+    except (KeyError, TypeError, ValueError):
+        return failed("harness", "iperf3's JSON has not what it should have")
+    return judged("", rows, ())
+
+
+def _rows(document: dict[str, Any]) -> list[Row]:
+    end = document["end"]
+    size = int(document["start"]["test_start"]["blksize"])
+    rows = []
+    for received, sent in (
+        ("sum_received", "sum_sent"),
+        ("sum_received_bidir_reverse", "sum_sent_bidir_reverse"),
+    ):
+        if received in end:
+            total, seconds = float(end[received]["bytes"]), float(end[received]["seconds"])
+            rate = float(end[received]["bits_per_second"]) / 8
+            if seconds <= 0 or not agrees(rate, total / seconds, 1.0):
+                raise ValueError(received)
+            rows.append(
+                Row(
+                    operation="tcp",
+                    message_bytes=size,
+                    bandwidth_bytes_per_second=rate,
+                    retransmits=end.get(sent, {}).get("retransmits"),
+                )
+            )
+    return rows

@@ -1,0 +1,96 @@
+"""nccl-tests: all_reduce_perf and its kin, under mpirun or srun.
+
+A row says its algorithm bandwidth twice, as such and as bytes over time, which tells a garbled row.
+GB are 10^9. https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nodevitals.probes.fabric.report import Report, Row, agrees, failed, judged, marks, untagged
+
+GIGA = 1e9
+_STARTING = re.compile(r"# Collective test starting: (\w+?)_perf")
+_TIME = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_HALF = rf"{_TIME}\s+(\d+\.\d\d)\s+(\d+\.\d\d)\s+(\d+|N/A|\d+e[+-]?\d+)"
+_ROW = re.compile(
+    rf"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)(?:\s+([a-z]\w*))?(?:\s+(-?\d+))?\s+{_HALF}\s+{_HALF}\s*$"
+)
+FAILURES = marks(
+    (r"# Out of bounds values : .*FAILED", "corruption"),
+    (r"Test timeout|Timeout waiting", "timeout"),
+    (
+        r"Got completion .*(?:error|status=)\s?12\b|Connection refused|No route to host",
+        "unreachable",
+    ),
+    (r"Connection closed by remote peer|Connect to .* failed|Host key verification", "unreachable"),
+    (
+        r"No such file or directory|command not found|unable to find the specified exec",
+        "tool_missing",
+    ),
+    (r"Test (?:NCCL|CUDA) failure|Test failure|not enough slots", "harness"),
+    (r"mpirun (?:detected|noticed|was unable)|ORTE was unable|PRTE ERROR", "harness"),
+)
+
+
+def argv(operation: str, message_bytes: int, iterations: int, devices: int = 1) -> list[str]:
+    """Return one rank's command line: one size, every result checked."""
+    size = str(message_bytes)
+    rounds = ["-n", str(iterations), "-w", "5", "-c", "1"]
+    return [f"{operation}_perf", "-b", size, "-e", size, "-g", str(devices), *rounds]
+
+
+def parse(text: str) -> Report:
+    """Read all ranks' output, of both streams."""
+    plain = untagged(text)
+    lines = plain.splitlines()
+    starting = _STARTING.search(plain)
+    rows = [row for line in lines for row in _rows(line, starting[1] if starting else None)]
+    report = judged(plain, rows, FAILURES)
+    if report.outcome == "ok" and sum("Rank  0 " in line for line in lines) > 1:
+        return failed("harness", "built without MPI: each rank ran a test of its own")
+    return report
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """By what algorithm bandwidth is multiplied to compare between numbers of ranks."""
+    if operation == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if operation in ("all_gather", "reduce_scatter", "alltoall"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def _rows(line: str, operation: str | None) -> Iterator[Row]:
+    """Both halves of a line, or none: out of place and in place."""
+    match = _ROW.match(line)
+    if match is None:
+        return
+    size = int(match[1])
+    halves = (match.groups()[5:9], match.groups()[9:13])
+    if not all(_is_sound(size, *map(float, half[:3])) for half in halves):
+        return
+    for in_place, (_, algorithm, bus, wrong) in enumerate(halves):
+        yield Row(
+            operation=operation,
+            message_bytes=size,
+            bandwidth_bytes_per_second=round(float(algorithm) * GIGA),
+            bus_bandwidth_bytes_per_second=round(float(bus) * GIGA),
+            in_place=bool(in_place),
+            wrong=None
+            if wrong == "N/A"
+            else int(float(wrong) != 0)
+            if "e" in wrong
+            else int(wrong),
+        )
+
+
+def _is_sound(size: int, microseconds: float, algorithm: float, bus: float) -> bool:
+    """Whether the bandwidth is the bytes over the time, which has four digits."""
+    if microseconds <= 0:
+        return False
+    return (
+        agrees(algorithm, size / microseconds * 1e-3, 0.006, 2e-3) and bus <= 2 * algorithm + 0.02
+    )

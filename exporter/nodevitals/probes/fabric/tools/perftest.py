@@ -1,0 +1,194 @@
+"""perftest: ib_write_bw, ib_read_bw, ib_send_bw, ib_send_lat, ib_write_lat.
+
+Each row says its bandwidth twice, in bytes and in messages a second, so a row that was cut or run
+through by another line is noticed. `MB/sec` are MiB. JSON of Debian 12's version is not valid, and
+names no unit; both are read as they are. https://github.com/linux-rdma/perftest
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from nodevitals.probes.fabric.report import Report, Row, agrees, judged, marks
+
+BYTES_OF_UNIT = {"MB/sec": 2**20, "MiB/sec": 2**20, "Gb/sec": 1e9 / 8}
+WAITS = re.compile(r"\* Waiting for client to connect\.\.\. \*")
+_OPERATIONS = {"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send", "Atomic": "atomic"}
+_TITLE = re.compile(
+    r"^\s*(RDMA_Write|RDMA_Read|Send|Atomic)(?: Bidirectional)? (BW|Latency) Test\s*$"
+)
+_BANDWIDTH_HEAD = re.compile(
+    r"^\s*#bytes\s+#iterations\s+BW peak\[(\S+?)\]\s+BW average\[\1\]\s+MsgRate\[Mpps\]"
+    r"(\s+BW min\[\1\])?\s*$"
+)
+_LATENCY_HEAD = re.compile(r"^\s*#bytes\s+#iterations\s+t_min\[usec\]")
+_FIGURE = r"\d+\.\d\d(?:\d{4})?"
+_BANDWIDTH_ROW = re.compile(
+    rf"^\s*(\d+)\s+(\d+)\s+({_FIGURE})\s+({_FIGURE})\s+(\d+\.\d{{6}})(?:\s+({_FIGURE}))?\s*$"
+)
+# Columns may touch.
+_LATENCY_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+" + r"\s*".join([r"(\d+\.\d\d)"] * 7) + r"\s*$")
+_STATISTICS = ("minimum", "maximum", "median", "mean", "", "p99", "p999")
+
+FAILURES = marks(
+    (r"Couldn't listen to port", "harness"),
+    (r"Did not detect devices|IB device \S+ not found|Unable to find the Infiniband", "no_device"),
+    (r"Port number \d+ state is|Port \d+ .*(?:is not|not) active", "port_down"),
+    (r"Incompatibility issue with GID|Can't find .*GID|Failed to .*gid index", "no_gid"),
+    (r"Couldn't connect to|Problem in resolving|Unable to open file descriptor", "unreachable"),
+    (r"Failed to modify QP \d+ to RT[RS]", "unreachable"),
+    (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
+    # The peer has gone away: tries are exceeded. Any other status is a quarrel between the two.
+    (r"Failed status[- ](?:12\b|.*\(12\))", "unreachable"),
+    (r"Failed status", "harness"),
+    (r"Completion with error|Failed to complete run_iter", "harness"),
+)
+
+
+class Test(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run: both sides get the same."""
+
+    operation: str
+    device: str
+    ib_port: int = 1
+    gid_index: int | None = None
+    """None on InfiniBand, which has no use for it."""
+    message_bytes: int = 65536
+    iterations: int = 1000
+    queue_pairs: int = 1
+
+
+def argv(test: Test, tcp_port: int, peer: str | None = None) -> list[str]:
+    """Return the command line of the client, or of the server where there is no peer."""
+    command = [f"ib_{test.operation}", "-d", test.device, "-i", str(test.ib_port)]
+    if test.gid_index is not None:
+        command += ["-x", str(test.gid_index)]
+    command += ["-p", str(tcp_port), "-s", str(test.message_bytes), "-n", str(test.iterations)]
+    if test.operation.endswith("_bw"):
+        command += ["-q", str(test.queue_pairs), "--report_gbits"]
+    return [*command, "-F", *([peer] if peer else [])]
+
+
+def parse(text: str) -> Report:
+    """Read a client's or a server's output, of both streams; text or JSON."""
+    results = re.search(r'^\s*"?results"?\s*:', text, re.MULTILINE)
+    rows = _json_rows(text, results.end()) if results else _rows(text)
+    return judged(text, rows, FAILURES)
+
+
+def _rows(text: str) -> list[Row]:
+    rows: list[Row] = []
+    operation: str | None = None
+    read: Callable[[str], Row | None] = _latency
+    unit = ""
+    for line in text.splitlines():
+        title = _TITLE.match(line)
+        head = _BANDWIDTH_HEAD.match(line)
+        if title:
+            operation = _operation(*title.groups())
+        elif head:
+            unit = head[1]
+        elif _LATENCY_HEAD.match(line):
+            unit = ""
+        row = _bandwidth(line, unit) if unit else read(line)
+        if row is not None:
+            rows.append(msgspec.structs.replace(row, operation=operation))
+    return rows
+
+
+def _operation(verb: str, kind: str) -> str:
+    return f"{_OPERATIONS[verb]}_{'bw' if kind == 'BW' else 'lat'}"
+
+
+def _bandwidth(line: str, unit: str) -> Row | None:
+    match = _BANDWIDTH_ROW.match(line)
+    factor = BYTES_OF_UNIT.get(unit)
+    if match is None or factor is None:
+        return None
+    size, iterations = int(match[1]), int(match[2])
+    peak, average, messages = (float(match[number]) for number in (3, 4, 5))
+    digit = (0.5e-6 if average < 0.1 else 0.005) * factor + 0.5 * size
+    if not size or not agrees(average * factor, messages * 1e6 * size, digit):
+        return None
+    return Row(
+        message_bytes=size,
+        iterations=iterations,
+        bandwidth_bytes_per_second=average * factor,
+        # 0.00 is how it says that it did not look.
+        peak_bytes_per_second=peak * factor or None,
+    )
+
+
+def _latency(line: str) -> Row | None:
+    match = _LATENCY_ROW.match(line)
+    if match is None:
+        return None
+    return _latency_row(int(match[1]), int(match[2]), [float(one) for one in match.groups()[2:]])
+
+
+def _latency_row(size: int, iterations: int, figures: list[float]) -> Row | None:
+    """From microseconds; None where they are not in their order."""
+    least, most, median, mean, _, p99, p999 = figures
+    if not (least <= median <= p99 <= p999 <= most and least <= mean <= most):
+        return None
+    return Row(
+        message_bytes=size,
+        iterations=iterations,
+        latency_seconds={
+            name: microseconds / 1e6
+            for name, microseconds in zip(_STATISTICS, figures, strict=True)
+            if name
+        },
+    )
+
+
+# JSON: valid from 24.01 on; before that bare words and commas too many.
+
+_PAIR = re.compile(r'^\s*"?([A-Za-z_][\w.()/]*?)"?\s*:\s*"?([^",{}]+?)"?\s*,?\s*$', re.MULTILINE)
+_LATENCY_KEYS = (
+    "t_min",
+    "t_max",
+    "t_typical",
+    "t_avg",
+    "t_stdev",
+    "percentile_99",
+    "percentile_99.9",
+)
+
+
+def _json_rows(text: str, start: int) -> list[Row]:
+    if text.count("{") != text.count("}"):
+        return []  # cut off
+    pairs = {key.partition("(")[0]: value for key, value in _PAIR.findall(text, start)}
+    title = re.search(
+        r'"?test"?\s*:\s*"?(RDMA_Write|RDMA_Read|Send|Atomic)_?(?:\w+_)?(BW|Latency)_Test', text
+    )
+    try:
+        size, iterations = int(pairs["MsgSize"]), int(pairs["n_iterations"])
+        if "t_typical" in pairs:
+            row = _latency_row(size, iterations, [float(pairs[key]) for key in _LATENCY_KEYS])
+        else:
+            row = _json_bandwidth(size, iterations, pairs)
+    except (KeyError, ValueError):
+        return []
+    if row is None:
+        return []
+    return [msgspec.structs.replace(row, operation=_operation(*title.groups()) if title else None)]
+
+
+def _json_bandwidth(size: int, iterations: int, pairs: dict[str, str]) -> Row | None:
+    """The unit is not told: it is the one with which the bytes agree with the messages."""
+    average, peak = float(pairs["BW_average"]), float(pairs["BW_peak"])
+    messages = float(pairs["MsgRate"]) * 1e6
+    for factor in set(BYTES_OF_UNIT.values()):
+        if size and agrees(average * factor, messages * size, 0.005 * factor + 0.5 * size):
+            return Row(
+                message_bytes=size,
+                iterations=iterations,
+                bandwidth_bytes_per_second=average * factor,
+                peak_bytes_per_second=peak * factor or None,
+            )
+    return None

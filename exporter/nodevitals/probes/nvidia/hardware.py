@@ -1,0 +1,58 @@
+"""What the kernel lists of NVIDIA cards, whether NVML works or not.
+
+In: sysfs' PCI devices and /proc/driver/nvidia, of which only what cannot hang is read: the files
+below a card's folder ask the driver. Out: `Hardware`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from nodevitals.linux.host import Host
+from nodevitals.linux.pci import BUS_ID, PciReader
+from nodevitals.linux.sysfs import link_name, list_names, read_text
+from nodevitals.probes.kernel_log.xid import normal_bus_id
+
+_VENDOR = "0x10de"
+_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller
+_MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\S+)")
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """Bus ids on the PCI bus, each with the driver it is bound to; bus ids that the NVIDIA driver
+    lists; and the loaded driver's version ('' where there is none).
+    """
+
+    pci: dict[str, str]
+    driver: tuple[str, ...]
+    module_version: str
+
+    @property
+    def given_away(self) -> set[str]:
+        """The bus ids of cards that belong to virtual machines."""
+        return {bus_id for bus_id, driver in self.pci.items() if driver == "vfio-pci"}
+
+
+class HardwareReader:
+    """Reads what the kernel lists."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._pci = PciReader(host, _VENDOR, _CLASSES)
+
+    def read(self) -> Hardware:
+        """What is listed now."""
+        driver = filter(BUS_ID.fullmatch, list_names(self._host.proc("driver/nvidia/gpus")))
+        return Hardware(
+            pci={normal_bus_id(path.name): link_name(path / "driver") for path in self._pci.read()},
+            driver=tuple(sorted(normal_bus_id(name) for name in driver)),
+            module_version=parse_version(read_text(self._host.proc("driver/nvidia/version")) or ""),
+        )
+
+
+def parse_version(text: str) -> str:
+    """The driver's version out of /proc/driver/nvidia/version; '' when it is not there."""
+    match = _MODULE_VERSION.search(text)
+    return match[1] if match else ""

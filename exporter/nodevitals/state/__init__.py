@@ -1,0 +1,1 @@
+"""What outlives a restart: pending writes and the SQLite file."""

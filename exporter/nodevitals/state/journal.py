@@ -1,0 +1,259 @@
+"""What the agent must not forget: counters it keeps, and changes of state on their way to disk.
+
+The agent itself writes nothing: it hands a `Batch` to the history's worker whenever something is
+new and the worker is free. When the worker fails, the batch comes back; rows wait, up to a bound,
+and the oldest are dropped and counted. Totals are absolute, so the newest is all that matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from nodevitals.exposition import InvalidSampleError, Source
+from nodevitals.probe import Condition, Event, Family, Sample
+
+MAX_WAITING_ROWS = 2000
+MAX_BATCH_ROWS = 500
+MAX_BATCH_TOTALS = 5000
+# A probe that counts by an open label could make us keep counters without end.
+MAX_COUNTERS_A_SOURCE = 10_000
+MAX_FORGOTTEN = 1000
+FORGOTTEN = "forgotten"
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One change: when (seconds since the epoch), by which probe, of what, to which state."""
+
+    time: float
+    probe: str
+    device: str
+    state: str
+    detail: str = ""
+
+
+class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A kept counter's value; `part` and the two before it say whose lines it belongs to."""
+
+    probe: str
+    target: str
+    part: str
+    family: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class Memory(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a target's last run left for its next one."""
+
+    probe: str
+    target: str
+    carry: bytes
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """To the history's worker. `load` asks for what earlier agents left, in the Reply."""
+
+    boot_id: str
+    rows: tuple[Row, ...] = ()
+    totals: tuple[Total, ...] = ()
+    memories: tuple[Memory, ...] = ()
+    load: bool = False
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """From the history's worker: totals of this boot, memories, and the latest row of each
+    device, when asked to load; what `history forget` has retired since the last reply; and
+    whether the file was opened anew for this batch, so that it may lack what was written before.
+    """
+
+    totals: tuple[Total, ...] = ()
+    memories: tuple[Memory, ...] = ()
+    latest: tuple[Row, ...] = ()
+    forgotten: tuple[tuple[str, str], ...] = ()
+    opened: bool = False
+
+
+_Key = tuple[str, tuple[str, ...]]
+
+
+class Journal:
+    """Kept counters and pending rows. Used by the supervisor's thread alone."""
+
+    def __init__(self, families: Mapping[str, Family], boot_id: str) -> None:
+        self._families = families
+        self._boot_id = boot_id
+        self._totals: dict[Source, dict[_Key, float]] = {}
+        self._unwritten: set[tuple[Source, _Key]] = set()
+        self._memories: dict[tuple[str, str], bytes] = {}
+        self._unwritten_memories: set[tuple[str, str]] = set()
+        # Whether a run that began since was told of it.
+        self._forgotten: dict[tuple[str, str], bool] = {}
+        self._rows: deque[Row] = deque()
+        self._states: dict[tuple[str, str], str] = {}
+        self._urgent = False
+        self._sent: Batch | None = None
+        self._loaded = False
+        self.ready = False
+        """Whether counters may be shown: loaded, or given up loading. A counter shown at 0 and
+        then raised to what an earlier agent left would be a false increase."""
+        self.dropped_rows = 0
+
+    def observe(self, now: float, probe: str, conditions: Iterable[Condition]) -> None:
+        """Note the states of devices; those that changed become rows."""
+        for condition in conditions:
+            key = (probe, condition.device)
+            if self._forgotten.get(key) is False:
+                continue  # said by a run that was under way while somebody retired it
+            if self._states.get(key) != condition.state:
+                self._states[key] = condition.state
+                self._forgotten.pop(key, None)
+                self._append(Row(now, probe, condition.device, condition.state, condition.detail))
+
+    def note(self, now: float, probe: str, events: Iterable[Event]) -> None:
+        """Note what happened: a row each."""
+        for event in events:
+            self._append(Row(event.time or now, probe, *msgspec.structs.astuple(event)[:3]))
+
+    def _append(self, row: Row) -> None:
+        self._rows.append(row)
+        self._urgent = True
+        while len(self._rows) > MAX_WAITING_ROWS:
+            self._rows.popleft()
+            self.dropped_rows += 1
+
+    def add(self, source: Source, increments: Iterable[Sample], urgent: bool = True) -> None:
+        """Add to a source's counters. What is not urgent is written with what is.
+
+        Raises InvalidSampleError for what is no counter's.
+        """
+        checked = [(self._key(sample), sample.value) for sample in increments]
+        totals = self._totals.setdefault(source, {})
+        if len(totals) + sum(key not in totals for key, _ in checked) > MAX_COUNTERS_A_SOURCE:
+            raise InvalidSampleError(f"over {MAX_COUNTERS_A_SOURCE} counters")
+        for key, amount in checked:
+            if amount or key not in totals:
+                totals[key] = totals.get(key, 0.0) + amount
+                self._unwritten.add((source, key))
+                self._urgent = self._urgent or urgent
+
+    def _key(self, sample: Sample) -> _Key:
+        family = self._families.get(sample.family)
+        if family is None or family.kind != "counter" or not family.accepts(sample.labels):
+            raise InvalidSampleError(f"{sample.family}{sample.labels} is no counter of ours")
+        if not (math.isfinite(sample.value) and sample.value >= 0):
+            raise InvalidSampleError(f"{sample.family} cannot be raised by {sample.value}")
+        return sample.family, sample.labels
+
+    def totals(self, source: Source) -> list[Sample]:
+        """A source's counters as samples; none while they may still be loaded."""
+        if not self.ready:
+            return []
+        return [
+            Sample(family, labels, value)
+            for (family, labels), value in sorted(self._totals.get(source, {}).items())
+        ]
+
+    def remember(self, key: tuple[str, str], carry: bytes) -> None:
+        """Keep what a target's run has left. It is written with what else is to be written."""
+        if self._memories.get(key) != carry:
+            self._memories[key] = carry
+            self._unwritten_memories.add(key)
+
+    def recall(self, key: tuple[str, str]) -> bytes:
+        """What a target's last run has left; b'' where there was none."""
+        return self._memories.get(key, b"")
+
+    def forgotten(self, probe: str) -> tuple[str, ...]:
+        """The devices of a probe that were retired and not seen since, for a run that begins."""
+        found = sorted(device for owner, device in self._forgotten if owner == probe)
+        self._forgotten.update({(probe, device): True for device in found})
+        return tuple(found)
+
+    def pending(self) -> bool:
+        """Whether there is anything that should be written now."""
+        return self._urgent
+
+    def take(self) -> Batch:
+        """What to hand to the worker now; kept until `written` or `give_back`."""
+        rows = tuple(self._rows.popleft() for _ in range(min(len(self._rows), MAX_BATCH_ROWS)))
+        chosen = sorted(self._unwritten)[:MAX_BATCH_TOTALS]
+        totals = tuple(Total(*source, *key, self._totals[source][key]) for source, key in chosen)
+        self._unwritten.difference_update(chosen)
+        self._urgent = bool(self._rows or self._unwritten)
+        # Totals are written only once those of earlier agents are in: ours would overwrite them.
+        load = not self._loaded and not self.ready
+        if load:
+            self._unwritten.update(_keys(totals))
+            self._urgent = bool(self._rows or totals)
+            totals = ()
+        memories: tuple[Memory, ...] = ()
+        if not load and not self._unwritten:  # a memory goes with all its counts, or waits
+            chosen_memories = sorted(self._unwritten_memories)
+            memories = tuple(Memory(*key, self._memories[key]) for key in chosen_memories)
+            self._unwritten_memories.clear()
+        self._sent = Batch(self._boot_id, rows, totals, memories, load)
+        return self._sent
+
+    def written(self, reply: Reply) -> bool:
+        """The batch is on disk. Whether the counters have become ready with it."""
+        became_ready = not self.ready
+        if self._sent is not None and self._sent.load and became_ready:
+            self._load(reply)
+        self._sent = None
+        if reply.opened:
+            everything = ((source, key) for source, kept in self._totals.items() for key in kept)
+            self._unwritten.update(everything)
+            self._unwritten_memories.update(self._memories)
+        for key in reply.forgotten:
+            self._forget(key)
+        self.ready = self._loaded = True
+        return became_ready
+
+    def give_back(self) -> bool:
+        """The batch is lost: keep it for the next. Whether counters have become ready: where
+        nothing can be loaded they start at 0, as after any restart.
+        """
+        if self._sent is not None:
+            self._rows.extendleft(reversed(self._sent.rows))
+            self._unwritten.update(_keys(self._sent.totals))
+            self._unwritten_memories.update((m.probe, m.target) for m in self._sent.memories)
+            self._urgent = True
+            self._sent = None
+        became_ready = not self.ready
+        self.ready = True
+        return became_ready
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        self._states.pop(key, None)
+        if len(self._forgotten) < MAX_FORGOTTEN:
+            self._forgotten[key] = False
+
+    def _load(self, reply: Reply) -> None:
+        for memory in reply.memories:
+            self._memories.setdefault((memory.probe, memory.target), memory.carry)
+        for total in reply.totals:
+            family = self._families.get(total.family)
+            if family is None or family.kind != "counter" or not family.accepts(total.labels):
+                continue  # written by another version
+            source = Source(total.probe, total.target, total.part)
+            totals = self._totals.setdefault(source, {})
+            key = (total.family, total.labels)
+            totals[key] = totals.get(key, 0.0) + total.value
+            self._unwritten.add((source, key))
+        known = {(row.probe, row.device): row.state for row in reply.latest}
+        # What was observed before the load came is compared with it now.
+        fresh = [row for row in self._rows if known.get((row.probe, row.device)) != row.state]
+        self._rows = deque(fresh)
+        for device, state in known.items():
+            if state != FORGOTTEN:
+                self._states.setdefault(device, state)
+            elif device not in self._states:
+                self._forget(device)
+
+
+def _keys(totals: Iterable[Total]) -> list[tuple[Source, _Key]]:
+    return [(Source(t.probe, t.target, t.part), (t.family, t.labels)) for t in totals]

@@ -1,0 +1,286 @@
+"""HTTP for scrapers, on the standard library's server.
+
+In: requests, some of them hostile. Out: bodies that lie ready. A scrape touches no hardware, no
+disk and no child process. `connections.py` keeps the connections in check.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import http.server
+import io
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from nodevitals import __version__
+from nodevitals.connections import RESPONSE_SECONDS, CappedServer
+from nodevitals.exposition import Variant
+from nodevitals.web.access import Access
+
+MAX_HEAD_BYTES = 16 * 1024
+# Prometheus' own client gives up an idle connection after five minutes.
+IDLE_SECONDS = 330.0
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+log = logging.getLogger(__name__)
+
+
+class Agent(Protocol):
+    """What the web asks of the rest."""
+
+    def scrape(self, variant: Variant) -> bytes:
+        """The body of a scrape."""
+
+    def probe_names(self) -> frozenset[str]:
+        """What collect[] may name."""
+
+    def health(self) -> str:
+        """'' while the supervisor's loop ticks, else what is wrong."""
+
+    def readiness(self) -> str:
+        """'' once every target has ended a run, else which have not."""
+
+    def reload(self) -> str:
+        """Load the configuration anew; '' or what is wrong with it."""
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether an Accept header prefers OpenMetrics to the text format."""
+    quality = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for part in accept.split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        values = dict(item.split("=", 1) for item in parameters if "=" in item)
+        if kind in quality and values.get("version", "1.0.0") in ("1.0.0", "0.0.1", "0.0.4"):
+            quality[kind] = max(quality[kind], _quality(values.get("q", "1")))
+    preferred, plain = quality.values()
+    return preferred > 0 and preferred >= plain
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header takes gzip."""
+    for part in accept_encoding.split(","):
+        name, _, parameter = part.strip().lower().partition(";")
+        if name.strip() == "gzip":
+            return _quality(parameter.strip().removeprefix("q=") or "1") > 0
+    return False
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+class _HeadTooLargeError(Exception):
+    pass
+
+
+class _HeadReader:
+    """The request stream, with a limit on the bytes of one head."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self.left = MAX_HEAD_BYTES
+
+    def readline(self, _limit: int = -1) -> bytes:
+        """A line, within what is left of the head."""
+        line = self._stream.readline(self.left + 1)
+        self.left -= len(line)
+        if self.left < 0:
+            raise _HeadTooLargeError
+        return line
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One connection's thread."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version = f"nodevitals/{__version__}"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body in one segment; apart they cost a delayed ACK, 40 ms
+    error_message_format = "%(code)d %(message)s\n"
+    error_content_type = "text/plain; charset=utf-8"
+
+    def version_string(self) -> str:
+        """Leave out the interpreter's version, which is nobody's business."""
+        return self.server_version
+
+    def setup(self) -> None:
+        """Wrap the socket where TLS is on; the handshake runs here, off the accept loop."""
+        self.record = self.server.record_of(self.request)
+        tls = self.server.access.tls
+        if tls is not None:
+            self.request = tls.wrap_socket(
+                self.request, server_side=True, do_handshake_on_connect=False
+            )
+            self.record.socket = self.request
+            self.request.do_handshake()
+        super().setup()
+        self.head = _HeadReader(self.rfile)  # type: ignore[arg-type]
+        self.rfile = self.head  # type: ignore[assignment]
+
+    def handle_one_request(self) -> None:
+        """One request, its head limited in size."""
+        self.head.left = MAX_HEAD_BYTES
+        try:
+            super().handle_one_request()
+            self.record.completed = True
+            self.record.expect(IDLE_SECONDS)
+        except _HeadTooLargeError:
+            self.close_connection = True
+            self.requestline, self.request_version, self.command = "", self.protocol_version, ""
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        except (BrokenPipeError, ConnectionError, TimeoutError):
+            self.close_connection = True
+
+    def parse_request(self) -> bool:
+        """Parse the head; what the request brings beyond it is not read, so it ends here."""
+        parsed = super().parse_request()
+        self.record.expect(RESPONSE_SECONDS)
+        if parsed and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers):
+            self.close_connection = self.headers.get("Content-Length") != "0"
+        return parsed
+
+    def do_GET(self) -> None:
+        """Serve what there is to read."""
+        url = urlsplit(self.path)
+        routes: dict[str, Callable[[str], None]] = {
+            self.server.telemetry_path: self._metrics,
+            "/": self._landing,
+            "/healthz": lambda _: self._status(self.server.agent.health()),
+            "/readyz": lambda _: self._status(self.server.agent.readiness()),
+        }
+        route = routes.get(url.path)
+        if url.path not in ("/healthz", "/readyz") and not self._admitted():
+            return
+        if route is None:
+            self._answer(HTTPStatus.NOT_FOUND, b"404 not found\n")
+        else:
+            route(url.query)
+
+    do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        """Reload, where that is switched on."""
+        if not self._admitted():
+            return
+        if urlsplit(self.path).path != "/-/reload":
+            self._answer(HTTPStatus.NOT_FOUND, b"404 not found\n")
+        elif not self.server.lifecycle:
+            text = b"Lifecycle API is not enabled: start with --web.enable-lifecycle.\n"
+            self._answer(HTTPStatus.FORBIDDEN, text)
+        else:
+            problem = self.server.agent.reload()
+            status = HTTPStatus.INTERNAL_SERVER_ERROR if problem else HTTPStatus.OK
+            self._answer(status, (problem or "reloaded").encode() + b"\n")
+
+    do_PUT = do_POST
+
+    def _metrics(self, query: str) -> None:
+        try:
+            names = parse_qs(query, max_num_fields=100).get("collect[]", [])
+        except ValueError:
+            self._answer(HTTPStatus.BAD_REQUEST, b"too many parameters\n")
+            return
+        unknown = sorted(set(names) - self.server.agent.probe_names())
+        if unknown:
+            known = ", ".join(sorted(self.server.agent.probe_names()))
+            text = f"collect[]: no probe {unknown[0]!r}; there are: {known}\n"
+            self._answer(HTTPStatus.BAD_REQUEST, text.encode())
+            return
+        variant = Variant(
+            openmetrics=wants_openmetrics(self.headers.get("Accept", "")),
+            compressed=accepts_gzip(self.headers.get("Accept-Encoding", "")),
+            probes=frozenset(names) if names else None,
+        )
+        body = self.server.agent.scrape(variant)
+        extra = {"Content-Encoding": "gzip"} if variant.compressed else {}
+        content_type = OPENMETRICS if variant.openmetrics else TEXT
+        self._answer(HTTPStatus.OK, body, content_type, extra)
+
+    def _landing(self, _: str) -> None:
+        path = html.escape(self.server.telemetry_path)
+        items = "".join(
+            f'<li><a href="{path}?collect[]={name}">{name}</a></li>'
+            for name in sorted(self.server.agent.probe_names())
+        )
+        page = (
+            f"<!doctype html><title>nodevitals</title><h1>nodevitals {__version__}</h1>"
+            f'<p><a href="{path}">Metrics</a>, or those of one probe:</p><ul>{items}</ul>'
+            '<p><a href="/healthz">Health</a> <a href="/readyz">Readiness</a></p>\n'
+        )
+        self._answer(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
+
+    def _status(self, problem: str) -> None:
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+        self._answer(status, (problem or "ok").encode() + b"\n")
+
+    def _admitted(self) -> bool:
+        access = self.server.access
+        if access.open_to_all or self._knows_password(access):
+            return True
+        challenge = {"WWW-Authenticate": 'Basic realm="nodevitals", charset="UTF-8"'}
+        self._answer(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", extra=challenge)
+        return False
+
+    def _knows_password(self, access: Access) -> bool:
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            return False
+        try:
+            user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return False
+        return bool(colon) and access.admits(user, password)
+
+    def _answer(
+        self,
+        status: HTTPStatus,
+        body: bytes,
+        content_type: str = "text/plain; charset=utf-8",
+        extra: dict[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        headers = {"Content-Type": content_type, "Content-Length": str(len(body))}
+        for name, value in {**headers, **self.server.access.headers, **(extra or {})}.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not logged: scrapes are many and none of them is news."""
+        log.debug("%s %s", self.client_address[0], format % args)
+
+
+class Server(CappedServer):
+    """The port: what the handler needs to know, on a capped server."""
+
+    def __init__(
+        self,
+        listen_address: str,
+        agent: Agent,
+        access: Access,
+        telemetry_path: str = "/metrics",
+        lifecycle: bool = False,
+    ) -> None:
+        self.agent = agent
+        self.access = access
+        self.telemetry_path = telemetry_path
+        self.lifecycle = lifecycle
+        super().__init__(listen_address, Handler)
