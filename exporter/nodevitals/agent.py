@@ -11,25 +11,28 @@ import logging
 import os
 import platform
 import queue
+import selectors
 import signal
 import threading
 import time
 from collections.abc import Iterable
 
+import msgspec
+
 from nodevitals import __version__, catalogue, probes
-from nodevitals.config import Config, ProbeSettings, Timing, load
+from nodevitals.config import Config, load
 from nodevitals.document import DocumentError
-from nodevitals.engine.protocol import encode
 from nodevitals.engine.supervisor import Supervisor
 from nodevitals.engine.target import TargetSpec
 from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples
 from nodevitals.linux.host import Clock, Host
 from nodevitals.logs import QueuedHandler
-from nodevitals.probe import Family, Probe, ProbeResult, Sample
+from nodevitals.probe import Family, Probe, ProbeSettings, Timing
 from nodevitals.state.history import HistoryProbe, HistoryProbeSettings
 from nodevitals.state.journal import Journal
 from nodevitals.web.access import load as load_access
 from nodevitals.web.server import Server
+from nodevitals.wire import ProbeResult, Sample, encode
 
 HEALTHY_TICK_SECONDS = 10.0
 RELOAD_SECONDS = 10.0
@@ -48,27 +51,32 @@ def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[Targ
         settings: ProbeSettings = config.probes[name]
         if name in chosen and settings.enabled is not False:
             timing = config.timing(settings)
-            specs += [_spec(kind, target, settings, timing) for target in kind.targets(settings)]
+            specs += [
+                _spec(kind, target, own, timing, settings.required)
+                for target, own in kind.targets(settings)
+            ]
     if only is None and config.state_directory is not None:
         settings = HistoryProbeSettings(
             state_directory=config.state_directory,
             max_age=config.history.max_age,
             max_rows=config.history.max_rows,
         )
-        specs.append(_spec(HistoryProbe, HistoryProbe.name, settings, HISTORY_TIMING))
+        specs.append(_spec(HistoryProbe, HistoryProbe.name, settings, HISTORY_TIMING, True))
     return specs
 
 
-def _spec(kind: type[Probe], target: str, settings: ProbeSettings, timing: Timing) -> TargetSpec:
+def _spec(
+    kind: type[Probe], target: str, settings: msgspec.Struct, timing: Timing, required: bool
+) -> TargetSpec:
     return TargetSpec(
         probe=kind.name,
         target=target,
         settings=encode(settings),
         timing=timing,
         resident=kind.resident,
-        remembers=kind.remembers,
+        persistent=kind.persistent,
         start_seconds=kind.start_seconds,
-        required=settings.required,
+        required=required,
         families=tuple(family.name for family in kind.families),
     )
 
@@ -99,6 +107,10 @@ class Agent:
         self._self_due = 0.0
         self._log_handler: QueuedHandler | None = None
         self._server: Server | None = None
+        # Ends the main thread's sleep: for signals, and for requests of the web's threads.
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
 
     def scrape(self, variant: Variant) -> bytes:
         """The body of a scrape (any thread)."""
@@ -124,6 +136,8 @@ class Agent:
         """Ask the main thread to reload and wait for what it says (any thread)."""
         answer: queue.Queue[str] = queue.Queue(1)
         self._reloads.put(answer)
+        with contextlib.suppress(BlockingIOError):  # full: the main thread wakes anyway
+            os.write(self._wake_write, b"\0")
         try:
             return answer.get(timeout=RELOAD_SECONDS)
         except queue.Empty:
@@ -132,9 +146,11 @@ class Agent:
     def serve(self, server: Server, log_handler: QueuedHandler) -> None:
         """Run until SIGTERM or SIGINT; then everything that was started ends."""
         self._log_handler, self._server = log_handler, server
-        wake_read = self._handle_signals()
+        self._handle_signals()
         supervisor = self._supervisor
-        supervisor.selector.register(wake_read, 1, lambda: _drain(wake_read))
+        supervisor.selector.register(
+            self._wake_read, selectors.EVENT_READ, lambda: _drain(self._wake_read)
+        )
         if self._config.state_directory is None:
             supervisor.journal.give_back()
         supervisor.apply(plan_targets(self._config))
@@ -150,15 +166,11 @@ class Agent:
                 self._show_self()
         self._stop()
 
-    def _handle_signals(self) -> int:
-        read, write = os.pipe()
-        os.set_blocking(read, False)
-        os.set_blocking(write, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    def _handle_signals(self) -> None:
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_hangup)
-        return read
 
     def _on_stop(self, *_: object) -> None:
         self._stopping = True
@@ -228,7 +240,7 @@ class Agent:
             # shutdown() waits for the accept loop, half a second at most: not on this thread.
             threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server.socket.close()
-        self._supervisor.flush_history()
+        self._supervisor.flush()
         self._supervisor.processes.stop()
         self._supervisor.processes.wait(STOP_SECONDS)
         if self._log_handler is not None:

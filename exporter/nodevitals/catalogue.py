@@ -6,136 +6,81 @@ probes stand beside the code that fills them; here are only those of the agent i
 
 from __future__ import annotations
 
+import contextlib
+
 from nodevitals import probes
-from nodevitals.probe import OUTCOMES, Family, Probe
+from nodevitals.probe import Families, Family, Probe
 from nodevitals.probes.fabric.families import PUSHED
 from nodevitals.state.history import HistoryProbe
+from nodevitals.wire import OUTCOMES
 
-_TARGET = ("probe", "target")
+_probe = Families("probe", "probe", "target")
+PROBE_SUCCESS = _probe.gauge(
+    "success", "Whether the last run of the probe succeeded and its samples are fresh."
+)
+PROBE_DURATION = _probe.gauge("duration_seconds", "Duration of the last run that ended.")
+PROBE_INTERVAL = _probe.gauge("interval_seconds", "Configured time between two runs.")
+PROBE_LAST_SUCCESS = _probe.gauge(
+    "last_success_timestamp_seconds", "Unix time of the last successful run; missing before it."
+)
+PROBE_STUCK = _probe.gauge(
+    "stuck_seconds", "Seconds since the overdue run started, 0 if no run is overdue."
+)
+PROBE_RUNS = _probe.counter("runs_total", "Number of ended runs by outcome.", outcome=OUTCOMES)
 
-PROBE_SUCCESS = Family(
-    name="nodevitals_probe_success",
-    kind="gauge",
-    help="Whether the last run of the probe succeeded and its samples are fresh.",
-    labels=_TARGET,
+_agent = Families("")
+NODE_INFO = _agent.gauge(
+    "node_info", "Always 1; has the labels of the configuration (rack, rail_group, pool, ...)."
 )
-PROBE_DURATION = Family(
-    name="nodevitals_probe_duration_seconds",
-    kind="gauge",
-    help="How long the last finished run took.",
-    labels=_TARGET,
+BUILD_INFO = _agent.gauge(
+    "build_info",
+    "Always 1; version of the exporter and of Python.",
+    "version",
+    "python_version",
 )
-PROBE_INTERVAL = Family(
-    name="nodevitals_probe_interval_seconds",
-    kind="gauge",
-    help="How often the probe is meant to run.",
-    labels=_TARGET,
+CONFIG_RELOAD_SUCCESSFUL = _agent.gauge(
+    "config_last_reload_successful", "Whether the last configuration load succeeded."
 )
-PROBE_LAST_SUCCESS = Family(
-    name="nodevitals_probe_last_success_timestamp_seconds",
-    kind="gauge",
-    help="When the probe last succeeded; missing when it never did.",
-    labels=_TARGET,
+CONFIG_RELOAD_TIMESTAMP = _agent.gauge(
+    "config_last_reload_success_timestamp_seconds",
+    "Unix time of the last successful configuration load.",
 )
-PROBE_STUCK = Family(
-    name="nodevitals_probe_stuck_seconds",
-    kind="gauge",
-    help="Since when a run has been past its deadline, counted from its begin; else 0.",
-    labels=_TARGET,
+WORKER_PROCESSES = _agent.gauge(
+    "worker_processes",
+    "Number of worker processes; stuck ones survived SIGKILL and are not replaced.",
+    state=("live", "stuck"),
 )
-PROBE_RUNS = Family(
-    name="nodevitals_probe_runs_total",
-    kind="counter",
-    help="Ended runs by how they ended.",
-    labels=(*_TARGET, "outcome"),
-    closed={"outcome": OUTCOMES},
+FORK_SERVER_RESTARTS = _agent.counter(
+    "fork_server_restarts_total",
+    "Number of times the fork server died or stopped responding and was replaced.",
 )
-NODE_INFO = Family(
-    name="nodevitals_node_info",
-    kind="gauge",
-    help="Always 1; its labels are those of the configuration (rack, rail_group, pool, ...).",
+LOG_DROPPED = _agent.counter(
+    "log_messages_dropped_total", "Number of log messages dropped because the queue was full."
 )
-BUILD_INFO = Family(
-    name="nodevitals_build_info",
-    kind="gauge",
-    help="Always 1; the exporter's and the interpreter's version.",
-    labels=("version", "python_version"),
+HISTORY_DROPPED = _agent.counter(
+    "history_rows_dropped_total",
+    "Number of history rows dropped because they could not be written in time.",
 )
-CONFIG_RELOAD_SUCCESSFUL = Family(
-    name="nodevitals_config_last_reload_successful",
-    kind="gauge",
-    help="Whether the last attempt to load the configuration succeeded.",
-)
-CONFIG_RELOAD_TIMESTAMP = Family(
-    name="nodevitals_config_last_reload_success_timestamp_seconds",
-    kind="gauge",
-    help="When the configuration in use was loaded.",
-)
-WORKER_PROCESSES = Family(
-    name="nodevitals_worker_processes",
-    kind="gauge",
-    help="Worker processes now; stuck ones could not be killed and are not replaced.",
-    labels=("state",),
-    closed={"state": ("live", "stuck")},
-)
-FORK_SERVER_RESTARTS = Family(
-    name="nodevitals_fork_server_restarts_total",
-    kind="counter",
-    help="How often the fork server died or fell silent and was replaced.",
-)
-LOG_DROPPED = Family(
-    name="nodevitals_log_messages_dropped_total",
-    kind="counter",
-    help="Log messages dropped because nothing took them off the queue.",
-)
-HISTORY_DROPPED = Family(
-    name="nodevitals_history_rows_dropped_total",
-    kind="counter",
-    help="History rows dropped because the state directory took none for too long.",
-)
-WEB_EVICTED = Family(
-    name="nodevitals_web_connections_evicted_total",
-    kind="counter",
-    help="Connections closed early: over the cap, or past the deadline of a request.",
-    labels=("reason",),
-    closed={"reason": ("cap", "deadline")},
+WEB_EVICTED = _agent.counter(
+    "web_connections_evicted_total",
+    "Number of connections closed over the connection limit or past the request deadline.",
+    reason=("cap", "deadline"),
 )
 PROCESS_CPU = Family(
     name="process_cpu_seconds_total",
     kind="counter",
-    help="CPU time of the exporter and of all its ended workers.",
+    help="CPU time of the main process and of all its ended children.",
 )
 PROCESS_RESIDENT = Family(
     name="process_resident_memory_bytes",
     kind="gauge",
-    help="Resident memory of the exporter's main process.",
+    help="Resident memory of the main process.",
 )
 PROCESS_START = Family(
-    name="process_start_time_seconds",
-    kind="gauge",
-    help="When the exporter started.",
+    name="process_start_time_seconds", kind="gauge", help="Unix time at which the exporter started."
 )
 
-AGENT_FAMILIES = (
-    PROBE_SUCCESS,
-    PROBE_DURATION,
-    PROBE_INTERVAL,
-    PROBE_LAST_SUCCESS,
-    PROBE_STUCK,
-    PROBE_RUNS,
-    NODE_INFO,
-    BUILD_INFO,
-    CONFIG_RELOAD_SUCCESSFUL,
-    CONFIG_RELOAD_TIMESTAMP,
-    WORKER_PROCESSES,
-    FORK_SERVER_RESTARTS,
-    LOG_DROPPED,
-    HISTORY_DROPPED,
-    WEB_EVICTED,
-    PROCESS_CPU,
-    PROCESS_RESIDENT,
-    PROCESS_START,
-)
+AGENT_FAMILIES = (*_probe, *_agent, PROCESS_CPU, PROCESS_RESIDENT, PROCESS_START)
 
 
 def probe_class(name: str) -> type[Probe]:
@@ -161,7 +106,9 @@ def preload() -> None:
     """Import what workers need, so that a fork has it."""
     all_families()
     for kind in probes.registered().values():
-        kind.preload()
+        # A site's probe that cannot preload fails in its own worker, with its trace.
+        with contextlib.suppress(Exception):
+            kind.preload()
 
 
 def markdown() -> str:

@@ -9,45 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
 from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_yaml
-
-if TYPE_CHECKING:
-    from nodevitals.probe import Probe
+from nodevitals.probe import Probe, ProbeSettings, Timing
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # Prometheus puts these on every series itself; ours would be renamed to exported_…
 _TAKEN_LABELS = ("instance", "job", "cluster")
 STALE_INTERVALS = 3
-
-
-class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every probe has. What is left out comes from `defaults`."""
-
-    enabled: Literal["auto"] | bool = "auto"
-    interval: Seconds | None = None
-    timeout: Seconds | None = None
-    stale_after: Seconds | None = None
-
-    @property
-    def required(self) -> bool:
-        """Whether somebody said that what is probed must be there."""
-        return self.enabled is True
-
-    def problems(self) -> Iterator[Problem]:
-        """What is wrong with the values together, with paths below this probe."""
-        return iter(())
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When a probe runs, in seconds, all of it settled."""
-
-    interval_seconds: float
-    timeout_seconds: float
-    stale_after_seconds: float
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,8 +68,7 @@ def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
             problems.extend(_timing_problems(f"probes.{name}", section, document.defaults))
     if problems or document is None:
         raise DocumentError(problems)
-    settled = {name: _settled(section, document) for name, section in settings.items()}
-    return msgspec.structs.replace(document, probes=settled)
+    return msgspec.structs.replace(document, probes=settings)
 
 
 def load(path: str | None, probes: Mapping[str, type[Probe]]) -> Config:
@@ -118,26 +89,28 @@ def _convert_probes(
             known = ", ".join(sorted(probes))
             problems.append(Problem(f"probes.{name}", f"unknown probe; known: {known}"))
     found = {}
-    for name, probe in probes.items():
-        section = sections.get(name)
-        settings = convert(
-            {} if section is None else section, probe.Settings, f"probes.{name}", problems
-        )
+    for name, kind in probes.items():
+        section = {} if sections.get(name) is None else sections[name]
+        if kind.unusable:  # its settings cannot be checked, and it fails in each run anyway
+            section = {}
+        settings = convert(section, kind.Settings, f"probes.{name}", problems)
         if settings is not None:
             problems.extend(
                 Problem(f"probes.{name}.{problem.path}", problem.message)
                 for problem in settings.problems()
             )
-            found[name] = settings
+            found[name] = _with_default(settings, kind, section)
     return found
 
 
-def _settled(settings: ProbeSettings, document: Config) -> ProbeSettings:
-    """The settings with the timing that holds, so that a probe knows its own deadline."""
-    timing = document.timing(settings)
-    return msgspec.structs.replace(
-        settings, interval=timing.interval_seconds, timeout=timing.timeout_seconds
-    )
+def _with_default(
+    settings: ProbeSettings, kind: type[Probe], section: Mapping[Any, Any]
+) -> ProbeSettings:
+    """The settings, with the probe's own default where the file does not mention `enabled`."""
+    if "enabled" in section:
+        return settings
+    enabled = {"auto": "auto", "on": True, "off": False}[kind.default]
+    return msgspec.structs.replace(settings, enabled=enabled)
 
 
 def _timing_problems(path: str, settings: ProbeSettings, defaults: Defaults) -> Iterator[Problem]:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from nodevitals.probe import Family, Sample
+from nodevitals.probe import Family
+from nodevitals.wire import Sample
 
 # Level 1 costs under half of level 6, for half as many bytes again: tests/bench/compression.py.
 _GZIP_LEVEL = 1

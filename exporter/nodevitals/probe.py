@@ -1,27 +1,41 @@
-"""What a probe is, what it reads, and what a run of it says. No I/O happens here.
+"""What a probe is: the one module that probes of the project and of a site import.
 
-A probe declares its families once, beside the code that fills them; a run fills a `Readings`;
-the worker turns that into a `ProbeResult`, which travels to the agent as msgpack and is checked
-there against the families again, because a vendor library may have trampled the worker's memory.
+A probe declares its families once, beside the code that fills them; a run fills a `Readings`. No
+I/O happens here.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-    from nodevitals.config import ProbeSettings
-    from nodevitals.linux.host import Host
+from nodevitals.document import BytesPerSecond, Problem, Seconds
+from nodevitals.errors import Absent, ProbeError
+from nodevitals.linux.host import Host
+from nodevitals.wire import MAX_MESSAGE_BYTES, Condition, Event, Message, Sample, encode
+
+__all__ = [
+    "Absent",
+    "BytesPerSecond",
+    "Families",
+    "Family",
+    "Host",
+    "LabelError",
+    "Probe",
+    "ProbeError",
+    "ProbeSettings",
+    "Problem",
+    "Readings",
+    "Seconds",
+    "Timing",
+]
 
 Kind = Literal["gauge", "counter"]
-Kept = TypeVar("Kept")
-Outcome = Literal["ok", "absent", "error", "timeout", "stuck"]
-OUTCOMES: tuple[Outcome, ...] = ("ok", "absent", "error", "timeout", "stuck")
+Default = Literal["auto", "on", "off"]
 
 PREFIX = "nodevitals_"
 # The process's own figures keep the names that every Prometheus client library gives them.
@@ -30,11 +44,6 @@ _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LABEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # https://prometheus.io/docs/practices/naming/: base units only, ratios instead of percents.
 _FOREIGN_UNITS = ("milliseconds", "minutes", "hours", "percent", "kilobytes", "megabytes", "bits")
-MAX_CARRY_BYTES = 1024 * 1024
-MAX_LETTER_BYTES = 16 * 1024
-MAX_REASON_CHARACTERS = 64
-MAX_MESSAGE_CHARACTERS = 500
-MAX_TRACE_CHARACTERS = 8000
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,172 +102,211 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A family's value for one set of label values, in the family's order of labels."""
+class Families:
+    """Declares families that share the first part of their name and their first labels.
 
-    family: str
-    labels: tuple[str, ...]
-    value: float
-
-
-class Condition(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The state a device or target is in, for the history; only changes become rows.
-
-    `device` is its lasting identity (uuid, serial, mount path), `state` one word.
+    >>> metrics = Families("mount", "mountpoint")
+    >>> metrics.gauge("step_seconds", "Duration of each step.", step=("open", "read")).labels
+    ('mountpoint', 'step')
+    >>> [family.name for family in metrics]
+    ['nodevitals_mount_step_seconds']
     """
 
-    device: str
-    state: str
-    detail: str = ""
+    def __init__(self, prefix: str, *labels: str, **closed: tuple[str, ...]) -> None:
+        """`labels` come first in every family; `closed` gives a label the values it may take, and
+        adds it behind `labels` where it is not among them.
+        """
+        self._prefix = f"{PREFIX}{prefix}_" if prefix else PREFIX
+        self._labels = _merged(labels, closed)
+        self._closed = closed
+        self._declared: list[Family] = []
+
+    def gauge(self, name: str, help: str, *labels: str, **closed: tuple[str, ...]) -> Family:
+        """Declare a gauge with further labels."""
+        return self._declare("gauge", name, help, labels, closed)
+
+    def counter(self, name: str, help: str, *labels: str, **closed: tuple[str, ...]) -> Family:
+        """Declare a counter with further labels; its name ends in `_total`."""
+        return self._declare("counter", name, help, labels, closed)
+
+    def _declare(
+        self,
+        kind: Kind,
+        name: str,
+        help: str,
+        labels: tuple[str, ...],
+        closed: dict[str, tuple[str, ...]],
+    ) -> Family:
+        family = Family(
+            name=self._prefix + name,
+            kind=kind,
+            help=help,
+            labels=(*self._labels, *_merged(labels, closed)),
+            closed={**self._closed, **closed},
+        )
+        self._declared.append(family)
+        return family
+
+    def __iter__(self) -> Iterator[Family]:
+        return iter(self._declared)
 
 
-class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Something that happened to a device: always a row of the history.
-
-    `time` is in seconds since the epoch; 0 means now.
-    """
-
-    device: str
-    state: str
-    detail: str = ""
-    time: float = 0.0
+def _merged(labels: tuple[str, ...], closed: Mapping[str, object]) -> tuple[str, ...]:
+    return (*labels, *(label for label in closed if label not in labels))
 
 
-class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What one probe lets another know. The agent delivers it with the other's next run, and
-    again until a run has answered.
-    """
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """When a probe runs, in seconds: defaults and limits are applied, nothing is left open."""
 
-    probe: str
-    body: bytes
-
-
-class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run said. `reason` is one word, `message` one line, `trace` a traceback or ''.
-
-    `increments` add to counters that the agent keeps; `carry` is handed to the next run;
-    `stays` says that the worker waits for another one.
-    """
-
-    outcome: Outcome
-    samples: tuple[Sample, ...] = ()
-    increments: tuple[Sample, ...] = ()
-    conditions: tuple[Condition, ...] = ()
-    events: tuple[Event, ...] = ()
-    letters: tuple[Letter, ...] = ()
-    reason: str = ""
-    message: str = ""
-    trace: str = ""
-    duration_seconds: float = 0.0
-    carry: bytes = b""
-    stays: bool = False
+    interval_seconds: float = 15.0
+    timeout_seconds: float = 10.0
+    stale_after_seconds: float = 45.0
 
 
-def clipped(result: ProbeResult) -> ProbeResult:
-    """The result with its words on one line and everything of bounded length, whoever wrote it."""
-    return msgspec.structs.replace(
-        result,
-        carry=result.carry if len(result.carry) <= MAX_CARRY_BYTES else b"",
-        letters=tuple(letter for letter in result.letters if len(letter.body) <= MAX_LETTER_BYTES),
-        reason=" ".join(result.reason.split())[:MAX_REASON_CHARACTERS],
-        message=" ".join(result.message.split())[:MAX_MESSAGE_CHARACTERS],
-        trace=result.trace[-MAX_TRACE_CHARACTERS:],
-    )
+_DEFAULT_TIMING = Timing()
 
 
-class ProbeError(Exception):
-    """An expected failure of what is probed (not of the probe): one word and one line."""
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings that every probe has. What is left out comes from `defaults`."""
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
+    enabled: Literal["auto"] | bool = "auto"
+    """`auto`: where the hardware or its tool is there; `true`: its absence is a failure."""
+    interval: Seconds | None = None
+    """Time between two runs."""
+    timeout: Seconds | None = None
+    """Time that a run may take; at most the interval."""
+    stale_after: Seconds | None = None
+    """Age at which samples disappear; three intervals by default."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the absence of the hardware is a failure."""
+        return self.enabled is True
+
+    def problems(self) -> Iterator[Problem]:
+        """Values that do not fit each other, with paths below this probe."""
+        return iter(())
 
 
-class Absent(Exception):
-    """The hardware or its tool is not on this node, and nobody said that it should be."""
+class LabelError(ValueError):
+    """A sample that does not fit its family: a mistake in the probe."""
 
 
 class Readings:
-    """What a run fills in. What stands here when the run raises ProbeError is still told."""
+    """What a run fills in. What is here when the run raises ProbeError is still exposed."""
 
     def __init__(
         self,
-        carry: bytes = b"",
-        received: tuple[bytes, ...] = (),
-        forgotten: tuple[str, ...] = (),
+        received: tuple[Any, ...] = (),
+        forgotten: Iterable[str] = (),
+        families: Iterable[Family] | None = None,
     ) -> None:
         self.samples: list[Sample] = []
         self.increments: list[Sample] = []
         self.conditions: list[Condition] = []
         self.events: list[Event] = []
-        self.letters: list[Letter] = []
-        self.previous = carry
+        self.messages: list[Message] = []
         self.received = received
-        """Bodies of the letters that other probes sent here."""
+        """Messages of other probes, each of the type `Probe.Message`."""
         self.forgotten = frozenset(forgotten)
         """Devices that `nodevitals history forget` has retired and that were not seen since."""
-        self.carry = b""
-
-    def recalled(self, kind: type[Kept]) -> Kept | None:
-        """The carry of the last run as a msgspec type; None where there is none, or where another
-        version of the agent has left it in another shape.
-        """
-        try:
-            return msgspec.msgpack.decode(self.previous, type=kind) if self.previous else None
-        except msgspec.MsgspecError:
-            return None
+        self._families = None if families is None else frozenset(one.name for one in families)
+        self._seen: set[tuple[str, tuple[str, ...]]] = set()
 
     def add(self, family: Family, value: float | None, *labels: str) -> None:
-        """Record a value; None means unknown, and what is unknown is missing."""
+        """Record a value; None means unknown, and what is unknown is missing.
+
+        Raises LabelError where the labels do not fit the family, or have a value already.
+        """
         if value is not None:
+            self._check(family, labels)
+            if (family.name, labels) in self._seen:
+                raise LabelError(f"{family.name}{labels} is added twice")
+            self._seen.add((family.name, labels))
             self.samples.append(Sample(family.name, labels, float(value)))
 
     def increment(self, family: Family, amount: float, *labels: str) -> None:
-        """Add to a counter the agent keeps; 0 declares the label set so that it starts at 0."""
+        """Add to a counter that the agent keeps; 0 makes it start at 0 as soon as its label set is
+        known. Raises LabelError where the labels do not fit the family.
+        """
+        self._check(family, labels)
         self.increments.append(Sample(family.name, labels, float(amount)))
 
+    def _check(self, family: Family, labels: tuple[str, ...]) -> None:
+        if self._families is not None and family.name not in self._families:
+            raise LabelError(f"{family.name} is not among the probe's families")
+        if not family.accepts(labels):
+            names = ", ".join(family.labels)
+            raise LabelError(f"{family.name} has the labels ({names}); {labels} does not fit")
+
     def condition(self, device: str, state: str, detail: str = "") -> None:
-        """Say what state a device is in; the history gets a row when it changes."""
+        """Record the state of a device; the history gets a row when it changes."""
         self.conditions.append(Condition(device, state, detail))
 
     def event(self, device: str, state: str, detail: str = "", time: float = 0.0) -> None:
-        """Say that something happened to a device; the history gets a row each time."""
+        """Record something that happened to a device; the history gets a row each time."""
         self.events.append(Event(device, state, detail, time))
 
-    def send(self, probe: str, body: bytes) -> None:
-        """Let another probe know something, with its next run."""
-        self.letters.append(Letter(probe, body))
+    def send(self, probe: str, message: msgspec.Struct) -> None:
+        """Send a message to another probe; it receives it with its next run.
+
+        Raises ValueError where it is too large.
+        """
+        body = encode(message)
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a message of {len(body)} bytes, over {MAX_MESSAGE_BYTES}")
+        self.messages.append(Message(probe, body))
+
+
+class NoState(msgspec.Struct):
+    """The state of a probe that keeps none."""
 
 
 class Probe(ABC):
-    """One thing to look at, in a process of its own.
+    """One kind of thing to look at. Each of its targets has a process of its own.
 
-    A subclass lives in `nodevitals/probes/<name>.py`. The agent reads only the class attributes
-    and calls `targets`; everything else happens in a worker that may hang or crash.
+    A subclass lives in `nodevitals/probes/<name>.py` or `nodevitals/probes/<name>/probe.py`. The
+    agent reads only the class attributes and calls `targets`; everything else happens in a worker
+    that may hang or crash.
     """
 
     name: ClassVar[str]
-    families: ClassVar[tuple[Family, ...]]
-    Settings: ClassVar[type[ProbeSettings]]
+    families: ClassVar[Iterable[Family]]
+    default: ClassVar[Default] = "auto"
+    """What `enabled` is where the configuration does not mention it."""
+    Settings: ClassVar[type[ProbeSettings]] = ProbeSettings
+    TargetSettings: ClassVar[type[msgspec.Struct] | None] = None
+    """The type of one target's settings; None where it is Settings."""
+    State: ClassVar[Any] = NoState
+    """What the engine keeps from run to run, all fields with defaults: a run reads and changes
+    `self.state`. A state in another shape, left by another version, becomes a new one."""
+    Message: ClassVar[Any] = None
+    """The type of the messages that this probe receives."""
+    persistent: ClassVar[bool] = False
+    """Whether the state outlives the agent and the boot: it is kept in the state directory,
+    written together with the counts of the same run."""
     resident: ClassVar[bool] = False
     """True only where a handle must live on between runs; else each run has a new process. A
     resident lives on while its runs succeed."""
+    unusable: ClassVar[str] = ""
+    """Set by the registry: why this probe cannot be used."""
     start_seconds: ClassVar[float] = 0.0
-    """What the first run of a new process may take beyond the timeout: drivers start slowly."""
-    remembers: ClassVar[bool] = False
-    """True where the carry must outlive the agent and the boot: it is kept in the state directory,
-    written together with the counts of the same run."""
+    """Extra time for the first run of a new process, beyond the timeout: drivers start slowly."""
 
-    def __init__(self, host: Host, settings: Any, target: str) -> None:
+    def __init__(
+        self, host: Host, settings: Any, target: str = "", timing: Timing = _DEFAULT_TIMING
+    ) -> None:
         self.host = host
         self.settings = settings
+        """This target's own settings."""
         self.target = target
+        self.timing = timing
+        self.state = self.State()
 
     @classmethod
-    def targets(cls, settings: Any) -> tuple[str, ...]:
-        """The targets these settings ask for, each with a worker of its own. Touches nothing."""
-        return (cls.name,)
+    def targets(cls, settings: Any) -> Iterable[tuple[str, msgspec.Struct]]:
+        """The targets that these settings ask for: the name and the settings of each. No I/O."""
+        return [(cls.name, settings)]
 
     @classmethod
     def preload(cls) -> None:

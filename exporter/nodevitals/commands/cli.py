@@ -192,7 +192,7 @@ def _probe(options: argparse.Namespace) -> int:
     print(text, end="")
     failed = False
     for target, result in results.items():
-        outcome, message = result.outcome, result.message
+        outcome, message = result.outcome, result.text
         if outcome not in ("ok", "absent"):
             failed = True
             print(f"{options.name} {target}: {result.reason}: {message}", file=sys.stderr)

@@ -14,8 +14,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from nodevitals.engine.protocol import MAX_FRAME_BYTES, FrameReader, ProtocolError, decode, frame
-from nodevitals.probe import ProbeResult
+from nodevitals.wire import (
+    MAX_FRAME_BYTES,
+    FrameReader,
+    ProbeResult,
+    ProtocolError,
+    decode,
+    frame,
+)
 
 READ_BYTES = 256 * 1024
 STDERR_BYTES = 64 * 1024
@@ -52,8 +58,8 @@ class Worker:
         self._unsent += frame(message)
         self._flush()
 
-    def words(self) -> str:
-        """What it wrote to stderr since the last look: the last part, on one line."""
+    def stderr_tail(self) -> str:
+        """The last part of what it wrote to stderr since the last call, on one line."""
         data = b""
         with contextlib.suppress(BlockingIOError, OSError):
             data = os.read(self._stderr, STDERR_BYTES)

@@ -28,11 +28,10 @@ from nodevitals.engine.protocol import (
     Spawn,
     Started,
     ToForkServer,
-    decode,
-    encode,
 )
 from nodevitals.engine.worker import become_worker
 from nodevitals.linux.process import become_subreaper, children, processes, set_nice, thread_count
+from nodevitals.wire import decode, encode
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
 MAX_PROCESSES_PER_WORKER = 64

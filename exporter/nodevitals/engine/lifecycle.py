@@ -11,11 +11,10 @@ says what came of it. At most one process lives per target; what cannot be reape
 
 from __future__ import annotations
 
-import hashlib
 import math
 from enum import Enum
 
-from nodevitals.config import Timing
+from nodevitals.probe import Timing
 
 FIRST_RUN_SECONDS = 0.5
 GRACE_SECONDS = 2.0
@@ -45,12 +44,6 @@ class Command(Enum):
     TERM = "send TERM"
     KILL = "send KILL"
     ABANDON = "count it as stuck"
-
-
-def stable_fraction(*parts: str) -> float:
-    """A number in [0, 1) that these words always give: spreads runs over nodes and targets."""
-    digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
 
 
 class Lifecycle:

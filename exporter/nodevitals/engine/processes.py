@@ -24,22 +24,21 @@ import msgspec
 
 from nodevitals.engine.channel import Worker
 from nodevitals.engine.protocol import (
-    Exited,
     FromForkServer,
     Kill,
     Ping,
     Pong,
-    ProtocolError,
     Spawn,
     Started,
-    decode,
-    encode,
 )
 from nodevitals.linux.host import Clock
 from nodevitals.linux.process import become_subreaper, children, processes
+from nodevitals.wire import ProtocolError, decode, encode
 
 SILENCE_SECONDS = 2.0
-PING_SECONDS = 0.5
+# With nothing to do for it; each command to it is a ping as well.
+PING_SECONDS = 5.0
+LOOK_SECONDS = 0.25
 # Importing from a cold or slow disk takes its time.
 FIRST_ANSWER_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
@@ -85,8 +84,8 @@ class Processes:
             )
         self._control = ours
         self._selector.register(ours, selectors.EVENT_READ, self._read_control)
-        self._command(Ping())
         self._answered = False
+        self._command(Ping())
         self._answer_due = self._clock.monotonic() + FIRST_ANSWER_SECONDS
 
     def spawn(self, job: msgspec.Struct) -> Worker:
@@ -122,9 +121,20 @@ class Processes:
         """Workers that are not reaped."""
         return len(self._workers)
 
+    @property
+    def wake(self) -> float:
+        """When `tick` is due next."""
+        if self._server is None:
+            return self._start_at
+        due = self._next_ping if self._answer_due is None else self._answer_due
+        adopted = any(worker.adopted for worker in self._workers.values())
+        if self._control is None or adopted or self._former:
+            due = min(due, self._clock.monotonic() + LOOK_SECONDS)
+        return due
+
     def tick(self) -> None:
-        """Call at least twice a second, after what has arrived was read: an agent that was
-        stopped itself must hear the answers before it calls the fork server silent.
+        """Call when `wake` is due, after what has arrived was read: an agent that was stopped
+        itself must read the replies before it calls the fork server unresponsive.
         """
         now = self._clock.monotonic()
         server = self._server
@@ -136,8 +146,6 @@ class Processes:
         elif self._answer_due is not None and now > self._answer_due:
             self._replace("answers nothing")
         elif self._answer_due is None and now >= self._next_ping:
-            self._next_ping = now + PING_SECONDS
-            self._answer_due = now + SILENCE_SECONDS
             self._command(Ping())
         self._reap_adopted(now)
 
@@ -165,12 +173,19 @@ class Processes:
                 self._server.kill()
 
     def _command(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
+        """Send a command; one without a reply of its own goes with a ping."""
         if self._control is None:
             return
-        # Refused only by a fork server that is dead, or has let 200 KiB of small messages lie:
+        # Refused only by a fork server that is dead, or has 200 KiB of small messages unread:
         # the next tick replaces it and ends what it was asked to run.
         with contextlib.suppress(OSError):
             socket.send_fds(self._control, [encode(message)], descriptors or [])
+            if isinstance(message, Kill):
+                socket.send_fds(self._control, [encode(Ping())], [])
+        now = self._clock.monotonic()
+        self._next_ping = now + PING_SECONDS
+        if self._answer_due is None:
+            self._answer_due = now + SILENCE_SECONDS
 
     def _read_control(self) -> None:
         control = self._control
@@ -185,20 +200,20 @@ class Processes:
                 self._control = None
                 return
             with contextlib.suppress(ProtocolError):
-                self._heed(decode(data, FromForkServer))
+                self._receive(decode(data, FromForkServer))
 
-    def _heed(self, message: FromForkServer) -> None:
+    def _receive(self, message: FromForkServer) -> None:
+        self._answer_due = None
+        self._answered = True
         if isinstance(message, Pong):
-            self._answer_due = None
-            self._answered = True
-        elif isinstance(message, Started):
-            worker = self._workers.get(message.worker)
-            if worker is not None:
-                worker.pid = message.pid
-        elif isinstance(message, Exited):
-            worker = self._workers.get(message.worker)
-            if worker is not None:
-                self._ended(worker, message.note or describe_exit(message.status))
+            return
+        worker = self._workers.get(message.worker)
+        if worker is None:
+            return
+        if isinstance(message, Started):
+            worker.pid = message.pid
+        else:
+            self._ended(worker, message.note or describe_exit(message.status))
 
     def _ended(self, worker: Worker, how: str) -> None:
         worker.drain()
@@ -212,7 +227,7 @@ class Processes:
         log.error("fork server %s; starting another%s", why, f" in {wait:g} s" if wait else "")
         self.restarts += 1
         self._kill_fork_server()
-        self._read_control()  # births and deaths it told before
+        self._read_control()  # what it has reported before
         if self._control is not None:
             self._selector.unregister(self._control)
             self._control.close()

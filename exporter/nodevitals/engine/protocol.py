@@ -1,47 +1,37 @@
-"""What the agent, its fork server and its workers say to each other, and how it is framed.
+"""What the agent, its fork server and its workers send each other.
 
-Worker channel: a stream of frames, each a 4-byte big-endian length and that much msgpack.
-Fork server: one msgpack message a SOCK_SEQPACKET datagram. Everything is decoded to a type; a
-frame that is too long or does not decode is a ProtocolError, and its sender is killed. Nothing
-here is ever a pickle: a worker whose memory a driver has overwritten must not run code here.
+Worker channel: frames (`wire.py`), a Job first, then a Run for each run; back comes a ProbeResult
+each. Fork server: one msgpack message per SOCK_SEQPACKET datagram.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
 import msgspec
 
 from nodevitals.linux.host import Host
-
-MAX_FRAME_BYTES = 4 * 1024 * 1024
-_HEADER_BYTES = 4
-MessageType = TypeVar("MessageType")
-
-
-class ProtocolError(Exception):
-    """The peer sent what no peer of ours sends."""
+from nodevitals.probe import Timing
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
-    """Sent once: which probe to be, on which target. `settings` is msgpack of its Settings;
-    `required` makes the absence of the hardware a failure.
+    """Sent once: the probe and the target of this worker. `settings` is msgpack of the target's
+    settings; `required` makes the absence of the hardware a failure.
     """
 
     probe: str
     target: str
     settings: bytes
+    timing: Timing
     host: Host
     stay: bool
     required: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Sent for each run. `carry` is what the last run left, or a resident's input; `received` and
-    `forgotten` are as in `Readings`.
+    """Sent for each run. `state` is msgpack of the probe's State, or b'' where there is none yet;
+    `received` and `forgotten` are as in `Readings`.
     """
 
-    carry: bytes = b""
+    state: bytes = b""
     received: tuple[bytes, ...] = ()
     forgotten: tuple[str, ...] = ()
 
@@ -60,7 +50,7 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """To the fork server: are you there?"""
+    """To the fork server: reply with a Pong."""
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -71,8 +61,8 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """From the fork server: reaped, or never born. `status` is an exit code, or a signal's
-    number negated; `note` says what the fork server knows beyond that.
+    """From the fork server: reaped, or never started. `status` is an exit code, or a signal's
+    number negated; `note` is what the fork server knows beyond that.
     """
 
     worker: int
@@ -81,7 +71,7 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
-    """From the fork server: I am here, with this many workers."""
+    """From the fork server: the reply to a Ping, with the number of workers."""
 
     workers: int
 
@@ -89,43 +79,3 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 ToForkServer = Spawn | Kill | Ping
 FromForkServer = Started | Exited | Pong
 ToWorker = Job | Run
-
-encode = msgspec.msgpack.Encoder().encode
-
-
-def decode(data: bytes, kind: Any) -> Any:
-    """One message of a type. Raises ProtocolError."""
-    try:
-        return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-        raise ProtocolError(f"unreadable message: {error}") from None
-
-
-def frame(message: msgspec.Struct) -> bytes:
-    """A message as one frame. Raises ProtocolError when it is too long for one."""
-    body = encode(message)
-    if len(body) > MAX_FRAME_BYTES:
-        raise ProtocolError(f"a message of {len(body)} bytes, over {MAX_FRAME_BYTES}")
-    return len(body).to_bytes(_HEADER_BYTES, "big") + body
-
-
-class FrameReader:
-    """Bytes as they arrive in, whole frames out. Holds at most one frame and a piece."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The frames that these bytes complete. Raises ProtocolError at a length too large."""
-        self._buffer += data
-        frames = []
-        while len(self._buffer) >= _HEADER_BYTES:
-            length = int.from_bytes(self._buffer[:_HEADER_BYTES], "big")
-            if length > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {length} bytes, over {MAX_FRAME_BYTES}")
-            end = _HEADER_BYTES + length
-            if len(self._buffer) < end:
-                break
-            frames.append(bytes(self._buffer[_HEADER_BYTES:end]))
-            del self._buffer[:end]
-        return frames

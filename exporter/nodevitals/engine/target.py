@@ -1,21 +1,22 @@
-"""One target: as configured, and as it stands between its runs."""
+"""One target: as configured, and its status between runs."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from nodevitals.config import Timing
 from nodevitals.engine.lifecycle import Lifecycle
 from nodevitals.exposition import Source
-from nodevitals.probe import ProbeResult
+from nodevitals.probe import Timing
+from nodevitals.state.journal import Journal, Reply
+from nodevitals.wire import ProbeResult, ProtocolError, decode, encode
 
 if TYPE_CHECKING:
     from nodevitals.engine.channel import Worker
 
-MAX_LETTERS = 100
+MAX_MESSAGES = 100
 
 
 class TargetSpec(msgspec.Struct, frozen=True):
@@ -26,48 +27,140 @@ class TargetSpec(msgspec.Struct, frozen=True):
     settings: bytes
     timing: Timing
     resident: bool
-    remembers: bool
+    persistent: bool
     start_seconds: float
     required: bool
     families: tuple[str, ...]
 
     @property
     def key(self) -> tuple[str, str]:
-        """What names it in every label and lock."""
+        """Its identity in labels, in the journal and in the supervisor."""
         return self.probe, self.target
 
 
-class Target:
-    """One target: its schedule, its process, and what its last run said."""
+class Input(Protocol):
+    """What the runs of a target are given, and what takes back what they return."""
 
-    def __init__(self, spec: TargetSpec, spread: float, now: float) -> None:
+    urgent: bool
+    """Whether a count of this target's asks for a write of the journal."""
+
+    def take(self) -> bytes:
+        """The state to hand to the run that starts now."""
+
+    def settle(self, result: ProbeResult) -> None:
+        """A run has ended with this result."""
+
+    def pending(self) -> bool:
+        """Whether there is input that should not wait for the next interval."""
+
+    def unsent(self) -> bool:
+        """Whether there is input that must not be lost when the agent stops."""
+
+
+class StateInput:
+    """The state that the last run left: in memory, or in the journal when it is persistent."""
+
+    urgent = True
+
+    def __init__(self, journal: Journal, spec: TargetSpec) -> None:
+        self._journal = journal
+        self._key = spec.key
+        self._persistent = spec.persistent
+        self._state = b""
+
+    def take(self) -> bytes:
+        """The last state that a run returned."""
+        return self._journal.saved_state(self._key) if self._persistent else self._state
+
+    def settle(self, result: ProbeResult) -> None:
+        """Keep the state where the run returned one."""
+        if result.state and self._persistent:
+            self._journal.save_state(self._key, result.state)
+        elif result.state:
+            self._state = result.state
+
+    def pending(self) -> bool:
+        """Never: a state waits for the next run."""
+        return False
+
+    def unsent(self) -> bool:
+        """Never: the journal keeps what must not be lost."""
+        return False
+
+
+class JournalInput:
+    """The batches that the history's worker writes."""
+
+    urgent = False  # counting a write must not ask for another one
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def take(self) -> bytes:
+        """The next batch."""
+        return encode(self._journal.take())
+
+    def settle(self, result: ProbeResult) -> None:
+        """The batch is written, or must be written again."""
+        try:
+            reply = decode(result.state, Reply) if result.outcome == "ok" else None
+        except ProtocolError:
+            reply = None
+        if reply is None:
+            self._journal.give_back()
+        else:
+            self._journal.written(reply)
+
+    def pending(self) -> bool:
+        """Whether something waits to be written."""
+        return self._journal.pending()
+
+    def unsent(self) -> bool:
+        """Whether anything was not written yet."""
+        return self._journal.unwritten()
+
+
+class Target:
+    """One target: its schedule, its process, and the result of its last run."""
+
+    def __init__(self, spec: TargetSpec, source: Input, spread: float, now: float) -> None:
         self.spec = spec
+        self.input = source
         self.lifecycle = Lifecycle(spec.timing, spread, now, spec.start_seconds)
         self.worker: Worker | None = None
-        self.carry = b""
-        self.inbox: list[bytes] = []
-        self.unanswered: list[bytes] = []
-        """Letters that a run was given; it has not answered."""
+        self._received: list[bytes] = []
+        self._unanswered: list[bytes] = []
         self.last: ProbeResult | None = None
         self.last_success: float | None = None
         self.fresh_until = -math.inf
-        self.fault = ""
-        self.said = ""
+        self.garbage = ""
+        """What was wrong with what its worker sent in this run."""
+        self.logged = ""
+        """The state that was logged last."""
         self.readings = Source(*spec.key, "readings")
         self.kept = Source(*spec.key, "kept")
         self.status = Source(*spec.key, "status")
 
-    def deliver(self, letter: bytes) -> None:
-        """Keep a letter for the next run; of too many the newest."""
-        self.inbox = [*self.inbox, letter][-MAX_LETTERS:]
+    def deliver(self, message: bytes) -> None:
+        """Keep a message for the next run; of too many the newest."""
+        self._received = [*self._received, message][-MAX_MESSAGES:]
 
-    def letters(self) -> tuple[bytes, ...]:
-        """What to hand to the run that begins now."""
-        self.unanswered = [*self.unanswered, *self.inbox][-MAX_LETTERS:]
-        self.inbox = []
-        return tuple(self.unanswered)
+    def messages(self) -> tuple[bytes, ...]:
+        """The messages for the run that starts now, again those of a run without a result."""
+        self._unanswered = [*self._unanswered, *self._received][-MAX_MESSAGES:]
+        self._received = []
+        return tuple(self._unanswered)
+
+    def answered(self) -> None:
+        """A run has returned a result: its messages need not be delivered again."""
+        self._unanswered = []
 
     def change(self, spec: TargetSpec, now: float) -> None:
-        """Take other settings: the next run has them; what is known, or hangs, stays as it is."""
+        """Take other settings from the next run on; its state and a process that hangs stay."""
         self.spec = spec
         self.lifecycle.change(spec.timing, now)
+
+    @property
+    def absent(self) -> bool:
+        """Whether its hardware is not there, and not expected."""
+        return self.last is not None and self.last.outcome == "absent"

@@ -15,13 +15,25 @@ import signal
 import socket
 import time
 import traceback
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-import msgspec
-
-from nodevitals.engine.protocol import FrameReader, Job, ProtocolError, Run, ToWorker, decode, frame
+from nodevitals.engine.protocol import Job, Run, ToWorker
+from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.process import die_with_parent, set_nice
-from nodevitals.probe import MAX_CARRY_BYTES, Absent, Probe, ProbeError, ProbeResult, Readings
+from nodevitals.probe import NoState, Probe, Readings
+from nodevitals.wire import (
+    MAX_REASON_CHARACTERS,
+    MAX_STATE_BYTES,
+    MAX_TRACE_CHARACTERS,
+    FrameReader,
+    Outcome,
+    ProbeResult,
+    ProtocolError,
+    decode,
+    encode,
+    frame,
+    one_line,
+)
 
 # Stops a runaway at 248 MiB and still permits NVML's large reservations; RLIMIT_AS does not.
 DATA_LIMIT_BYTES = 256 * 1024 * 1024
@@ -72,31 +84,29 @@ def _set_limit(which: int, limit: int) -> None:
 
 def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
-    job: Job | None = None
-    probe: Probe | None = None
+    runner: _Runner | None = None
     while data := _receive(channel):
         for body in reader.feed(data):
             message = decode(body, ToWorker)
             if isinstance(message, Job):
-                job = message
+                runner = _Runner(message)
                 continue
-            if job is None:
+            if runner is None:
                 raise ProtocolError("a run before its job")
-            probe, result = _answer(job, probe, message)
-            stays = probe is not None and job.stay
+            result = runner.run(message)
             # An agent that is gone may have left runs to do: the history's last batches.
             with contextlib.suppress(ConnectionError):
-                channel.sendall(_framed(msgspec.structs.replace(result, stays=stays)))
-            if not stays:
+                channel.sendall(_framed(result))
+            if not result.stays:
                 return
-    if probe is not None:
-        probe.close()
+    if runner is not None:
+        runner.close()
 
 
 def _receive(channel: socket.socket) -> bytes:
     try:
         return channel.recv(65536)
-    except ConnectionError:  # the agent ended with our last answer unread
+    except ConnectionError:  # the agent ended with our last result unread
         return b""
 
 
@@ -104,72 +114,120 @@ def _framed(result: ProbeResult) -> bytes:
     try:
         return frame(result)
     except ProtocolError as error:
-        return frame(ProbeResult(outcome="error", reason="too_large", message=str(error)))
+        return frame(ProbeResult(outcome="error", reason="too_large", text=str(error)))
 
 
-def _answer(job: Job, probe: Probe | None, run: Run) -> tuple[Probe | None, ProbeResult]:
-    """Run once. The probe comes back where its handles may be used again, else None."""
-    readings = Readings(run.carry, run.received, run.forgotten)
-    started = time.monotonic()
+class _End(NamedTuple):
+    """How a run ended."""
+
+    outcome: Outcome
+    reason: str = ""
+    text: str = ""
+    trace: str = ""
+    state: bytes = b""
+
+
+class _Runner:
+    """The probe of this worker, from its first run to its last."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._probe: Probe | None = None
+
+    def run(self, run: Run) -> ProbeResult:
+        """Run once. The process is used again only where the run succeeded: its handles may be
+        what failed, and the next run has a new process, as a driver may want.
+        """
+        started = time.monotonic()
+        end, readings = self._attempt(run)
+        stays = end.outcome == "ok" and self._job.stay
+        if not stays:
+            self.close()
+        return ProbeResult(
+            outcome=end.outcome,
+            samples=tuple(readings.samples),
+            increments=tuple(readings.increments),
+            conditions=tuple(readings.conditions),
+            events=tuple(readings.events),
+            messages=tuple(readings.messages),
+            reason=one_line(end.reason, MAX_REASON_CHARACTERS),
+            text=one_line(end.text),
+            trace=end.trace[-MAX_TRACE_CHARACTERS:],
+            duration_seconds=time.monotonic() - started,
+            state=end.state,
+            stays=stays,
+        )
+
+    def _attempt(self, run: Run) -> tuple[_End, Readings]:
+        readings = Readings()
+        try:
+            # Imported by name here: the history's writer is a worker too, and no probe of a site's.
+            from nodevitals.catalogue import probe_class
+
+            kind = probe_class(self._job.probe)
+            readings = _readings(kind, run)
+            if self._probe is None:
+                self._probe = self._opened(kind)
+            self._probe.state = _decoded(run.state, kind.State)
+            try:
+                self._probe.run(readings)
+            except ProbeError as error:
+                state = _encoded(self._probe)
+                return _End("error", error.reason, error.message, state=state), readings
+            return _End("ok", state=_encoded(self._probe)), readings
+        except Absent as absent:
+            outcome: Outcome = "error" if self._job.required else "absent"
+            return _End(outcome, "absent", str(absent)), Readings()
+        except ProbeError as error:
+            return _End("error", error.reason, error.message), readings
+        except Exception as error:
+            # The boundary: whatever else a probe raises is a bug, reported with its trace.
+            text = f"{type(error).__name__}: {error} ({_place_of(error)})"
+            return _End("error", "exception", text, traceback.format_exc()), Readings()
+
+    def _opened(self, kind: type[Probe]) -> Probe:
+        job = self._job
+        settings = decode(job.settings, kind.TargetSettings or kind.Settings)
+        probe = kind(job.host, settings, job.target, job.timing)
+        probe.open()
+        return probe
+
+    def close(self) -> None:
+        """Release what the probe holds."""
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            with contextlib.suppress(Exception):
+                probe.close()
+
+
+def _readings(kind: type[Probe], run: Run) -> Readings:
+    messages = []
+    for body in run.received:
+        with contextlib.suppress(ProtocolError):  # from a sender of another version
+            messages.append(decode(body, kind.Message))
+    return Readings(tuple(messages), run.forgotten, kind.families)
+
+
+def _decoded(state: bytes, kind: Any) -> Any:
+    """The state; a new one where there is none, or where another version left another shape."""
     try:
-        if probe is None:
-            probe = _opened(job)
-        probe.run(readings)
-        result = _result("ok", readings, started)
-    except Absent as absent:
-        outcome = "error" if job.required else "absent"
-        result, probe = _result(outcome, Readings(), started, "absent", str(absent)), None
-    except ProbeError as error:
-        # Its handles may be what failed: the next run has a new process, as a driver may want.
-        result = _result("error", readings, started, error.reason, error.message)
-        _close(probe)
-        probe = None
-    except Exception as error:
-        # The boundary: whatever a probe raises is told to the agent, once, with its trace.
-        text = f"{type(error).__name__}: {error}"
-        result = _result("error", Readings(), started, "exception", text, traceback.format_exc())
-        probe = None
-    if not job.stay:
-        _close(probe)
-    return probe, result
+        return decode(state, kind) if state else kind()
+    except ProtocolError:
+        return kind()
 
 
-def _close(probe: Probe | None) -> None:
-    if probe is not None:
-        with contextlib.suppress(Exception):
-            probe.close()
+def _encoded(probe: Probe) -> bytes:
+    if isinstance(probe.state, NoState):
+        return b""
+    state = encode(probe.state)
+    if len(state) > MAX_STATE_BYTES:
+        raise ValueError(f"a state of {len(state)} bytes, over {MAX_STATE_BYTES}")
+    return state
 
 
-def _opened(job: Job) -> Probe:
-    # Imported by name here: the history's writer is a worker too, and no probe of a site's.
-    from nodevitals.catalogue import probe_class
-
-    kind = probe_class(job.probe)
-    probe = kind(job.host, decode(job.settings, kind.Settings), job.target)
-    probe.open()
-    return probe
-
-
-def _result(
-    outcome: str,
-    readings: Readings,
-    started: float,
-    reason: str = "",
-    message: str = "",
-    trace: str = "",
-) -> ProbeResult:
-    if len(readings.carry) > MAX_CARRY_BYTES:
-        raise ValueError(f"carry of {len(readings.carry)} bytes, over {MAX_CARRY_BYTES}")
-    return ProbeResult(
-        outcome=outcome,  # type: ignore[arg-type]
-        samples=tuple(readings.samples),
-        increments=tuple(readings.increments),
-        conditions=tuple(readings.conditions),
-        events=tuple(readings.events),
-        letters=tuple(readings.letters),
-        reason=reason,
-        message=message,
-        trace=trace,
-        duration_seconds=time.monotonic() - started,
-        carry=readings.carry,
-    )
+def _place_of(error: Exception) -> str:
+    """File and line of the probe's code that raised, or that called what raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if f"{os.sep}probes{os.sep}" in frame.filename]
+    frame = own[-1] if own else frames[-1]
+    return f"{frame.filename}:{frame.lineno}"

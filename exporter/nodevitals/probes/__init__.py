@@ -1,7 +1,8 @@
 """One home per probe: `NAME.py`, or a folder `NAME` whose entry is `NAME/probe.py`. Each holds one
-subclass of `Probe`, whose name is the home's. `common/` holds what several probes share.
+subclass of `Probe` whose `name` is that of its home. `common/` holds what several probes share.
 
-A site's own probes stand in `nodevitals/probes/` anywhere on PYTHONPATH, with no change here.
+A site's own probes are in `nodevitals/probes/` anywhere on PYTHONPATH, with no change here. One
+that cannot be used is a probe that fails: the agent and the other probes go on.
 """
 
 from __future__ import annotations
@@ -10,26 +11,84 @@ import importlib
 import os
 import pkgutil
 import sys
+from collections.abc import Iterator
 from functools import cache
+from types import ModuleType
 
-from nodevitals.probe import Probe
+from nodevitals.probe import Family, Probe, ProbeError, Readings
+from nodevitals.wire import one_line
 
 _own = list(__path__)
 _elsewhere = (os.path.join(entry, "nodevitals", "probes") for entry in sys.path)
 __path__ = [*_own, *(path for path in _elsewhere if path not in _own and os.path.isdir(path))]
 
+_NOT_PROBES = ("common",)
+
+
+class UnusableProbe(Probe):
+    """Stands in for a probe that cannot be imported, or does not keep the rules above."""
+
+    families = ()
+
+    def run(self, _: Readings) -> None:
+        """Fail with the reason."""
+        raise ProbeError("unusable", self.unusable)
+
 
 @cache
 def registered() -> dict[str, type[Probe]]:
-    """Every probe by its name. Raises what importing one raises: a broken probe is no probe."""
+    """Every probe by its name; one that cannot be used as an `UnusableProbe`."""
     found: dict[str, type[Probe]] = {}
-    for module_info in pkgutil.iter_modules(__path__):
-        if module_info.name == "common":
-            continue
-        entry = ".probe" if module_info.ispkg else ""
-        module = importlib.import_module(f"{__name__}.{module_info.name}{entry}")
-        for thing in vars(module).values():
-            is_probe = isinstance(thing, type) and issubclass(thing, Probe)
-            if is_probe and thing.__module__ == module.__name__:
-                found[thing.name] = thing
+    families: dict[str, Family] = {}
+    for home in _homes():
+        try:
+            kind = _probe_of(home)
+            families |= _new_families(kind, families)
+        except (Exception, SystemExit) as error:
+            kind = _unusable(home.name, f"{type(error).__name__}: {error}")
+        found[home.name] = kind
     return dict(sorted(found.items()))
+
+
+def _homes() -> Iterator[pkgutil.ModuleInfo]:
+    """The modules that hold a probe, those of this package first."""
+    names = set()
+    for path in __path__:
+        for home in pkgutil.iter_modules([path]):
+            if home.name not in _NOT_PROBES and home.name not in names:
+                names.add(home.name)
+                yield home
+
+
+def _probe_of(home: pkgutil.ModuleInfo) -> type[Probe]:
+    entry = ".probe" if home.ispkg else ""
+    module = importlib.import_module(f"{__name__}.{home.name}{entry}")
+    kinds = list(_defined_in(module))
+    if len(kinds) != 1:
+        raise TypeError(f"{module.__file__} defines {len(kinds)} probes; it must define one")
+    if kinds[0].name != home.name:
+        text = f"its name is {kinds[0].name!r}; it must be {home.name!r}, as its file's"
+        raise TypeError(f"{module.__file__}: {kinds[0].__name__}: {text}")
+    return kinds[0]
+
+
+def _defined_in(module: ModuleType) -> Iterator[type[Probe]]:
+    for thing in vars(module).values():
+        is_probe = isinstance(thing, type) and issubclass(thing, Probe)
+        if is_probe and thing.__module__ == module.__name__:
+            yield thing
+
+
+def _new_families(kind: type[Probe], known: dict[str, Family]) -> dict[str, Family]:
+    """The probe's families by name. Raises ValueError where another probe declares one of that
+    name in another way.
+    """
+    own = {family.name: family for family in kind.families}
+    for name in own.keys() & known.keys():
+        if own[name] != known[name]:
+            raise ValueError(f"family {name} is declared by another probe in another way")
+    return own
+
+
+def _unusable(name: str, problem: str) -> type[Probe]:
+    return type("UnusableProbe", (UnusableProbe,), {"name": name, "unusable": one_line(problem)})

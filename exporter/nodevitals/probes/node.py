@@ -1,4 +1,4 @@
-"""Probe `node`: what procfs, sysfs and the kernel's clock tell of the machine itself.
+"""Probe `node`: procfs, sysfs and the clock of the machine itself.
 
 In: procfs and sysfs below the host's paths, adjtimex(2). Out: `nodevitals_node_*`. What a machine
 does not have (EDAC, NVMe) is missing.
@@ -14,98 +14,67 @@ from typing import ClassVar
 
 import msgspec
 
-from nodevitals.config import ProbeSettings
 from nodevitals.linux.process import processes
 from nodevitals.linux.sysfs import read_integer, read_text
-from nodevitals.probe import Family, Probe, Readings
+from nodevitals.probe import Families, Probe, Readings
 
-CPU_UTILIZATION = Family(
-    name="nodevitals_node_cpu_utilization_ratio",
-    kind="gauge",
-    help="Share of all CPU time since the last run that was neither idle nor waiting for I/O.",
+metrics = Families("node")
+CPU_UTILIZATION = metrics.gauge(
+    "cpu_utilization_ratio",
+    "Share of all CPU time since the last run that was neither idle nor I/O wait.",
 )
-CPUS = Family(name="nodevitals_node_cpus", kind="gauge", help="Logical CPUs that are online.")
-LOAD = Family(
-    name="nodevitals_node_load_average",
-    kind="gauge",
-    help="Runnable and uninterruptible tasks, averaged over so many minutes.",
-    labels=("minutes",),
-    closed={"minutes": ("1", "5", "15")},
+CPUS = metrics.gauge("cpus", "Number of online logical CPUs.")
+LOAD = metrics.gauge(
+    "load_average",
+    "Average number of runnable and uninterruptible tasks.",
+    minutes=("1", "5", "15"),
 )
-MEMORY_TOTAL = Family(
-    name="nodevitals_node_memory_total_bytes", kind="gauge", help="Memory that the kernel manages."
+MEMORY_TOTAL = metrics.gauge("memory_total_bytes", "Memory managed by the kernel.")
+MEMORY_AVAILABLE = metrics.gauge(
+    "memory_available_bytes", "Memory available to new programs without swapping."
 )
-MEMORY_AVAILABLE = Family(
-    name="nodevitals_node_memory_available_bytes",
-    kind="gauge",
-    help="The kernel's estimate of what new programs can get without swapping.",
+BOOT_TIME = metrics.gauge("boot_timestamp_seconds", "Unix time of the last boot.")
+PROCESSES = metrics.gauge("processes", "Number of processes.")
+BLOCKED = metrics.gauge(
+    "blocked_processes", "Number of processes whose main thread is in uninterruptible sleep (D)."
 )
-BOOT_TIME = Family(
-    name="nodevitals_node_boot_timestamp_seconds", kind="gauge", help="When the node booted."
+CLOCK_SYNCHRONIZED = metrics.gauge(
+    "clock_synchronized", "Whether a time daemon synchronizes the kernel's clock (adjtimex)."
 )
-PROCESSES = Family(name="nodevitals_node_processes", kind="gauge", help="Processes on the node.")
-BLOCKED = Family(
-    name="nodevitals_node_blocked_processes",
-    kind="gauge",
-    help="Processes whose main thread is in uninterruptible sleep (state D).",
+CLOCK_OFFSET = metrics.gauge(
+    "clock_offset_seconds", "Offset that the kernel still has to correct (adjtimex)."
 )
-CLOCK_SYNCHRONIZED = Family(
-    name="nodevitals_node_clock_synchronized",
-    kind="gauge",
-    help="Whether the kernel's clock is kept by a time daemon (adjtimex is not unsynchronised).",
+CLOCK_MAXIMUM_ERROR = metrics.gauge(
+    "clock_maximum_error_seconds", "Maximum error of the kernel's clock (adjtimex)."
 )
-CLOCK_OFFSET = Family(
-    name="nodevitals_node_clock_offset_seconds",
-    kind="gauge",
-    help="What the kernel still has to correct, as the time daemon told it.",
+DESCRIPTORS = metrics.gauge("file_descriptors", "Number of allocated file descriptors.")
+DESCRIPTORS_MAXIMUM = metrics.gauge(
+    "file_descriptors_maximum", "Maximum number of file descriptors."
 )
-CLOCK_MAXIMUM_ERROR = Family(
-    name="nodevitals_node_clock_maximum_error_seconds",
-    kind="gauge",
-    help="The kernel's bound on how wrong its clock is.",
+OOM_KILLS = metrics.counter(
+    "oom_kills_total", "Number of processes killed by the OOM killer since boot (vmstat)."
 )
-DESCRIPTORS = Family(
-    name="nodevitals_node_file_descriptors",
-    kind="gauge",
-    help="Open files on the whole node.",
+MEMORY_ERRORS = metrics.counter(
+    "memory_errors_total",
+    "Number of memory errors counted by the controller since its driver was loaded (EDAC).",
+    "controller",
+    kind=("corrected", "uncorrected"),
 )
-DESCRIPTORS_MAXIMUM = Family(
-    name="nodevitals_node_file_descriptors_maximum",
-    kind="gauge",
-    help="The node's limit on open files.",
+NVME_LIVE = metrics.gauge(
+    "nvme_live", "Whether the state of the NVMe controller is live.", "device"
 )
-OOM_KILLS = Family(
-    name="nodevitals_node_oom_kills_total",
-    kind="counter",
-    help="Processes the kernel killed for want of memory since boot (vmstat).",
+NVME_INFO = metrics.gauge(
+    "nvme_info",
+    "Always 1; model, serial number and firmware of the NVMe controller.",
+    "device",
+    "model",
+    "serial",
+    "firmware",
 )
-MEMORY_ERRORS = Family(
-    name="nodevitals_node_memory_errors_total",
-    kind="counter",
-    help="Memory errors a controller has counted since its driver was loaded (EDAC).",
-    labels=("controller", "kind"),
-    closed={"kind": ("corrected", "uncorrected")},
-)
-NVME_LIVE = Family(
-    name="nodevitals_node_nvme_live",
-    kind="gauge",
-    help="Whether an NVMe controller's state is live.",
-    labels=("device",),
-)
-NVME_INFO = Family(
-    name="nodevitals_node_nvme_info",
-    kind="gauge",
-    help="Always 1; which NVMe controller it is.",
-    labels=("device", "model", "serial", "firmware"),
-)
-
-
-class NodeSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing of its own."""
 
 
 class CpuTimes(msgspec.Struct, array_like=True, frozen=True):
-    """Jiffies or seconds since boot, all CPUs together."""
+    """CPU time since boot in seconds, all CPUs together."""
 
     busy: float
     total: float
@@ -174,30 +143,20 @@ def read_clock_state() -> ClockState | None:
     )
 
 
+class NodeState(msgspec.Struct):
+    """The CPU times of the last run."""
+
+    cpu: CpuTimes | None = None
+
+
 class NodeProbe(Probe):
     """The machine itself."""
 
-    name: ClassVar[str] = "node"
-    families: ClassVar[tuple[Family, ...]] = (
-        CPU_UTILIZATION,
-        CPUS,
-        LOAD,
-        MEMORY_TOTAL,
-        MEMORY_AVAILABLE,
-        BOOT_TIME,
-        PROCESSES,
-        BLOCKED,
-        CLOCK_SYNCHRONIZED,
-        CLOCK_OFFSET,
-        CLOCK_MAXIMUM_ERROR,
-        DESCRIPTORS,
-        DESCRIPTORS_MAXIMUM,
-        OOM_KILLS,
-        MEMORY_ERRORS,
-        NVME_LIVE,
-        NVME_INFO,
-    )
-    Settings: ClassVar[type[ProbeSettings]] = NodeSettings
+    name = "node"
+    default = "on"
+    families = metrics
+    State = NodeState
+    state: NodeState
 
     @classmethod
     def preload(cls) -> None:
@@ -221,10 +180,9 @@ class NodeProbe(Probe):
         fields = ("user", "nice", "system", "irq", "softirq", "steal")
         busy = sum(getattr(times, field, 0.0) for field in fields)
         now = CpuTimes(busy, busy + times.idle + times.iowait)
-        if readings.previous:
-            before = msgspec.msgpack.decode(readings.previous, type=CpuTimes)
-            readings.add(CPU_UTILIZATION, utilization(before, now))
-        readings.carry = msgspec.msgpack.encode(now)
+        if self.state.cpu is not None:
+            readings.add(CPU_UTILIZATION, utilization(self.state.cpu, now))
+        self.state.cpu = now
         readings.add(CPUS, psutil.cpu_count())
         memory = psutil.virtual_memory()
         readings.add(MEMORY_TOTAL, memory.total)

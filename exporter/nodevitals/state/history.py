@@ -15,14 +15,12 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
-from nodevitals.config import ProbeSettings
-from nodevitals.engine.protocol import decode, encode
-from nodevitals.probe import Family, Probe, ProbeError, Readings
-from nodevitals.state.journal import FORGOTTEN, Batch, Memory, Reply, Row, Total
+from nodevitals.probe import Families, Probe, ProbeError, ProbeSettings, Readings
+from nodevitals.state.journal import FORGOTTEN, Batch, Reply, Row, SavedState, Total
 
 FILE_NAME = "history.db"
 BUSY_SECONDS = 5.0
@@ -36,17 +34,14 @@ CREATE TABLE IF NOT EXISTS totals (
     boot_id TEXT NOT NULL, probe TEXT NOT NULL, target TEXT NOT NULL, part TEXT NOT NULL,
     family TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (boot_id, probe, target, part, family, labels)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS memories (
-    probe TEXT NOT NULL, target TEXT NOT NULL, carry BLOB NOT NULL,
+CREATE TABLE IF NOT EXISTS states (
+    probe TEXT NOT NULL, target TEXT NOT NULL, state BLOB NOT NULL,
     PRIMARY KEY (probe, target)) WITHOUT ROWID;
 """
 _LATEST = "SELECT max(id) FROM history GROUP BY probe, device"
 
-ROWS = Family(
-    name="nodevitals_history_rows",
-    kind="gauge",
-    help="Rows in the history.",
-)
+metrics = Families("history")
+ROWS = metrics.gauge("rows", "Number of rows in the history.")
 
 
 def connect(directory: str) -> sqlite3.Connection:
@@ -92,18 +87,18 @@ def load_totals(connection: sqlite3.Connection, boot_id: str) -> tuple[Total, ..
     )
 
 
-def save_memories(connection: sqlite3.Connection, memories: Iterable[Memory]) -> None:
-    """Replace what targets' last runs left, within the caller's transaction."""
+def save_states(connection: sqlite3.Connection, states: Iterable[SavedState]) -> None:
+    """Replace the states of targets, within the caller's transaction."""
     connection.executemany(
-        "INSERT OR REPLACE INTO memories VALUES (?, ?, ?)",
-        [msgspec.structs.astuple(memory) for memory in memories],
+        "INSERT OR REPLACE INTO states VALUES (?, ?, ?)",
+        [msgspec.structs.astuple(saved) for saved in states],
     )
 
 
-def load_memories(connection: sqlite3.Connection) -> tuple[Memory, ...]:
-    """What the last runs of all targets left, of any boot."""
-    rows = connection.execute("SELECT probe, target, carry FROM memories")
-    return tuple(Memory(*row) for row in rows)
+def load_states(connection: sqlite3.Connection) -> tuple[SavedState, ...]:
+    """The states of all targets, of any boot."""
+    rows = connection.execute("SELECT probe, target, state FROM states")
+    return tuple(SavedState(*row) for row in rows)
 
 
 def latest(connection: sqlite3.Connection) -> tuple[Row, ...]:
@@ -159,14 +154,16 @@ class HistoryProbeSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unkn
 class HistoryProbe(Probe):
     """The one writer, run as any resident worker: with a deadline, and killed when it hangs.
 
-    Its `carry` is a Batch on the way in and a Reply on the way out.
+    Its state is a Batch on the way in and a Reply on the way out.
     """
 
-    name: ClassVar[str] = "history"
-    families: ClassVar[tuple[Family, ...]] = (ROWS,)
-    Settings: ClassVar[type[ProbeSettings]] = HistoryProbeSettings
-    resident: ClassVar[bool] = True
+    name = "history"
+    families = metrics
+    Settings = HistoryProbeSettings
+    State = Batch
+    resident = True
     settings: HistoryProbeSettings
+    state: Batch | Reply
 
     def open(self) -> None:
         """Let the end of the channel be our end."""
@@ -206,7 +203,8 @@ class HistoryProbe(Probe):
 
     def run(self, readings: Readings) -> None:
         """Write one batch in one transaction."""
-        batch: Batch = decode(readings.previous, Batch) if readings.previous else Batch("")
+        batch, self.state = self.state, Reply()
+        assert isinstance(batch, Batch)
         try:
             connection = self._connection
             with connection:
@@ -214,12 +212,12 @@ class HistoryProbe(Probe):
                 if batch.load:
                     reply = Reply(
                         totals=load_totals(connection, batch.boot_id),
-                        memories=load_memories(connection),
+                        states=load_states(connection),
                         latest=latest(connection),
                     )
                 append(connection, batch.rows)
                 save_totals(connection, batch.boot_id, batch.totals)
-                save_memories(connection, batch.memories)
+                save_states(connection, batch.states)
                 self._prune(len(batch.rows))
                 count = connection.execute("SELECT count(*) FROM history").fetchone()[0]
             self._seen = _last_id(connection)
@@ -227,7 +225,7 @@ class HistoryProbe(Probe):
         except sqlite3.Error as error:
             raise self._failure(error) from None
         readings.add(ROWS, count)
-        readings.carry = encode(reply)
+        self.state = reply
 
     def close(self) -> None:
         """Fold the write-ahead log back into the file."""

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from nodevitals.exposition import InvalidSampleError, Source
-from nodevitals.probe import Condition, Event, Family, Sample
+from nodevitals.probe import Family
+from nodevitals.wire import Condition, Event, Sample
 
 MAX_WAITING_ROWS = 2000
 MAX_BATCH_ROWS = 500
@@ -46,32 +47,32 @@ class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
     value: float
 
 
-class Memory(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a target's last run left for its next one."""
+class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The state of a target of a persistent probe, as msgpack of the probe's State."""
 
     probe: str
     target: str
-    carry: bytes
+    state: bytes
 
 
 class Batch(msgspec.Struct, frozen=True):
     """To the history's worker. `load` asks for what earlier agents left, in the Reply."""
 
-    boot_id: str
+    boot_id: str = ""
     rows: tuple[Row, ...] = ()
     totals: tuple[Total, ...] = ()
-    memories: tuple[Memory, ...] = ()
+    states: tuple[SavedState, ...] = ()
     load: bool = False
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """From the history's worker: totals of this boot, memories, and the latest row of each
+    """From the history's worker: totals of this boot, states, and the latest row of each
     device, when asked to load; what `history forget` has retired since the last reply; and
     whether the file was opened anew for this batch, so that it may lack what was written before.
     """
 
     totals: tuple[Total, ...] = ()
-    memories: tuple[Memory, ...] = ()
+    states: tuple[SavedState, ...] = ()
     latest: tuple[Row, ...] = ()
     forgotten: tuple[tuple[str, str], ...] = ()
     opened: bool = False
@@ -88,8 +89,8 @@ class Journal:
         self._boot_id = boot_id
         self._totals: dict[Source, dict[_Key, float]] = {}
         self._unwritten: set[tuple[Source, _Key]] = set()
-        self._memories: dict[tuple[str, str], bytes] = {}
-        self._unwritten_memories: set[tuple[str, str]] = set()
+        self._saved_states: dict[tuple[str, str], bytes] = {}
+        self._unwritten_states: set[tuple[str, str]] = set()
         # Whether a run that began since was told of it.
         self._forgotten: dict[tuple[str, str], bool] = {}
         self._rows: deque[Row] = deque()
@@ -157,15 +158,15 @@ class Journal:
             for (family, labels), value in sorted(self._totals.get(source, {}).items())
         ]
 
-    def remember(self, key: tuple[str, str], carry: bytes) -> None:
-        """Keep what a target's run has left. It is written with what else is to be written."""
-        if self._memories.get(key) != carry:
-            self._memories[key] = carry
-            self._unwritten_memories.add(key)
+    def save_state(self, key: tuple[str, str], state: bytes) -> None:
+        """Keep the state of a target. It is written with what else is to be written."""
+        if self._saved_states.get(key) != state:
+            self._saved_states[key] = state
+            self._unwritten_states.add(key)
 
-    def recall(self, key: tuple[str, str]) -> bytes:
-        """What a target's last run has left; b'' where there was none."""
-        return self._memories.get(key, b"")
+    def saved_state(self, key: tuple[str, str]) -> bytes:
+        """The last state of a target; b'' where there is none."""
+        return self._saved_states.get(key, b"")
 
     def forgotten(self, probe: str) -> tuple[str, ...]:
         """The devices of a probe that were retired and not seen since, for a run that begins."""
@@ -176,6 +177,10 @@ class Journal:
     def pending(self) -> bool:
         """Whether there is anything that should be written now."""
         return self._urgent
+
+    def unwritten(self) -> bool:
+        """Whether there is anything that was not written yet, urgent or not."""
+        return bool(self._rows or self._unwritten or self._unwritten_states)
 
     def take(self) -> Batch:
         """What to hand to the worker now; kept until `written` or `give_back`."""
@@ -190,12 +195,12 @@ class Journal:
             self._unwritten.update(_keys(totals))
             self._urgent = bool(self._rows or totals)
             totals = ()
-        memories: tuple[Memory, ...] = ()
-        if not load and not self._unwritten:  # a memory goes with all its counts, or waits
-            chosen_memories = sorted(self._unwritten_memories)
-            memories = tuple(Memory(*key, self._memories[key]) for key in chosen_memories)
-            self._unwritten_memories.clear()
-        self._sent = Batch(self._boot_id, rows, totals, memories, load)
+        states: tuple[SavedState, ...] = ()
+        if not load and not self._unwritten:  # a state goes with all its counts, or waits
+            chosen_states = sorted(self._unwritten_states)
+            states = tuple(SavedState(*key, self._saved_states[key]) for key in chosen_states)
+            self._unwritten_states.clear()
+        self._sent = Batch(self._boot_id, rows, totals, states, load)
         return self._sent
 
     def written(self, reply: Reply) -> bool:
@@ -207,7 +212,7 @@ class Journal:
         if reply.opened:
             everything = ((source, key) for source, kept in self._totals.items() for key in kept)
             self._unwritten.update(everything)
-            self._unwritten_memories.update(self._memories)
+            self._unwritten_states.update(self._saved_states)
         for key in reply.forgotten:
             self._forget(key)
         self.ready = self._loaded = True
@@ -220,7 +225,7 @@ class Journal:
         if self._sent is not None:
             self._rows.extendleft(reversed(self._sent.rows))
             self._unwritten.update(_keys(self._sent.totals))
-            self._unwritten_memories.update((m.probe, m.target) for m in self._sent.memories)
+            self._unwritten_states.update((s.probe, s.target) for s in self._sent.states)
             self._urgent = True
             self._sent = None
         became_ready = not self.ready
@@ -233,8 +238,8 @@ class Journal:
             self._forgotten[key] = False
 
     def _load(self, reply: Reply) -> None:
-        for memory in reply.memories:
-            self._memories.setdefault((memory.probe, memory.target), memory.carry)
+        for saved in reply.states:
+            self._saved_states.setdefault((saved.probe, saved.target), saved.state)
         for total in reply.totals:
             family = self._families.get(total.family)
             if family is None or family.kind != "counter" or not family.accepts(total.labels):

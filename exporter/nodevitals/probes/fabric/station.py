@@ -18,8 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
-from nodevitals.engine.lifecycle import stable_fraction
-from nodevitals.linux.host import Host
+from nodevitals.linux.host import Host, stable_fraction
 from nodevitals.probe import ProbeError
 from nodevitals.probes.fabric import kind
 from nodevitals.probes.fabric.budget import Meter

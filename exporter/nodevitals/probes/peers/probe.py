@@ -19,8 +19,7 @@ from msgspec.msgpack import encode
 
 from nodevitals.config import ProbeSettings
 from nodevitals.document import DocumentError, Problem, Seconds
-from nodevitals.engine.lifecycle import stable_fraction
-from nodevitals.linux.host import node_name
+from nodevitals.linux.host import node_name, stable_fraction
 from nodevitals.probe import Family, Probe, ProbeError, Readings
 from nodevitals.probes.common.names import resolve
 from nodevitals.probes.common.targets import PROTOCOLS, Peer, Protocol, is_address, parse_file

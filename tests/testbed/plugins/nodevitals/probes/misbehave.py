@@ -11,16 +11,15 @@ import os
 import signal
 import sys
 import time
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
-from nodevitals.config import ProbeSettings
-from nodevitals.engine.protocol import frame
-from nodevitals.probe import Absent, Family, Probe, ProbeError, ProbeResult, Readings
+from nodevitals.probe import Absent, Families, Family, Probe, ProbeError, ProbeSettings, Readings
+from nodevitals.wire import ProbeResult, Sample, frame
 
-VALUE = Family(name="nodevitals_misbehave_value", kind="gauge", help="A value.", labels=("item",))
-EVENTS = Family(
-    name="nodevitals_misbehave_events_total", kind="counter", help="Events.", labels=("item",)
-)
+metrics = Families("misbehave", "item")
+VALUE = metrics.gauge("value", "A value.")
+EVENTS = metrics.counter("events_total", "Number of events.")
 
 
 class MisbehaveSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,15 +122,20 @@ class _Behaviours:
         raise Absent("no such hardware")
 
     def undeclared(self, readings: Readings, _: Any) -> None:
+        """A mistake of the probe's author."""
         other = Family(name="nodevitals_undeclared", kind="gauge", help="Not declared.")
         readings.add(other, 1)
 
+    def invalid(self, readings: Readings, _: Any) -> None:
+        """Memory that a library has overwritten: past the checks of Readings."""
+        readings.samples.append(Sample("nodevitals_undeclared", (), 1.0))
+
     def twice(self, readings: Readings, _: Any) -> None:
-        readings.add(VALUE, 1, "same")
-        readings.add(VALUE, 2, "same")
+        sample = Sample(VALUE.name, ("same",), 1.0)
+        readings.samples += [sample, sample]
 
     def hoards(self, *_: Any) -> None:
-        _raw(frame(ProbeResult(outcome="ok", carry=bytes(4 * 1024 * 1024 - 200))))
+        _raw(frame(ProbeResult(outcome="ok", state=bytes(4 * 1024 * 1024 - 200))))
         os._exit(0)
 
     def too_large(self, readings: Readings, _: Any) -> None:
@@ -150,14 +154,14 @@ BEHAVIOURS = tuple(name for name in vars(_Behaviours) if not name.startswith("_"
 class MisbehaveProbe(Probe):
     """One misbehaviour."""
 
-    name: ClassVar[str] = "misbehave"
-    families: ClassVar[tuple[Family, ...]] = (VALUE, EVENTS)
-    Settings: ClassVar[type[ProbeSettings]] = MisbehaveSettings
+    name = "misbehave"
+    families = metrics
+    Settings = MisbehaveSettings
 
     @classmethod
-    def targets(cls, settings: MisbehaveSettings) -> tuple[str, ...]:
-        """One a behaviour; `healthy-2` and so on are further healthy ones."""
-        return settings.behaviours
+    def targets(cls, settings: MisbehaveSettings) -> Iterable[tuple[str, MisbehaveSettings]]:
+        """One per behaviour; `healthy-2` and so on are further healthy ones."""
+        return [(name, settings) for name in settings.behaviours]
 
     def run(self, readings: Readings) -> None:
         """Misbehave."""

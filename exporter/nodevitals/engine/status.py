@@ -1,0 +1,105 @@
+"""What the agent exposes and logs about its targets: `nodevitals_probe_*`, a line per change."""
+
+from __future__ import annotations
+
+import logging
+
+from nodevitals.catalogue import (
+    PROBE_DURATION,
+    PROBE_INTERVAL,
+    PROBE_LAST_SUCCESS,
+    PROBE_RUNS,
+    PROBE_STUCK,
+    PROBE_SUCCESS,
+    WORKER_PROCESSES,
+)
+from nodevitals.engine.target import Target
+from nodevitals.exposition import Snapshot, Source, render_samples
+from nodevitals.probe import Family
+from nodevitals.state.journal import Journal
+from nodevitals.wire import OUTCOMES, Outcome, ProbeResult, Sample
+
+log = logging.getLogger(__name__)
+
+
+class Status:
+    """Puts each target's status and counters into the snapshot."""
+
+    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
+        self._snapshot = snapshot
+        self._journal = journal
+
+    def begin(self, target: Target, now: float) -> None:
+        """Expose a new target: its counters start at 0."""
+        for outcome in OUTCOMES:
+            self._add(target, outcome, 0)
+        self.show_counters(target)
+        self.show(target, now)
+
+    def count(self, target: Target, outcome: Outcome) -> None:
+        """Count a run that has ended."""
+        self._add(target, outcome, 1)
+        self.show_counters(target)
+
+    def _add(self, target: Target, outcome: Outcome, amount: int) -> None:
+        sample = Sample(PROBE_RUNS.name, (*target.spec.key, outcome), amount)
+        self._journal.add(target.kept, [sample], urgent=target.input.urgent)
+
+    def show_counters(self, target: Target) -> None:
+        """Expose the counters that the agent keeps for a target."""
+        totals = [] if target.absent else self._journal.totals(target.kept)
+        self._snapshot.put(target.kept, render_samples(self._snapshot.families, totals))
+
+    def show(self, target: Target, now: float) -> None:
+        """Expose how a target's runs do. One that is absent and not expected has no status."""
+        if target.absent:
+            self._snapshot.put(target.status, {})
+            return
+        last, overdue = target.last, target.lifecycle.overdue(now)
+        fresh = last is not None and last.outcome == "ok" and now < target.fresh_until
+        values: list[tuple[Family, float | None]] = [
+            (PROBE_SUCCESS, float(fresh and not overdue)),
+            (PROBE_INTERVAL, target.spec.timing.interval_seconds),
+            (PROBE_STUCK, round(overdue, 3)),
+            (PROBE_DURATION, None if last is None else last.duration_seconds),
+            (PROBE_LAST_SUCCESS, target.last_success),
+        ]
+        samples = [
+            Sample(family.name, target.spec.key, value)
+            for family, value in values
+            if value is not None
+        ]
+        self._snapshot.put(target.status, render_samples(self._snapshot.families, samples))
+
+    def show_workers(self, live: int, stuck: int) -> None:
+        """Expose the number of worker processes."""
+        samples = [
+            Sample(WORKER_PROCESSES.name, (state,), count)
+            for state, count in (("live", live), ("stuck", stuck))
+        ]
+        lines = render_samples(self._snapshot.families, samples)
+        self._snapshot.put(Source("agent", "", "workers"), lines)
+
+    def remove(self, target: Target) -> None:
+        """Expose nothing more of a target."""
+        for source in (target.readings, target.status, target.kept):
+            self._snapshot.drop(source)
+
+    def log(self, target: Target, result: ProbeResult) -> None:
+        """Log a result where it differs from the one before."""
+        state = state_of(result)
+        if state == target.logged:
+            return
+        target.logged = state
+        name = " ".join(dict.fromkeys(target.spec.key))
+        if result.outcome in ("ok", "absent"):
+            log.info("%s: %s", name, f"{state} {result.text}".rstrip())
+        else:
+            log.warning("%s: %s (%s): %s", name, result.outcome, state, result.text)
+        if result.trace:
+            log.warning("%s: %s", name, result.trace.rstrip())
+
+
+def state_of(result: ProbeResult) -> str:
+    """One word for the log and the history."""
+    return "ok" if result.outcome == "ok" else result.reason or result.outcome

@@ -1,0 +1,136 @@
+"""What travels between processes: the records of a run, and frames of msgpack.
+
+A frame is a 4-byte big-endian length and that much msgpack. Everything is decoded to a type; a
+frame that is too long or does not decode is a ProtocolError, and its sender is killed. Nothing
+here is ever a pickle: a worker whose memory a driver has overwritten must not run code here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Outcome = Literal["ok", "absent", "error", "timeout", "stuck"]
+OUTCOMES: tuple[Outcome, ...] = ("ok", "absent", "error", "timeout", "stuck")
+
+MAX_FRAME_BYTES = 4 * 1024 * 1024
+MAX_STATE_BYTES = 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024
+MAX_REASON_CHARACTERS = 64
+MAX_TEXT_CHARACTERS = 500
+MAX_TRACE_CHARACTERS = 8000
+_HEADER_BYTES = 4
+_ONE_LINE = r"\A[^\r\n]*\Z"
+
+
+class ProtocolError(Exception):
+    """The other process sent something that none of ours sends."""
+
+
+class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A family's value for one set of label values, in the family's order of labels."""
+
+    family: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class Condition(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The state a device or target is in, for the history; only changes become rows.
+
+    `device` is its lasting identity (uuid, serial, mount path), `state` one word.
+    """
+
+    device: str
+    state: str
+    detail: str = ""
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Something that happened to a device: always a row of the history.
+
+    `time` is in seconds since the epoch; 0 means now.
+    """
+
+    device: str
+    state: str
+    detail: str = ""
+    time: float = 0.0
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """From one probe to another: msgpack of the receiver's `Message`. The agent delivers it with
+    the receiver's next run, and again until a run has returned a result.
+    """
+
+    probe: str
+    body: Annotated[bytes, msgspec.Meta(max_length=MAX_MESSAGE_BYTES)]
+
+
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run returned: the one record from the worker to the snapshot.
+
+    `reason` is one word, `text` one line, `trace` a traceback or ''. `increments` add to counters
+    that the agent keeps; `state` is msgpack of the probe's State for the next run, or b'' to keep
+    the last one; `stays` says that the worker waits for another run.
+    """
+
+    outcome: Outcome
+    samples: tuple[Sample, ...] = ()
+    increments: tuple[Sample, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    events: tuple[Event, ...] = ()
+    messages: tuple[Message, ...] = ()
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARACTERS, pattern=_ONE_LINE)] = ""
+    text: Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS, pattern=_ONE_LINE)] = ""
+    trace: Annotated[str, msgspec.Meta(max_length=MAX_TRACE_CHARACTERS)] = ""
+    duration_seconds: float = 0.0
+    state: Annotated[bytes, msgspec.Meta(max_length=MAX_STATE_BYTES)] = b""
+    stays: bool = False
+
+
+def one_line(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:
+    """Text as a ProbeResult takes it: white space folded, and of bounded length."""
+    return " ".join(text.split())[:characters]
+
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+def decode(data: bytes, kind: Any) -> Any:
+    """One value of a type. Raises ProtocolError."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise ProtocolError(f"unreadable message: {error}") from None
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """A message as one frame. Raises ProtocolError when it is too long for one."""
+    body = encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"a message of {len(body)} bytes, over {MAX_FRAME_BYTES}")
+    return len(body).to_bytes(_HEADER_BYTES, "big") + body
+
+
+class FrameReader:
+    """Bytes as they arrive in, whole frames out. Holds at most one frame and a piece."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that these bytes complete. Raises ProtocolError at a length too large."""
+        self._buffer += data
+        frames = []
+        while len(self._buffer) >= _HEADER_BYTES:
+            length = int.from_bytes(self._buffer[:_HEADER_BYTES], "big")
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes, over {MAX_FRAME_BYTES}")
+            end = _HEADER_BYTES + length
+            if len(self._buffer) < end:
+                break
+            frames.append(bytes(self._buffer[_HEADER_BYTES:end]))
+            del self._buffer[:end]
+        return frames
