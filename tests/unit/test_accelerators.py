@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.probe import Readings
-from nodevitals.probes.common.accelerators import Card, Inventory, tell
+from nodevitals.probes.common.accelerators import Device, Inventory, report
 
 NOBODY: frozenset[str] = frozenset()
 
 
-def card(number: int, slot: int | None = None) -> Card:
+def card(number: int, slot: int | None = None) -> Device:
     place = number if slot is None else slot
-    return Card(uuid=f"GPU-{number}", device=str(number), slot=f"0000:{place:02x}:00")
+    return Device(uuid=f"GPU-{number}", index=str(number), slot=f"0000:{place:02x}:00")
 
 
 def look(
     before: Inventory,
-    *present: Card,
+    *present: Device,
     refused: AbstractSet[str] = NOBODY,
     withheld: AbstractSet[str] = NOBODY,
     forgotten: AbstractSet[str] = NOBODY,
@@ -30,7 +30,7 @@ def look(
 
 
 def lost(of: Inventory) -> dict[str, float]:
-    return {one.card.uuid: one.lost_at for one in of.known if one.lost_at is not None}
+    return {one.device.uuid: one.lost_at for one in of.known if one.lost_at is not None}
 
 
 def test_a_card_that_stops_answering_is_lost_since_then_until_it_is_back() -> None:
@@ -59,7 +59,7 @@ def test_a_card_that_is_withheld_is_neither_up_nor_lost() -> None:
     """A container may see fewer cards than the node has."""
     withheld = look(look(Inventory(), card(0), card(1)), card(0), withheld={"0000:01:00"})
     readings = Readings()
-    tell(withheld, "nvidia", readings)
+    report(withheld, "nvidia", readings)
     up = {sample.labels[2] for sample in readings.samples if sample.family.endswith("_up")}
     assert (lost(withheld), up) == ({}, {"GPU-0"})
     assert lost(look(withheld, card(0), now=500)) == {"GPU-1": 500}
@@ -95,4 +95,4 @@ def test_whatever_comes_and_goes_a_present_card_is_never_lost(
         assert not gone & {f"GPU-{number}" for number in present}
         assert not gone & {f"GPU-{number}" for number in forgotten}
         assert inventory.baseline >= len(present)
-        assert len({one.card.uuid for one in inventory.known}) == len(inventory.known)
+        assert len({one.device.uuid for one in inventory.known}) == len(inventory.known)

@@ -7,7 +7,6 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.config import Timing
 from nodevitals.engine.lifecycle import (
     FIRST_RUN_SECONDS,
     GRACE_SECONDS,
@@ -15,8 +14,9 @@ from nodevitals.engine.lifecycle import (
     Command,
     Lifecycle,
     Phase,
-    stable_fraction,
 )
+from nodevitals.linux.host import stable_fraction
+from nodevitals.probe import Timing
 
 TIMING = Timing(interval_seconds=15.0, timeout_seconds=10.0, stale_after_seconds=45.0)
 

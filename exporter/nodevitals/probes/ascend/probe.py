@@ -44,7 +44,7 @@ from nodevitals.probes.ascend.families import (
 from nodevitals.probes.ascend.faults import LEVELS, level_of
 from nodevitals.probes.ascend.table import Chip, Table, parse_table
 from nodevitals.probes.common import accelerators
-from nodevitals.probes.common.accelerators import Card, Inventory
+from nodevitals.probes.common.accelerators import Device, Inventory
 
 _PCI_VENDOR = "0x19e5"
 _PCI_CLASSES = ("0x1200",)  # processing accelerator
@@ -216,7 +216,7 @@ class AscendProbe(Probe):
             self._readings.increment(UNPARSED, 1, command)
         return text
 
-    def _card(self, chip: Chip, answers: Answers, memory: Memory) -> Card:
+    def _card(self, chip: Chip, answers: Answers, memory: Memory) -> Device:
         device = f"{chip.npu}-{chip.chip}" if chip.physical is None else str(chip.physical)
         slot = f"{chip.bus_id or chip.npu}/{chip.chip}"
         board = _block(answers.text(f"board {chip.npu} {chip.chip}"), chip)
@@ -229,21 +229,21 @@ class AscendProbe(Probe):
         firmware = board.get("Firmware Version", "")
         labels = (VENDOR, device, uuid, serial, chip.bus_id, chip.name, "", firmware, vdie)
         self._readings.add(accelerators.INFO, 1, *labels)
-        return Card(uuid=uuid, device=device, slot=slot, serial=serial, model=chip.name)
+        return Device(uuid=uuid, index=device, slot=slot, serial=serial, model=chip.name)
 
     def _take_inventory(
-        self, table: Table, on_pci: set[str], present: list[Card], memory: Memory
+        self, table: Table, on_pci: set[str], present: list[Device], memory: Memory
     ) -> None:
         """Who is not in the table is lost, but when rows of it could not be read: then only those
         whose device is off the PCI bus too.
         """
-        slots = {one.card.slot for one in memory.inventory.known}
+        slots = {one.device.slot for one in memory.inventory.known}
         unread = {slot for slot in slots if slot.partition("/")[0] in on_pci or ":" not in slot}
         withheld = unread if table.unparsed else set()
         memory.inventory = memory.inventory.seen(
             present, set(), withheld, self._readings.forgotten, {}, time.time()
         )
-        accelerators.tell(memory.inventory, VENDOR, self._readings)
+        accelerators.report(memory.inventory, VENDOR, self._readings)
 
 
 def _port_queries(port: str, often: float, seldom: float) -> list[Query]:
@@ -287,8 +287,8 @@ def _block(text: str, chip: Chip) -> blocks.Block:
     return found.get(chip.chip) or nameless.get(0, {})
 
 
-def _tell_chip(chip: Chip, card: Card, table: Table, readings: Readings) -> None:
-    labels = (VENDOR, card.device, card.uuid)
+def _tell_chip(chip: Chip, card: Device, table: Table, readings: Readings) -> None:
+    labels = (VENDOR, card.index, card.uuid)
     readings.add(accelerators.UTILIZATION, chip.utilization_ratio, *labels)
     has_hbm = chip.hbm_total_bytes is not None
     used = chip.hbm_used_bytes if has_hbm else chip.memory_used_bytes
@@ -300,20 +300,20 @@ def _tell_chip(chip: Chip, card: Card, table: Table, readings: Readings) -> None
     readings.add(accelerators.PROCESSES, table.processes_of(chip), *labels)
 
 
-def _tell_health(chip: Chip, card: Card, answers: Answers, readings: Readings) -> None:
+def _tell_health(chip: Chip, card: Device, answers: Answers, readings: Readings) -> None:
     healthy = None if chip.health is None else chip.health == 0
-    readings.add(accelerators.HEALTHY, healthy, VENDOR, card.device, card.uuid)
-    readings.add(HEALTH_LEVEL, chip.health, card.device, card.uuid)
+    readings.add(accelerators.HEALTHY, healthy, VENDOR, card.index, card.uuid)
+    readings.add(HEALTH_LEVEL, chip.health, card.index, card.uuid)
     text = answers.text(_health_key(chip))
     codes = blocks.parse_error_codes(_block(text, chip))
     for code in sorted(set(codes or ())):
         level = level_of(code)
-        readings.add(FAULT_CODE, 1, card.device, card.uuid, code, level, LEVELS[level])
+        readings.add(FAULT_CODE, 1, card.index, card.uuid, code, level, LEVELS[level])
 
 
-def _tell_ecc(chip: Chip, card: Card, answers: Answers, readings: Readings) -> None:
+def _tell_ecc(chip: Chip, card: Device, answers: Answers, readings: Readings) -> None:
     block = blocks.parse_blocks(answers.text(f"ecc {chip.npu}")).get(chip.chip, {})
-    labels = (card.device, card.uuid)
+    labels = (card.index, card.uuid)
     for bits, kind in (("Single", "corrected"), ("Double", "uncorrected")):
         for memory, location in (("HBM", "hbm"), ("DDR", "ddr")):
             for name, lifetime in (
@@ -329,8 +329,8 @@ def _tell_ecc(chip: Chip, card: Card, answers: Answers, readings: Readings) -> N
         readings.add(NEXT_ISOLATED_PAGES, pages, *labels, kind)
 
 
-def _tell_network(card: Card, answers: Answers, readings: Readings) -> None:
-    labels, port = (card.device, card.uuid), card.device
+def _tell_network(card: Device, answers: Answers, readings: Readings) -> None:
+    labels, port = (card.index, card.uuid), card.index
     readings.add(LINK_UP, hccn.parse_link(answers.text(f"-link {port}")), *labels)
     health = hccn.parse_net_health(answers.text(f"-net_health {port}"))
     if health is not None:

@@ -1,6 +1,6 @@
-"""What every vendor's cards have in common: the families, and which cards are known and lost.
+"""What the accelerators of every vendor share: the families, and the inventory of a node.
 
-`Inventory` is pure: the cards that answer go in, those that once did and no longer do come out.
+`Inventory` is pure: the devices that answer go in, those that once did and no longer do come out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from nodevitals.probe import Family, Readings
+from nodevitals.probe import Families, Readings
 
 Action = Literal[
     "none", "investigate", "restart_app", "reset_device", "drain", "reboot_node", "replace"
@@ -34,185 +34,138 @@ ECC_LOCATIONS = (
     "cbu",
 )
 
-PRESENT = Family(
-    name="nodevitals_accelerators_present",
-    kind="gauge",
-    help="Accelerators that answer.",
-    labels=("vendor",),
-)
-EXPECTED = Family(
-    name="nodevitals_accelerators_expected",
-    kind="gauge",
-    help="Accelerators that the configuration expects.",
-    labels=("vendor",),
-)
-BASELINE = Family(
-    name="nodevitals_accelerators_baseline",
-    kind="gauge",
-    help="The most accelerators that ever answered on this node, less those that were forgotten.",
-    labels=("vendor",),
-)
-INFO = Family(
-    name="nodevitals_accelerator_info",
-    kind="gauge",
-    help="Always 1; which accelerator it is.",
-    labels=(
-        *DEVICE_LABELS,
-        "serial",
-        "pci_bus_id",
-        "model",
-        "driver_version",
-        "firmware_version",
-        "vdie_id",
-    ),
-)
-UP = Family(
-    name="nodevitals_accelerator_up",
-    kind="gauge",
-    help="Whether an accelerator that is known on this node answers.",
-    labels=DEVICE_LABELS,
-)
-LOST_TIMESTAMP = Family(
-    name="nodevitals_accelerator_lost_timestamp_seconds",
-    kind="gauge",
-    help="When a known accelerator was first found not to answer; missing while it does.",
-    labels=DEVICE_LABELS,
-)
-HEALTHY = Family(
-    name="nodevitals_accelerator_healthy",
-    kind="gauge",
-    help="Whether the vendor's own verdict is OK; missing where the vendor has none.",
-    labels=DEVICE_LABELS,
-)
-ECC_ERRORS = Family(
-    name="nodevitals_accelerator_ecc_errors_total",
-    kind="counter",
-    help="Memory errors as the device counts them: since the driver was loaded, or in its life.",
-    labels=(*DEVICE_LABELS, "kind", "lifetime", "location"),
-    closed={"kind": ECC_KINDS, "lifetime": ECC_LIFETIMES, "location": ECC_LOCATIONS},
-)
-UTILIZATION = Family(
-    name="nodevitals_accelerator_utilization_ratio",
-    kind="gauge",
-    help="Share of the vendor's last sampling period in which the device was busy.",
-    labels=DEVICE_LABELS,
-)
-MEMORY_USED = Family(
-    name="nodevitals_accelerator_memory_used_bytes",
-    kind="gauge",
-    help="Device memory in use.",
-    labels=DEVICE_LABELS,
-)
-MEMORY_TOTAL = Family(
-    name="nodevitals_accelerator_memory_total_bytes",
-    kind="gauge",
-    help="Device memory.",
-    labels=DEVICE_LABELS,
-)
-TEMPERATURE = Family(
-    name="nodevitals_accelerator_temperature_celsius",
-    kind="gauge",
-    help="Temperature of the chip.",
-    labels=DEVICE_LABELS,
-)
-POWER = Family(
-    name="nodevitals_accelerator_power_watts",
-    kind="gauge",
-    help="Power that the device draws.",
-    labels=DEVICE_LABELS,
-)
-PROCESSES = Family(
-    name="nodevitals_accelerator_processes",
-    kind="gauge",
-    help="Processes that compute on the device.",
-    labels=DEVICE_LABELS,
+counts = Families("accelerators", "vendor")
+PRESENT = counts.gauge("present", "Number of accelerators that answer.")
+EXPECTED = counts.gauge("expected", "Number of accelerators that the configuration expects.")
+BASELINE = counts.gauge(
+    "baseline",
+    "Highest number of accelerators that ever answered on this node, less the forgotten ones.",
 )
 
-INVENTORY_FAMILIES = (PRESENT, EXPECTED, BASELINE, INFO, UP, LOST_TIMESTAMP)
+metrics = Families("accelerator", *DEVICE_LABELS)
+INFO = metrics.gauge(
+    "info",
+    "Always 1; identity of the accelerator.",
+    "serial",
+    "pci_bus_id",
+    "model",
+    "driver_version",
+    "firmware_version",
+    "vdie_id",
+)
+UP = metrics.gauge("up", "Whether an accelerator that is known on this node answers.")
+LOST_TIMESTAMP = metrics.gauge(
+    "lost_timestamp_seconds",
+    "Unix time at which a known accelerator was first found not to answer; missing while it does.",
+)
+HEALTHY = metrics.gauge(
+    "healthy", "Whether the vendor reports the device as OK; missing where it reports no health."
+)
+ECC_ERRORS = metrics.counter(
+    "ecc_errors_total",
+    "Number of memory errors counted by the device, since the driver was loaded or in its life.",
+    kind=ECC_KINDS,
+    lifetime=ECC_LIFETIMES,
+    location=ECC_LOCATIONS,
+)
+UTILIZATION = metrics.gauge(
+    "utilization_ratio", "Share of the vendor's last sampling period in which the device was busy."
+)
+MEMORY_USED = metrics.gauge("memory_used_bytes", "Device memory in use.")
+MEMORY_TOTAL = metrics.gauge("memory_total_bytes", "Size of the device memory.")
+TEMPERATURE = metrics.gauge("temperature_celsius", "Temperature of the chip.")
+POWER = metrics.gauge("power_watts", "Power draw of the device.")
+PROCESSES = metrics.gauge("processes", "Number of compute processes on the device.")
+
+INVENTORY_FAMILIES = (*counts, INFO, UP, LOST_TIMESTAMP)
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """A card that has answered: its lasting identity, the vendor's present index, its slot, and
-    what its maker asks for when it goes back.
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that has answered: its lasting identity, the vendor's present index, its slot, and
+    what the manufacturer asks for when it is returned.
     """
 
     uuid: str
-    device: str
+    index: str
     slot: str
     serial: str = ""
     model: str = ""
 
 
-class KnownCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A card as remembered. `lost_at` is in seconds since the epoch, None while it answers;
-    `withheld` says that it is there, but not for us; `state` is the vendor's word where not well.
+class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of the inventory. `lost_at` is in seconds since the epoch, None while it answers;
+    `withheld` means that it is there, but not usable here; `state` is the vendor's state where it
+    is not healthy.
     """
 
-    card: Card
+    device: Device
     lost_at: float | None = None
     withheld: bool = False
     state: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """The cards known on a node; it lives in the state directory from run to run."""
+    """The devices known on a node; it is kept in the state directory."""
 
-    known: tuple[KnownCard, ...] = ()
+    known: tuple[KnownDevice, ...] = ()
     baseline: int = 0
 
     def seen(
         self,
-        present: Iterable[Card],
+        present: Iterable[Device],
         refused: AbstractSet[str],
         withheld: AbstractSet[str],
         forgotten: AbstractSet[str],
         states: Mapping[str, str],
         now: float,
     ) -> Inventory:
-        """The inventory after a look that found these cards.
+        """The inventory after a run that found these devices.
 
-        A known card that is not among them is lost, until it is back, another answers in its
-        slot, or it was forgotten: one that was sent back to its maker must not alert for ever.
-        `refused` are slots whose card says that it is lost; one that was never known goes by its
-        slot. `withheld` are slots of which nothing can be said.
+        A known device that is not among them is lost, until it is back, another answers in its
+        slot, or it was forgotten: one that was returned to the manufacturer must not alert for
+        ever. `refused` are slots whose device the vendor reports as lost; one that was never known
+        is identified by its slot. `withheld` are slots whose state is unknown.
         """
-        cards = {card.uuid: card for card in present}
-        slots = {card.slot for card in cards.values()}
-        known = [KnownCard(card=card, state=states.get(card.uuid, "")) for card in cards.values()]
-        gone = [one for one in self.known if one.card.uuid not in cards]
+        devices = {device.uuid: device for device in present}
+        slots = {device.slot for device in devices.values()}
+        known = [
+            KnownDevice(device=device, state=states.get(device.uuid, ""))
+            for device in devices.values()
+        ]
+        gone = [one for one in self.known if one.device.uuid not in devices]
         for one in gone:
-            card = one.card
-            if card.slot in slots or card.uuid in forgotten:
+            device = one.device
+            if device.slot in slots or device.uuid in forgotten:
                 continue
-            away = card.slot in withheld
+            away = device.slot in withheld
             since = one.lost_at if away or one.lost_at is not None else now
-            known.append(KnownCard(card=card, lost_at=since, withheld=away))
-        remembered = {one.card.slot for one in known}
+            known.append(KnownDevice(device=device, lost_at=since, withheld=away))
+        remembered = {one.device.slot for one in known}
         for slot in refused - remembered - forgotten:
-            known.append(KnownCard(card=Card(uuid=slot, device="", slot=slot), lost_at=now))
-        retired = sum(one.card.uuid in forgotten for one in gone)
+            known.append(KnownDevice(device=Device(uuid=slot, index="", slot=slot), lost_at=now))
+        retired = sum(one.device.uuid in forgotten for one in gone)
         return Inventory(
-            known=tuple(sorted(known, key=lambda one: (one.card.slot, one.card.uuid))),
-            baseline=max(len(cards), self.baseline - retired),
+            known=tuple(sorted(known, key=lambda one: (one.device.slot, one.device.uuid))),
+            baseline=max(len(devices), self.baseline - retired),
         )
 
 
-def tell(inventory: Inventory, vendor: str, readings: Readings) -> None:
-    """Expose the inventory, and note each card's state for the history. Who answers has its INFO
-    from its probe.
+def report(inventory: Inventory, vendor: str, readings: Readings) -> None:
+    """Expose the inventory, and record each device's state for the history. The probe itself
+    exposes INFO of the devices that answer.
     """
     here = [one for one in inventory.known if not one.withheld]
     readings.add(PRESENT, sum(one.lost_at is None for one in here), vendor)
     readings.add(BASELINE, inventory.baseline, vendor)
     for one in here:
-        card = one.card
-        labels = (vendor, card.device, card.uuid)
+        device = one.device
+        labels = (vendor, device.index, device.uuid)
         readings.add(UP, one.lost_at is None, *labels)
         readings.add(LOST_TIMESTAMP, one.lost_at, *labels)
         if one.lost_at is not None:
-            bus_id = card.slot.partition("/")[0]
-            readings.add(INFO, 1, *labels, card.serial, bus_id, card.model, "", "", "")
-        calm = one.state in ("", "none")
-        state = "lost" if one.lost_at is not None else "ok" if calm else one.state
-        serial = f", serial {card.serial}" if card.serial else ""
-        readings.condition(card.uuid, state, f"{vendor} {card.device} at {card.slot}{serial}")
+            bus_id = device.slot.partition("/")[0]
+            readings.add(INFO, 1, *labels, device.serial, bus_id, device.model, "", "", "")
+        well = one.state in ("", "none")
+        state = "lost" if one.lost_at is not None else "ok" if well else one.state
+        serial = f", serial {device.serial}" if device.serial else ""
+        readings.condition(device.uuid, state, f"{vendor} {device.index} at {device.slot}{serial}")

@@ -9,7 +9,7 @@ import pynvml
 
 from nodevitals.probe import Readings
 from nodevitals.probes.common import accelerators
-from nodevitals.probes.common.accelerators import Card
+from nodevitals.probes.common.accelerators import Device
 from nodevitals.probes.nvidia import nvml
 from nodevitals.probes.nvidia.card import CardReader, Told
 from nodevitals.probes.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERSION_MISMATCH
@@ -21,7 +21,7 @@ class Look(msgspec.Struct):
     whose card is there, but not for us.
     """
 
-    read: dict[Card, Told]
+    read: dict[Device, Told]
     refused: set[str]
     withheld: set[str]
 
@@ -80,12 +80,12 @@ def _versions(readings: Readings) -> str:
     return driver
 
 
-def _card(found: Found, driver_version: str, readings: Readings) -> Card:
+def _card(found: Found, driver_version: str, readings: Readings) -> Device:
     calls = (pynvml.nvmlDeviceGetSerial, pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetVbiosVersion)
     serial, model, firmware = (ask(call, found.handle) or "" for call in calls)
-    card = Card(
-        uuid=found.uuid, device=str(found.index), slot=found.slot, serial=serial, model=model
+    card = Device(
+        uuid=found.uuid, index=str(found.index), slot=found.slot, serial=serial, model=model
     )
-    labels = (card.device, card.uuid, serial, card.slot, model, driver_version, firmware, "")
+    labels = (card.index, card.uuid, serial, card.slot, model, driver_version, firmware, "")
     readings.add(accelerators.INFO, 1, VENDOR, *labels)
     return card

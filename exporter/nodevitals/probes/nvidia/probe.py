@@ -94,7 +94,7 @@ class NvidiaProbe(Probe):
         try:
             if self._node is None:
                 self._node = Node(self.settings.library, self.settings.nvlink_errors_by_link)
-            slots = {*hardware.pci, *hardware.driver, *(one.card.slot for one in known)}
+            slots = {*hardware.pci, *hardware.driver, *(one.device.slot for one in known)}
             look = self._node.look(slots, readings)
         except NvmlError as error:
             self._explain(error, hardware, memory, readings)
@@ -102,7 +102,7 @@ class NvidiaProbe(Probe):
             raise Absent("the driver is loaded, and there is no card")
         look.withheld |= hardware.given_away
         self._remember(memory, look, readings)
-        accelerators.tell(memory.inventory, VENDOR, readings)
+        accelerators.report(memory.inventory, VENDOR, readings)
         self._write_letters(memory.inventory, self._node, readings)
         readings.carry = encode(memory)
 
@@ -117,13 +117,16 @@ class NvidiaProbe(Probe):
             if told.links:
                 wanted = self.settings.nvlinks
                 expected = most if wanted is None else wanted
-                readings.add(NVLINKS_EXPECTED, expected, card.device, card.uuid)
-        known = {one.card.uuid for one in memory.inventory.known}
+                readings.add(NVLINKS_EXPECTED, expected, card.index, card.uuid)
+        known = {one.device.uuid for one in memory.inventory.known}
         memory.nvlinks = {uuid: most for uuid, most in memory.nvlinks.items() if uuid in known}
 
     def _write_letters(self, inventory: Inventory, node: Node, readings: Readings) -> None:
         names = KnownDevices(
-            {one.card.slot: DeviceName(one.card.device, one.card.uuid) for one in inventory.known}
+            {
+                one.device.slot: DeviceName(one.device.index, one.device.uuid)
+                for one in inventory.known
+            }
         )
         readings.send("kernel_log", encode(names))
         heard = node.heard_xids()
