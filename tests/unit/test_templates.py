@@ -95,14 +95,14 @@ def test_a_message_in_english(tmp_path: Path) -> None:
 
 
 def test_a_message_in_chinese(tmp_path: Path) -> None:
-    assert message(tmp_path, "nodevitals.zh.subject") == ["[告警 1] RDMA 端口断开:n1 等 2 条"]
+    assert message(tmp_path, "nodevitals.zh.subject") == ["[告警 1] RDMA 端口断开：n1 等 2 条"]
     lines = message(tmp_path, "nodevitals.zh.text")
     for line in (
         "【严重】RDMA 端口断开",
-        "  位置:c n1,设备 mlx5_0",
-        "  处置:排空节点",
-        "  手册:https://x/RdmaPortDown.md",
+        "  位置：c n1，设备 mlx5_0",
+        "  处置：排空节点",
+        "  手册：https://x/RdmaPortDown.md",
         "【已恢复】存储挂死",
-        "  开始:2026-11-21 02:00:00 UTC,恢复:02:30:00",
+        "  触发时间：2026-11-21 02:00:00 UTC，恢复时间：02:30:00",
     ):
         assert line in lines
