@@ -21,7 +21,7 @@ PORT = {
         "device": "mlx5_0",
     },
     "annotations": {
-        "summary": "RDMA port mlx5_0/1 of n1 is down, or gone",
+        "summary": "RDMA port mlx5_0/1 down or missing on n1",
         "description": "Jobs that use this port have failed.",
         "action": "On the node: rdma link",
         "runbook_url": "https://x/RdmaPortDown.md",
@@ -43,7 +43,7 @@ MOUNT = {
         "source": "filer:/x",
     },
     "annotations": {
-        "summary": "/data hangs on n1",
+        "summary": "/data hung on n1",
         "description": "d",
         "action": "a",
         "runbook_url": "https://x/MountHung.md",
@@ -76,22 +76,22 @@ def message(folder: Path, template: str) -> list[str]:
 
 def test_a_message_in_english(tmp_path: Path) -> None:
     assert message(tmp_path, "nodevitals.subject") == [
-        "[FIRING 1] RDMA port mlx5_0/1 of n1 is down, or gone (and 1 more)"
+        "[FIRING 1] RDMA port mlx5_0/1 down or missing on n1 (and 1 more)"
     ]
     lines = message(tmp_path, "nodevitals.text")
     for line in (
-        "CRITICAL: RDMA port mlx5_0/1 of n1 is down, or gone",
+        "CRITICAL: RDMA port mlx5_0/1 down or missing on n1",
         "  Where:   c n1, device mlx5_0",
         "  Since:   2026-11-21 03:00:00 UTC",
-        "  Do:      On the node: rdma link",
+        "  Action:  On the node: rdma link",
         "  Runbook: https://x/RdmaPortDown.md",
-        "RESOLVED: /data hangs on n1",
+        "RESOLVED: /data hung on n1",
         "  Where:   c n1, /data, filer:/x",
         "  Since:   2026-11-21 02:00:00 UTC, until 02:30:00",
-        "Silence or look: http://alertmanager.example",
+        "Alertmanager: http://alertmanager.example",
     ):
         assert line in lines
-    assert sum(line.startswith("  Do:") for line in lines) == 1  # what is over needs nothing
+    assert sum(line.startswith("  Action:") for line in lines) == 1  # what is over needs nothing
 
 
 def test_a_message_in_chinese(tmp_path: Path) -> None:
