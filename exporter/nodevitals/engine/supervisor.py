@@ -151,6 +151,10 @@ class Supervisor:
             # Taken out of the configuration and back in, with its last process still alive.
             target.lifecycle.exited(now)
             return
+        if spec.problem:
+            target.lifecycle.exited(now)
+            self._ended(target, _failure("unusable", spec.problem))
+            return
         job = Job(
             probe=spec.probe,
             target=spec.target,

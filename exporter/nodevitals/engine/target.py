@@ -31,6 +31,8 @@ class TargetSpec(msgspec.Struct, frozen=True):
     start_seconds: float
     required: bool
     families: tuple[str, ...]
+    problem: str = ""
+    """Why it cannot run at all: each of its runs fails with this, without a process."""
 
     @property
     def key(self) -> tuple[str, str]:
