@@ -75,10 +75,25 @@ def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
                     yield stat
 
 
-def thread_count() -> int:
-    """How many threads the system has: one small read, to notice a fork storm early."""
+class LoadAverage(NamedTuple):
+    """The parts of /proc/loadavg that are not averages."""
+
+    threads: int
+    """Threads of the system."""
+    last_pid: int
+    """The process or thread id that was given last in our pid namespace."""
+
+
+def parse_load_average(text: str) -> LoadAverage:
+    """/proc/loadavg (proc_loadavg(5)). Raises ValueError and IndexError for anything else."""
+    fields = text.split()
+    return LoadAverage(int(fields[3].split("/")[1]), int(fields[4]))
+
+
+def load_average() -> LoadAverage:
+    """One small read, to notice new processes without looking at each."""
     with open("/proc/loadavg", encoding="ascii") as handle:
-        return int(handle.read(128).split()[3].split("/")[1])
+        return parse_load_average(handle.read(128))
 
 
 def children() -> list[int] | None:
