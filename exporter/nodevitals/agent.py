@@ -1,7 +1,7 @@
 """The running exporter: configuration, supervisor and web put together.
 
 The supervisor has the main thread, where signals arrive; the web has its own threads and reads
-only the published snapshot, a few numbers, and the answer to a reload it has asked for.
+only the published snapshot, a few numbers, and the result of a reload that it requested.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Agent:
         return f"no result yet from {', '.join(waiting)}" if waiting else ""
 
     def reload(self) -> str:
-        """Ask the main thread to reload and wait for what it says (any thread)."""
+        """Reload on the main thread; '' or what is wrong (any thread)."""
         answer: queue.Queue[str] = queue.Queue(1)
         self._reloads.put(answer)
         with contextlib.suppress(BlockingIOError):  # full: the main thread wakes anyway
@@ -145,7 +145,7 @@ class Agent:
         try:
             return answer.get(timeout=RELOAD_SECONDS)
         except queue.Empty:
-            return f"no answer within {RELOAD_SECONDS:g} s"
+            return f"no result within {RELOAD_SECONDS:g} s"
 
     def serve(self, server: Server, log_handler: QueuedHandler) -> None:
         """Run until SIGTERM or SIGINT; then everything that was started ends."""
@@ -165,7 +165,7 @@ class Agent:
         log.info("listening on %s", server.address_text())
         while not self._stopping:
             supervisor.step()
-            self._answer_reloads()
+            self._handle_reloads()
             if time.monotonic() >= self._self_due:
                 self._show_self()
         self._stop()
@@ -182,7 +182,7 @@ class Agent:
     def _on_hangup(self, *_: object) -> None:
         self._hangup = True
 
-    def _answer_reloads(self) -> None:
+    def _handle_reloads(self) -> None:
         waiting = []
         while not self._reloads.empty():
             waiting.append(self._reloads.get_nowait())

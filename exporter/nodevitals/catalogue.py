@@ -124,8 +124,8 @@ def markdown() -> str:
     lines = [
         "# Metrics",
         "",
-        "Made by `nodevitals metrics --format markdown`; do not edit. Braces hold the values that a",
-        "label may take; other labels are open.",
+        "Made by `nodevitals metrics --format markdown`; do not edit. Braces hold the values that",
+        "a label may take; other labels are open.",
     ]
     for owner, families in sorted(sections.items()):
         lines += ["", f"## Exposed by {owner}", "", "| family | kind | labels | help |"]

@@ -1,6 +1,6 @@
 """The agent's settings: YAML text in, a `Config` out.
 
-Every probe declares its own Settings; this module knows only what all of them share. A file that
+Every probe declares its own Settings; this module has only what all of them share. A file that
 does not fit is refused whole, with every problem and its path (`document.py`).
 """
 
@@ -17,7 +17,7 @@ from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_
 from nodevitals.probe import Probe, ProbeSettings, Timing
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-# Prometheus puts these on every series itself; ours would be renamed to exported_…
+# Prometheus sets these on every series; labels of the same name become exported_…
 _TAKEN_LABELS = ("instance", "job", "cluster")
 STALE_INTERVALS = 3
 
@@ -126,7 +126,7 @@ def _with_default(
 
 def _timing_problems(path: str, settings: ProbeSettings, defaults: Defaults) -> Iterator[Problem]:
     interval = settings.interval or defaults.interval
-    # What nobody wrote is capped instead.
+    # A default is capped instead.
     written = settings.timeout != type(settings)().timeout
     if settings.timeout is not None and written and settings.timeout > interval:
         yield Problem(

@@ -44,7 +44,7 @@ class Input(Protocol):
     """What the runs of a target are given, and what takes back what they return."""
 
     urgent: bool
-    """Whether a count of this target's asks for a write of the journal."""
+    """Whether counting a run of this target makes the journal write."""
 
     def take(self) -> bytes:
         """The state to hand to the run that starts now."""
@@ -93,7 +93,7 @@ class StateInput:
 class JournalInput:
     """The batches that the history's worker writes."""
 
-    urgent = False  # counting a write must not ask for another one
+    urgent = False  # counting a write must not cause another one
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
