@@ -1,7 +1,8 @@
 """When a target runs and what is done to a run that does not end: times in, commands out.
 
 Pure: it holds no process and no clock. The supervisor calls `command` for what to do now, does it,
-and reports the outcome. At most one process lives per target; what cannot be reaped is not replaced.
+and reports the outcome. At most one process lives per target; one that cannot be reaped is not
+replaced.
 
     WAITING ─► RUNNING ─► LINGERING ─► WAITING        a result, then the process ends
                   │ deadline    (a resident: IDLE until its next run)

@@ -70,7 +70,7 @@ class Processes:
         self.restarts = 0
 
     def start(self) -> None:
-        """Start the fork server. Returns at once; commands wait in its socket until it has started."""
+        """Start the fork server. Returns at once; commands wait in its socket."""
         become_subreaper()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -159,7 +159,7 @@ class Processes:
             worker.close_channel()
 
     def wait(self, seconds: float) -> None:
-        """After `stop`, wait up to that long for the fork server to end everything; then kill it."""
+        """After `stop`, wait for the fork server to end everything; after so long, kill it."""
         deadline = time.monotonic() + seconds
         while self._server is not None and self._server.poll() is None:
             if time.monotonic() > deadline:
