@@ -1,6 +1,7 @@
-"""Ascend fault codes: the level at which Huawei's scheduler handles each, and our one action.
+"""Ascend fault codes: the level at which Huawei's scheduler handles each, and the action for it.
 
-Of the hundreds of codes, those that operators meet; any other is told with the level `unlisted`.
+Of the hundreds of codes only those that operators meet are listed; any other one has the level
+`unlisted`.
 """
 
 from __future__ import annotations
