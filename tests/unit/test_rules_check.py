@@ -1,4 +1,4 @@
-"""`nodevitals rules check`: each finding, how it is silenced, and what promtool adds."""
+"""`nodevitals rules check`: each finding, what promtool adds, and the output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def reads(expression: str) -> list[dict[str, Any]]:
     return [ALERT | {"expr": expression}]
 
 
-# Rules, and the finding that they provoke. The ids of files and comments have tests of their own.
+# Rules, and the finding that they provoke. The ids of files and of promtool are provoked below,
+# those of comments in test_rules_silences.py.
 PROVOKED: list[tuple[list[dict[str, Any]], str, str]] = [
     (
         reads('nodevitals_rdma_port_upp{job="nodevitals"}'),
@@ -200,63 +201,6 @@ def test_a_finding_has_the_line_of_the_selector(tmp_path: Path) -> None:
     )
     lines = [(finding.rule, finding.line) for finding in check(tmp_path, None)]
     assert lines == [("one", 5), ("two", 10)]
-
-
-SILENCED = """\
-groups:
-  - name: g
-    rules:
-      {above}
-      - record: one  {beside}
-        expr: |
-          nodevitals_one
-          {within}
-
-      # A comment.
-      {next}
-      - record: two
-        expr: vector(2)
-"""
-
-
-@pytest.mark.parametrize("place", ["above", "beside", "within"])
-def test_a_comment_with_a_reason_silences_a_finding(tmp_path: Path, place: str) -> None:
-    places = dict.fromkeys(("above", "beside", "within", "next"), "#")
-    places[place] = "# nodevitals disable metric/unknown: exposed by a script of this site"
-    (tmp_path / "a.yaml").write_text(SILENCED.format(**places))
-    assert check(tmp_path, None) == []
-
-
-@pytest.mark.parametrize(
-    ("place", "comment", "name", "line", "rule"),
-    [
-        ("above", "metric/unknown", "silence/no-reason", 4, "one"),
-        ("above", "metric/unknown:", "silence/no-reason", 4, "one"),
-        ("above", "metric/unknow: reason", "silence/unknown", 4, "one"),
-        ("above", ": reason", "silence/unknown", 4, "one"),
-        ("next", "metric/unknown: reason", "silence/unused", 11, "two"),
-        ("top", "metric/unknown: reason", "silence/unused", 1, ""),
-    ],
-)
-def test_a_comment_that_silences_nothing_is_a_finding(
-    tmp_path: Path, place: str, comment: str, name: str, line: int, rule: str
-) -> None:
-    places = dict.fromkeys(("above", "beside", "within", "next"), "#")
-    places[place] = f"# nodevitals disable {comment}"
-    text = SILENCED.format(**places)
-    (tmp_path / "a.yaml").write_text(f"{places['top']}\n\n{text}" if place == "top" else text)
-    found = check(tmp_path, None)
-    assert [finding.id for finding in found if finding.id != name] == ["metric/unknown"]
-    (finding,) = (finding for finding in found if finding.id == name)
-    assert (finding.line, finding.rule) == (line, rule)
-
-
-def test_a_comment_silences_its_own_rule_only(tmp_path: Path) -> None:
-    text = SILENCED.replace("vector(2)", "nodevitals_two")
-    comment = "# nodevitals disable metric/unknown: reason"
-    text = text.format(above=comment, beside="", within="", next="#")
-    (tmp_path / "a.yaml").write_text(text)
-    assert [finding.rule for finding in check(tmp_path, None)] == ["two"]
 
 
 def test_a_finding_as_text() -> None:
