@@ -31,7 +31,7 @@ def commands() -> list[str]:
 
 def _subcommands(*before: str) -> list[str]:
     text = run(*before, "--help").stdout
-    if "COMMAND" not in text.partition("\n\n")[0]:
+    if not re.search(r" (COMMAND|ACTION) \.\.\.", text.partition("\n\n")[0]):
         return []
     return re.findall(r"^    ([a-z][a-z-]+)\b", text, re.MULTILINE)
 

@@ -24,7 +24,8 @@ from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.wire import Condition, ProbeResult, one_line
 
-PUBLISH_SECONDS = 0.1
+# What arrives within this time is published together: a run's result and the write of its counts.
+PUBLISH_SECONDS = 0.25
 # The longest sleep: `/healthz` calls the loop dead when it has not come around for longer.
 TICK_SECONDS = 5.0
 # How often the age of an overdue run is exposed anew.
@@ -56,7 +57,7 @@ class Supervisor:
         self._counters_shown = False
         self._workers_shown: tuple[int, int] | None = None
         self._next_overdue = 0.0
-        self._next_publish = 0.0
+        self._next_publish = math.inf
         self.last_tick = self._clock.monotonic()
         self.waiting: tuple[str, ...] = ("everything",)
         """Targets without a result in what is published; for other threads, as is `last_tick`."""
@@ -98,8 +99,10 @@ class Supervisor:
                 self._execute(target, command, now)
         self._retired = [target for target in self._retired if not target.lifecycle.gone]
         self._show_what_time_changes(now)
+        if self.snapshot.changed and self._next_publish == math.inf:
+            self._next_publish = now if self.waiting else now + PUBLISH_SECONDS
         if self.snapshot.changed and now >= self._next_publish:
-            self._next_publish = now + PUBLISH_SECONDS
+            self._next_publish = math.inf
             self.snapshot.publish(now)
             self.waiting = tuple(self.unfinished())
 
@@ -143,7 +146,8 @@ class Supervisor:
         elif target.worker is not None:
             number = signal.SIGTERM if command is Command.TERM else signal.SIGKILL
             self.processes.signal(target.worker, number)
-        self._show(target, now)
+        if command is Command.TERM:
+            self._show(target, now)
 
     def _start(self, target: Target, now: float) -> None:
         spec = target.spec
@@ -190,7 +194,6 @@ class Supervisor:
             return  # past its deadline: the run has been judged
         target.lifecycle.answered(now, result.stays)
         self._ended(target, self._accepted(target, result, now))
-        self._show(target, now)
 
     def _on_garbage(self, target: Target, what: str) -> None:
         target.garbage = what
@@ -252,6 +255,7 @@ class Supervisor:
         condition = Condition(target.spec.target, state_of(result), result.text)
         self.journal.observe(now, target.spec.probe, [condition])
         self._status.log(target, result)
+        self._show(target, self._clock.monotonic())
 
     def _show(self, target: Target, now: float) -> None:
         if not target.lifecycle.gone and target.spec.key in self.targets:
