@@ -16,7 +16,8 @@ from nodevitals.wire import ProbeResult, ProtocolError, decode, encode
 if TYPE_CHECKING:
     from nodevitals.engine.channel import Worker
 
-MAX_MESSAGES = 100
+# Together with a state of the largest size they fit into one frame.
+MAX_MESSAGES = 32
 
 
 class TargetSpec(msgspec.Struct, frozen=True):
