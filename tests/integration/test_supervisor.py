@@ -94,3 +94,16 @@ def test_what_is_stale_vanishes_and_the_time_of_the_last_success_stays() -> None
         while success + "1" not in scrape(running) and time.monotonic() < deadline:
             step(running, clock)
         assert "nodevitals_node_cpus" in scrape(running)
+
+
+def test_the_loop_sleeps_while_nothing_is_due() -> None:
+    """It wakes for what is due and what arrives: here a ping of the fork server every 5 s."""
+    with supervisor(Clock(), b"probes: {node: {interval: 1h}}") as running:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            running.step()
+        steps, until = 0, time.monotonic() + 6
+        while time.monotonic() < until:
+            running.step()
+            steps += 1
+        assert steps <= 6
