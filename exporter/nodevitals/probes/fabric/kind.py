@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.sysfs import read_attribute, read_integer
+from nodevitals.linux.sysfs import read_integer, read_text
 from nodevitals.probes.fabric.gate import Link
 from nodevitals.probes.fabric.report import Report, Row, failed
 from nodevitals.probes.fabric.settings import TestSettings
@@ -25,7 +25,7 @@ def link_of(test: TestSettings, host: Host) -> Link:
         return Link(
             tuple(f"{folder}/counters/{name}" for name in ("port_xmit_data", "port_rcv_data")),
             4,
-            parse_rate(read_attribute(host.sys(f"{folder}/rate")) or ""),
+            parse_rate(read_text(host.sys(f"{folder}/rate")) or ""),
         )
     folder = f"class/net/{test.device}"
     speed = read_integer(host.sys(f"{folder}/speed"))
