@@ -2,6 +2,7 @@
 .PHONY: demo test proof lint generate setup clean
 
 PYTHON := .venv/bin/python
+EXAMPLE := exporter/packaging/nodevitals.example.yaml
 ONCE ?=
 
 setup:
@@ -19,6 +20,8 @@ lint: setup
 	.venv/bin/mypy
 	$(PYTHON) -m nodevitals metrics --format markdown | diff - docs/METRICS.md || \
 		{ echo 'docs/METRICS.md is stale: make generate' >&2; exit 1; }
+	$(PYTHON) -m nodevitals.commands.example | diff - $(EXAMPLE) || \
+		{ echo '$(EXAMPLE) is stale: make generate' >&2; exit 1; }
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml
 
@@ -27,6 +30,7 @@ proof: setup ## the long forms: benchmarks, and ten misbehaviours at once for mi
 
 generate: setup ## write the files that are made from code
 	$(PYTHON) -m nodevitals metrics --format markdown > docs/METRICS.md
+	$(PYTHON) -m nodevitals.commands.example > $(EXAMPLE)
 
 clean:
 	rm -rf .venv .tools .demo dist

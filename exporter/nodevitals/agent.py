@@ -1,7 +1,7 @@
 """The running exporter: configuration, supervisor and web put together.
 
 The supervisor has the main thread, where signals arrive; the web has its own threads and reads
-only the published snapshot, a few numbers, and the answer to a reload it has asked for.
+only the published snapshot, a few numbers, and the result of a reload that it requested.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import threading
 import time
 from collections.abc import Iterable
 
-import msgspec
-
 from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config, load
 from nodevitals.document import DocumentError
@@ -32,7 +30,7 @@ from nodevitals.state.history import HistoryProbe, HistoryProbeSettings
 from nodevitals.state.journal import Journal
 from nodevitals.web.access import load as load_access
 from nodevitals.web.server import Server
-from nodevitals.wire import ProbeResult, Sample, encode
+from nodevitals.wire import ProbeResult, Sample, encode, one_line
 
 HEALTHY_TICK_SECONDS = 10.0
 RELOAD_SECONDS = 10.0
@@ -46,39 +44,45 @@ log = logging.getLogger(__name__)
 def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[TargetSpec]:
     """The targets a configuration asks for; of the probes in `only`, when given."""
     chosen = set(probes.registered()) if only is None else set(only)
-    specs = []
+    specs: list[TargetSpec] = []
     for name, kind in probes.registered().items():
         settings: ProbeSettings = config.probes[name]
         if name in chosen and settings.enabled is not False:
-            timing = config.timing(settings)
-            specs += [
-                _spec(kind, target, own, timing, settings.required)
-                for target, own in kind.targets(settings)
-            ]
+            specs += _specs(kind, settings, config.timing(settings))
     if only is None and config.state_directory is not None:
         settings = HistoryProbeSettings(
+            enabled=True,
             state_directory=config.state_directory,
             max_age=config.history.max_age,
             max_rows=config.history.max_rows,
         )
-        specs.append(_spec(HistoryProbe, HistoryProbe.name, settings, HISTORY_TIMING, True))
+        specs += _specs(HistoryProbe, settings, HISTORY_TIMING)
     return specs
 
 
-def _spec(
-    kind: type[Probe], target: str, settings: msgspec.Struct, timing: Timing, required: bool
-) -> TargetSpec:
-    return TargetSpec(
-        probe=kind.name,
-        target=target,
-        settings=encode(settings),
-        timing=timing,
-        resident=kind.resident,
-        persistent=kind.persistent,
-        start_seconds=kind.start_seconds,
-        required=required,
-        families=tuple(family.name for family in kind.families),
-    )
+def _specs(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> list[TargetSpec]:
+    problem = kind.unusable
+    pairs = [(kind.name, encode(settings))]
+    if not problem:
+        try:
+            pairs = [(target, encode(own)) for target, own in kind.targets(settings)]
+        except Exception as error:  # a mistake in a site's probe must not end the others
+            problem = one_line(f"targets(): {type(error).__name__}: {error}")
+    return [
+        TargetSpec(
+            probe=kind.name,
+            target=target,
+            settings=own,
+            timing=timing,
+            resident=kind.resident,
+            persistent=kind.persistent,
+            start_seconds=kind.start_seconds,
+            required=settings.required,
+            families=tuple(family.name for family in kind.families),
+            problem=problem,
+        )
+        for target, own in pairs
+    ]
 
 
 def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
@@ -133,7 +137,7 @@ class Agent:
         return f"no result yet from {', '.join(waiting)}" if waiting else ""
 
     def reload(self) -> str:
-        """Ask the main thread to reload and wait for what it says (any thread)."""
+        """Reload on the main thread; '' or what is wrong (any thread)."""
         answer: queue.Queue[str] = queue.Queue(1)
         self._reloads.put(answer)
         with contextlib.suppress(BlockingIOError):  # full: the main thread wakes anyway
@@ -141,7 +145,7 @@ class Agent:
         try:
             return answer.get(timeout=RELOAD_SECONDS)
         except queue.Empty:
-            return f"no answer within {RELOAD_SECONDS:g} s"
+            return f"no result within {RELOAD_SECONDS:g} s"
 
     def serve(self, server: Server, log_handler: QueuedHandler) -> None:
         """Run until SIGTERM or SIGINT; then everything that was started ends."""
@@ -161,7 +165,7 @@ class Agent:
         log.info("listening on %s", server.address_text())
         while not self._stopping:
             supervisor.step()
-            self._answer_reloads()
+            self._handle_reloads()
             if time.monotonic() >= self._self_due:
                 self._show_self()
         self._stop()
@@ -178,7 +182,7 @@ class Agent:
     def _on_hangup(self, *_: object) -> None:
         self._hangup = True
 
-    def _answer_reloads(self) -> None:
+    def _handle_reloads(self) -> None:
         waiting = []
         while not self._reloads.empty():
             waiting.append(self._reloads.get_nowait())

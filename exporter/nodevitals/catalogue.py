@@ -112,25 +112,27 @@ def preload() -> None:
 
 
 def markdown() -> str:
-    """docs/METRICS.md."""
-    owners: dict[str, str] = {family.name: "agent" for family in AGENT_FAMILIES}
-    owners |= {family.name: "fabric collective --push" for family in PUSHED}
+    """docs/METRICS.md: a table per probe, and one for what several probes share."""
+    owners: dict[str, list[str]] = {family.name: ["the agent"] for family in AGENT_FAMILIES}
+    owners |= {family.name: ["`fabric collective --push`"] for family in PUSHED}
     for kind in _kinds():
         for family in kind.families:
-            known = owners.get(family.name)
-            owners[family.name] = f"{known}, {kind.name}" if known else kind.name
+            owners.setdefault(family.name, []).append(f"`{kind.name}`")
+    sections: dict[str, list[Family]] = {}
+    for name, family in all_families().items():
+        sections.setdefault(", ".join(owners[name]), []).append(family)
     lines = [
         "# Metrics",
         "",
-        "Made by `nodevitals metrics --format markdown`; do not edit.",
-        "Braces give the values a label may take; other labels are open.",
-        "",
-        "| family | kind | labels | by | help |",
-        "|---|---|---|---|---|",
+        "Made by `nodevitals metrics --format markdown`; do not edit. Braces hold the values that",
+        "a label may take; other labels are open.",
     ]
-    for name, family in all_families().items():
-        labels = ", ".join(_label_text(family, label) for label in family.labels)
-        lines.append(f"| `{name}` | {family.kind} | {labels} | {owners[name]} | {family.help} |")
+    for owner, families in sorted(sections.items()):
+        lines += ["", f"## Exposed by {owner}", "", "| family | kind | labels | help |"]
+        lines.append("|---|---|---|---|")
+        for family in families:
+            labels = ", ".join(_label_text(family, label) for label in family.labels)
+            lines.append(f"| `{family.name}` | {family.kind} | {labels} | {family.help} |")
     return "\n".join(lines) + "\n"
 
 

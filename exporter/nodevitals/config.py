@@ -1,6 +1,6 @@
 """The agent's settings: YAML text in, a `Config` out.
 
-Every probe declares its own Settings; this module knows only what all of them share. A file that
+Every probe declares its own Settings; this module has only what all of them share. A file that
 does not fit is refused whole, with every problem and its path (`document.py`).
 """
 
@@ -17,33 +17,44 @@ from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_
 from nodevitals.probe import Probe, ProbeSettings, Timing
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-# Prometheus puts these on every series itself; ours would be renamed to exported_…
+# Prometheus sets these on every series; labels of the same name become exported_…
 _TAKEN_LABELS = ("instance", "job", "cluster")
 STALE_INTERVALS = 3
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Timing for the probes that say nothing else."""
+    """Timing of the probes that set none of their own."""
 
     interval: Seconds = 15.0
+    """Time between two runs."""
     timeout: Seconds = 10.0
+    """Time that a run may take. A probe's timeout is at most its interval."""
 
 
 class HistorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of what happened is kept."""
+    """How much of the history is kept."""
 
     max_age: Seconds = 90 * 86400.0
+    """Age at which rows are removed; the last row of each device stays."""
     max_rows: Annotated[int, msgspec.Meta(ge=100, le=10_000_000)] = 100_000
+    """Number of rows above which the oldest are removed."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file. `state_directory: null` keeps nothing across restarts."""
+    """The whole file."""
 
     labels: dict[str, str] = {}
+    """Labels of nodevitals_node_info, to group and to route by; no other series has them.
+    Example: `{rack: r12, rail_group: a, pool: train}`"""
     state_directory: str | None = "/var/lib/nodevitals"
+    """Directory of the history, and of counters and states that outlive a restart; null keeps
+    nothing."""
     history: HistorySettings = HistorySettings()
+    """How much of the history is kept."""
     defaults: Defaults = Defaults()
+    """Timing of the probes that set none of their own."""
     probes: dict[str, Any] = {}
+    """Settings by probe."""
 
     def timing(self, settings: ProbeSettings) -> Timing:
         """A probe's timing: its own, or the defaults, with the timeout within the interval."""
@@ -115,7 +126,7 @@ def _with_default(
 
 def _timing_problems(path: str, settings: ProbeSettings, defaults: Defaults) -> Iterator[Problem]:
     interval = settings.interval or defaults.interval
-    # What nobody wrote is capped instead.
+    # A default is capped instead.
     written = settings.timeout != type(settings)().timeout
     if settings.timeout is not None and written and settings.timeout > interval:
         yield Problem(

@@ -113,8 +113,8 @@ class Families:
     """
 
     def __init__(self, prefix: str, *labels: str, **closed: tuple[str, ...]) -> None:
-        """`labels` come first in every family; `closed` gives a label the values it may take, and
-        adds it behind `labels` where it is not among them.
+        """`labels` come first in every family; `closed` lists the values that a label may take, and
+        adds the label behind `labels` where it is not among them.
         """
         self._prefix = f"{PREFIX}{prefix}_" if prefix else PREFIX
         self._labels = _merged(labels, closed)

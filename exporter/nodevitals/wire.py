@@ -25,7 +25,7 @@ _ONE_LINE = r"\A[^\r\n]*\Z"
 
 
 class ProtocolError(Exception):
-    """The other process sent something that none of ours sends."""
+    """The other process sent something that no process of the agent sends."""
 
 
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):

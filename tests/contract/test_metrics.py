@@ -20,7 +20,7 @@ from nodevitals.probes.common.accelerators import ACTIONS
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.nics import Machine as NicMachine
-from testbed.node import ROOT, Node, run, wait_until
+from testbed.node import ROOT, Node, wait_until
 from testbed.npus import Machine as NpuMachine
 from testbed.servers import BINARIES
 from testbed.trees import write
@@ -121,11 +121,6 @@ def test_a_probe_fills_the_families_it_declares_on_a_machine_that_has_them(node:
             assert family.name in exposed or family.name == utilization, family.name
 
 
-def test_the_catalogue_in_the_docs_is_fresh() -> None:
-    made = run("metrics", "--format", "markdown", PYTHONPATH=str(ROOT / "exporter")).stdout
-    assert (ROOT / "docs/METRICS.md").read_text() == made, "make generate"
-
-
 def rules() -> list[dict[str, Any]]:
     """Return every shipped rule."""
     return [
@@ -207,10 +202,3 @@ def test_who_is_told(labels: list[str], receivers: str) -> None:
         env={**os.environ, "HOME": "/nonexistent"},
     )
     assert done.stdout.strip() == receivers
-
-
-def test_every_flag_of_serve_is_in_the_readme() -> None:
-    """Something declared in code that is missing from the docs is a failure."""
-    text = (ROOT / "README.md").read_text()
-    for flag in re.findall(r"--[a-z]+\.[a-z.-]+", run("serve", "--help").stdout):
-        assert flag in text, flag

@@ -19,9 +19,9 @@ from testbed.node import Node, environment, run, wait_until
 RUNS = "nodevitals_probe_runs_total"
 # Each misbehaviour, how its runs end, and what the log says of it.
 EXPECTED = {
-    "sleeps": ("timeout", "no result within 1 s; killed by SIGTERM"),
+    "sleeps": ("timeout", "no result within 2 s; killed by SIGTERM"),
     "segfaults": ("error", "killed by SIGSEGV without a result"),
-    "spins": ("timeout", "no result within 1 s"),
+    "spins": ("timeout", "no result within 2 s"),
     "allocates": ("error", "MemoryError"),
     "garbage": ("error", "unreadable message"),
     "huge_header": ("error", "a frame of 4294967295 bytes"),
@@ -32,18 +32,21 @@ EXPECTED = {
     "floods_stderr": ("ok", "ok"),
     "raises": ("error", "KeyError: 'nobody"),
     "fails": ("error", "the thing is broken"),
-    "undeclared": ("error", "nodevitals_undeclared is not declared by this probe"),
+    "undeclared": ("error", "nodevitals_undeclared is not among the probe's families"),
+    "invalid": ("error", "nodevitals_undeclared is not declared by this probe"),
     "twice": ("error", "is there twice"),
-    "hoards": ("ok", "ok"),
+    "hoards": ("error", "Expected `bytes` of length <= 1048576"),
     "too_large": ("error", "over 4194304"),
     "exits": ("error", "ended with status 3 without a result"),
 }
 
 
 def settings(*behaviours: str, **more: object) -> dict[str, object]:
-    """Return a configuration whose misbehaving targets run once a second."""
+    """Return a configuration whose misbehaving targets run every two seconds: on a busy machine a
+    healthy run may take more than one.
+    """
     misbehave = {"behaviours": list(behaviours), **more}
-    timing = {"interval": "1s", "timeout": "1s"}
+    timing = {"interval": "2s", "timeout": "2s"}
     return {"defaults": timing, "probes": {"misbehave": misbehave, "node": {"interval": "15s"}}}
 
 
@@ -81,7 +84,7 @@ def test_a_worker_that_answers_without_end_is_killed(tmp_path: Path) -> None:
     """Its first answer is one to the run; what comes after it is not listened to."""
     with Node(tmp_path, settings("talks_on", "healthy")) as node:
         wait_until(lambda: runs(node, "talks_on").get("error", 0) >= 2)
-        assert "misbehave talks_on: error (garbage): a result that nobody asked for" in node.log()
+        assert "misbehave talks_on: error (garbage): a result without a run" in node.log()
         wait_until(lambda: runs(node, "healthy").get("ok", 0) >= 3)
 
 
@@ -97,13 +100,13 @@ def test_an_error_still_tells_what_was_read_before_it(crowd: Node) -> None:
 
 
 def test_healthy_targets_among_them_keep_their_schedule(crowd: Node) -> None:
-    """Runs begin at fixed places in the interval: over ten seconds, ten runs, and none missed."""
+    """Runs begin at fixed places in the interval: over ten seconds, five runs, and none missed."""
     wait_until(lambda: runs(crowd, "healthy").get("ok", 0) >= 2)
     before, started = runs(crowd, "healthy")["ok"], time.monotonic()
     while time.monotonic() - started < 10:
         assert crowd.get().status_code == 200
         time.sleep(0.05)
-    assert abs(runs(crowd, "healthy")["ok"] - before - 10) <= 1
+    assert abs(runs(crowd, "healthy")["ok"] - before - 5) <= 1
     assert set(runs(crowd, "healthy")) == {"ok"}
 
 
@@ -249,8 +252,7 @@ def test_a_fork_server_that_cannot_start_is_tried_ever_more_rarely(tmp_path: Pat
     broken = tmp_path / "site/nodevitals/probes/broken.py"
     broken.parent.mkdir(parents=True)
     broken.write_text(
-        "import sys\n"
-        "if any('forkserver' in word for word in sys.orig_argv): raise ImportError('x')\n"
+        "import os, sys\nif any('forkserver' in word for word in sys.orig_argv): os._exit(1)\n"
     )
     path = f"{tmp_path / 'site'}:{environment()['PYTHONPATH']}"
     with Node(tmp_path, settings("healthy"), PYTHONPATH=path) as node:

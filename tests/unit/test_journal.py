@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.engine.protocol import frame
 from nodevitals.exposition import InvalidSampleError, Source
-from nodevitals.probe import Condition, Event, Family, Sample
-from nodevitals.state.journal import FORGOTTEN, MAX_WAITING_ROWS, Journal, Memory, Reply, Row, Total
+from nodevitals.probe import Family
+from nodevitals.state.journal import (
+    FORGOTTEN,
+    MAX_WAITING_ROWS,
+    Journal,
+    Reply,
+    Row,
+    SavedState,
+    Total,
+)
+from nodevitals.wire import Condition, Event, Sample, frame
 
 EVENTS = Family(
     name="nodevitals_test_events_total", kind="counter", help="Events.", labels=("kind",)
@@ -185,17 +193,17 @@ def test_what_a_run_left_is_written_in_one_batch_with_what_it_counted() -> None:
     kept.take()
     kept.written(Reply())
     raised(kept, 1)
-    kept.remember(KEY, b"read up to 7")
+    kept.save_state(KEY, b"read up to 7")
     batch = kept.take()
-    assert (len(batch.totals), batch.memories) == (1, (Memory("p", "t", b"read up to 7"),))
+    assert (len(batch.totals), batch.states) == (1, (SavedState("p", "t", b"read up to 7"),))
     kept.give_back()
-    assert kept.take().memories == batch.memories
+    assert kept.take().states == batch.states
     kept.written(Reply())
-    kept.remember(KEY, b"read up to 7")
-    assert kept.take().memories == ()
+    kept.save_state(KEY, b"read up to 7")
+    assert kept.take().states == ()
 
 
-def test_a_memory_waits_for_counts_that_do_not_fit_into_a_batch(
+def test_a_state_is_written_after_counts_that_do_not_fit_into_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nodevitals.state.journal.MAX_BATCH_TOTALS", 1)
@@ -204,28 +212,28 @@ def test_a_memory_waits_for_counts_that_do_not_fit_into_a_batch(
     kept.written(Reply())
     raised(kept, 1, "x")
     raised(kept, 1, "y")
-    kept.remember(KEY, b"new")
-    assert kept.take().memories == ()
+    kept.save_state(KEY, b"new")
+    assert kept.take().states == ()
     kept.written(Reply())
-    assert len(kept.take().memories) == 1
+    assert len(kept.take().states) == 1
 
 
 def test_what_earlier_agents_remembered_is_recalled_once_loaded() -> None:
     kept = journal()
     assert kept.take().load
-    kept.written(Reply(memories=(Memory("p", "t", b"old"),)))
-    assert kept.recall(KEY) == b"old"
-    assert kept.recall(("p", "other")) == b""
+    kept.written(Reply(states=(SavedState("p", "t", b"old"),)))
+    assert kept.saved_state(KEY) == b"old"
+    assert kept.saved_state(("p", "other")) == b""
 
 
-def test_a_database_opened_anew_gets_the_memories_again() -> None:
+def test_a_new_database_gets_the_states_again() -> None:
     kept = journal()
     kept.take()
     kept.written(Reply())
-    kept.remember(KEY, b"new")
+    kept.save_state(KEY, b"new")
     kept.take()
     kept.written(Reply(opened=True))
-    assert kept.take().memories == (Memory("p", "t", b"new"),)
+    assert kept.take().states == (SavedState("p", "t", b"new"),)
 
 
 def test_a_retired_device_is_told_to_its_probe_until_it_is_seen_again() -> None:

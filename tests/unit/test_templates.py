@@ -21,7 +21,7 @@ PORT = {
         "device": "mlx5_0",
     },
     "annotations": {
-        "summary": "RDMA port mlx5_0/1 of n1 is down, or gone",
+        "summary": "RDMA port mlx5_0/1 down or missing on n1",
         "description": "Jobs that use this port have failed.",
         "action": "On the node: rdma link",
         "runbook_url": "https://x/RdmaPortDown.md",
@@ -43,7 +43,7 @@ MOUNT = {
         "source": "filer:/x",
     },
     "annotations": {
-        "summary": "/data hangs on n1",
+        "summary": "/data hung on n1",
         "description": "d",
         "action": "a",
         "runbook_url": "https://x/MountHung.md",
@@ -76,33 +76,33 @@ def message(folder: Path, template: str) -> list[str]:
 
 def test_a_message_in_english(tmp_path: Path) -> None:
     assert message(tmp_path, "nodevitals.subject") == [
-        "[FIRING 1] RDMA port mlx5_0/1 of n1 is down, or gone (and 1 more)"
+        "[FIRING 1] RDMA port mlx5_0/1 down or missing on n1 (and 1 more)"
     ]
     lines = message(tmp_path, "nodevitals.text")
     for line in (
-        "CRITICAL: RDMA port mlx5_0/1 of n1 is down, or gone",
+        "CRITICAL: RDMA port mlx5_0/1 down or missing on n1",
         "  Where:   c n1, device mlx5_0",
         "  Since:   2026-11-21 03:00:00 UTC",
-        "  Do:      On the node: rdma link",
+        "  Action:  On the node: rdma link",
         "  Runbook: https://x/RdmaPortDown.md",
-        "RESOLVED: /data hangs on n1",
+        "RESOLVED: /data hung on n1",
         "  Where:   c n1, /data, filer:/x",
         "  Since:   2026-11-21 02:00:00 UTC, until 02:30:00",
-        "Silence or look: http://alertmanager.example",
+        "Alertmanager: http://alertmanager.example",
     ):
         assert line in lines
-    assert sum(line.startswith("  Do:") for line in lines) == 1  # what is over needs nothing
+    assert sum(line.startswith("  Action:") for line in lines) == 1  # what is over needs nothing
 
 
 def test_a_message_in_chinese(tmp_path: Path) -> None:
-    assert message(tmp_path, "nodevitals.zh.subject") == ["[告警 1] RDMA 端口断开:n1 等 2 条"]
+    assert message(tmp_path, "nodevitals.zh.subject") == ["[告警 1] RDMA 端口断开：n1 等 2 条"]
     lines = message(tmp_path, "nodevitals.zh.text")
     for line in (
         "【严重】RDMA 端口断开",
-        "  位置:c n1,设备 mlx5_0",
-        "  处置:排空节点",
-        "  手册:https://x/RdmaPortDown.md",
+        "  位置：c n1，设备 mlx5_0",
+        "  处置：排空节点",
+        "  手册：https://x/RdmaPortDown.md",
         "【已恢复】存储挂死",
-        "  开始:2026-11-21 02:00:00 UTC,恢复:02:30:00",
+        "  触发时间：2026-11-21 02:00:00 UTC，恢复时间：02:30:00",
     ):
         assert line in lines

@@ -1,7 +1,7 @@
-"""The agent's end of one worker: what it is sent, what it says, and its stderr.
+"""The agent's end of one worker's channel, and of its stderr.
 
-In: bytes from a process that may have lost its mind. Out: decoded results, or the word that it sent
-what no worker sends. Nothing blocks.
+In: bytes from a process that may be corrupted. Out: decoded results, or a call that reports bytes
+that no worker sends. Nothing blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_STDERR_CHARACTERS = 2000
 
 
 class Worker:
-    """One worker process. Whoever asked for it sets the three callbacks.
+    """One worker process. The code that starts it sets the three callbacks.
 
     `adopted`: its fork server is gone, and the agent itself is its parent now.
     """
@@ -67,21 +67,21 @@ class Worker:
         return text[-MAX_STDERR_CHARACTERS:]
 
     def drain(self) -> None:
-        """It has ended: its last words may still lie in the channel, one frame at most."""
+        """Read what an ended worker has left in its channel: one frame at most."""
         for _ in range(MAX_FRAME_BYTES // READ_BYTES + 1):
             if self._open:
                 self._read()
         self.close_channel()
 
     def close_channel(self) -> None:
-        """Hear no more from it."""
+        """Read nothing more from it."""
         if self._open:
             self._open = False
             self._selector.unregister(self._channel)
             self._channel.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the channel and stderr."""
         self.close_channel()
         os.close(self._stderr)
 

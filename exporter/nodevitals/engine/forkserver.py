@@ -1,9 +1,9 @@
-"""`python -m nodevitals.engine.forkserver FD`: the one process that forks, kills and reaps workers.
+"""`python -m nodevitals.engine.forkserver FD`: the process that forks, kills and reaps workers.
 
-It is single-threaded, holds every module a worker needs, opens no file but /proc, and speaks
-datagrams with the agent on descriptor FD. Since it alone reaps, no process id is reused under it:
-a worker's group is signalled while the worker is still unreaped. When the agent goes, it ends
-everything it started, waits a second and goes too.
+It is single-threaded, has imported every module that a worker needs, opens no file but /proc, and
+exchanges datagrams with the agent on descriptor FD. Only it reaps, so no process id is reused
+unnoticed: a worker's group is signalled while the worker is still unreaped. When the agent ends,
+it ends everything it started within a second, and exits.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from nodevitals.engine.protocol import (
     ToForkServer,
 )
 from nodevitals.engine.worker import become_worker
-from nodevitals.linux.process import become_subreaper, children, processes, set_nice, thread_count
+from nodevitals.linux.process import become_subreaper, children, load_average, processes, set_nice
 from nodevitals.wire import decode, encode
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
 MAX_PROCESSES_PER_WORKER = 64
-# So many more threads on the node than a second ago, and it is worth counting whose they are.
+# That many more threads on the node within a second: count which worker started them.
 STORM_THREADS = 150
 LOOK_SECONDS = 0.05
-# A worker older than this is a resident one: wake up less often for it, nodes compute here.
+# A worker is watched closely after its start and after it was signalled: then it is a resident
+# between runs, or in a call that the agent's deadline ends.
 YOUNG_SECONDS = 10.0
-LOOK_AT_RESIDENTS_SECONDS = 1.0
-# Kernels without /proc/PID/task/TID/children make us walk /proc, 5 microseconds a process;
-# that may take this share of the time.
-WALK_SHARE = 0.002
-FAREWELL_SECONDS = 1.0
+LOOK_AT_RESIDENTS_SECONDS = 10.0
+# Kernels without CONFIG_PROC_CHILDREN have no /proc/PID/task/TID/children: orphans are found by
+# walking /proc, 5 microseconds per process, within this share of the time.
+WALK_SHARE = 0.0005
+END_SECONDS = 1.0
 MAX_DATAGRAM_BYTES = 4096
-# It hardly uses a processor, and must get one at once: a fork bomb takes them all.
+# It uses little CPU time, and needs it at once: a fork bomb takes all processors.
 NICE = -10
 
 
@@ -67,18 +68,18 @@ class ForkServer:
         self._notes: dict[int, str] = {}
         self._calm_threads = 0
         self._calm_until = 0.0
-        self._born: dict[int, float] = {}
+        self._watched_from: dict[int, float] = {}
         self._walk_allowed_at = 0.0
         self._must_walk = False
         self._look_for_orphans = False
-        self._goodbye = False
+        self._ending = False
 
     def serve(self) -> None:
-        """Until the agent closes its end."""
+        """Serve until the agent closes its end."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._wakeup_read, select.POLLIN)
-        while not self._goodbye:
+        while not self._ending:
             watching = bool(self._pids) or self._look_for_orphans
             poller.poll(self._look_seconds() * 1000 if watching else None)
             self._drain_wakeups()
@@ -90,7 +91,7 @@ class ForkServer:
 
     def _look_seconds(self) -> float:
         now = time.monotonic()
-        if any(now - born < YOUNG_SECONDS for born in self._born.values()):
+        if any(now - since < YOUNG_SECONDS for since in self._watched_from.values()):
             return LOOK_SECONDS
         if self._look_for_orphans:
             allowed = self._walk_allowed_at - now if self._must_walk else 0.0
@@ -98,7 +99,7 @@ class ForkServer:
         return LOOK_AT_RESIDENTS_SECONDS
 
     def _receive(self) -> None:
-        while not self._goodbye:
+        while not self._ending:
             try:
                 data, descriptors, _, _ = socket.recv_fds(self._control, MAX_DATAGRAM_BYTES, 2)
             except BlockingIOError:
@@ -106,33 +107,35 @@ class ForkServer:
             except OSError:
                 data, descriptors = b"", []
             if not data:
-                self._goodbye = True
+                self._ending = True
                 return
-            self._obey(decode(data, ToForkServer), descriptors)
+            self._execute(decode(data, ToForkServer), descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _obey(self, message: ToForkServer, descriptors: list[int]) -> None:
+    def _execute(self, message: ToForkServer, descriptors: list[int]) -> None:
         if isinstance(message, Spawn) and len(descriptors) == 2:
             self._fork(message.worker, *descriptors)
         elif isinstance(message, Kill):
             self._signal_group(message.worker, message.signal)
+            if message.worker in self._watched_from:
+                self._watched_from[message.worker] = time.monotonic()
         elif isinstance(message, Ping):
-            self._tell(Pong(len(self._pids)))
+            self._send(Pong(len(self._pids)))
 
     def _fork(self, worker: int, channel: int, stderr: int) -> None:
         server_pid = os.getpid()
         try:
             pid = os.fork()
-        except OSError as error:  # out of processes or memory: the node's trouble, told as such
-            self._tell(Exited(worker, 127, f"cannot fork: {error.strerror}"))
+        except OSError as error:  # out of processes or memory: the node's problem, reported as such
+            self._send(Exited(worker, 127, f"cannot fork: {error.strerror}"))
             return
         if pid == 0:
             become_worker(channel, stderr, server_pid)
-        self._born[worker] = time.monotonic()
+        self._watched_from[worker] = time.monotonic()
         self._pids[worker] = pid
         self._workers[pid] = worker
-        self._tell(Started(worker, pid))
+        self._send(Started(worker, pid))
 
     def _signal_group(self, worker: int, number: int) -> None:
         pid = self._pids.get(worker)
@@ -156,16 +159,17 @@ class ForkServer:
             if worker is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(info.si_pid, signal.SIGKILL)  # what it left in its group
-                self._look_for_orphans = True
+                # Without any newer process id on the node, it has started no process.
+                self._look_for_orphans |= load_average().last_pid != info.si_pid
             os.waitid(os.P_PID, info.si_pid, os.WEXITED | os.WNOHANG)
             if worker is not None:
-                del self._pids[worker], self._born[worker]
+                del self._pids[worker], self._watched_from[worker]
                 killed = info.si_code != os.CLD_EXITED
                 status = -info.si_status if killed else info.si_status
-                self._tell(Exited(worker, status, self._notes.pop(worker, "")))
+                self._send(Exited(worker, status, self._notes.pop(worker, "")))
 
     def _watch(self) -> None:
-        """Kill orphans that workers left behind, and workers with too many processes."""
+        """Kill orphans of ended workers, and workers with too many processes."""
         storm = self._is_storm()
         own = children() if self._look_for_orphans else []
         self._must_walk = own is None
@@ -175,8 +179,8 @@ class ForkServer:
             self._walk()
 
     def _is_storm(self) -> bool:
-        """Whether threads have multiplied since the node was last calm, a second ago at most."""
-        threads, now = thread_count(), time.monotonic()
+        """Whether the node has many more threads than it had a second ago or less."""
+        threads, now = load_average().threads, time.monotonic()
         storm = now < self._calm_until and threads > self._calm_threads + STORM_THREADS
         if storm or now >= self._calm_until or threads < self._calm_threads:
             self._calm_threads, self._calm_until = threads, now + 1.0
@@ -208,12 +212,12 @@ class ForkServer:
         self._look_for_orphans = bool(orphans)
 
     def _end_everything(self) -> None:
-        """TERM, up to a second of grace, KILL. What does not die then is in the kernel's hands,
+        """TERM, up to a second of grace, KILL. What does not end then is stuck in the kernel,
         with PDEATHSIG pending.
         """
         for worker in list(self._pids):
             self._signal_group(worker, signal.SIGTERM)
-        deadline = time.monotonic() + FAREWELL_SECONDS
+        deadline = time.monotonic() + END_SECONDS
         while self._pids and time.monotonic() < deadline:
             time.sleep(0.01)
             self._reap()
@@ -227,9 +231,9 @@ class ForkServer:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wakeup_read, 4096)
 
-    def _tell(self, message: FromForkServer) -> None:
-        # An agent that reads nothing for 200 KiB of datagrams is stopped or gone; either way
-        # it starts a new fork server when it comes back.
+    def _send(self, message: FromForkServer) -> None:
+        # An agent that has left 200 KiB of datagrams unread is stopped or gone; either way it
+        # starts a new fork server when it continues.
         with contextlib.suppress(OSError):
             self._control.send(encode(message))
 
@@ -237,7 +241,7 @@ class ForkServer:
 def main() -> NoReturn:
     """Serve on the inherited descriptor named by the only argument."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the agent's end of file is the only order to go
+        signal.signal(number, signal.SIG_IGN)  # only the agent's end of file ends it
     become_subreaper()
     set_nice(NICE)
     control = socket.socket(fileno=int(sys.argv[1]))

@@ -1,7 +1,8 @@
 """When a target runs and what is done to a run that does not end: times in, commands out.
 
-Pure: it holds no process and no clock. The supervisor asks `command` what to do now, does it, and
-says what came of it. At most one process lives per target; what cannot be reaped is not replaced.
+Pure: it holds no process and no clock. The supervisor calls `command` for what to do now, does it,
+and reports the outcome. At most one process lives per target; one that cannot be reaped is not
+replaced.
 
     WAITING ─► RUNNING ─► LINGERING ─► WAITING        a result, then the process ends
                   │ deadline    (a resident: IDLE until its next run)
@@ -73,7 +74,7 @@ class Lifecycle:
 
     @property
     def wake(self) -> float:
-        """When `command` may next have something to say."""
+        """When `command` may next return something."""
         if self.phase in (Phase.WAITING, Phase.IDLE):
             return math.inf if self._leaving else self._due
         return self._limit
@@ -158,7 +159,7 @@ class Lifecycle:
         """No more runs; a process that lives is ended."""
         self._leaving = True
         if self.phase in (Phase.RUNNING, Phase.IDLE):
-            self._answered = True  # nobody waits for what it says
+            self._answered = True  # its result is not used any more
             self._enter(Phase.LINGERING, now)
 
     def _plan(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """The agent's side of its processes: the fork server, its replacement, and every worker.
 
-The agent asks for workers here and gets told what they say and when they end. Nothing blocks. A
-fork server that dies, or answers nothing for two seconds, is killed and replaced: its workers get
+The agent starts workers here; callbacks report their results and their end. Nothing blocks. A
+fork server that dies, or does not reply for two seconds, is killed and replaced: its workers get
 the kernel's PDEATHSIG, the agent adopts and reaps them, and one that cannot die stays known here
 until it does, so that nothing is ever started on top of it.
 """
@@ -70,7 +70,7 @@ class Processes:
         self.restarts = 0
 
     def start(self) -> None:
-        """Start the fork server. Returns at once; what is asked of it meanwhile waits."""
+        """Start the fork server. Returns at once; commands wait in its socket."""
         become_subreaper()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -97,7 +97,7 @@ class Processes:
             raise OSError(errno.ESRCH, "no fork server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         stderr_read, stderr_write = os.pipe()
-        # Non-blocking for the writer: a flood is lost at 64 KiB and holds nobody up.
+        # Non-blocking for the writer: a flood is lost at 64 KiB and blocks no process.
         os.set_blocking(stderr_write, False)
         worker = Worker(self._next_number, self._selector, ours, stderr_read)
         self._next_number += 1
@@ -144,7 +144,7 @@ class Processes:
         elif server.poll() is not None:
             self._replace(f"ended with status {server.returncode}")
         elif self._answer_due is not None and now > self._answer_due:
-            self._replace("answers nothing")
+            self._replace("does not reply")
         elif self._answer_due is None and now >= self._next_ping:
             self._command(Ping())
         self._reap_adopted(now)
@@ -159,7 +159,7 @@ class Processes:
             worker.close_channel()
 
     def wait(self, seconds: float) -> None:
-        """After `stop`, give the fork server so long to end everything; then kill it."""
+        """After `stop`, wait for the fork server to end everything; after so long, kill it."""
         deadline = time.monotonic() + seconds
         while self._server is not None and self._server.poll() is None:
             if time.monotonic() > deadline:
@@ -192,7 +192,7 @@ class Processes:
         while control is not None:
             try:
                 data = control.recv(MAX_DATAGRAM_BYTES)
-            except OSError:  # nothing more now, or reset by its death, which the tick sees
+            except OSError:  # nothing more now, or reset because it died, which the tick sees
                 return
             if not data:
                 self._selector.unregister(control)
@@ -247,7 +247,7 @@ class Processes:
     def _start_again(self, now: float) -> None:
         try:
             self.start()
-        except OSError as error:  # out of processes, memory or descriptors: the node's trouble
+        except OSError as error:  # out of processes, memory or descriptors: the node's problem
             self._start_at = now + 1.0
             log.error("cannot start the fork server: %s", error.strerror)
 
@@ -273,7 +273,7 @@ class Processes:
 
 
 def _reap(pid: int) -> bool:
-    """Whether the child is gone: reaped now, or not (or no longer) ours."""
+    """Whether the child is gone: reaped now, or not (or no longer) a child."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

@@ -62,7 +62,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
     """From the fork server: reaped, or never started. `status` is an exit code, or a signal's
-    number negated; `note` is what the fork server knows beyond that.
+    number negated; `note` is the reason where the fork server ended it.
     """
 
     worker: int

@@ -104,7 +104,7 @@ class Supervisor:
             self.waiting = tuple(self.unfinished())
 
     def flush(self) -> None:
-        """Before the end: send the workers what they have not got; they write on after ours."""
+        """Before the agent ends: send unsent input to the workers, which write it after the end."""
         for target in self.targets.values():
             alive = target.lifecycle.phase in (Phase.IDLE, Phase.RUNNING)
             if target.input.unsent() and alive and target.worker is not None:
@@ -150,6 +150,10 @@ class Supervisor:
         if any(old.spec.key == spec.key for old in self._retired):
             # Taken out of the configuration and back in, with its last process still alive.
             target.lifecycle.exited(now)
+            return
+        if spec.problem:
+            target.lifecycle.exited(now)
+            self._ended(target, _failure("unusable", spec.problem))
             return
         job = Job(
             probe=spec.probe,

@@ -31,6 +31,8 @@ class TargetSpec(msgspec.Struct, frozen=True):
     start_seconds: float
     required: bool
     families: tuple[str, ...]
+    problem: str = ""
+    """Why it cannot run at all: each of its runs fails with this, without a process."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -42,7 +44,7 @@ class Input(Protocol):
     """What the runs of a target are given, and what takes back what they return."""
 
     urgent: bool
-    """Whether a count of this target's asks for a write of the journal."""
+    """Whether counting a run of this target makes the journal write."""
 
     def take(self) -> bytes:
         """The state to hand to the run that starts now."""
@@ -91,7 +93,7 @@ class StateInput:
 class JournalInput:
     """The batches that the history's worker writes."""
 
-    urgent = False  # counting a write must not ask for another one
+    urgent = False  # counting a write must not cause another one
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

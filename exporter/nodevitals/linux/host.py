@@ -46,7 +46,7 @@ def node_name() -> str:
 
 
 def stable_fraction(*parts: str) -> float:
-    """A number in [0, 1) that depends only on these strings: spreads runs over nodes, targets."""
+    """A number in [0, 1) that depends on these words alone: spreads runs over nodes and targets."""
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 

@@ -71,10 +71,25 @@ def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
                 yield stat
 
 
-def thread_count() -> int:
-    """Number of threads of the system: one small read, to detect a fork storm early."""
+class LoadAverage(NamedTuple):
+    """The fields of /proc/loadavg after the averages."""
+
+    threads: int
+    """Number of threads of the system."""
+    last_pid: int
+    """ID of the process or thread that was created last in this PID namespace."""
+
+
+def parse_load_average(text: str) -> LoadAverage:
+    """/proc/loadavg (proc_loadavg(5)). Raises ValueError and IndexError for anything else."""
+    fields = text.split()
+    return LoadAverage(int(fields[3].split("/")[1]), int(fields[4]))
+
+
+def load_average() -> LoadAverage:
+    """One small read of /proc/loadavg, to detect new processes without reading each."""
     with open("/proc/loadavg", encoding="ascii") as handle:
-        return int(handle.read(128).split()[3].split("/")[1])
+        return parse_load_average(handle.read(128))
 
 
 def children() -> list[int] | None:

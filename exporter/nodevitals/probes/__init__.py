@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
-from nodevitals.probe import Family, Probe, ProbeError, Readings
+from nodevitals.probe import Family, Probe
 from nodevitals.wire import one_line
 
 _own = list(__path__)
@@ -25,19 +25,9 @@ __path__ = [*_own, *(path for path in _elsewhere if path not in _own and os.path
 _NOT_PROBES = ("common",)
 
 
-class UnusableProbe(Probe):
-    """Stands in for a probe that cannot be imported, or does not keep the rules above."""
-
-    families = ()
-
-    def run(self, _: Readings) -> None:
-        """Fail with the reason."""
-        raise ProbeError("unusable", self.unusable)
-
-
 @cache
 def registered() -> dict[str, type[Probe]]:
-    """Every probe by its name; one that cannot be used as an `UnusableProbe`."""
+    """Every probe by its name; of one that cannot be used, a stand-in whose `unusable` says why."""
     found: dict[str, type[Probe]] = {}
     families: dict[str, Family] = {}
     for home in _homes():
@@ -91,4 +81,5 @@ def _new_families(kind: type[Probe], known: dict[str, Family]) -> dict[str, Fami
 
 
 def _unusable(name: str, problem: str) -> type[Probe]:
-    return type("UnusableProbe", (UnusableProbe,), {"name": name, "unusable": one_line(problem)})
+    body = {"name": name, "families": (), "unusable": one_line(problem)}
+    return type("UnusableProbe", (Probe,), body)

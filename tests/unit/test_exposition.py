@@ -19,7 +19,8 @@ from nodevitals.exposition import (
     format_value,
     render_samples,
 )
-from nodevitals.probe import Family, Sample
+from nodevitals.probe import Family
+from nodevitals.wire import Sample
 
 VALUE = Family(name="nodevitals_test_value", kind="gauge", help="A \\ value.", labels=("a", "b"))
 EVENTS = Family(

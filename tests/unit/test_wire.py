@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.engine.protocol import (
+from nodevitals.engine.protocol import Run, ToWorker
+from nodevitals.wire import (
     MAX_FRAME_BYTES,
     FrameReader,
+    ProbeResult,
     ProtocolError,
-    Run,
-    ToWorker,
+    Sample,
     decode,
     frame,
 )
-from nodevitals.probe import ProbeResult, Sample
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5), st.integers(1, 50))
@@ -25,7 +25,7 @@ def test_frames_survive_any_cut(bodies: list[bytes], piece: int) -> None:
     found = []
     for start in range(0, len(stream), piece):
         found += reader.feed(stream[start : start + piece])
-    assert [decode(body, ToWorker).carry for body in found] == bodies
+    assert [decode(body, ToWorker).state for body in found] == bodies
 
 
 @given(st.binary(min_size=1, max_size=300))

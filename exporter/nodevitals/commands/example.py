@@ -1,0 +1,200 @@
+"""The example configuration, made from the Settings: their fields, docstrings and defaults.
+
+`python -m nodevitals.commands.example` prints it. Text after `#` and a space explains; a key after
+a bare `#` is commented out and shows its default, or the `Example:` of its docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args, get_origin
+
+import msgspec
+
+from nodevitals import probes
+from nodevitals.config import Config
+from nodevitals.document import BytesPerSecond, Seconds
+from nodevitals.probe import Probe, ProbeSettings
+
+HEAD = """\
+# Configuration of nodevitals; by convention /etc/nodevitals/nodevitals.yaml.
+# Check it with: nodevitals check-config FILE
+#
+# Every key is optional, an unknown key is an error. Durations: 500ms, 30s, 5m, 1h, 1d.
+# Remove the # before a key to set it. The values shown are the defaults or, where there is none,
+# examples.
+"""
+WIDTH = 100
+_EXAMPLE = re.compile(r"\s*Example: `(?P<value>[^`]*)`\.?\s*$")
+
+
+class Field(NamedTuple):
+    """One key: its type, its default (msgspec.NODEFAULT where required), text and example."""
+
+    name: str
+    hint: Any
+    default: Any
+    text: str
+    example: str
+
+
+def fields_of(struct: type[msgspec.Struct]) -> list[Field]:
+    """The fields of a Settings class. Raises ValueError for one without a docstring."""
+    hints = typing.get_type_hints(struct, include_extras=True)
+    texts: dict[str, str] = {}
+    for owner in reversed(struct.__mro__):
+        if issubclass(owner, msgspec.Struct) and owner is not msgspec.Struct:
+            texts |= _docstrings(owner)
+    fields = msgspec.structs.fields(struct)
+    return [_field(struct, field, hints[field.name], texts) for field in fields]
+
+
+def _field(
+    struct: type, field: msgspec.structs.FieldInfo, hint: Any, texts: dict[str, str]
+) -> Field:
+    text = texts.get(field.name, "")
+    if not text:
+        raise ValueError(f"{struct.__module__}.{struct.__name__}.{field.name} has no docstring")
+    found = _EXAMPLE.search(text)
+    example = found["value"] if found else ""
+    default = (
+        field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    )
+    return Field(field.name, hint, default, _EXAMPLE.sub("", text), example)
+
+
+def _docstrings(struct: type) -> dict[str, str]:
+    """The string below each field, by the field's name."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(struct)))
+    body = typing.cast("ast.ClassDef", tree.body[0]).body
+    found = {}
+    for field, below in itertools.pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            found[field.target.id] = " ".join(str(below.value.value).split())
+    return found
+
+
+def example_configuration(kinds: dict[str, type[Probe]]) -> str:
+    """The whole file, for these probes."""
+    lines = [HEAD]
+    for field in fields_of(Config):
+        if field.name == "probes":
+            continue
+        struct = _struct_in(field.hint)
+        lines += _comment(field.text, "")
+        if struct is None:
+            lines += [f"#{field.name}: {field.example or _spelled(field.default, field.hint)}"]
+        else:
+            lines.append(f"{field.name}:")
+            for inner in fields_of(struct):
+                lines += _comment(inner.text, "  ")
+                lines.append(f"  {inner.name}: {_spelled(inner.default, inner.hint)}")
+        lines.append("")
+    lines += ["# Each probe also takes these:"]
+    lines += [f"#   {field.name}: {field.text}" for field in fields_of(ProbeSettings)]
+    lines += ["probes:"]
+    for name, kind in kinds.items():
+        lines += _section(name, kind)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(name: str, kind: type[Probe]) -> Iterator[str]:
+    yield from _comment(" ".join((kind.__doc__ or "").split()), "  ")
+    yield f"  {name}:"
+    common = {field.name: field.default for field in fields_of(ProbeSettings)}
+    if kind.default != "auto":
+        yield f"    #enabled: {'true' if kind.default == 'on' else 'false'}"
+    for field in fields_of(kind.Settings):
+        if field.name not in common or field.default != common[field.name]:
+            yield from _key(field, "    ")
+    yield ""
+
+
+def _key(field: Field, indent: str, first: str = "") -> Iterator[str]:
+    """A key with its comment; of nested settings the keys below it. `first` starts a list item."""
+    yield from _comment(field.text, indent)
+    struct = _struct_in(field.hint)
+    if struct is None or field.example:
+        value = field.example or _spelled(field.default, field.hint)
+        yield f"{indent}#{first}{field.name}: {value}"
+        return
+    yield f"{indent}#{first}{field.name}:"
+    below = indent + " " * len(first) + "  "
+    is_list = get_origin(_without_none(field.hint)) is tuple
+    for index, inner in enumerate(fields_of(struct)):
+        if is_list and index == 0:
+            yield from _key(inner, below, "- ")
+        else:
+            yield from _key(inner, below + ("  " if is_list else ""))
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"{indent}# ",
+        subsequent_indent=f"{indent}# ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        rest = [part for part in get_args(hint) if part is not type(None)]
+        return rest[0] if len(rest) == 1 else hint
+    return hint
+
+
+def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
+    """The Settings class of a nested mapping, or of the items of a list."""
+    plain = _without_none(hint)
+    if get_origin(plain) is tuple:
+        plain = get_args(plain)[0]
+    return plain if isinstance(plain, type) and issubclass(plain, msgspec.Struct) else None
+
+
+def _spelled(value: Any, hint: Any) -> str:
+    """A default as the file spells it."""
+    if value is None or value is msgspec.NODEFAULT:
+        return "null"
+    plain = _without_none(hint)
+    if plain == Seconds:
+        return _duration(value)
+    if plain == BytesPerSecond:
+        return f"{value * 8 / 1e9:g}Gb/s"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return msgspec.json.encode(value).decode() if isinstance(value, (tuple, dict)) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return (
+        f'"{value}"'
+        if isinstance(value, str) and re.search(r"^$|[:#{}\[\],]", value)
+        else f"{value}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds * 1000:g}ms"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(example_configuration(probes.registered()))

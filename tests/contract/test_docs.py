@@ -1,0 +1,102 @@
+"""What is declared in code stands in the docs, and what the docs declare exists."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from nodevitals import probes
+from nodevitals.commands.example import example_configuration
+from nodevitals.config import parse
+from testbed.node import ROOT, run
+
+README = (ROOT / "README.md").read_text()
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+EXAMPLE = (ROOT / "exporter/packaging/nodevitals.example.yaml").read_text()
+# The test bed's own, where a test process has its folder on the path.
+PROBES = {name: kind for name, kind in probes.registered().items() if name != "misbehave"}
+
+
+def commands() -> list[str]:
+    """Return every command, of groups as `group command`."""
+    found = []
+    for name in _subcommands():
+        inner = _subcommands(name)
+        found += [f"{name} {one}" for one in inner] or [name]
+    return found
+
+
+def _subcommands(*before: str) -> list[str]:
+    text = run(*before, "--help").stdout
+    if "COMMAND" not in text.partition("\n\n")[0]:
+        return []
+    return re.findall(r"^    ([a-z][a-z-]+)\b", text, re.MULTILINE)
+
+
+def alerts() -> list[str]:
+    """Return the name of every shipped alert."""
+    files = sorted((ROOT / "rules").glob("*.yaml"))
+    groups: list[Any] = [g for file in files for g in yaml.safe_load(file.read_text())["groups"]]
+    return sorted({rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule})
+
+
+def test_there_are_commands_and_alerts_to_look_for() -> None:
+    assert len(commands()) >= 12
+    assert len(alerts()) >= 50
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_every_probe_is_in_the_tables(name: str) -> None:
+    assert f"| `{name}` |" in README
+    assert f"`{name}`" in CHANGELOG.partition("## [Unreleased]")[2]
+
+
+def test_every_command_is_in_the_tables_and_no_other() -> None:
+    names = commands()
+    for name in names:
+        assert f"| `nodevitals {name}" in README, name
+        assert f"`{name}`" in CHANGELOG, name
+    for line in re.findall(r"^\| `nodevitals ([^`]*)`", README, re.MULTILINE):
+        assert any(line == name or line.startswith(f"{name} ") for name in names), line
+
+
+def test_every_alert_is_in_the_changelog() -> None:
+    missing = [name for name in alerts() if not re.search(rf"\b{name}\b", CHANGELOG)]
+    assert not missing
+
+
+def test_every_flag_of_serve_is_in_the_readme() -> None:
+    for flag in re.findall(r"--[a-z]+\.[a-z.-]+", run("serve", "--help").stdout):
+        assert flag in README, flag
+
+
+def test_the_example_configuration_is_fresh() -> None:
+    assert example_configuration(PROBES) == EXAMPLE, "make generate"
+
+
+def test_the_example_configuration_is_the_defaults() -> None:
+    assert parse(EXAMPLE.encode(), PROBES) == parse(b"", PROBES)
+
+
+def test_the_example_configuration_is_valid_with_every_key_set() -> None:
+    text = re.sub(r"^( *)#(?=[a-z-])", r"\1", EXAMPLE, flags=re.MULTILINE)
+    assert text.count("\n") == EXAMPLE.count("\n")
+    config = parse(text.encode(), PROBES)
+    assert config != parse(b"", PROBES)
+    assert config.labels["rack"]
+
+
+def test_the_catalogue_is_fresh() -> None:
+    made = run("metrics", "--format", "markdown", PYTHONPATH=str(ROOT / "exporter")).stdout
+    assert (ROOT / "docs/METRICS.md").read_text() == made, "make generate"
+
+
+def test_every_file_that_the_docs_name_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page}: {target}"

@@ -1,0 +1,118 @@
+"""Imports point one way: each room imports only from the rooms above it in this list.
+
+The order is that of docs/architecture.md. A room is a module or a folder of `nodevitals`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.node import ROOT
+
+PACKAGE = ROOT / "exporter/nodevitals"
+ROOMS = (
+    "errors",
+    "document",
+    "wire",
+    "linux",
+    "probe",
+    "config",
+    "connections",
+    "logs",
+    "probes.common",
+    "probes",
+    "exposition",
+    "state",
+    "catalogue",
+    "engine",
+    "web",
+    "agent",
+    "commands",
+)
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_of(file: Path) -> str:
+    """Return the dotted name below `nodevitals`; '' for the package itself."""
+    parts = file.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def room_of(module: str) -> str:
+    """Return the most specific room that a module is in; '' for none."""
+    rooms = [room for room in ROOMS if module == room or module.startswith(f"{room}.")]
+    return max(rooms, key=len, default="")
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """Yield the dotted names below `nodevitals` that a file imports, wherever it does."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "nodevitals" and rest and not rest.startswith("__"):
+                yield rest
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_point_up(file: Path) -> None:
+    module = module_of(file)
+    room = room_of(module)
+    if module in ("", "__main__"):
+        return
+    assert room, f"{file} is in no room: add it to the list and to docs/architecture.md"
+    for imported in imports_of(file):
+        target = room_of(imported)
+        assert target, f"{module} imports {imported}, which is in no room"
+        assert ROOMS.index(target) <= ROOMS.index(room), f"{module} imports {imported}"
+
+
+def test_there_is_no_circle_of_modules() -> None:
+    """Also within a room; imports for type checkers and in functions count as well."""
+    modules = {module_of(file) for file in FILES}
+    graph: dict[str, set[str]] = {}
+    for file in FILES:
+        targets = set()
+        for imported in imports_of(file):
+            found = imported if imported in modules else imported.rpartition(".")[0]
+            targets.add(found)
+        graph[module_of(file)] = targets & modules - {module_of(file)}
+    finished: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path[path.index(module) :], module))
+        if module not in finished:
+            for target in sorted(graph[module]):
+                visit(target, (*path, module))
+            finished.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+
+
+def test_a_probe_imports_no_other_probe_but_the_messages_it_sends() -> None:
+    """One home per probe. `nvidia` sends messages to `kernel_log` in that probe's types."""
+    allowed = {("nvidia", "kernel_log")}
+    for file in FILES:
+        parts = module_of(file).split(".")
+        if parts[0] != "probes" or len(parts) < 2 or parts[1] == "common":
+            continue
+        for imported in imports_of(file):
+            target = imported.split(".")
+            if target[0] == "probes" and len(target) > 1 and target[1] not in (parts[1], "common"):
+                assert (parts[1], target[1]) in allowed, f"{file}: {imported}"
+
+
+def test_the_picture_lists_every_room() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    for room in ROOMS:
+        assert f"`{room.replace('.', '/')}" in text, room
