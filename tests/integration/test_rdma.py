@@ -13,6 +13,7 @@ import pytest
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
+from nodevitals.probes.common.rdma_gids import gid_of_port
 from nodevitals.probes.rdma import reader
 from nodevitals.probes.rdma.probe import RdmaProbe, RdmaSettings, RdmaState
 from nodevitals.wire import decode, encode
@@ -234,6 +235,18 @@ def test_gid_on_an_interface_that_is_down_is_not_usable(tmp_path: Path) -> None:
     found = run(probe)
     assert value(found, "gid_usable", "mlx5_0/1") == 0
     assert value(found, "interface_up", "mlx5_0/1", machine.interfaces["mlx5_0"]) == 0
+
+
+def test_gid_of_a_port_for_fabric_tests(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "sys", mlx5_infiniband=1, mlx5_roce=1)
+    host = Host(sysfs=str(machine.folder))
+    found = gid_of_port(host, "mlx5_1", 1)
+    assert found is not None
+    assert found.index == value(run(new_probe(machine.folder)), "gid_index", "mlx5_1/1") == 3
+    assert gid_of_port(host, "mlx5_0", 1) is None  # InfiniBand
+    machine.down("mlx5_1/1")
+    assert gid_of_port(host, "mlx5_1", 1) is None
+    assert gid_of_port(host, "mlx5_9", 1) is None
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,9 @@ from nodevitals.probe import (
 )
 from nodevitals.probes.common import links
 from nodevitals.probes.common.links import Link, Links
+from nodevitals.probes.common.rdma_fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
 from nodevitals.probes.rdma import families as rdma
 from nodevitals.probes.rdma.counters import LIMITS
-from nodevitals.probes.rdma.fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
 from nodevitals.probes.rdma.reader import Port, Reader
 
 

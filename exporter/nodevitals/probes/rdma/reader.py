@@ -6,7 +6,6 @@ In: /sys/class/infiniband and /sys/class/net. Out: `RdmaDevice` and `Port`.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable
 
@@ -18,13 +17,12 @@ from nodevitals.linux.pci import BUS_ID
 from nodevitals.linux.sysfs import link_name, list_names, list_names_or_fail, read_text
 from nodevitals.probe import Family
 from nodevitals.probes.common import links
+from nodevitals.probes.common.rdma_gids import Gid, choose_up, read_gids
 from nodevitals.probes.rdma.counters import wanted
 from nodevitals.probes.rdma.families import LINK_LAYERS
-from nodevitals.probes.rdma.gids import KINDS, Gid, choose, parse_gid
 
 # How often to read again what rarely changes, and what a driver has refused.
 REFRESH_SECONDS = 60.0
-_INTERFACE = re.compile(r"[!-.0-~]{1,15}")
 
 
 class RdmaDevice(msgspec.Struct, frozen=True):
@@ -154,26 +152,10 @@ class Reader:
             CounterFile(f"{directory}/{file}", file.partition("/")[2], family, factor)
             for file, family, factor in wanted(files, self._patterns)
         ]
-        gids, complete = self._read_gids(directory) if layer == "Ethernet" else ([], True)
+        gids, complete = read_gids(directory) if layer == "Ethernet" else ([], True)
         interface = gids[0].interface if gids else self._find_interface(name, layer)
-        usable = [gid for gid in gids if self.interface_up(gid.interface) is not False]
-        gid = choose(usable)
+        gid = choose_up(gids, self._interfaces)
         return Port(layer, interface, gid, complete, counters, up, now)
-
-    def _read_gids(self, directory: str) -> tuple[list[Gid], bool]:
-        """The used rows of the GID table, and whether every row could be read."""
-        found, complete = [], True
-        for index in sorted(int(n) for n in list_names(f"{directory}/gids") if n.isdigit()):
-            address = parse_gid(read_text(f"{directory}/gids/{index}") or "")
-            if address is None or any(address):
-                kind = read_text(f"{directory}/gid_attrs/types/{index}")
-                interface = read_text(f"{directory}/gid_attrs/ndevs/{index}") or ""
-                named = _INTERFACE.fullmatch(interface)
-                if address is not None and kind in KINDS and named:
-                    found.append(Gid(index, address, kind, interface))
-                else:
-                    complete = False
-        return found, complete
 
     def _find_interface(self, name: str, layer: str) -> str:
         """The interface of a RoCE port without a GID; of several, the one with its number."""

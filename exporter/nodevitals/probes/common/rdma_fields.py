@@ -1,4 +1,4 @@
-"""The text of a port's files as values; None for any other text. Pure."""
+"""The text of an RDMA port's files as values; None for any other text. Pure."""
 
 from __future__ import annotations
 
