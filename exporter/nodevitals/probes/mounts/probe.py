@@ -30,15 +30,18 @@ class MountTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One mount of the configuration."""
 
     path: str
-    """Mount point: an absolute path without `.`, `..` and a slash at the end."""
+    """Mount point: an absolute path. Example: `/data`"""
     access: Literal["none", "read", "write"] = "read"
-    """What to do on the mount: statvfs only, also read, or also write a file and read it back."""
+    """`none`: statvfs only; `read`: also read or list; `write`: also write and read back."""
     fstype: str | None = None
-    """Expected file system type; on a mount of another type nothing is read or written."""
+    """Expected file system type; nothing is read from or written to another one.
+    Example: `nfs4`"""
     source: str | None = None
-    """Expected source, such as `filer-1:/export`; on another one nothing is read or written."""
+    """Expected source; nothing is read from or written to another one.
+    Example: `"filer-1:/export"`"""
     file: str | None = None
-    """File in the mount's root to read with `access: read`; without it the directory is listed."""
+    """File in the mount point to read with `access: read`; without it the directory is listed.
+    Example: `README`"""
 
 
 class MountsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +84,7 @@ class MountState(msgspec.Struct):
 
 
 class MountsProbe(Probe):
-    """One mount."""
+    """Mounts: whether each file system is mounted, is the expected one, and stores data."""
 
     name = "mounts"
     families = families.metrics

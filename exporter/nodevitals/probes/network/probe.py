@@ -32,9 +32,10 @@ class NetworkSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
     """The interfaces that are expected, and those to leave out."""
 
     expected: dict[str, BytesPerSecond] = {}
-    """Expected speed by interface (`ens1f0: 100Gb/s`); otherwise the highest it ever had."""
+    """Expected speed by interface; otherwise the highest that the interface ever had.
+    Example: `{ens1f0: 100Gb/s}`"""
     exclude: tuple[str, ...] = ()
-    """Names of interfaces to leave out; patterns with `*`, `?` and `[]` are allowed."""
+    """Patterns of interfaces to leave out. Example: `["enp*s0f1"]`"""
 
     @property
     def required(self) -> bool:
@@ -55,7 +56,7 @@ class NetworkState(msgspec.Struct):
 
 
 class NetworkProbe(Probe):
-    """Network interfaces."""
+    """Physical network interfaces and bonds: carrier, speed, errors and traffic of each."""
 
     name = "network"
     families = (*network.metrics, *network.interface_metrics)

@@ -34,11 +34,12 @@ class RdmaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     """The ports that are expected, and those to leave out."""
 
     expected: dict[str, BytesPerSecond] = {}
-    """Expected rate by port (`mlx5_0/1: 400Gb/s`); otherwise the highest that it ever had."""
+    """Expected rate by port; otherwise the highest that the port ever had.
+    Example: `{mlx5_0/1: 400Gb/s}`"""
     exclude: tuple[str, ...] = ()
-    """Names of devices and ports to leave out; patterns with `*`, `?` and `[]` are allowed."""
+    """Patterns of devices and ports to leave out. Example: `["mlx5_bond_*", mlx5_0/2]`"""
     counters: tuple[str, ...] = ()
-    """Names of further counters to expose; patterns with `*`, `?` and `[]` are allowed."""
+    """Patterns of further counters to expose. Example: `["rx_*_requests"]`"""
 
     @property
     def required(self) -> bool:
@@ -62,7 +63,7 @@ class RdmaState(msgspec.Struct):
 
 
 class RdmaProbe(Probe):
-    """RDMA ports."""
+    """RDMA ports: state, rate, errors and traffic of each; which are missing."""
 
     name = "rdma"
     families = (*rdma.metrics, *rdma.port_metrics)
