@@ -4,6 +4,8 @@
 PYTHON := .venv/bin/python
 EXAMPLE := exporter/packaging/nodevitals.example.yaml
 ONCE ?=
+# Tests wait more than they compute.
+WORKERS ?= 3
 
 setup:
 	@tools/setup
@@ -12,7 +14,7 @@ demo: setup ## the whole pipeline on this machine, with faults; ONCE=1: one scri
 	@tools/private-mounts $(PYTHON) -m demo $(if $(ONCE),--once)
 
 test: setup lint ## everything that CI runs
-	tools/private-mounts --network $(PYTHON) -m pytest
+	$(PYTHON) -m pytest --dist=loadfile --no-loadscope-reorder --tx=$(WORKERS)*popen//python=tools/test-python
 
 lint: setup
 	.venv/bin/ruff check

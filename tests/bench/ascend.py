@@ -1,8 +1,7 @@
 """The probe `ascend` at its default timers on a simulated machine with eight 910B: how often and
-for how long it has a tool running, and whether two ever ran at once.
+for how long a tool runs, and whether two ever run at once.
 
-The calls take as long as they are reported to on such a machine: 5.4 s for the whole table, 0.3 s
-for others.
+The calls take as long as reported for such a machine: 5.4 s for the whole table, 0.3 s for others.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def main(folder: Path) -> None:
     )
     with node as running:
         wait_until(lambda: running.value(TOOL_SECONDS), 60)
-        # The first cycles ask for everything; what is measured is what comes after.
+        # The first cycles refresh everything; the measurement starts after them.
         wait_until(lambda: running.value("nodevitals_ascend_link_up", device="7") is not None, 300)
         time.sleep(60)
         began, before, calls = time.monotonic(), running.value(TOOL_SECONDS), len(machine.calls())

@@ -1,4 +1,8 @@
-"""The probe `ascend` on simulated machines: the two tools below it are all that is not real."""
+"""The probe `ascend` on simulated machines: only npu-smi and hccn_tool are not real.
+
+Where a worker process, the lock or a restart matters, the agent runs it; elsewhere `Direct` runs it
+in this process.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,79 @@ import os
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from nodevitals.probe import Family, Host, ProbeError, Readings, Timing
+from nodevitals.probes.ascend import families
+from nodevitals.probes.ascend.probe import AscendProbe, AscendSettings, AscendState
+from nodevitals.probes.common import accelerators
+from nodevitals.wire import decode, encode
 from testbed.node import ROOT, Node, run, wait_until
 from testbed.npus import Machine
+from testbed.trees import write
 
 UP = "nodevitals_accelerator_up"
 SUCCESS = "nodevitals_probe_success"
-UNPARSED = "nodevitals_ascend_unparsed_total"
+# The budget is under the second that every further call needs: only `npu-smi info` runs.
+TABLE_ONLY_SECONDS = 1.1
 
 
-def agent(machine: Machine, **settings: Any) -> Node:
-    """Return an agent on a machine, with short intervals."""
-    ascend = {"interval": "4s", "timeout": "4s", "slow_interval": "4s", **machine.settings}
-    probes = {"ascend": ascend | settings, "node": {"interval": "200ms"}}
+class Outcome(NamedTuple):
+    """What a direct run returned; `reason` is '' where it succeeded."""
+
+    readings: Readings
+    reason: str
+
+    def values(self, family: Family, **labels: str) -> list[float]:
+        """The values of the family's samples that have these labels."""
+        return [
+            one.value
+            for one in (*self.readings.samples, *self.readings.increments)
+            if one.family == family.name
+            and labels.items() <= dict(zip(family.labels, one.labels, strict=True)).items()
+        ]
+
+
+class Direct:
+    """Runs of the probe in this process; the state is kept as the engine keeps it."""
+
+    def __init__(self, machine: Machine, procfs: str = "") -> None:
+        """Without `procfs`, no process of this machine is visible to the probe."""
+        self._machine = machine
+        self._state = b""
+        self._procfs = procfs or str(machine.folder / "proc")
+        write(machine.folder / "proc", {"sys/kernel/random/boot_id": "first\n"})
+
+    def run(self, timeout: float = 30.0, **settings: Any) -> Outcome:
+        """Run once, with an interval so short that every fast query is due again."""
+        host = Host(sysfs=str(self._machine.folder / "sys"), procfs=self._procfs)
+        timing = Timing(interval_seconds=0.01, timeout_seconds=timeout)
+        own = AscendSettings(**self._machine.settings, **settings)
+        probe = AscendProbe(host, own, "ascend", timing)
+        if self._state:
+            probe.state = decode(self._state, AscendState)
+        readings, reason = Readings(families=AscendProbe.families), ""
+        try:
+            probe.run(readings)
+        except ProbeError as error:
+            reason = error.reason
+        self._state = encode(probe.state)
+        return Outcome(readings, reason)
+
+
+def machine_of(folder: Path, chips: int) -> Machine:
+    """Return a machine with so many 910B."""
+    machine = Machine(folder)
+    del machine.state["chips"][chips:]
+    return machine.start()
+
+
+def agent(machine: Machine, seconds: str, **settings: Any) -> Node:
+    """Return an agent on a machine, with this interval and timeout."""
+    ascend = {"interval": seconds, "timeout": seconds, "slow_interval": seconds}
+    probes = {"ascend": ascend | machine.settings | settings, "node": {"interval": "200ms"}}
     return Node(
         machine.folder, {"probes": probes}, *machine.flags, PYTHONPATH=str(ROOT / "exporter")
     )
@@ -44,10 +105,15 @@ def samples(text: str, family: str, *parts: str) -> list[str]:
     return [line.rsplit(" ", 1)[1] for line in lines if all(part in line for part in parts)]
 
 
+def overlaps(machine: Machine) -> list[str]:
+    """Return the calls that ran beside another one."""
+    return [call for call in machine.calls() if call.startswith("OVERLAP")]
+
+
 @pytest.mark.parametrize(
     ("kind", "chips", "ports"), [("910B", 8, 8), ("A3", 16, 16), ("310P", 6, 0), ("950", 4, 0)]
 )
-def test_a_whole_machine_is_read(tmp_path: Path, kind: str, chips: int, ports: int) -> None:
+def test_whole_machine_is_exposed(tmp_path: Path, kind: str, chips: int, ports: int) -> None:
     machine = Machine(tmp_path, kind).start()
     status, text, errors = once(machine)
     assert (status, errors) == (0, "")
@@ -58,15 +124,15 @@ def test_a_whole_machine_is_read(tmp_path: Path, kind: str, chips: int, ports: i
     assert len(samples(text, "nodevitals_accelerator_memory_total_bytes")) == chips
     assert samples(text, "nodevitals_ascend_link_up") == ["1"] * ports
     assert samples(text, "nodevitals_ascend_network_reachable") == ["1"] * ports
-    assert set(samples(text, UNPARSED)) == {"0"}
+    assert set(samples(text, "nodevitals_ascend_unparsed_total")) == {"0"}
     devices = {line.partition('device="')[2].partition('"')[0] for line in text.splitlines()}
     assert {str(one["physical"]) for one in machine.state["chips"]} <= devices
-    assert not [call for call in machine.calls() if call.startswith("OVERLAP")]
+    assert not overlaps(machine)
     assert sum(call == "npu-smi info" for call in machine.calls()) == 1
 
 
-def test_a_chips_troubles_are_told(tmp_path: Path) -> None:
-    machine = Machine(tmp_path).start()
+def test_faults_of_a_chip_are_reported(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, 6)
     machine.change(1, health="Alarm", codes=["80E01801", "80E38FFF"])
     machine.change(
         2, ecc={"HBM Double Bit Error Count": 3, "HBM Double Bit Isolated Pages Count": 4}
@@ -74,50 +140,57 @@ def test_a_chips_troubles_are_told(tmp_path: Path) -> None:
     machine.change(3, link="DOWN", net_health="Receive timeout")
     machine.change(4, net_health="Init", receive_mw=["1.0", "0.0054", "1.0", "1.0"])
     machine.change(5, health="Warning")
-    _, text, _ = once(machine)
-    level = "nodevitals_ascend_health_level"
-    assert [samples(text, level, f'device="{at}"')[0] for at in (0, 1, 5)] == ["0", "2", "1"]
-    assert samples(text, "nodevitals_accelerator_healthy", 'device="5"') == ["0"]
-    codes = "nodevitals_ascend_fault_code"
-    known = ('code="80E01801"', 'level="restart_business"', 'action="restart_app"')
-    assert samples(text, codes, *known) == ["1"]
-    assert samples(text, codes, 'code="80E38FFF"', 'level="unlisted"') == ["1"]
-    ecc = "nodevitals_accelerator_ecc_errors_total"
-    parts = ('device="2"', 'kind="uncorrected"', 'lifetime="volatile"', 'location="hbm"')
-    assert samples(text, ecc, *parts) == ["3"]
-    pages = "nodevitals_ascend_isolated_pages"
-    assert samples(text, pages, 'device="2"', 'kind="uncorrected"') == ["4"]
-    assert samples(text, "nodevitals_ascend_link_up", 'device="3"') == ["0"]
-    assert samples(text, "nodevitals_ascend_network_reachable", 'device="3"') == ["0"]
-    # Whether it is reachable nobody has found out.
-    assert samples(text, "nodevitals_ascend_network_reachable", 'device="4"') == []
-    power = "nodevitals_ascend_optical_receive_watts"
-    assert samples(text, power, 'device="4"', 'lane="1"') == ["5.4e-06"]
+    seen = Direct(machine).run()
+    levels = [seen.values(families.HEALTH_LEVEL, device=str(at)) for at in (0, 1, 5)]
+    assert levels == [[0], [2], [1]]
+    assert seen.values(accelerators.HEALTHY, device="5") == [0]
+    known = {"code": "80E01801", "level": "restart_business", "action": "restart_app"}
+    assert seen.values(families.FAULT_CODE, device="1", **known) == [1]
+    assert seen.values(families.FAULT_CODE, code="80E38FFF", level="unlisted") == [1]
+    error = {"kind": "uncorrected", "lifetime": "volatile", "location": "hbm"}
+    assert seen.values(accelerators.ECC_ERRORS, device="2", **error) == [3]
+    assert seen.values(families.ISOLATED_PAGES, device="2", kind="uncorrected") == [4]
+    assert seen.values(families.LINK_UP, device="3") == [0]
+    assert seen.values(families.NETWORK_REACHABLE, device="3") == [0]
+    # Not checked yet.
+    assert seen.values(families.NETWORK_REACHABLE, device="4") == []
+    assert seen.values(families.RECEIVE_POWER, device="4", lane="1") == [5.4e-06]
 
 
-def test_faults_go_with_the_verdict_that_brought_them(tmp_path: Path) -> None:
-    machine = Machine(tmp_path).start()
-    code = "nodevitals_ascend_fault_code"
-    with agent(machine, slow_interval="1h") as running:
-        wait_until(lambda: running.value("nodevitals_ascend_health_level", device="1") == 0)
-        machine.change(1, health="Alarm", codes=["80E01801"])
-        wait_until(lambda: running.value(code, device="1") == 1)
-        machine.change(1, health="OK", codes=[])
-        wait_until(lambda: running.value("nodevitals_ascend_health_level", device="1") == 0)
-        assert running.value(code, device="1") is None
+def test_fault_codes_disappear_with_the_health_level_that_they_belong_to(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, 2)
+    direct = Direct(machine)
+    assert direct.run(slow_interval=3600).values(families.HEALTH_LEVEL) == [0, 0]
+    machine.change(1, health="Alarm", codes=["80E01801"])
+    assert direct.run(slow_interval=3600).values(families.FAULT_CODE, device="1") == [1]
+    machine.change(1, health="OK", codes=[])
+    healthy = direct.run(slow_interval=3600)
+    assert healthy.values(families.HEALTH_LEVEL, device="1") == [0]
+    assert healthy.values(families.FAULT_CODE) == []
 
 
-def test_an_hccn_tool_that_hangs_leaves_what_npu_smi_tells(tmp_path: Path) -> None:
-    machine = Machine(tmp_path).start()
+def test_outputs_of_another_boot_are_not_used(tmp_path: Path) -> None:
+    direct = Direct(machine_of(tmp_path, 2))
+    assert direct.run().values(families.LINK_SPEED) == [25e9, 25e9]
+    assert direct.run(TABLE_ONLY_SECONDS).values(families.LINK_SPEED) == [25e9, 25e9]
+    write(tmp_path / "proc", {"sys/kernel/random/boot_id": "second\n"})
+    rebooted = direct.run(TABLE_ONLY_SECONDS)
+    assert rebooted.values(families.LINK_SPEED) == []
+    assert rebooted.values(accelerators.UP) == [1, 1]
+
+
+def test_hung_hccn_tool_leaves_what_npu_smi_prints(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, 2)
+    direct = Direct(machine)
     machine.set(hang="hccn_tool")
-    with agent(machine) as running:
-        wait_until(lambda: "(timeout)" in running.log())
-        wait_until(lambda: running.value("nodevitals_accelerators_present") == 8)
-        assert running.value(SUCCESS, probe="ascend") == 0
-        assert running.value("nodevitals_ascend_health_level", device="7") == 0
-        assert running.value("nodevitals_ascend_link_up", device="7") is None
-        machine.set(hang=None)
-        wait_until(lambda: running.value("nodevitals_ascend_link_up", device="7") == 1, 40)
+    hung = direct.run(timeout=3)
+    assert hung.reason == "timeout"
+    assert hung.values(accelerators.PRESENT) == [2]
+    assert hung.values(families.HEALTH_LEVEL, device="1") == [0]
+    assert hung.values(families.LINK_UP) == []
+    machine.set(hang=None)
+    seen = direct.run()
+    assert (seen.reason, seen.values(families.LINK_UP)) == ("", [1, 1])
 
 
 @pytest.mark.parametrize(
@@ -129,32 +202,33 @@ def test_an_hccn_tool_that_hangs_leaves_what_npu_smi_tells(tmp_path: Path) -> No
             -8020,
             "in_use",
         ),
-        ("something nobody has seen", 1, "npu_smi"),
+        ("some other message", 1, "npu_smi"),
     ],
 )
-def test_an_npu_smi_that_fails_says_why_and_loses_no_card(
+def test_failed_npu_smi_gives_the_reason_and_loses_no_device(
     tmp_path: Path, text: str, status: int, reason: str
 ) -> None:
     machine = Machine(tmp_path).start()
-    with agent(machine) as running:
-        wait_until(lambda: running.value("nodevitals_accelerators_present") == 8)
-        machine.set(error={"text": text, "status": status})
-        wait_until(lambda: f"({reason})" in running.log())
-        wait_until(lambda: running.value(SUCCESS, probe="ascend") == 0)
-        machine.set(error=None)
-        wait_until(lambda: running.value(SUCCESS, probe="ascend") == 1)
-        assert all(value == 1 for (name, _), value in running.samples().items() if name == UP)
+    direct = Direct(machine)
+    assert direct.run(TABLE_ONLY_SECONDS).values(accelerators.PRESENT) == [8]
+    machine.set(error={"text": text, "status": status})
+    failed = direct.run(TABLE_ONLY_SECONDS)
+    assert (failed.reason, failed.values(accelerators.UP)) == (reason, [])
+    machine.set(error=None)
+    seen = direct.run(TABLE_ONLY_SECONDS)
+    assert (seen.reason, seen.values(accelerators.UP)) == ("", [1] * 8)
 
 
-def test_a_lost_chip_is_lost_until_it_is_back_and_has_its_name(tmp_path: Path) -> None:
-    machine = Machine(tmp_path).start()
-    with agent(machine) as running:
+def test_lost_chip_keeps_its_uuid_and_is_lost_until_it_returns(tmp_path: Path) -> None:
+    """Also where the agent was restarted in between."""
+    machine = machine_of(tmp_path, 4)
+    with agent(machine, "1500ms") as running:
         vdie = "42C711D4-20B03703-4A10C8D4-14CC0400-D2102003"
         wait_until(lambda: running.value(UP, uuid=vdie) == 1)
         gone = machine.lose(3)
         wait_until(lambda: running.value(UP, uuid=vdie) == 0)
-        assert running.value("nodevitals_accelerators_present") == 7
-        assert running.value("nodevitals_accelerators_baseline") == 8
+        assert running.value("nodevitals_accelerators_present") == 3
+        assert running.value("nodevitals_accelerators_baseline") == 4
     with running:
         wait_until(lambda: running.value(UP, uuid=vdie) == 0)
         machine.state["chips"].insert(3, gone)
@@ -162,30 +236,26 @@ def test_a_lost_chip_is_lost_until_it_is_back_and_has_its_name(tmp_path: Path) -
         wait_until(lambda: running.value(UP, uuid=vdie) == 1)
 
 
-def test_rows_that_cannot_be_read_lose_no_chip(tmp_path: Path) -> None:
-    """Truncated output, or a health word that is not known."""
+def test_rows_that_cannot_be_parsed_lose_no_chip(tmp_path: Path) -> None:
+    """Truncated output, or an unlisted health word."""
     machine = Machine(tmp_path).start()
-    with agent(machine) as running:
-        wait_until(lambda: running.value("nodevitals_accelerators_present") == 8)
-        machine.set(truncate=1500)
-        wait_until(lambda: (running.value(UNPARSED, command="info") or 0) > 0)
-        ups = [value for (name, _), value in running.samples().items() if name == UP]
-        assert set(ups) == {1}
-        assert 0 < len(ups) < 8
-        machine.set(
-            truncate=100_000, language={"Health": "健康", "Power(W)": "功率(W)", "OK": "正常"}
-        )
-        wait_until(
-            lambda: (
-                sum(name == UP for name, _ in running.samples()) == 8
-                and running.value("nodevitals_accelerator_healthy", device="0") is None
-            )
-        )
+    direct = Direct(machine)
+    assert direct.run(TABLE_ONLY_SECONDS).values(accelerators.UP) == [1] * 8
+    machine.set(truncate=1500)
+    truncated = direct.run(TABLE_ONLY_SECONDS)
+    assert sum(truncated.values(families.UNPARSED, command="info")) > 0
+    ups = truncated.values(accelerators.UP)
+    assert set(ups) == {1}
+    assert 0 < len(ups) < 8
+    machine.set(truncate=100_000, language={"Health": "健康", "Power(W)": "功率(W)", "OK": "正常"})
+    translated = direct.run(TABLE_ONLY_SECONDS)
+    assert translated.values(accelerators.UP) == [1] * 8
+    assert translated.values(accelerators.HEALTHY) == []
 
 
-def test_a_hung_npu_smi_costs_only_its_probe_and_is_never_run_twice(tmp_path: Path) -> None:
+def test_hung_npu_smi_costs_only_its_probe_and_never_runs_twice(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
-    with agent(machine) as running:
+    with agent(machine, "2s") as running:
         wait_until(lambda: running.value("nodevitals_accelerators_present") == 8)
         machine.set(hang="npu-smi")
         wait_until(lambda: "(timeout)" in running.log())
@@ -195,7 +265,7 @@ def test_a_hung_npu_smi_costs_only_its_probe_and_is_never_run_twice(tmp_path: Pa
         wait_until(lambda: (running.value(runs, probe="ascend", outcome="error") or 0) >= 2)
         machine.set(hang=None)
         wait_until(lambda: running.value(SUCCESS, probe="ascend") == 1)
-        assert not [call for call in machine.calls() if call.startswith("OVERLAP")]
+        assert not overlaps(machine)
     wait_until(lambda: not tools(machine), 10)
 
 
@@ -205,23 +275,26 @@ def tools(machine: Machine) -> list[str]:
     return [line for line in done.stdout.splitlines() if str(machine.folder / "bin") in line]
 
 
-def test_a_slow_npu_smi_is_asked_for_the_table_alone(tmp_path: Path) -> None:
-    """What would have to be killed half-way is not begun."""
+def test_slow_npu_smi_is_called_for_the_table_only(tmp_path: Path) -> None:
+    """A call that would have to be killed is not started: less than twice the slowest is left."""
     machine = Machine(tmp_path).start()
-    with agent(machine, interval="3s", timeout="3s", slow_interval="1m") as running:
-        wait_until(lambda: running.value("nodevitals_ascend_link_up", device="7") == 1, 40)
-        machine.set(seconds=1.5, table_seconds=1.5)
-        before = len(machine.calls())
-        wait_until(lambda: len(machine.calls()) >= before + 3)
-        assert set(machine.calls()[before + 1 :]) == {"npu-smi info"}
-        assert running.value(SUCCESS, probe="ascend") == 1
+    seconds = 2.2
+    direct = Direct(machine)
+    assert direct.run(seconds).reason == ""
+    before = len(machine.calls())
+    assert before > 1
+    # What is left after the table would do for a fast call, but not for twice the slowest.
+    machine.set(seconds=0.7, table_seconds=0.7)
+    for _ in range(2):
+        assert direct.run(seconds).reason == ""
+    assert machine.calls()[before:] == ["npu-smi info"] * 2
 
 
-def test_two_agents_never_run_two_at_once(tmp_path: Path) -> None:
+def test_two_agents_never_run_two_tools_at_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
     machine.set(seconds=0.05, table_seconds=0.5)
     (tmp_path / "second").mkdir()
-    with agent(machine) as first:
+    with agent(machine, "3s") as first:
         config = json.loads(first.config_file.read_text()) | {"state_directory": None}
         package = str(ROOT / "exporter")
         second = Node(tmp_path / "second", config, *machine.flags, PYTHONPATH=package)
@@ -230,34 +303,35 @@ def test_two_agents_never_run_two_at_once(tmp_path: Path) -> None:
                 wait_until(lambda node=node: node.value(SUCCESS, probe="ascend") == 1, 40)  # type: ignore[misc]
             wait_until(lambda: machine.calls().count("npu-smi info") >= 4, 40)
     assert len(machine.calls()) > 8
-    assert not [call for call in machine.calls() if call.startswith("OVERLAP")]
+    assert not overlaps(machine)
 
 
-def test_a_person_who_runs_the_tool_without_the_lock_is_waited_for(tmp_path: Path) -> None:
-    machine = Machine(tmp_path).start()
-    machine.set(table_seconds=2.0)
-    person = subprocess.Popen([machine.settings["npu_smi"], "info"], stdout=subprocess.DEVNULL)
+def test_probe_waits_for_a_tool_that_runs_without_the_lock(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, 2)
+    machine.set(table_seconds=1.0)
+    other = subprocess.Popen([machine.settings["npu_smi"], "info"], stdout=subprocess.DEVNULL)
     wait_until(machine.calls)
     machine.set(table_seconds=0.0)
-    status, text, _ = once(machine)
-    assert person.wait(30) == 0
-    assert (status, samples(text, UP)) == (0, ["1"] * 8)
-    assert not [call for call in machine.calls() if call.startswith("OVERLAP")]
+    seen = Direct(machine, procfs="/proc").run(timeout=10)
+    assert other.wait(30) == 0
+    assert (seen.reason, seen.values(accelerators.UP)) == ("", [1, 1])
+    assert len(machine.calls()) > 2
+    assert not overlaps(machine)
 
 
-def test_who_holds_the_lock_and_is_no_tool_cannot_keep_it_for_ever(tmp_path: Path) -> None:
+def test_process_that_is_no_tool_cannot_hold_the_lock_for_ever(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
     lock = machine.settings["lock"]
+    direct = Direct(machine)
     with open(lock, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        status, _, errors = once(machine, interval="2s", timeout="2s")
-        assert (status, "busy" in errors) == (1, True)
+        assert direct.run(timeout=0.5).reason == "busy"
         os.utime(lock, (time.time() - 3600, time.time() - 3600))
-        status, text, _ = once(machine)
-        assert (status, samples(text, UP)) == (0, ["1"] * 8)
+        seen = direct.run(TABLE_ONLY_SECONDS)
+        assert (seen.reason, seen.values(accelerators.UP)) == ("", [1] * 8)
 
 
-def test_nothing_there_is_silence_unless_chips_are_expected(tmp_path: Path) -> None:
+def test_absent_hardware_is_a_failure_only_where_chips_are_expected(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     flags = (f"--config.file={config}", "--path.sysfs=/nonexistent")
     for section, status in (({}, 0), ({"expected": 8}, 1), ({"enabled": True}, 1)):
@@ -268,7 +342,7 @@ def test_nothing_there_is_silence_unless_chips_are_expected(tmp_path: Path) -> N
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_cards_without_the_tool_are_a_failure(tmp_path: Path) -> None:
+def test_npus_without_npu_smi_are_a_failure(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
     status, _, errors = once(machine, npu_smi="/nonexistent/npu-smi")
     assert (status, "missing" in errors) == (1, True)

@@ -1,7 +1,7 @@
 """Simulated NPU machines: what `npu-smi` and `hccn_tool` print, and the two as programs.
 
-`Machine(folder, "910B").start()` puts both into `folder/bin`; they check their arguments, answer
-from `folder/npus.json`, and note every call, and whether another one was running, in
+`Machine(folder, "910B").start()` writes both into `folder/bin`; they check their arguments, print
+the state in `folder/npus.json`, and record every call, and whether another one was running, in
 `folder/calls`. The layouts have the forms of seven generations; names and numbers are invented.
 """
 
@@ -12,8 +12,11 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a program starts dozens of times per test: it imports only what it needs
+    from pathlib import Path
+    from typing import Any
 
 # Segment widths, the two header rows, and how the last segment's cells are laid out.
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -66,7 +69,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def chip(npu: int, number: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a chip that is well."""
+    """Return a healthy chip."""
     return {
         "npu": npu,
         "chip": number,
@@ -93,7 +96,7 @@ def chip(npu: int, number: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def _cells(places: tuple[int, int], *values: str) -> str:
-    """Lay values out as the tool does: each from its column on, or after the one before."""
+    """Return a cell as the tool prints it: each value at its column, or after the previous one."""
     line = values[0]
     at = 0
     for value, width in zip(values[1:], places, strict=False):
@@ -150,7 +153,7 @@ def table(chips: list[dict[str, Any]], layout: str, version: str = "25.2.0") -> 
 
 
 def ecc(one: dict[str, Any], old: bool = True) -> str:
-    """Return what `npu-smi info -t ecc` prints of a chip."""
+    """Return what `npu-smi info -t ecc` prints for a chip."""
     kinds: tuple[str, ...] = ("Error Count", "Aggregate Total Err Cnt", "Isolated Pages Count")
     kinds += () if old else ("Next-Isolated Pages Count",)
     names = [f"HBM {bits} Bit {kind}" for kind in kinds for bits in ("Single", "Double")]
@@ -171,7 +174,7 @@ def optical(one: dict[str, Any]) -> str:
 
 
 class Machine:
-    """One machine. `state` is what the programs read; `write` after a change."""
+    """One machine. The programs read `state`; call `write` after a change of it."""
 
     def __init__(self, folder: Path, kind: str = "910B") -> None:
         self.folder = folder
@@ -201,15 +204,9 @@ class Machine:
 
     def start(self) -> Machine:
         """Write the programs, the state and the PCI devices."""
-        for name in ("npu-smi", "hccn_tool"):
-            program = self.folder / "bin" / name
-            program.parent.mkdir(parents=True, exist_ok=True)
-            program.write_text(
-                f"#!{sys.executable} -I\nimport sys\n"
-                f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-                f"from testbed.npus import main\nmain({name!r}, {str(self.folder)!r})\n"
-            )
-            program.chmod(0o755)
+        from testbed.programs import install
+
+        install(self.folder / "bin", "npus", ("npu-smi", "hccn_tool"), str(self.folder))
         for one in self.state["chips"]:
             device = self.folder / "sys/bus/pci/devices" / one["bus"].lower()
             device.mkdir(parents=True, exist_ok=True)
@@ -229,7 +226,7 @@ class Machine:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What `nodevitals` needs so that it looks at this machine."""
+        """The flags with which `nodevitals` reads this machine."""
         return (f"--path.sysfs={self.folder / 'sys'}",)
 
     def change(self, index: int, **values: Any) -> None:
@@ -243,7 +240,7 @@ class Machine:
         self.write()
 
     def lose(self, index: int) -> dict[str, Any]:
-        """Let a chip fall off the bus."""
+        """Remove a chip from the bus and from what the programs list."""
         one: dict[str, Any] = self.state["chips"].pop(index)
         device = self.folder / "sys/bus/pci/devices" / one["bus"].lower()
         for file in device.iterdir():
@@ -253,30 +250,30 @@ class Machine:
         return one
 
     def write(self) -> None:
-        """Replace the state."""
+        """Write the state for the programs."""
         draft = self.folder / "npus.json.new"
         draft.write_text(json.dumps(self.state))
         draft.replace(self.folder / "npus.json")
 
     def calls(self) -> list[str]:
-        """Every call so far: its arguments; one that met another begins with OVERLAP."""
+        """Every call so far: program and arguments, after OVERLAP where another one was running."""
         file = self.folder / "calls"
         return file.read_text().splitlines() if file.exists() else []
 
 
 def main(program: str, folder_name: str) -> None:
-    """Be npu-smi or hccn_tool."""
-    folder = Path(folder_name)
+    """Act as npu-smi or hccn_tool."""
     arguments = sys.argv[1:]
-    running = (folder / "running").open("a")
+    running = os.open(f"{folder_name}/running", os.O_WRONLY | os.O_CREAT)
     try:
         fcntl.flock(running, fcntl.LOCK_EX | fcntl.LOCK_NB)
         overlap = ""
     except BlockingIOError:
         overlap = "OVERLAP "
-    with (folder / "calls").open("a") as calls:
+    with open(f"{folder_name}/calls", "a") as calls:
         calls.write(f"{overlap}{program} {' '.join(arguments)}\n")
-    state = json.loads((folder / "npus.json").read_text())
+    with open(f"{folder_name}/npus.json") as file:
+        state = json.load(file)
     time.sleep(state.get("table_seconds" if arguments == ["info"] else "seconds", 0.0))
     while state.get("hang") == program:
         time.sleep(3600)
@@ -284,8 +281,8 @@ def main(program: str, folder_name: str) -> None:
     if error:
         print(error["text"], flush=True)
         os._exit(error["status"] & 0xFF)
-    answer = (_npu_smi if program == "npu-smi" else _hccn_tool)(arguments, state)
-    sys.stdout.write(answer[: state.get("truncate", len(answer))])
+    text = (_npu_smi if program == "npu-smi" else _hccn_tool)(arguments, state)
+    sys.stdout.write(text[: state.get("truncate", len(text))])
 
 
 def _refuse(arguments: list[str]) -> str:
@@ -310,31 +307,31 @@ def _npu_smi(arguments: list[str], state: dict[str, Any]) -> str:
     if len(arguments) < 5 or arguments[:2] != ["info", "-t"] or arguments[2] not in known:
         return _refuse(arguments)
     single = state["layout"] == "950"
-    wants_chip = len(arguments) == 7 and arguments[5] == "-c"
-    if arguments[3] != "-i" or (single and wants_chip):
+    names_chip = len(arguments) == 7 and arguments[5] == "-c"
+    if arguments[3] != "-i" or (single and names_chip):
         return _refuse(arguments)
-    mine = [c for c in chips if str(c["npu"]) == arguments[4]]
-    if wants_chip:
-        mine = [c for c in mine if str(c["chip"]) == arguments[6]]
-    if not mine:
+    chosen = [c for c in chips if str(c["npu"]) == arguments[4]]
+    if names_chip:
+        chosen = [c for c in chosen if str(c["chip"]) == arguments[6]]
+    if not chosen:
         print("Invalid card id.\nError parameter of -i", flush=True)
         os._exit(1)
-    return _details(arguments[2], mine, wants_chip, single)
+    return _details(arguments[2], chosen, names_chip, single)
 
 
-def _details(what: str, mine: list[dict[str, Any]], wants_chip: bool, single: bool) -> str:
-    one = mine[0]
-    if what == "ecc":
+def _details(kind: str, chosen: list[dict[str, Any]], names_chip: bool, single: bool) -> str:
+    one = chosen[0]
+    if kind == "ecc":
         if single:
             return blocks({"NPU ID": one["npu"]}) + ecc(one, old=False)
-        head = blocks({"NPU ID": one["npu"], "Chip Count": len(mine)})
+        head = blocks({"NPU ID": one["npu"], "Chip Count": len(chosen)})
         return head + "".join(
             "\n" + ecc(c, old="new_ecc" not in c) + f"\t{'Chip ID':<40} : {c['chip']}\n"
-            for c in mine
+            for c in chosen
         )
     codes = " ".join(one["codes"]) or "NA"
-    if what == "health":
-        word = "Health" if single or not wants_chip else "Health Status"
+    if kind == "health":
+        word = "Health" if single or not names_chip else "Health Status"
         return blocks({word: one["health"], "Error Code": codes, "Error Information": "NA"})
     pairs = {"NPU ID": one["npu"], "Chip ID": one["chip"], "Chip Name": one["name"]}
     pairs |= {"DDie ID" if single else "VDie ID": one["vdie"], "Firmware Version": "7.1.0.7.220"}
@@ -349,12 +346,11 @@ def _hccn_tool(arguments: list[str], state: dict[str, Any]) -> str:
         sys.stderr.write("The device is not exist!\n")
         return ""
     counters = "".join(f"{name}:{count}\n" for name, count in one["statistics"].items())
-    answers = {
+    outputs = {
         "-link": f"link status: {one['link']}\n",
         "-net_health": f"net health status: {one['net_health']}\n",
         "-speed": f"Speed: {one['speed']}\n",
         "-stat": f"packet statistics:\n{counters}",
         "-optical": optical(one),
-        "-link_stat": f"[devid {one['physical']}]link up count       : 2\n",
     }
-    return answers[arguments[2]] if arguments[2] in answers else _refuse(arguments)
+    return outputs[arguments[2]] if arguments[2] in outputs else _refuse(arguments)

@@ -1,4 +1,4 @@
-"""Programs for PATH that are functions of the test bed."""
+"""Programs for PATH that call functions of the test bed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def install(folder: Path, module: str, names: Iterable[str], *arguments: str) -> Path:
-    """Write programs that call `main(name, *arguments)` of a module; the folder comes back.
+    """Write programs that call `main(name, *arguments)` of a module; return the folder.
 
-    Without site-packages (-S), which take most of the time that a program needs to start.
+    They run without site-packages (-S), whose import takes most of the time of a start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:

@@ -1,4 +1,4 @@
-"""What bandwidth tools print, with figures of our choice. Devices and addresses are invented."""
+"""What bandwidth tools print, with chosen figures. Devices and addresses are invented."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNITS = {"MB/sec": 2**20, "MiB/sec": 2**20, "Gb/sec": 1.25e8}
 
 
 def perftest_head(operation: str, device: str = "mlx5_2", title: str = "") -> str:
-    """Return what stands above the columns."""
+    """Return the lines above the columns."""
     return (
         f"{LINE}\n                    {title or TITLES[operation]}\n"
         f" Dual-port       : OFF\t\tDevice         : {device}\n"
@@ -34,7 +34,7 @@ def perftest_head(operation: str, device: str = "mlx5_2", title: str = "") -> st
 
 
 def bandwidth_row(size: int, iterations: int, average: float, unit: str, peak: float = 0) -> str:
-    """One row: figures in the unit, and the messages that make them."""
+    """One row: figures in the unit, and the message rate that belongs to them."""
     digits = 6 if unit == "Gb/sec" and average < 0.1 else 2
     average = round(average, digits)
     messages = average * UNITS[unit] / size / 1e6
@@ -43,12 +43,12 @@ def bandwidth_row(size: int, iterations: int, average: float, unit: str, peak: f
 
 
 def bandwidth_columns(unit: str) -> str:
-    """The head of the rows."""
+    """The header of the rows."""
     return f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]\n"
 
 
 def latency_columns() -> str:
-    """The head of the rows."""
+    """The header of the rows."""
     return (
         " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]"
         "    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
@@ -81,13 +81,13 @@ def nccl(rows: str, operation: str = "all_reduce", footer: str = "0 OK") -> str:
 
 
 def hccl_row(size: int, microseconds: float, result: str = "success") -> str:
-    """One row: its GB/s are GiB/s."""
-    said = size / (microseconds * 1e-6) / 2**30
-    return f"{size:<17} | {microseconds:>10.2f}    | {said:>13.5f}        | {result}\n"
+    """One row: its GB/s are GiB/s, as the tool calculates them."""
+    gigabytes = size / (microseconds * 1e-6) / 2**30
+    return f"{size:<17} | {microseconds:>10.2f}    | {gigabytes:>13.5f}        | {result}\n"
 
 
 def iperf3(bits_per_second: float, seconds: float = 0.5, retransmits: int = 3) -> str:
-    """A client's JSON."""
+    """The JSON of a client."""
     total = round(bits_per_second * seconds / 8)
     rate = total * 8 / seconds
     summary = {"start": 0, "end": seconds, "seconds": seconds, "bytes": total}

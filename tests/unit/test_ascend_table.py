@@ -1,4 +1,4 @@
-"""The table of npu-smi: right, or missing, whatever its layout does."""
+"""The table of npu-smi: in every layout a value is right or missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.npus import LAYOUTS, chip, table
 
 
 def truth(one: dict[str, Any], layout: str) -> dict[str, Any]:
-    """Return what a parsed chip may say."""
+    """Return the values that a parsed chip may have."""
     form = LAYOUTS[layout]
     power = one["power"]
     hbm = one["hbm"] if form["hbm"] else (None, None)
@@ -43,7 +43,7 @@ def wrong(parsed: Chip, one: dict[str, Any], layout: str) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_is_read_to_the_last_figure(layout: str) -> None:
+def test_every_layout_is_parsed_completely(layout: str) -> None:
     chips = [
         chip(0, name="910B3", physical=4),
         chip(1, name="Ascend950PR", health="Warning", power="-", hbm=(61609, 65536)),
@@ -51,7 +51,7 @@ def test_every_layout_is_read_to_the_last_figure(layout: str) -> None:
     ]
     chips = [one | {"bus": f"0000:{at:02X}:00.0"} for at, one in enumerate(chips)]
     read = parse_table(table(chips, layout))
-    assert (len(read.chips), read.unparsed, read.version) == (3, 0, "25.2.0")
+    assert (len(read.chips), read.unparsed) == (3, 0)
     for parsed, one in zip(read.chips, chips, strict=True):
         assert (parsed.npu, parsed.chip) == (one["npu"], one["chip"])
         assert parsed.physical == (one["physical"] if LAYOUTS[layout]["device"] else None)
@@ -60,7 +60,7 @@ def test_every_layout_is_read_to_the_last_figure(layout: str) -> None:
         assert read.processes_of(parsed) == one["processes"]
 
 
-def test_two_chips_of_a_card_are_two() -> None:
+def test_two_chips_of_an_npu_are_two_devices() -> None:
     chips = [chip(0, die, physical=die, power="-" if die else "200.1") for die in (0, 1)]
     text = table(chips, "A3")
     lines = text.splitlines()
@@ -76,14 +76,16 @@ def test_two_chips_of_a_card_are_two() -> None:
 @pytest.mark.parametrize(
     "nothing", [{"name": ""}, {"temperature": 0}, {"hbm": (0, 0)}], ids=["name", "heat", "hbm"]
 )
-def test_a_failed_query_that_prints_ok_is_not_healthy(nothing: dict[str, Any]) -> None:
+def test_failed_query_that_prints_ok_is_not_healthy(nothing: dict[str, Any]) -> None:
     read = parse_table(table([chip(0, **nothing), chip(1)], "910B"))
     assert [one.health for one in read.chips] == [None, 0]
     assert read.chips[0].temperature_celsius is None
     assert read.chips[0].hbm_total_bytes is None
 
 
-def test_labels_in_another_language_leave_the_figures_and_an_unknown_health_is_unknown() -> None:
+def test_header_in_another_language_leaves_the_values_and_an_unlisted_health_word_is_unknown() -> (
+    None
+):
     text = table([chip(0), chip(1, health="Alarm")], "910B")
     for english, other in {"Health": "健康状态", "Power(W)": "功率(W)", "Alarm": "告警"}.items():
         text = text.replace(english, other)
@@ -92,7 +94,7 @@ def test_labels_in_another_language_leave_the_figures_and_an_unknown_health_is_u
     assert read.unparsed == 1
 
 
-def test_rows_in_which_second_and_first_do_not_alternate_are_nobodys() -> None:
+def test_rows_that_do_not_alternate_are_dropped_and_counted() -> None:
     lines = table([chip(0), chip(1)], "910B").splitlines()
     rows = [line for line in lines if re.match(r"\| \d", line) and "trainer" not in line]
     head = lines[:6]
@@ -126,7 +128,7 @@ MUTATIONS = ("none", "crlf", "cut", "drop", "widen", "squeeze", "wide", "extra",
 
 
 def mutate(text: str, how: str, where: float) -> str:
-    """Change a table as other versions, pipes and terminals do."""
+    """Return a table changed as other versions, pipes and terminals change it."""
     lines = text.splitlines()
     rows = [at for at, line in enumerate(lines) if line.startswith("| ") and "trainer" not in line]
     if not rows:
@@ -169,7 +171,7 @@ def mutate(text: str, how: str, where: float) -> str:
     st.sampled_from(list(LAYOUTS)),
     st.lists(st.tuples(st.sampled_from(MUTATIONS), st.floats(0, 1, exclude_max=True)), max_size=3),
 )
-def test_no_wrong_number_ever_appears(
+def test_changed_table_never_gives_a_wrong_number(
     chips: list[dict[str, Any]], layout: str, mutations: list[tuple[str, float]]
 ) -> None:
     chips = [one | {"bus": f"0000:{at:02X}:00.0"} for at, one in enumerate(chips)]
@@ -183,12 +185,12 @@ def test_no_wrong_number_ever_appears(
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=400))
-def test_anything_at_all_is_read_without_an_exception(text: str) -> None:
+def test_any_text_is_parsed_without_an_exception(text: str) -> None:
     assert parse_table(text).chips == ()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_devices_in_another_order_are_the_same_devices(layout: str) -> None:
+def test_order_of_rows_does_not_change_the_devices(layout: str) -> None:
     chips = [chip(number, physical=number) for number in range(4)]
     there = parse_table(table(chips, layout)).chips
     back = parse_table(table(chips[::-1], layout)).chips
@@ -196,6 +198,6 @@ def test_devices_in_another_order_are_the_same_devices(layout: str) -> None:
     assert len(there) == 4
 
 
-def test_a_chip_that_stands_there_twice_is_not_believed() -> None:
+def test_chip_that_is_listed_twice_is_dropped() -> None:
     chips = [chip(0), chip(0, temperature=99), chip(1)]
     assert [one.npu for one in parse_table(table(chips, "910B")).chips] == [1]

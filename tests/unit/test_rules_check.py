@@ -1,74 +1,35 @@
-"""`nodevitals rules check`: what it reads from an expression, and what it finds wrong."""
+"""`nodevitals rules check`: each finding, what promtool adds, and the output."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodevitals.commands.rules.check import check
-from nodevitals.commands.rules.expression import Matcher, Selector, changed_meanings, selectors
+from nodevitals.commands.rules.findings import IDS, Finding
 from testbed.node import ROOT, run
 
-PAGE = "https://x/rules/runbooks/A.md"
+PROMTOOL = str(ROOT / ".tools/root/usr/bin/promtool")
+DOCUMENT = ROOT / "docs/rules-check.md"
+ALERT: dict[str, Any] = {
+    "alert": "A",
+    "expr": 'nodevitals_rdma_port_up{job="nodevitals"} == 0',
+    "labels": {"severity": "critical", "component": "c", "fault": "f", "scope": "node"},
+    "annotations": {
+        **dict.fromkeys(("summary", "description", "action"), "text"),
+        "runbook_url": "https://x/rules/runbooks/A.md",
+    },
+}
+THRESHOLD = {"record": "nodevitals:threshold", "labels": {"threshold": "t"}, "expr": "vector(1)"}
 
 
-@pytest.mark.parametrize(
-    ("expression", "found"),
-    [
-        ("up", [Selector("up", ())]),
-        ('up{job="x"} == 0', [Selector("up", (Matcher("job", "=", "x"),))]),
-        (
-            'sum by (a, b) (rate(m_total{a=~"x|y", b!="}"}[5m])) > on () group_left () t:x',
-            [
-                Selector("m_total", (Matcher("a", "=~", "x|y"), Matcher("b", "!=", "}"))),
-                Selector("t:x", ()),
-            ],
-        ),
-        ('{__name__="m"}', [Selector("", (Matcher("__name__", "=", "m"),))]),
-        ('label_replace(m, "a", "$1", "b", "(.+)") # not n', [Selector("m", ())]),
-        (
-            "topk by (c) (1, m) and on (c) n unless ignoring (d) o",
-            [Selector("m", ()), Selector("n", ()), Selector("o", ())],
-        ),
-        ("vector(1) + 0x1f + 1e9 + 1h30m", []),
-        ("m offset 5m @ end()", [Selector("m", ())]),
-    ],
-)
-def test_selectors(expression: str, found: list[Selector]) -> None:
-    assert list(selectors(expression)) == found
-
-
-@pytest.mark.parametrize(
-    ("expression", "words"),
-    [
-        ("count_over_time((m > 1)[10m:1m])", "one sample more on Prometheus 2"),
-        ("count_over_time((m > 1)[9m59s999ms:1m])", ""),
-        ("sum_over_time(m[10m])", "left end is open"),
-        ("increase(m[10m])", ""),
-        ("holt_winters(m[10m], 0.5, 0.5)", "another name"),
-        ('m{a=~"x.y"}', "a dot in 'x.y'"),
-        ('m{a=~"x.+|y.*|z\\\\.q"}', ""),
-    ],
-)
-def test_what_prometheus_3_reads_otherwise(expression: str, words: str) -> None:
-    found = "; ".join(changed_meanings(expression))
-    assert (words in found) if words else found == ""
-
-
-def pack(folder: Path, **alert: object) -> Path:
-    """Write a pack of one alert that is as it should be but for `alert`."""
-    rule: dict[str, object] = {
-        "alert": "A",
-        "expr": 'nodevitals_rdma_port_up{job="nodevitals"} == 0',
-        "labels": {"severity": "critical", "component": "c", "fault": "f", "scope": "node"},
-        "annotations": {
-            **dict.fromkeys(("summary", "description", "action"), "text"),
-            "runbook_url": PAGE,
-        },
-    }
-    document = {"groups": [{"name": "g", "rules": [rule | alert]}]}
+def write_pack(folder: Path, *rules: dict[str, Any]) -> Path:
+    """Write a pack of rules, by default of one alert without findings; A has tests and a page."""
+    document = {"groups": [{"name": "g", "rules": list(rules or (ALERT,))}]}
     (folder / "a.yaml").write_text(json.dumps(document))
     (folder / "tests").mkdir()
     firing: list[object] = [{"exp_labels": {}}]
@@ -79,69 +40,219 @@ def pack(folder: Path, **alert: object) -> Path:
     return folder
 
 
-def problems(folder: Path) -> list[str]:
-    return [finding.problem for finding in check(folder, None)]
+def findings(folder: Path) -> list[tuple[str, str]]:
+    return [(finding.id, finding.message) for finding in check(folder, None)]
 
 
-def test_a_pack_that_is_as_it_should_be(tmp_path: Path) -> None:
-    assert problems(pack(tmp_path)) == []
+def reads(expression: str) -> list[dict[str, Any]]:
+    return [ALERT | {"expr": expression}]
+
+
+# Rules, and the finding that they provoke. The ids of files and of promtool are provoked below,
+# those of comments in test_rules_silences.py.
+PROVOKED: list[tuple[list[dict[str, Any]], str, str]] = [
+    (
+        reads('nodevitals_rdma_port_upp{job="nodevitals"}'),
+        *("metric/unknown", "no probe exposes and no rule records nodevitals_rdma_port_upp"),
+    ),
+    (
+        reads('nodevitals:fault{fault="no_such"}'),
+        *("metric/unknown", "no probe exposes and no rule records nodevitals:fault"),
+    ),
+    (
+        reads("nodevitals_rdma_port_up == 0"),
+        *("label/job", 'nodevitals_rdma_port_up without job="nodevitals"'),
+    ),
+    (
+        reads('nodevitals_rdma_port_up{job="n", card="x"}'),
+        *("label/unknown", "nodevitals_rdma_port_up has no label card"),
+    ),
+    (
+        reads('nodevitals_network_up{job="n", kind="bonded"}'),
+        *("label/value", 'nodevitals_network_up{kind="bonded"} matches none of physical, bond'),
+    ),
+    (
+        reads('nodevitals_network_up{job="n", kind=~"bond|phys"}'),
+        *("label/value", 'nodevitals_network_up{kind=~"bond|phys"} matches none of physical, bond'),
+    ),
+    ([ALERT | {"labels": {}}], "label/missing", "no label component"),
+    (
+        [ALERT | {"labels": {**ALERT["labels"], "was": "{{ $value }}"}}],
+        *("label/template", "$value in the label was"),
+    ),
+    (
+        [ALERT | {"labels": {**ALERT["labels"], "severity": "page"}}],
+        *("severity/unknown", "severity 'page' is none of critical, warning"),
+    ),
+    (
+        reads('up{job="n"} == 0 and on () x{fault="no_such"}'),
+        *("fault/unknown", "no rule records the fault no_such"),
+    ),
+    (
+        [ALERT | {"annotations": {"summary": "x"}}],
+        *("annotation/missing", "no annotation runbook_url"),
+    ),
+    (
+        [ALERT | {"annotations": {**ALERT["annotations"], "runbook_url": "https://x/B.md"}}],
+        *("runbook/missing", "no file runbooks/B.md"),
+    ),
+    ([ALERT | {"alert": "B"}], "test/missing", "no test expects it firing"),
+    ([ALERT | {"alert": "B"}], "test/missing", "no test expects it silent"),
+    (
+        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{threshold="u"}')],
+        *("threshold/unknown", "no rule records the threshold u"),
+    ),
+    (
+        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{threshold="t"}')],
+        *("threshold/unlisted", 'no alert on absent(nodevitals:threshold{threshold="t"})'),
+    ),
+    (
+        reads('count_over_time((up{job="n"} == 0)[10m:1m])'),
+        *("promql/prometheus3", "[10m:1m] has one sample more on Prometheus 2 than on 3"),
+    ),
+]
+ELSEWHERE = {"file/missing", "file/invalid", "promtool/check", "promtool/test"}
+ELSEWHERE |= {"silence/no-reason", "silence/unknown", "silence/unused"}
+
+
+def test_a_complete_pack_has_no_findings(tmp_path: Path) -> None:
+    assert findings(write_pack(tmp_path)) == []
+
+
+@pytest.mark.parametrize(("rules", "name", "message"), PROVOKED)
+def test_each_id_is_found(
+    tmp_path: Path, rules: list[dict[str, Any]], name: str, message: str
+) -> None:
+    found = findings(write_pack(tmp_path, *rules))
+    assert any(one == name and text.startswith(message) for one, text in found), found
+
+
+def test_every_id_has_a_test_that_provokes_it() -> None:
+    assert {name for _, name, _ in PROVOKED} | ELSEWHERE == set(IDS)
+
+
+def test_every_id_is_documented_and_no_other() -> None:
+    """Each section explains the id, and shows how to mend the finding and how to silence it."""
+    parts = re.split(r"^## `([a-z0-9/-]+)`$", DOCUMENT.read_text(), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(sections) == list(IDS)
+    for name, section in sections.items():
+        assert "\nTo mend it: " in section, name
+        assert "```" in section, name
+        silenced = f"# nodevitals disable {name}: " in section
+        assert silenced or "It cannot be silenced" in section, name
+
+
+def test_a_threshold_that_every_alert_knows_is_no_finding(tmp_path: Path) -> None:
+    uses = reads('up{job="n"} > on () nodevitals:threshold{threshold=~"t"}')
+    absent = ALERT | {"expr": 'absent(nodevitals:threshold{threshold="t"})'}
+    assert findings(write_pack(tmp_path, THRESHOLD, *uses, absent)) == []
+
+
+@pytest.mark.parametrize("removed", ["recorded", "listed"])
+def test_shipped_thresholds_are_recorded_and_listed(tmp_path: Path, removed: str) -> None:
+    """ThresholdMissing lists what thresholds.yaml records: a change of one of them is found."""
+    for file in (ROOT / "rules").glob("*.yaml"):
+        (tmp_path / file.name).write_text(file.read_text())
+    file = tmp_path / ("thresholds.yaml" if removed == "recorded" else "agent.yaml")
+    file.write_text(file.read_text().replace("cpu_share", "renamed_share"))
+    found = {finding.id for finding in check(tmp_path, None)} - {"test/missing", "runbook/missing"}
+    assert found == {"threshold/unknown", "threshold/unlisted"}
+
+
+def test_a_folder_without_rule_files_is_a_finding(tmp_path: Path) -> None:
+    assert findings(tmp_path) == [("file/missing", "no rule file (*.yaml) here")]
 
 
 @pytest.mark.parametrize(
-    ("expression", "problem"),
+    ("text", "message"),
     [
-        ('nodevitals_rdma_port_upp{job="nodevitals"}', "nobody exposes or records nodevitals_rd"),
-        ("nodevitals_rdma_port_up == 0", 'nodevitals_rdma_port_up without job="nodevitals"'),
-        ('nodevitals_rdma_port_up{job="n", card="x"}', "nodevitals_rdma_port_up has no label card"),
-        (
-            'nodevitals_network_up{job="n", kind="bonded"}',
-            'nodevitals_network_up{kind="bonded"} fits none of physical, bond',
-        ),
-        (
-            'nodevitals_network_up{job="n", kind=~"bond|phys"}',
-            'nodevitals_network_up{kind=~"bond|phys"} fits none of physical, bond',
-        ),
-        ('nodevitals:fault{fault="no_such"}', "nobody exposes or records nodevitals:fault"),
+        ("groups: [", "not valid YAML"),
+        ("groups: {}", "Expected `array | null`, got `object`"),
+        ("groups: [{rules: [x]}]", "Expected `object`, got `str`"),
+        ("a: 1\na: 2", "a: written twice"),
     ],
 )
-def test_what_an_expression_gets_wrong(tmp_path: Path, expression: str, problem: str) -> None:
-    assert any(found.startswith(problem) for found in problems(pack(tmp_path, expr=expression)))
+@pytest.mark.parametrize("folder", [".", "tests"])
+def test_a_file_that_cannot_be_used_is_a_finding(
+    tmp_path: Path, folder: str, text: str, message: str
+) -> None:
+    file = write_pack(tmp_path) / folder / "b.yaml"
+    file.write_text(text.replace("groups", "tests").replace("rules", "alert_rule_test"))
+    if folder == ".":
+        file.write_text(text)
+    (finding,) = check(tmp_path, None)
+    assert (finding.file, finding.id) == (str(file), "file/invalid")
+    assert message in finding.message
 
 
-@pytest.mark.parametrize(
-    ("alert", "problem"),
-    [
-        ({"labels": {"severity": "page"}}, "severity 'page' is none of critical, warning"),
-        ({"labels": {}}, "no label component"),
-        ({"annotations": {"summary": "x"}}, "no annotation runbook_url"),
-        ({"annotations": {"runbook_url": "https://x/B.md"}}, "no runbook B.md"),
-        ({"alert": "B"}, "no test shows it firing"),
-        ({"labels": {"was": "{{ $value }}"}}, "$value in a label makes a new alert"),
-    ],
-)
-def test_what_an_alert_lacks(tmp_path: Path, alert: dict[str, object], problem: str) -> None:
-    assert any(found.startswith(problem) for found in problems(pack(tmp_path, **alert)))
+@pytest.mark.parametrize("text", ["", "groups:", "groups: [{name: g, rules: }]"])
+def test_a_file_without_rules_has_no_findings(tmp_path: Path, text: str) -> None:
+    (write_pack(tmp_path) / "b.yaml").write_text(text)
+    assert findings(tmp_path) == []
 
 
-def test_the_command(tmp_path: Path) -> None:
-    folder = pack(tmp_path, expr="nodevitals_wrong")
-    done = run("rules", "check", str(folder), "--promtool", "")
+def test_a_finding_has_the_line_of_the_selector(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "groups:\n- name: g\n  rules:\n"
+        "  - record: one\n    expr: nodevitals_one\n"
+        "  - record: two\n    expr: |\n      # comment\n      up{job='n'}\n"
+        "        + nodevitals_two\n"
+    )
+    lines = [(finding.rule, finding.line) for finding in check(tmp_path, None)]
+    assert lines == [("one", 5), ("two", 10)]
+
+
+def test_a_finding_as_text() -> None:
+    finding = Finding("rules/x.yaml", 12, "metric/unknown", "A", "no such metric")
+    assert str(finding) == "rules/x.yaml:12: metric/unknown: A: no such metric"
+    finding = Finding("rules", 0, "file/missing", "", "no rule file")
+    assert str(finding) == "rules: file/missing: no rule file"
+
+
+def test_the_command_prints_findings_as_lines_or_json(tmp_path: Path) -> None:
+    folder = write_pack(tmp_path, *reads('nodevitals_wrong{job="nodevitals"}'))
+    done = run("rules", "check", str(folder), "--promtool", "/bin/true")
     assert done.returncode == 1
-    assert done.stdout.splitlines()[0].split() == ["FILE", "RULE", "PROBLEM"]
-    found = json.loads(run("rules", "check", str(folder), "--json").stdout)
-    assert found[0]["file"] == "a.yaml"
-    nowhere = run("rules", "check", str(tmp_path / "nowhere"))
-    assert (nowhere.returncode, "no rule file" in nowhere.stdout) == (1, True)
+    message = "no probe exposes and no rule records nodevitals_wrong"
+    assert done.stdout == f"{folder}/a.yaml:1: metric/unknown: A: {message}\n"
+    done = run("rules", "check", str(folder), "--json", "--promtool", "/bin/true")
+    assert json.loads(done.stdout) == [
+        {
+            "file": f"{folder}/a.yaml",
+            "line": 1,
+            "id": "metric/unknown",
+            "rule": "A",
+            "message": message,
+        }
+    ]
 
 
-def test_promtool_is_heard(tmp_path: Path) -> None:
-    folder = pack(tmp_path, expr='nodevitals_rdma_port_up{job="nodevitals"} ==')
-    promtool = str(ROOT / ".tools/root/usr/bin/promtool")
-    found = check(folder, promtool)
-    assert any(finding.rule == "promtool" for finding in found)
+def test_the_command_without_findings(tmp_path: Path) -> None:
+    done = run("rules", "check", str(write_pack(tmp_path)), "--promtool", "/bin/true")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}: ok\n")
+    done = run("rules", "check", str(tmp_path), PATH="/nowhere")
+    assert "promtool was not found" in done.stdout
 
 
-def test_a_file_that_is_no_yaml_is_told(tmp_path: Path) -> None:
-    folder = pack(tmp_path)
-    (folder / "b.yaml").write_text("groups: [")
-    assert any("not valid YAML" in problem for problem in problems(folder))
+def test_a_promtool_that_does_not_start_is_one_line(tmp_path: Path) -> None:
+    done = run("rules", "check", str(write_pack(tmp_path)), "--promtool", "/nowhere/promtool")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "/nowhere/promtool: No such file or directory" in done.stderr
+
+
+def test_promtool_finds_wrong_syntax(tmp_path: Path) -> None:
+    folder = write_pack(tmp_path, *reads('nodevitals_rdma_port_up{job="nodevitals"} =='))
+    (finding,) = (one for one in check(folder, PROMTOOL) if one.id == "promtool/check")
+    assert (finding.file, finding.line) == (f"{folder}/a.yaml", 1)
+    assert "unexpected end of input" in finding.message
+
+
+def test_promtool_finds_a_failing_test(tmp_path: Path) -> None:
+    folder = write_pack(tmp_path)
+    sample = {"expr": "vector(1)", "eval_time": "1m", "exp_samples": [{"value": 2}]}
+    document = {"rule_files": ["../a.yaml"], "tests": [{"promql_expr_test": [sample]}]}
+    (folder / "tests/b.yaml").write_text(json.dumps(document))
+    found = [one for one in check(folder, PROMTOOL) if one.file.endswith("tests/b.yaml")]
+    assert [one.id for one in found] == ["promtool/test"]
+    assert 'expr: "vector(1)"' in found[0].message

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nodevitals.commands.rules.repair_manager import ALERTMANAGER_OUT, RULES_OUT, Converted, convert
+from nodevitals.commands.rules.repair_manager.convert import Converted, convert
+from nodevitals.commands.rules.repair_manager.files import ALERTMANAGER_OUT, RULES_OUT
 from nodevitals.document import DocumentError
 from testbed.node import run
 from testbed.servers import BINARIES
@@ -83,7 +84,7 @@ def settings(config: str) -> dict[str, Any]:
     return document
 
 
-def test_rules_with_their_references_resolved() -> None:
+def test_rules_have_the_values_of_their_references() -> None:
     rules = alerts(converted().files)
     assert rules.keys() == {"EccRule", "CpuUsage", "interval"}
     assert rules["interval"] == "60s"
@@ -98,28 +99,31 @@ def test_rules_with_their_references_resolved() -> None:
     assert ecc["labels"]["cluster"] == "mill-7"
 
 
-def test_every_key_is_told_of() -> None:
+def test_every_key_is_reported() -> None:
     keys = {(key.file, key.path): key for key in converted().keys}
     lost = {place: key.why for place, key in keys.items() if not key.became}
     smtp = "repair-manager.smtp"
     assert lost == {
         ("config.yaml", "repair-manager.cordon_dry_run"): "rules and Alertmanager cordon no node",
         ("config.yaml", f"{smtp}.password"): (
-            "secrets come from files: write it to /etc/alertmanager/secrets/smtp-password"
+            "passwords are read from files: write it to /etc/alertmanager/secrets/smtp-password"
         ),
-        ("rule-config.yaml", "rules"): "which rules there are, their own files say",
-        ("ecc-config.yaml", "ecc_rule.days_until_reboot"): "no such key of a sampled rule",
-        ("rule-alerts.yaml", "rules[0].severity"): "'page' is none of ours; warning is",
+        ("rule-config.yaml", "rules"): "not needed: every rule of the other files is converted",
+        ("ecc-config.yaml", "ecc_rule.days_until_reboot"): "sampled rules have no such key",
+        ("rule-alerts.yaml", "rules[0].severity"): "'page' is no severity here; warning is used",
         **{
-            ("rule-alerts.yaml", f"rules[1].{key}"): "not a whole rule: no step"
+            ("rule-alerts.yaml", f"rules[1].{key}"): "not a valid rule: no step"
             for key in ("name", "query_expression", "interval", "percent_threshold")
         },
     }
     assert len(keys) == 32
-    assert keys["config.yaml", "repair-manager.cpu_share"].became == "what other files refer to"
+    assert (
+        keys["config.yaml", "repair-manager.cpu_share"].became
+        == "the value of references in other files"
+    )
 
 
-def test_mail_as_it_was() -> None:
+def test_mail_settings_are_kept() -> None:
     document = settings(CONFIG)
     assert document["global"] == {
         "smtp_smarthost": "mail.mill.example:25",
@@ -136,7 +140,7 @@ def test_mail_as_it_was() -> None:
     }
 
 
-def test_a_password_is_repeated_nowhere() -> None:
+def test_passwords_are_not_repeated() -> None:
     result = converted()
     assert "hunter2" not in str(result)
 
@@ -150,7 +154,7 @@ def test_a_password_is_repeated_nowhere() -> None:
         ("reminder_wait_time: 7200", "reminder_wait_time: 36h", ("operators", "129600s", True)),
     ],
 )
-def test_switches(old: str, new: str, expected: tuple[str, str, bool]) -> None:
+def test_switches_change_the_route(old: str, new: str, expected: tuple[str, str, bool]) -> None:
     route = settings(CONFIG.replace(old, new))["route"]
     assert (route["receiver"], route["repeat_interval"], "routes" in route) == expected
 
@@ -165,27 +169,27 @@ def test_switches(old: str, new: str, expected: tuple[str, str, bool]) -> None:
         ({"config": 'a: {{cnf["b"]}}'}, '{{cnf["b"]}} is not in config.yaml'),
     ],
 )
-def test_what_cannot_be_read_is_said(changed: dict[str, str], problem: str) -> None:
+def test_what_cannot_be_read_is_an_error(changed: dict[str, str], problem: str) -> None:
     with pytest.raises(DocumentError) as error:
         converted(**changed)
     assert problem in "\n".join(map(str, error.value.problems))
 
 
-def test_of_two_settings_the_first_is_taken() -> None:
+def test_the_first_of_two_settings_is_used() -> None:
     twice = CONFIG + "old:\n  receiver: nobody@mill.example\n"
     keys = {key.path: key for key in convert({"config.yaml": twice.encode()}).keys}
-    assert keys["old.receiver"].why == "repair-manager.smtp.receiver was taken"
+    assert keys["old.receiver"].why == "repair-manager.smtp.receiver is used instead"
 
 
-def test_two_rules_of_one_name_are_not_one() -> None:
+def test_the_second_rule_of_a_name_is_not_converted() -> None:
     same = ECC.replace("ecc_rule", "cpu-usage")
     rules = alerts(converted(ecc_config=same).files)
     assert "nvidiasmi" in rules["CpuUsage"]["expr"]
     (key,) = (key for key in converted(ecc_config=same).keys if key.path == "rules[0].name")
-    assert key.why == "not a whole rule: another rule is named CpuUsage"
+    assert key.why == "not a valid rule: another rule is named CpuUsage"
 
 
-def test_the_command_writes_what_prometheus_and_alertmanager_take(tmp_path: Path) -> None:
+def test_prometheus_and_alertmanager_accept_the_written_files(tmp_path: Path) -> None:
     for name, text in TEXTS.items():
         (tmp_path / name).write_text(text)
     done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
@@ -201,14 +205,14 @@ def test_the_command_writes_what_prometheus_and_alertmanager_take(tmp_path: Path
         assert checked.returncode == 0, checked
     again = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
     assert again.returncode == 1
-    assert "alertmanager.yaml is there already: name another --output" in again.stderr
+    assert "alertmanager.yaml already exists: choose another --output" in again.stderr
     done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "other"), "--json")
     assert {"file": "config.yaml", "path": "cluster_name"}.items() <= json.loads(done.stdout)[
         0
     ].items()
 
 
-def test_a_folder_without_them_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_such_files_is_an_error(tmp_path: Path) -> None:
     done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
     assert done.returncode == 1
     assert "none of config.yaml" in done.stderr

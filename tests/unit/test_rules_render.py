@@ -1,4 +1,4 @@
-"""`nodevitals rules render`: of so many samples, strictly more than the threshold."""
+"""`nodevitals rules render`: a rule fires when more than its share of samples is true."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodevitals.commands.rules.render import parse, render
+from nodevitals.commands.rules.sampled_rules import parse, render
 from nodevitals.document import DocumentError
 from testbed.node import ROOT, run
 from testbed.servers import BINARIES
@@ -25,7 +25,7 @@ rules:
 
 
 def fires(folder: Path, samples: str, at: str, **rule: object) -> bool:
-    """Ask promtool whether a rule fires on samples, one a minute, at a moment."""
+    """Whether a rule fires at a time, by promtool, on samples that are one minute apart."""
     rule = {"step": "1m", "interval": "10m", "threshold": 70, **rule}
     (folder / "custom.yaml").write_text(render(parse(RULE.format(**rule).encode())))
     series = [{"series": 'm{instance="n1"}', "values": samples}]
@@ -44,7 +44,7 @@ def fires(folder: Path, samples: str, at: str, **rule: object) -> bool:
 @pytest.mark.parametrize(
     ("bad", "threshold", "expected"),
     [
-        (7, 70, False),  # not strictly over
+        (7, 70, False),  # exactly the share
         (8, 70, True),
         (10, 99.9, True),
         (0, 0, False),
@@ -53,22 +53,22 @@ def fires(folder: Path, samples: str, at: str, **rule: object) -> bool:
         (10, 90, True),
     ],
 )
-def test_the_share_must_be_strictly_over(
+def test_a_rule_fires_strictly_above_its_share(
     tmp_path: Path, bad: int, threshold: float, expected: bool
 ) -> None:
     good = 10 - bad
-    values = " ".join(["0x30", *(["2"] * bad), *(["0"] * good)])  # the last ten, up to 40m
+    values = " ".join(["0x30", *(["2"] * bad), *(["0"] * good)])  # the last ten samples, until 40m
     assert fires(tmp_path, values, "40m", threshold=threshold) == expected
 
 
-def test_it_is_the_floor_of_samples(tmp_path: Path) -> None:
-    """630 s of 1m are ten samples: the eleventh, older one does not count."""
+def test_the_number_of_samples_is_rounded_down(tmp_path: Path) -> None:
+    """An interval of 630 s with a step of 1m has ten samples: an older one does not count."""
     assert not fires(tmp_path, "0x29 2 0x10", "40m", interval="630s", threshold=0)
     assert fires(tmp_path, "0x30 2 0x9", "40m", interval="630s", threshold=0)
 
 
-def test_a_series_with_too_few_samples_is_not_over(tmp_path: Path) -> None:
-    """Half of ten are there, all bad: five of ten."""
+def test_missing_samples_count_as_false(tmp_path: Path) -> None:
+    """Five samples exist and all are true: that is five of ten."""
     assert not fires(tmp_path, "_x36 2 2 2 2 2", "40m", threshold=50)
     assert fires(tmp_path, "_x35 2 2 2 2 2 2", "40m", threshold=50)
 
@@ -81,14 +81,14 @@ def test_a_series_with_too_few_samples_is_not_over(tmp_path: Path) -> None:
         ({"step": "60"}, "rules[0].step: 60 is not a duration"),
     ],
 )
-def test_what_cannot_be(rule: dict[str, object], problem: str) -> None:
+def test_impossible_rules_are_errors(rule: dict[str, object], problem: str) -> None:
     text = RULE.format(**{"step": "1m", "interval": "10m", "threshold": 70, **rule})
     with pytest.raises(DocumentError) as error:
         parse(text.encode())
     assert problem in str(error.value)
 
 
-def test_the_shipped_example(tmp_path: Path) -> None:
+def test_the_shipped_example_is_valid(tmp_path: Path) -> None:
     done = run("rules", "render", str(ROOT / "rules/examples/custom.example.yaml"))
     assert done.returncode == 0
     file = tmp_path / "custom.yaml"

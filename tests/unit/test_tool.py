@@ -1,4 +1,4 @@
-"""A vendor's program within a deadline, and when it is not to be joined."""
+"""A vendor's program within a deadline, and beside which tools it may start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from nodevitals.linux import tool
 from nodevitals.linux.host import Host
 from nodevitals.probe import ProbeError
-from nodevitals.probes.ascend.caller import HOLD_SECONDS, tool_at_work
+from nodevitals.probes.ascend.runner import HOLD_SECONDS, tool_is_running
 from testbed.trees import write
 
 
@@ -23,12 +23,12 @@ def failure(*argv: str, seconds: float = 0.3) -> str:
     return caught.value.reason
 
 
-def test_output_errors_and_status_are_told_together() -> None:
+def test_output_errors_and_status_are_returned_together() -> None:
     done = tool.run(["sh", "-c", "echo out; echo err >&2; exit 187"], 5)
     assert (done.text, done.status) == ("out\nerr\n", 187)
 
 
-def test_a_program_that_hangs_is_killed_and_one_that_is_missing_is_missing() -> None:
+def test_hung_program_is_killed_and_absent_program_is_missing() -> None:
     assert failure("sleep", "4243") == "timeout"
     assert failure("/nonexistent/npu-smi") == "missing"
     assert not [
@@ -36,26 +36,26 @@ def test_a_program_that_hangs_is_killed_and_one_that_is_missing_is_missing() -> 
     ]
 
 
-def test_a_flood_is_cut_short() -> None:
+def test_program_that_prints_too_much_is_killed() -> None:
     assert failure("sh", "-c", "yes", seconds=20) == "too_long"
 
 
-def test_a_program_that_leaves_somebody_with_its_output_is_not_waited_for() -> None:
+def test_child_that_keeps_the_output_open_does_not_delay_the_deadline() -> None:
     started = time.monotonic()
     assert failure("sh", "-c", "sleep 3 & exit 0") == "timeout"
     assert time.monotonic() - started < 3
 
 
-def test_a_program_that_closes_its_output_and_stays_is_killed() -> None:
+def test_program_that_closes_its_output_and_does_not_end_is_killed() -> None:
     assert failure("sh", "-c", "exec >&- 2>&-; sleep 4244") == "timeout"
 
 
-def test_it_speaks_english() -> None:
+def test_program_runs_in_the_c_locale() -> None:
     assert tool.run(["sh", "-c", "echo $LC_ALL"], 5).text == "C\n"
 
 
 @pytest.mark.parametrize(
-    ("command", "state", "age", "joins"),
+    ("command", "state", "age", "may_start"),
     [
         ("npu-smi", "S", 1, False),
         ("hccn_tool", "R", 1, False),
@@ -66,12 +66,12 @@ def test_it_speaks_english() -> None:
         ("trainer", "D", 1, True),
     ],
 )
-def test_a_tool_is_joined_only_where_it_does_no_harm(
-    tmp_path: Path, command: str, state: str, age: float, joins: bool
+def test_tool_starts_beside_another_one_only_where_that_is_harmless(
+    tmp_path: Path, command: str, state: str, age: float, may_start: bool
 ) -> None:
     ticks = os.sysconf("SC_CLK_TCK")
     started = int((5000 - age) * ticks)
     fields = " ".join(["0"] * 17)
     stat = f"77 ({command}) {state} 1 {fields} {started} 0 0\n"
     write(tmp_path, {"uptime": "5000.00 1.00\n", "77/comm": f"{command}\n", "77/stat": stat})
-    assert tool_at_work(Host(procfs=str(tmp_path))) is not joins
+    assert tool_is_running(Host(procfs=str(tmp_path))) is not may_start

@@ -1,18 +1,37 @@
-"""What every command shares: a problem in one line, and a table for people."""
+"""What every command shares: the error that ends it, tables for people, JSON for programs."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from nodevitals.document import DocumentError
+
+# What add_subparsers() returns; argparse has no public name for it.
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
 
 
 class CommandError(Exception):
-    """What is wrong, one line a problem; the command ends with status 1."""
+    """Ends the command with status 1; the text is printed on stderr, one line per problem."""
+
+
+def document_error(file: str | None, error: DocumentError) -> CommandError:
+    """The error of a file that cannot be used: one line per problem, each with the file's name."""
+    return CommandError("\n".join(f"{file}: {problem}" for problem in error.problems))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their head, in columns as wide as they must be."""
+    """Print rows below their head, in columns as wide as their widest cell."""
     table = [tuple(map(str, row)) for row in (head, *rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
     for row in table:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
+
+
+def print_json(value: Any) -> None:
+    """Print a value that msgspec can encode, indented."""
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -1,4 +1,4 @@
-"""PCI devices of one vendor and kind, as sysfs lists them; nothing here asks a driver."""
+"""PCI devices of one vendor and class, as sysfs lists them; no driver is called."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
 class PciReader:
-    """Finds the devices; of each, vendor and class are read only once."""
+    """Finds the devices; vendor and class of each are read only once."""
 
     def __init__(self, host: Host, vendor: str, classes: tuple[str, ...]) -> None:
-        """`vendor` and `classes` are as sysfs writes them; of a class its first digits."""
+        """`vendor` is as sysfs writes it; `classes` are the first digits of the classes."""
         self._folder = host.sys("bus/pci/devices")
         self._vendor = vendor
         self._classes = classes

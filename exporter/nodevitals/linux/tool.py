@@ -1,6 +1,7 @@
-"""Runs a program of a vendor's and reads what it prints, within a deadline, whatever it does.
+"""Runs a vendor's program and reads what it prints, within a deadline.
 
-Only for workers: what hangs in the kernel cannot be ended here, and is left to the fork server.
+Only for workers: a program that hangs in the kernel cannot be killed, and is left to the fork
+server.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from contextlib import suppress
 
 import msgspec
 
+from nodevitals.errors import ProbeError
 from nodevitals.linux.process import die_with_parent
-from nodevitals.probe import ProbeError
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 REAP_SECONDS = 0.5
@@ -31,13 +32,13 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) -> Output:
-    """Run a program to its end. `keep` are descriptors that it inherits: a lock is held for as
-    long as the program lives, even when we do not.
+    """Run a program to its end. `keep` are descriptors that it inherits: a lock stays held while
+    the program lives, also where this process ends before it.
 
-    Raises ProbeError: `missing`, `timeout` (it was killed), `stuck` (it lives on), `too_long`.
+    Raises ProbeError: `missing`, `timeout` (killed), `stuck` (cannot be killed), `too_long`.
     """
     try:
-        # A group of its own would outlive us: the worker's is killed with the worker.
+        # In the process group of the worker, so that it is killed with the worker.
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -58,8 +59,8 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
 
 
 def prepare() -> None:
-    """In the child, before the program: it dies with the thread that started it, and has a measure
-    of memory of its own.
+    """In the child, before the program starts: it ends with the thread that started it, and the
+    worker's memory limit does not apply to it.
     """
     die_with_parent(signal.SIGKILL)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
@@ -76,7 +77,7 @@ def _collected(process: subprocess.Popen[bytes], argv: Sequence[str], deadline: 
         while selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
-                _end(process, argv, "timeout", "gave no answer in time and was killed")
+                _end(process, argv, "timeout", "did not end in time and was killed")
             for key, _ in selector.select(left):
                 data = os.read(key.fd, 65536)
                 streams[key.fd] += data
@@ -88,7 +89,7 @@ def _collected(process: subprocess.Popen[bytes], argv: Sequence[str], deadline: 
         status = process.wait(max(0.0, deadline - time.monotonic()))
         text = b"".join(streams.values()).decode("utf-8", "replace")
         return Output(text, status)
-    _end(process, argv, "timeout", "closed its output and did not end")
+    _end(process, argv, "timeout", "closed its output, did not end in time and was killed")
     raise AssertionError
 
 

@@ -1,1 +1,1 @@
-"""`nodevitals rules`: rule files checked, rendered, and imported. Not part of the agent."""
+"""`nodevitals rules`: check, render and import rule files. The agent does not import this."""

@@ -1,114 +1,28 @@
-"""`nodevitals rules render`: sampled rules in, Prometheus rules out, as text.
-
-A sampled rule holds when, of floor(interval / step) samples of its expression, the share for which
-it holds is strictly over a threshold: one good sample among many does not hide a fault.
-"""
+"""`nodevitals rules render FILE`: print sampled rules as Prometheus rules."""
 
 from __future__ import annotations
 
-import math
-import re
-from typing import Annotated, Any, Literal
+import argparse
+from pathlib import Path
 
-import msgspec
-import yaml
-
-from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_yaml
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+from nodevitals.commands.rules.sampled_rules import parse, render
+from nodevitals.commands.terminal import CommandError, Subparsers, document_error
+from nodevitals.document import DocumentError
 
 
-class SampledRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule. `percent_threshold` is from 0 to under 100; `step` and `interval` in seconds."""
-
-    name: str
-    query_expression: str
-    step: Seconds
-    interval: Seconds
-    percent_threshold: Annotated[float, msgspec.Meta(ge=0, lt=100)]
-    severity: Literal["critical", "warning", "info"]
-    summary: str = ""
-
-    @property
-    def samples(self) -> int:
-        """How many samples are looked at."""
-        # Both are decimal in the file: 0.3 / 0.1 must be 3.
-        return math.floor(self.interval / self.step + 1e-9)
+def add_to(actions: Subparsers) -> None:
+    """Add `rules render` to the command line."""
+    parser = actions.add_parser("render", help="print sampled rules as Prometheus rules")
+    parser.add_argument("file", metavar="FILE")
+    parser.set_defaults(run=run)
 
 
-class SampledRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
-
-    rules: tuple[SampledRule, ...]
-
-
-def parse(text: bytes) -> tuple[SampledRule, ...]:
-    """The rules of a file. Raises DocumentError with every problem."""
-    problems: list[Problem] = []
-    document = convert(parse_yaml(text), SampledRules, "", problems)
-    if document is not None:
-        problems += problems_of(document.rules)
-    if problems or document is None:
-        raise DocumentError(problems)
-    rules: tuple[SampledRule, ...] = document.rules
-    return rules
-
-
-def problems_of(rules: tuple[SampledRule, ...]) -> list[Problem]:
-    """What no type can say: names, and intervals too short for a sample."""
-    found = []
-    seen: set[str] = set()
-    for number, rule in enumerate(rules):
-        if not _NAME.fullmatch(rule.name):
-            found.append(Problem(f"rules[{number}].name", f"{rule.name!r} is no alert's name"))
-        if rule.name in seen:
-            found.append(Problem(f"rules[{number}].name", f"{rule.name} is there twice"))
-        seen.add(rule.name)
-        if rule.samples < 1:
-            found.append(Problem(f"rules[{number}].interval", "shorter than the step: no sample"))
-        if not rule.query_expression.strip():
-            found.append(Problem(f"rules[{number}].query_expression", "empty"))
-    return found
-
-
-def render(rules: tuple[SampledRule, ...]) -> str:
-    """A rule file for Prometheus."""
-    return rule_file("custom", [alert(rule) for rule in rules], "render")
-
-
-def rule_file(name: str, alerts: list[dict[str, Any]], action: str, interval: str = "") -> str:
-    """One group of alerts as a file; '' leaves the interval to Prometheus."""
-    group: dict[str, Any] = {"name": name, **({"interval": interval} if interval else {})}
-    group["rules"] = alerts
-    head = f"# Made by `nodevitals rules {action}`; change its source instead.\n"
-    text = yaml.safe_dump({"groups": [group]}, sort_keys=False, allow_unicode=True, width=100)
-    return head + text
-
-
-def alert(rule: SampledRule, labels: dict[str, str] | None = None) -> dict[str, Any]:
-    """An alert for Prometheus, with more labels of the caller's."""
-    step = round(rule.step * 1000)
-    # A millisecond short of the last step: so it holds just that many samples on Prometheus 2,
-    # where both ends of a range belong to it, and on 3, where the left one does not.
-    window = f"[{rule.samples * step - 1}ms:{step}ms]"
-    expression = rule.query_expression.strip()
-    share = f"{rule.percent_threshold / 100:.12g}"
-    summary = rule.summary or f"{rule.name} on {{{{ $labels.instance }}}}"
-    return {
-        "alert": rule.name,
-        "expr": f"count_over_time((\n{expression}\n){window}) / {rule.samples} > {share}",
-        "labels": {
-            "severity": rule.severity,
-            "component": "custom",
-            "fault": re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", rule.name).lower(),
-            "action": "investigate",
-            "scope": "node",
-            **(labels or {}),
-        },
-        "annotations": {
-            "summary": summary,
-            "description": f"{{{{ $value | humanizePercentage }}}} of {rule.samples} samples, over "
-            f"{rule.percent_threshold:g} %: {' '.join(expression.split())}",
-            "action": "A rule of this site: ask who wrote it.",
-        },
-    }
+def run(options: argparse.Namespace) -> int:
+    """Print the rule file."""
+    try:
+        print(render(parse(Path(options.file).read_bytes())), end="")
+    except OSError as error:
+        raise CommandError(f"{options.file}: {error.strerror}") from None
+    except DocumentError as error:
+        raise document_error(options.file, error) from None
+    return 0

@@ -1,1 +1,1 @@
-"""Ascend NPUs: what npu-smi and hccn_tool print, as typed records; what its fault codes mean."""
+"""The probe `ascend`: runs npu-smi and hccn_tool, parses what they print, reports the NPUs."""

@@ -1,8 +1,8 @@
-"""`npu-smi info -t …`, `-l` and `-m`: text in, a mapping a chip or a row out.
+"""`npu-smi info -t …` and `-m`: text in, a mapping per chip or row out.
 
-`-t` prints `key : value` lines in paragraphs, one a chip; the chip's number stands first or last in
-its paragraph, or nowhere where an NPU is one chip; a paragraph of the board's controller (MCU) may
-follow. What stands twice in a paragraph is dropped: nobody can tell which of them is right.
+`-t` prints `key : value` lines in paragraphs, one per chip; the chip's number is first or last in
+its paragraph, or missing where an NPU is one chip; a paragraph of the board's controller (MCU) may
+follow. A key that appears twice in a paragraph is dropped: which value is right is unknown.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ def parse_blocks(text: str) -> dict[int, Block]:
     return {number: block for number, block in found.items() if number not in twice}
 
 
+def block_of(text: str, chip: int) -> Block:
+    """The lines of one chip, in the output of a call for this chip: it may leave the number out."""
+    found = parse_blocks(text)
+    unnumbered = {number: block for number, block in found.items() if "Chip ID" not in block}
+    return found.get(chip) or unnumbered.get(0, {})
+
+
 def _is_head(block: Block) -> bool:
     return set(block) <= {"NPU ID", "Chip Count", "Card Count", "Total Count"}
 
@@ -46,17 +53,14 @@ def _paragraph(text: str) -> Block:
                 twice.add(key)
             block[key] = match[2].strip()
     if "Chip ID" in twice:
-        return {}  # two chips in one paragraph: whose values these are is unknown
+        return {}  # two chips in one paragraph: which value belongs to which is unknown
     return {key: value for key, value in block.items() if key not in twice}
 
 
-def number_of(block: Block, *keys: str) -> float | None:
-    """The value of the first of these keys that is there, where it is a plain number."""
-    for key in keys:
-        if key in block:
-            text = block[key]
-            return float(text) if re.fullmatch(r"-?\d+(?:\.\d+)?", text) else None
-    return None
+def number_of(block: Block, key: str) -> float | None:
+    """The value of this key, where it is a plain number."""
+    text = block.get(key, "")
+    return float(text) if re.fullmatch(r"-?\d+(?:\.\d+)?", text) else None
 
 
 def parse_rows(text: str) -> list[Block]:
@@ -72,8 +76,19 @@ def parse_rows(text: str) -> list[Block]:
     return [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header)]
 
 
+def parse_mapping(text: str) -> dict[tuple[int, int], int]:
+    """`npu-smi info -m`: NPU and chip to physical id, which older tools call logic id."""
+    found = {}
+    for row in parse_rows(text):
+        words = (row.get("NPU ID", ""), row.get("Chip ID", ""))
+        physical = row.get("Chip Phy-ID", row.get("Chip Logic ID", ""))
+        if all(word.isdecimal() for word in (*words, physical)):
+            found[int(words[0]), int(words[1])] = int(physical)
+    return found
+
+
 def parse_error_codes(block: Block) -> tuple[str, ...] | None:
-    """The fault codes of a health block, upper-case; None where it does not tell of codes."""
+    """The fault codes of a health block, upper-case; None where it has no readable list of them."""
     text = block.get("Error Code")
     if text is None:
         return None
@@ -88,26 +103,3 @@ def dashed(identity: str) -> str:
     words = identity.split()
     is_one = len(words) == 5 and all(re.fullmatch(r"[0-9A-Fa-f]{8}", word) for word in words)
     return "-".join(words).upper() if is_one else ""
-
-
-def parse_cards(text: str) -> list[Block]:
-    """`-l`: the paragraph of each NPU."""
-    paragraphs = re.split(r"\n\s*\n", text.replace("\r\n", "\n").strip("\n"))
-    blocks = (_paragraph(paragraph) for paragraph in paragraphs)
-    return [block for block in blocks if block.get("NPU ID", "").isdecimal()]
-
-
-def parse_processes(text: str) -> dict[int, int]:
-    """`-t proc-mem`: how many processes each chip has."""
-    found: dict[int, int] = {}
-    count: int | None = None
-    for line in text.splitlines():
-        if line.strip().startswith("Process id:"):
-            count = (count or 0) + 1
-        elif line.strip().startswith("No process in device"):
-            count = 0
-        chip = re.fullmatch(r"\s*Chip ID\s*:\s*(\d+)\s*", line)
-        if chip and count is not None:
-            found[int(chip[1])] = count
-            count = None
-    return found

@@ -2,94 +2,75 @@
 
 from __future__ import annotations
 
-from nodevitals.probe import Family
+from nodevitals.probe import Families
 from nodevitals.probes.ascend.faults import LEVELS
 from nodevitals.probes.ascend.hccn import NET_HEALTH
-from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import ACTIONS, ECC_KINDS
 
 VENDOR = "ascend"
-_CHIP = ("device", "uuid")
 ERROR_COUNTERS = (
-    *("roce_rx_err_pkt_num", "roce_tx_err_pkt_num", "roce_qp_status_err_num"),
-    *("roce_out_of_order_num", "roce_new_pkt_rty_num", "mac_rx_bad_pkt_num"),
+    "roce_rx_err_pkt_num",
+    "roce_tx_err_pkt_num",
+    "roce_qp_status_err_num",
+    "roce_out_of_order_num",
+    "roce_new_pkt_rty_num",
+    "mac_rx_bad_pkt_num",
     "mac_tx_bad_pkt_num",
 )
 COMMANDS = ("info", "mapping", "board", "health", "ecc")
 
-
-def _gauge(name: str, text: str, *labels: str, **closed: tuple[str, ...]) -> Family:
-    return Family(
-        name=f"nodevitals_ascend_{name}",
-        kind="gauge",
-        help=text,
-        labels=(*_CHIP, *labels),
-        closed=closed,
-    )
-
-
-HEALTH_LEVEL = _gauge("health_level", "npu-smi's verdict: 0 OK, 1 Warning, 2 Alarm, 3 Critical.")
-FAULT_CODE = _gauge(
+chip_metrics = Families("ascend", "device", "uuid")
+HEALTH_LEVEL = chip_metrics.gauge(
+    "health_level", "Health that npu-smi reports: 0 OK, 1 Warning, 2 Alarm, 3 Critical."
+)
+FAULT_CODE = chip_metrics.gauge(
     "fault_code",
-    "Always 1; a fault that the chip reports now, with Huawei's level of handling it.",
-    *("code", "level", "action"),
+    "Always 1; a fault code that the chip reports now, with Huawei's handling level.",
+    "code",
     level=tuple(LEVELS),
     action=ACTIONS,
 )
-ISOLATED_PAGES = _gauge(
-    "isolated_pages", "HBM pages taken out of use in the chip's life.", "kind", kind=ECC_KINDS
+ISOLATED_PAGES = chip_metrics.gauge(
+    "isolated_pages", "Number of HBM pages isolated in the life of the chip.", kind=ECC_KINDS
 )
-NEXT_ISOLATED_PAGES = _gauge(
-    "next_isolated_pages", "HBM pages that the next reset takes out of use.", "kind", kind=ECC_KINDS
+NEXT_ISOLATED_PAGES = chip_metrics.gauge(
+    "next_isolated_pages",
+    "Number of HBM pages that the next reset will isolate.",
+    kind=ECC_KINDS,
 )
-LINK_UP = _gauge("link_up", "Whether the chip's own RoCE port is up.")
-NETWORK_REACHABLE = _gauge(
-    "network_reachable", "Whether the chip's port reaches its detection address."
+LINK_UP = chip_metrics.gauge("link_up", "Whether the RoCE port of the chip is up.")
+NETWORK_REACHABLE = chip_metrics.gauge(
+    "network_reachable", "Whether the RoCE port reaches its detection address."
 )
-NETWORK_HEALTH = _gauge(
+NETWORK_HEALTH = chip_metrics.gauge(
     "network_health",
-    "Always 1; what the chip says of reaching its detection address.",
-    "state",
+    "Always 1; result of the chip's check of its detection address.",
     state=NET_HEALTH,
 )
-LINK_SPEED = _gauge("link_speed_bytes_per_second", "Rate of the chip's RoCE port.")
-RECEIVE_POWER = _gauge(
-    "optical_receive_watts", "Light that a lane of the optical module receives.", "lane"
+LINK_SPEED = chip_metrics.gauge("link_speed_bytes_per_second", "Speed of the RoCE port.")
+RECEIVE_POWER = chip_metrics.gauge(
+    "optical_receive_watts", "Optical power received per lane of the optical module.", "lane"
 )
-RECEIVE_POWER_LOW = _gauge("optical_receive_low_watts", "The module's own lower threshold for it.")
-NETWORK_ERRORS = Family(
-    name="nodevitals_ascend_network_errors_total",
-    kind="counter",
-    help="Errors of the chip's RoCE port, by hccn_tool's name for them.",
-    labels=(*_CHIP, "counter"),
-    closed={"counter": ERROR_COUNTERS},
+RECEIVE_POWER_LOW = chip_metrics.gauge(
+    "optical_receive_low_watts", "Lower threshold of the optical module for the received power."
 )
-DEVICES = Family(
-    name="nodevitals_ascend_devices",
-    kind="gauge",
-    help="NPUs by who lists them: the PCI bus, or npu-smi (chips; a PCI device may have two).",
-    labels=("source",),
-    closed={"source": ("pci", "npu_smi")},
-)
-UNPARSED = Family(
-    name="nodevitals_ascend_unparsed_total",
-    kind="counter",
-    help="Rows and answers of npu-smi that could not be read; what they hold is missing.",
-    labels=("command",),
-    closed={"command": COMMANDS},
-)
-TOOL_SECONDS = Family(
-    name="nodevitals_ascend_tool_seconds_total",
-    kind="counter",
-    help="Time for which we had npu-smi or hccn_tool running.",
+NETWORK_ERRORS = chip_metrics.counter(
+    "network_errors_total",
+    "Number of errors of the RoCE port, by the counter's name in hccn_tool.",
+    counter=ERROR_COUNTERS,
 )
 
-FAMILIES = (
-    *accelerators.INVENTORY_FAMILIES,
-    *(accelerators.HEALTHY, accelerators.ECC_ERRORS, accelerators.UTILIZATION),
-    *(accelerators.MEMORY_USED, accelerators.MEMORY_TOTAL, accelerators.TEMPERATURE),
-    *(accelerators.POWER, accelerators.PROCESSES),
-    *(HEALTH_LEVEL, FAULT_CODE, ISOLATED_PAGES, NEXT_ISOLATED_PAGES, LINK_UP),
-    *(NETWORK_REACHABLE, NETWORK_HEALTH, LINK_SPEED, RECEIVE_POWER, RECEIVE_POWER_LOW),
-    *(NETWORK_ERRORS, DEVICES, UNPARSED, TOOL_SECONDS),
+metrics = Families("ascend")
+DEVICES = metrics.gauge(
+    "devices",
+    "Number of NPUs that the PCI bus or npu-smi lists (npu-smi: chips; a PCI device may have two).",
+    source=("pci", "npu_smi"),
+)
+UNPARSED = metrics.counter(
+    "unparsed_total",
+    "Number of rows and outputs of npu-smi that could not be parsed; their values are missing.",
+    command=COMMANDS,
+)
+TOOL_SECONDS = metrics.counter(
+    "tool_seconds_total", "Time during which this probe had npu-smi or hccn_tool running."
 )

@@ -1,6 +1,7 @@
-"""Ascend fault codes: the level at which Huawei's scheduler handles each, and our one action.
+"""Ascend fault codes: the level at which Huawei's scheduler handles each, and the action for it.
 
-Of the hundreds of codes, those that operators meet; any other is told with the level `unlisted`.
+Of the hundreds of codes only those that operators meet are listed; any other one has the level
+`unlisted`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _CODES: dict[str, tuple[str, ...]] = {
     "sub_health": ("80E20207", "81078605", "80818C06"),
     # multi-bit ECC error in HBM
     "restart_business": ("80E01801",),
-    # card drop while idle
+    # device dropped off the bus while idle
     "free_restart": ("8C084E00",),
-    # storm of uncorrectable errors, parity in HBM; card drop, lost heartbeat
+    # storm of uncorrectable errors, parity in HBM; device dropped, heartbeat lost
     "restart": ("80E18404", "80E18005", "40F84E00", "8C03A000"),
     # HBM with 64 isolated rows, HBM fatally hot, power module, high risk of wrong results
     "separate": ("80E18402", "80E0020B", "80E3A201", "80818C05"),

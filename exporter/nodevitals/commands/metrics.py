@@ -1,0 +1,24 @@
+"""`nodevitals metrics`: print the catalogue of metric families."""
+
+from __future__ import annotations
+
+import argparse
+
+from nodevitals import catalogue
+from nodevitals.commands.terminal import Subparsers, print_json
+
+
+def add_to(commands: Subparsers) -> None:
+    """Add `metrics` to the command line."""
+    parser = commands.add_parser("metrics", help="print the catalogue of metric families")
+    parser.add_argument("--format", choices=("markdown", "json"), default="markdown")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print docs/METRICS.md, or the families as JSON."""
+    if options.format == "json":
+        print_json(list(catalogue.all_families().values()))
+    else:
+        print(catalogue.markdown(), end="")
+    return 0

@@ -1,0 +1,52 @@
+"""Options that several commands share: the configuration file and the paths of the node."""
+
+from __future__ import annotations
+
+import argparse
+
+from nodevitals import probes
+from nodevitals.commands.terminal import document_error
+from nodevitals.config import Config, load
+from nodevitals.document import DocumentError
+from nodevitals.linux.host import Host
+
+
+def add_node_options(parser: argparse.ArgumentParser) -> None:
+    """Add --config.file and the --path options."""
+    add = parser.add_argument
+    add(
+        "--config.file",
+        dest="config",
+        metavar="FILE",
+        help="YAML configuration file (default: none, every setting has its default)",
+    )
+    add(
+        "--path.rootfs", dest="rootfs", default="/", metavar="PATH", help="the node's / (default /)"
+    )
+    add(
+        "--path.procfs",
+        dest="procfs",
+        default="/proc",
+        metavar="PATH",
+        help="the node's procfs (default /proc)",
+    )
+    add(
+        "--path.sysfs",
+        dest="sysfs",
+        default="/sys",
+        metavar="PATH",
+        help="the node's sysfs (default /sys)",
+    )
+
+
+def host_of(options: argparse.Namespace) -> Host:
+    """The node that the --path options describe."""
+    return Host(rootfs=options.rootfs, procfs=options.procfs, sysfs=options.sysfs)
+
+
+def load_config(path: str | None) -> Config:
+    """The configuration of a file, or the defaults. Raises CommandError with every problem."""
+    try:
+        return load(path, probes.registered())
+    except DocumentError as error:
+        raise document_error(path, error) from None

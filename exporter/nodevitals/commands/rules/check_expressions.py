@@ -1,0 +1,97 @@
+"""Whether expressions read what exists: metrics, labels, values, the scrape job, thresholds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from nodevitals import catalogue
+from nodevitals.commands.rules.expression import Matcher, Selector, selectors
+from nodevitals.commands.rules.findings import Finding, FindingId
+from nodevitals.commands.rules.prometheus3 import changed_meanings
+from nodevitals.commands.rules.rule_files import Rule
+from nodevitals.probe import Family
+
+# Prometheus or the scrape job sets these labels.
+TARGET_LABELS = ("job", "instance", "cluster", "__name__")
+# Families of other exporters; their labels are not in the catalogue.
+FOREIGN = re.compile(r"up|ALERTS|npu_\w+|node_\w+|kube_\w+|DCGM_\w+")
+JOB = "nodevitals"
+THRESHOLD = "nodevitals:threshold"
+# How an alert finds that a threshold is missing.
+_WATCHED = re.compile(
+    r'\babsent\s*\(\s*nodevitals:threshold\s*\{\s*threshold\s*=\s*"(\w+)"\s*,?\s*\}'
+)
+
+
+def check_expressions(rules: Sequence[Rule], families: Mapping[str, Family]) -> Iterator[Finding]:
+    """What is wrong with the expressions of all rules."""
+    recorded = {rule.name for rule in rules if not rule.is_alert}
+    for rule in rules:
+        for line, text in changed_meanings(rule.expression):
+            yield _finding(rule, line, "promql/prometheus3", text)
+        for selector in selectors(rule.expression):
+            family = families.get(selector.name)
+            if family is not None:
+                yield from _check_selector(rule, selector, family)
+            elif selector.name not in recorded and not FOREIGN.fullmatch(selector.name):
+                name = selector.name or "a metric without a name"
+                text = f"no probe exposes and no rule records {name}"
+                yield _finding(rule, selector.line, "metric/unknown", text)
+            ours = family is not None or selector.name == "up"
+            if ours and not any(matcher.label == "job" for matcher in selector.matchers):
+                text = f'{selector.name} without job="{JOB}": a second scrape job would double it'
+                yield _finding(rule, selector.line, "label/job", text)
+
+
+def check_thresholds(rules: Sequence[Rule]) -> Iterator[Finding]:
+    """Thresholds that a rule reads and none records, and those whose absence raises no alert."""
+    recorded = {
+        rule.labels["threshold"]: rule
+        for rule in rules
+        if rule.name == THRESHOLD and "threshold" in rule.labels
+    }
+    if not recorded:  # then every use is an unknown metric
+        return
+    for rule in rules:
+        for selector in selectors(rule.expression):
+            for matcher in selector.matchers:
+                chosen = (selector.name, matcher.label) == (THRESHOLD, "threshold")
+                if chosen and not _matches_known(matcher, tuple(recorded)):
+                    text = f"no rule records the threshold {matcher.value}"
+                    yield _finding(rule, selector.line, "threshold/unknown", text)
+    alerts = (rule.expression for rule in rules if rule.is_alert)
+    watched = {name for expression in alerts for name in _WATCHED.findall(expression)}
+    for name, rule in recorded.items():
+        if name not in watched:
+            text = f'no alert on absent({THRESHOLD}{{threshold="{name}"}}): add it to '
+            text += "ThresholdMissing"
+            yield Finding(rule.file, rule.first_line, "threshold/unlisted", rule.name, text)
+
+
+def _check_selector(rule: Rule, selector: Selector, family: Family) -> Iterator[Finding]:
+    for matcher in selector.matchers:
+        if matcher.label in TARGET_LABELS:
+            continue
+        # The labels of node_info are the configuration's.
+        if family != catalogue.NODE_INFO and matcher.label not in family.labels:
+            text = f"{family.name} has no label {matcher.label}"
+            yield _finding(rule, selector.line, "label/unknown", text)
+        values = family.closed.get(matcher.label)
+        if values is not None and not _matches_known(matcher, values):
+            text = f'{family.name}{{{matcher.label}{matcher.operator}"{matcher.value}"}}'
+            text += f" matches none of {', '.join(values)}"
+            yield _finding(rule, selector.line, "label/value", text)
+
+
+def _matches_known(matcher: Matcher, values: tuple[str, ...]) -> bool:
+    """Whether every value that a matcher names exists: a misspelt one never matches."""
+    if "~" not in matcher.operator:
+        return matcher.value == "" or matcher.value in values
+    return all(
+        any(re.fullmatch(part, value) for value in values) for part in matcher.value.split("|")
+    )
+
+
+def _finding(rule: Rule, line: int, name: FindingId, text: str) -> Finding:
+    return Finding(rule.file, rule.expression_line + line, name, rule.name, text)

@@ -1,0 +1,62 @@
+"""All of RepairManager's files in, the files to write and the report about every key out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from nodevitals.commands.rules.repair_manager.alertmanager import alertmanager_file
+from nodevitals.commands.rules.repair_manager.files import (
+    ALERTMANAGER_OUT,
+    CONFIG,
+    INTERVAL,
+    RULES_OUT,
+    ConvertedKey,
+)
+from nodevitals.commands.rules.repair_manager.references import References, read
+from nodevitals.commands.rules.repair_manager.rules import convert_rules
+from nodevitals.commands.rules.repair_manager.setting_keys import config_keys, interval_keys
+from nodevitals.commands.rules.repair_manager.settings import Settings
+from nodevitals.commands.rules.sampled_rules import SampledRule, alert, rule_file
+from nodevitals.document import DocumentError, Problem
+
+
+class Converted(msgspec.Struct, frozen=True, kw_only=True):
+    """The files to write, by name, and what every key that was read became."""
+
+    files: dict[str, str]
+    keys: tuple[ConvertedKey, ...]
+
+
+def convert(texts: Mapping[str, bytes]) -> Converted:
+    """Convert files by name.
+
+    Raises DocumentError where one is not YAML, or refers to a setting that does not exist.
+    """
+    problems: list[Problem] = []
+    config = read(texts.get(CONFIG, b""), CONFIG, None, problems)
+    if problems:
+        raise DocumentError(problems)
+    references = References(config)
+    documents = {
+        name: read(text, name, references, problems)
+        for name, text in texts.items()
+        if name != CONFIG
+    }
+    if problems:
+        raise DocumentError(problems)
+    settings, interval = Settings(config), Settings(documents.get(INTERVAL))
+    rules: dict[str, SampledRule] = {}
+    keys = [*interval_keys(interval), *config_keys(settings, references.used)]
+    for name, document in documents.items():
+        if name != INTERVAL:
+            keys += convert_rules(document, name, rules)
+    files = {ALERTMANAGER_OUT: alertmanager_file(settings)} if CONFIG in texts else {}
+    if rules:
+        labels = {"cluster": settings.cluster} if settings.cluster else {}
+        alerts = [alert(rule, labels) for rule in rules.values()]
+        files[RULES_OUT] = rule_file(
+            "repair-manager", alerts, "import", interval.evaluation_interval
+        )
+    return Converted(files=files, keys=tuple(sorted(keys, key=lambda key: (key.file, key.path))))

@@ -1,0 +1,18 @@
+"""The files that are read and written, and the report about their keys."""
+
+from __future__ import annotations
+
+import msgspec
+
+CONFIG, INTERVAL = "config.yaml", "rule-config.yaml"
+FILES = (CONFIG, INTERVAL, "ecc-config.yaml", "rule-alerts.yaml")
+RULES_OUT, ALERTMANAGER_OUT = "repair-manager.yaml", "alertmanager.yaml"
+
+
+class ConvertedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a file: what it became, or else why it became nothing."""
+
+    file: str
+    path: str
+    became: str = ""
+    why: str = ""

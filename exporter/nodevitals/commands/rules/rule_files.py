@@ -1,0 +1,177 @@
+"""Rule files and their tests: a folder in, rules with their line numbers out.
+
+Only the shape that the checks need is required here; promtool checks the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from nodevitals.commands.rules.findings import Finding
+from nodevitals.document import DocumentError, Problem, parse_yaml
+
+# libyaml's parser where PyYAML was built with it.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Shape = TypeVar("_Shape")
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A rule as its file has it; line numbers start at 1."""
+
+    file: str
+    name: str
+    is_alert: bool
+    expression: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    first_line: int
+    last_line: int
+    expression_line: int
+    """The line where the expression starts."""
+
+
+class RuleFile(msgspec.Struct, frozen=True):
+    """A rule file that could be read."""
+
+    path: str
+    lines: tuple[str, ...]
+    rules: tuple[Rule, ...]
+
+
+class _RuleShape(msgspec.Struct):
+    record: str = ""
+    alert: str = ""
+    expr: str | int | float = ""
+    labels: dict[str, Any] | None = None
+    annotations: dict[str, Any] | None = None
+
+
+class _GroupShape(msgspec.Struct):
+    rules: list[_RuleShape] | None = None
+
+
+class _RulesShape(msgspec.Struct):
+    groups: list[_GroupShape] | None = None
+
+
+class _CaseShape(msgspec.Struct):
+    alertname: str = ""
+    exp_alerts: list[Any] | None = None
+
+
+class _TestShape(msgspec.Struct):
+    alert_rule_test: list[_CaseShape] | None = None
+
+
+class _TestsShape(msgspec.Struct):
+    tests: list[_TestShape] | None = None
+
+
+def read_rules(folder: Path, found: list[Finding]) -> tuple[RuleFile, ...]:
+    """The rule files of a folder; what cannot be read is added to `found`."""
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        found.append(Finding(str(folder), 0, "file/missing", "", "no rule file (*.yaml) here"))
+    files = []
+    for path in paths:
+        text = _read(path, found)
+        shape = _shape(path, text, _RulesShape, found)
+        if text and shape is not None:
+            files.append(_rule_file(str(path), text, shape))
+    return tuple(files)
+
+
+def read_tests(folder: Path, found: list[Finding]) -> dict[str, set[bool]]:
+    """For each alert that tests/ names: whether a test expects it firing (True), silent (False)."""
+    tested: dict[str, set[bool]] = {}
+    for path in sorted((folder / "tests").glob("*.yaml")):
+        shape = _shape(path, _read(path, found), _TestsShape, found)
+        for test in (shape.tests if shape else None) or ():
+            for case in test.alert_rule_test or ():
+                tested.setdefault(case.alertname, set()).add(bool(case.exp_alerts))
+    return tested
+
+
+def _read(path: Path, found: list[Finding]) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        found.append(Finding(str(path), 0, "file/invalid", "", message))
+        return b""
+
+
+def _shape(path: Path, text: bytes, shape: type[_Shape], found: list[Finding]) -> _Shape | None:
+    """The document as a shape; None where it is empty or is not that."""
+    try:
+        document = parse_yaml(text)
+        return None if document is None else msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        problems: tuple[Problem, ...] = (Problem("", str(error)),)
+    except DocumentError as error:
+        problems = error.problems
+    for problem in problems:
+        found.append(Finding(str(path), 0, "file/invalid", "", str(problem)))
+    return None
+
+
+def _rule_file(path: str, text: bytes, shape: _RulesShape) -> RuleFile:
+    lines = tuple(text.decode(errors="replace").split("\n"))
+    root: Any = yaml.compose(text, Loader=_Loader)
+    nodes = list(_rule_nodes(root))
+    shapes = [rule for group in shape.groups or () for rule in group.rules or ()]
+    if len(nodes) != len(shapes):  # a merge key (<<) brought rules that have no line here
+        nodes = [root] * len(shapes)
+    rules = (_rule(path, rule, node, lines) for rule, node in zip(shapes, nodes, strict=True))
+    return RuleFile(path, lines, tuple(rules))
+
+
+def _rule(path: str, shape: _RuleShape, node: yaml.Node, lines: tuple[str, ...]) -> Rule:
+    return Rule(
+        file=path,
+        name=shape.alert or shape.record,
+        is_alert=bool(shape.alert),
+        expression=str(shape.expr),
+        labels={name: str(value) for name, value in (shape.labels or {}).items()},
+        annotations={name: str(value or "") for name, value in (shape.annotations or {}).items()},
+        first_line=node.start_mark.line + 1,
+        last_line=_last_line(node, lines),
+        expression_line=_first_text_line(_value(node, "expr") or node),
+    )
+
+
+def _rule_nodes(root: yaml.Node) -> Iterator[yaml.Node]:
+    for group in _items(_value(root, "groups")):
+        yield from _items(_value(group, "rules"))
+
+
+def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next((value for name, value in pairs if name.value == key), None)
+
+
+def _items(node: yaml.Node | None) -> list[yaml.Node]:
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _first_text_line(node: yaml.Node) -> int:
+    """A block (| or >) starts on the line below its mark."""
+    block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
+    return int(node.start_mark.line) + (2 if block else 1)
+
+
+def _last_line(node: yaml.Node, lines: tuple[str, ...]) -> int:
+    """The line of the last text in a rule; comments and blank lines below it are not the rule's."""
+    if isinstance(node, yaml.ScalarNode):
+        end = min(int(node.end_mark.line) + (1 if node.end_mark.column else 0), len(lines))
+        while end > 1 and not lines[end - 1].strip():
+            end -= 1
+        return end
+    pairs = node.value if isinstance(node, yaml.MappingNode) else [(item,) for item in node.value]
+    ends = [_last_line(part, lines) for pair in pairs for part in pair]
+    return max(ends, default=int(node.start_mark.line) + 1)

@@ -1,0 +1,99 @@
+"""What a chip's outputs expose: one function per group of families. Nothing is called here."""
+
+from __future__ import annotations
+
+from nodevitals.probe import Readings
+from nodevitals.probes.ascend import blocks, hccn
+from nodevitals.probes.ascend.families import (
+    ERROR_COUNTERS,
+    FAULT_CODE,
+    HEALTH_LEVEL,
+    ISOLATED_PAGES,
+    LINK_SPEED,
+    LINK_UP,
+    NETWORK_ERRORS,
+    NETWORK_HEALTH,
+    NETWORK_REACHABLE,
+    NEXT_ISOLATED_PAGES,
+    RECEIVE_POWER,
+    RECEIVE_POWER_LOW,
+    VENDOR,
+)
+from nodevitals.probes.ascend.faults import LEVELS, level_of
+from nodevitals.probes.ascend.outputs import OutputCache
+from nodevitals.probes.ascend.queries import ecc_key, health_key, port_key
+from nodevitals.probes.ascend.table import Chip, Table
+from nodevitals.probes.common import accelerators
+from nodevitals.probes.common.accelerators import Device
+
+# No detection address is set, or the chip has not checked it yet.
+_UNCHECKED = ("init", "unknown", "detect_ip_set")
+
+
+def report_usage(chip: Chip, device: Device, table: Table, readings: Readings) -> None:
+    """Utilization, memory, temperature, power and processes, from the table."""
+    labels = (VENDOR, device.index, device.uuid)
+    readings.add(accelerators.UTILIZATION, chip.utilization_ratio, *labels)
+    has_hbm = chip.hbm_total_bytes is not None
+    used = chip.hbm_used_bytes if has_hbm else chip.memory_used_bytes
+    total = chip.hbm_total_bytes if has_hbm else chip.memory_total_bytes
+    readings.add(accelerators.MEMORY_USED, used, *labels)
+    readings.add(accelerators.MEMORY_TOTAL, total, *labels)
+    readings.add(accelerators.TEMPERATURE, chip.temperature_celsius, *labels)
+    readings.add(accelerators.POWER, chip.power_watts, *labels)
+    readings.add(accelerators.PROCESSES, table.processes_of(chip), *labels)
+
+
+def report_health(chip: Chip, device: Device, outputs: OutputCache, readings: Readings) -> None:
+    """The health level from the table, and the fault codes that belong to it."""
+    healthy = None if chip.health is None else chip.health == 0
+    readings.add(accelerators.HEALTHY, healthy, VENDOR, device.index, device.uuid)
+    readings.add(HEALTH_LEVEL, chip.health, device.index, device.uuid)
+    block = blocks.block_of(outputs.text(health_key(chip)), chip.chip)
+    for code in sorted(set(blocks.parse_error_codes(block) or ())):
+        level = level_of(code)
+        readings.add(FAULT_CODE, 1, device.index, device.uuid, code, level, LEVELS[level])
+
+
+def report_ecc(chip: Chip, device: Device, outputs: OutputCache, readings: Readings) -> None:
+    """ECC errors and isolated pages."""
+    block = blocks.parse_blocks(outputs.text(ecc_key(chip.npu))).get(chip.chip, {})
+    labels = (device.index, device.uuid)
+    for bits, kind in (("Single", "corrected"), ("Double", "uncorrected")):
+        for memory, location in (("HBM", "hbm"), ("DDR", "ddr")):
+            for name, lifetime in (
+                ("Error Count", "volatile"),
+                ("Aggregate Total Err Cnt", "aggregate"),
+            ):
+                count = blocks.number_of(block, f"{memory} {bits} Bit {name}")
+                series = (VENDOR, *labels, kind, lifetime, location)
+                readings.add(accelerators.ECC_ERRORS, count, *series)
+        pages = blocks.number_of(block, f"HBM {bits} Bit Isolated Pages Count")
+        readings.add(ISOLATED_PAGES, pages, *labels, kind)
+        pages = blocks.number_of(block, f"HBM {bits} Bit Next-Isolated Pages Count")
+        readings.add(NEXT_ISOLATED_PAGES, pages, *labels, kind)
+
+
+def report_network(device: Device, outputs: OutputCache, readings: Readings) -> None:
+    """The RoCE port: link, detection address, speed, optical power and error counters."""
+    labels = (device.index, device.uuid)
+
+    def output(option: str) -> str:
+        return outputs.text(port_key(option, device.index))
+
+    readings.add(LINK_UP, hccn.parse_link(output("-link")), *labels)
+    health = hccn.parse_net_health(output("-net_health"))
+    if health is not None:
+        readings.add(NETWORK_HEALTH, 1, *labels, health)
+        if health not in _UNCHECKED:
+            readings.add(NETWORK_REACHABLE, health == "success", *labels)
+    speed = hccn.parse_speed(output("-speed"))
+    readings.add(LINK_SPEED, None if speed is None else speed / 8, *labels)
+    optical = hccn.parse_optical(output("-optical"))
+    for lane, watts in optical.receive_watts.items():
+        readings.add(RECEIVE_POWER, watts, *labels, str(lane))
+    if optical.receive_watts:
+        readings.add(RECEIVE_POWER_LOW, optical.receive_low_watts, *labels)
+    counters = hccn.parse_statistics(output("-stat"))
+    for name in ERROR_COUNTERS:
+        readings.add(NETWORK_ERRORS, counters.get(name), *labels, name)

@@ -1,0 +1,55 @@
+"""The `nodevitals` command line: its commands, and what `serve` imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from nodevitals.commands.cli import COMMANDS
+from testbed.node import environment, run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_help(command: str) -> None:
+    done = run(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: nodevitals {command} ")
+
+
+def test_the_help_lists_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    listed = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("    ")]
+    assert set(COMMANDS) <= set(listed)
+
+
+@pytest.mark.parametrize("arguments", [(), ("unknown",), ("rules",), ("serve", "--unknown")])
+def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: nodevitals")
+
+
+def test_an_unknown_probe_is_status_1() -> None:
+    done = run("probe", "unknown")
+    assert done.returncode == 1
+    assert done.stderr.startswith("unknown probe 'unknown'; known probes: ascend, ")
+
+
+def test_serve_does_not_import_other_commands() -> None:
+    """The agent must not pay for the memory of code that it never runs."""
+    script = (
+        "import sys; from nodevitals.commands.cli import _parser; _parser(['serve']);"
+        "print(*[name for name in sys.modules if name.startswith('nodevitals.commands.')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    parts = {name.split(".")[2] for name in done.stdout.split()}
+    assert parts == {"cli", "options", "serve", "terminal"}

@@ -1,0 +1,59 @@
+"""What `nodevitals rules check` reads from a PromQL expression."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodevitals.commands.rules.expression import Matcher, Selector, selectors
+from nodevitals.commands.rules.prometheus3 import changed_meanings
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("up", [Selector("up", ())]),
+        ('up{job="x"} == 0', [Selector("up", (Matcher("job", "=", "x"),))]),
+        (
+            'sum by (a, b) (rate(m_total{a=~"x|y", b!="}"}[5m])) > on () group_left () t:x',
+            [
+                Selector("m_total", (Matcher("a", "=~", "x|y"), Matcher("b", "!=", "}"))),
+                Selector("t:x", ()),
+            ],
+        ),
+        ('{__name__="m"}', [Selector("", (Matcher("__name__", "=", "m"),))]),
+        ('label_replace(m, "a", "$1", "b", "(.+)") # not n', [Selector("m", ())]),
+        (
+            "topk by (c) (1, m) and on (c) n unless ignoring (d) o",
+            [Selector("m", ()), Selector("n", ()), Selector("o", ())],
+        ),
+        ("vector(1) + 0x1f + 1e9 + 1h30m", []),
+        ("m offset 5m @ end()", [Selector("m", ())]),
+        ("m\n  # a comment\n  + n", [Selector("m", (), 0), Selector("n", (), 2)]),
+        ("m{a", [Selector("m", ())]),
+        ("sum by (a", []),
+    ],
+)
+def test_selectors(expression: str, found: list[Selector]) -> None:
+    assert list(selectors(expression)) == found
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("count_over_time((m > 1)[10m:1m])", "one sample more on Prometheus 2"),
+        ("count_over_time((m > 1)[9m59s999ms:1m])", ""),
+        ("sum_over_time(m[10m])", "left end of a range is open"),
+        ("increase(m[10m])", ""),
+        ("holt_winters(m[10m], 0.5, 0.5)", "another name"),
+        ('m{a=~"x.y"}', "a dot in 'x.y'"),
+        ('m{a=~"x.+|y.*|z\\\\.q"}', ""),
+    ],
+)
+def test_changed_meanings_on_prometheus_3(expression: str, words: str) -> None:
+    found = "; ".join(text for _, text in changed_meanings(expression))
+    assert (words in found) if words else found == ""
+
+
+def test_a_changed_meaning_has_its_line() -> None:
+    expression = "m\n  + sum_over_time(m[5m])\n  + sum_over_time((m)[5m:1m])"
+    assert sorted(line for line, _ in changed_meanings(expression)) == [1, 2]
