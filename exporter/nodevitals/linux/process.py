@@ -8,8 +8,6 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nodevitals.linux.sysfs import read_text
-
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
@@ -66,9 +64,21 @@ def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
     """Every process; those that end meanwhile are left out."""
     for entry in os.listdir(procfs):
         if entry.isdigit():
-            stat = parse_process_stat(read_text(f"{procfs}/{entry}/stat") or "")
+            stat = parse_process_stat(_head(f"{procfs}/{entry}/stat"))
             if stat is not None:
                 yield stat
+
+
+def _head(path: str) -> str:
+    """The head of a file in one read, '' where there is none: there may be thousands to read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(descriptor, 256).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return ""
 
 
 class LoadAverage(NamedTuple):
