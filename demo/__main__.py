@@ -159,7 +159,7 @@ class Demo:
                 "AcceleratorLost",
                 card(2),
                 lambda: machine.lose(2),
-                lambda: machine.find_again(2),
+                lambda: machine.recover(2),
             ),
             Fault(
                 "e",

@@ -51,7 +51,7 @@ def history(of: Node) -> list[dict[str, Any]]:
     return rows
 
 
-def test_events_stand_at_0_and_then_count(tmp_path: Path, log: KernelLog) -> None:
+def test_events_are_counted_from_0(tmp_path: Path, log: KernelLog) -> None:
     with node(tmp_path, log) as running:
         wait_until(lambda: events(running, "oom_kill") == 0)
         log.write("Out of memory: Killed process 1 (x)", "nfs: server f not responding, timed out")
@@ -60,7 +60,7 @@ def test_events_stand_at_0_and_then_count(tmp_path: Path, log: KernelLog) -> Non
         wait_until(lambda: any(row["state"] == "oom_kill" for row in history(running)))
 
 
-def test_user_space_cannot_speak_for_the_kernel(tmp_path: Path, log: KernelLog) -> None:
+def test_records_of_user_space_are_not_counted(tmp_path: Path, log: KernelLog) -> None:
     with node(tmp_path, log) as running:
         log.write(xid_line(79), "Out of memory: Killed process 1 (x)", priority=USER_NOTICE)
         log.write("INFO: task x:1 blocked for more than 120 seconds.")
@@ -69,7 +69,7 @@ def test_user_space_cannot_speak_for_the_kernel(tmp_path: Path, log: KernelLog) 
         assert running.value(XIDS) is None
 
 
-def test_counts_go_on_over_kill_9_restart_and_fall_only_with_the_boot(
+def test_counts_continue_after_kill_and_restart_and_reset_with_the_boot(
     tmp_path: Path, log: KernelLog
 ) -> None:
     """Each record once: those before, during and after the agent was away."""
@@ -93,7 +93,7 @@ def test_counts_go_on_over_kill_9_restart_and_fall_only_with_the_boot(
             wait_until(lambda: events(running, "oom_kill") == 1)
 
 
-def test_a_killed_worker_counts_nothing_twice(tmp_path: Path, log: KernelLog) -> None:
+def test_killed_worker_counts_no_record_twice(tmp_path: Path, log: KernelLog) -> None:
     with node(tmp_path, log) as running:
         wait_until(lambda: events(running, "oom_kill") == 0)
         for count in range(1, 6):
@@ -104,7 +104,7 @@ def test_a_killed_worker_counts_nothing_twice(tmp_path: Path, log: KernelLog) ->
         assert events(running, "oom_kill") == 5
 
 
-def test_what_was_overwritten_is_counted_as_lost(tmp_path: Path) -> None:
+def test_overwritten_records_are_counted_as_lost(tmp_path: Path) -> None:
     with KernelLog(tmp_path, capacity=50) as log, node(tmp_path, log) as running:
         wait_until(lambda: running.value(LOST) == 0)
         stop = next(iter(running.fork_server().children()), None)
@@ -117,7 +117,7 @@ def test_what_was_overwritten_is_counted_as_lost(tmp_path: Path) -> None:
         assert running.value(LOST) == before
 
 
-def test_a_flood_is_read_in_pieces_and_counted_to_the_last(tmp_path: Path, log: KernelLog) -> None:
+def test_flood_is_read_in_several_runs_and_counted_completely(tmp_path: Path, log: KernelLog) -> None:
     lines = [xid_line(31), "Out of memory: Killed process 1 (x)", "noise", "more noise"]
     with node(tmp_path, log) as running:
         running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "1500ms"}}})
@@ -128,7 +128,7 @@ def test_a_flood_is_read_in_pieces_and_counted_to_the_last(tmp_path: Path, log: 
         assert len(rows) <= 3
 
 
-def test_an_xid_of_a_card_nobody_has_named_goes_by_its_bus_id(
+def test_xid_of_an_unnamed_gpu_is_labelled_with_its_bus_id(
     tmp_path: Path, log: KernelLog
 ) -> None:
     """Where the probe nvidia is off or hangs from the start, it is waited for a while."""
@@ -140,7 +140,7 @@ def test_an_xid_of_a_card_nobody_has_named_goes_by_its_bus_id(
         assert running.value("nodevitals_nvidia_xid_last_timestamp_seconds", xid="79")
 
 
-def test_a_log_that_may_not_be_read_is_an_error_and_one_that_is_missing_is_absent(
+def test_unreadable_log_is_an_error_and_a_missing_log_is_absent(
     tmp_path: Path,
 ) -> None:
     config = tmp_path / "config.yaml"
@@ -155,7 +155,7 @@ def test_a_log_that_may_not_be_read_is_an_error_and_one_that_is_missing_is_absen
     assert "CAP_SYSLOG" in done.stderr
 
 
-def test_this_machines_own_log_is_followed_or_refused_in_one_line() -> None:
+def test_log_of_this_machine_is_read_or_fails_with_one_line() -> None:
     done = run("probe", "kernel_log")
     if done.returncode:  # an ordinary user, as the kernel is usually set
         assert "Operation not permitted" in done.stderr
@@ -163,7 +163,7 @@ def test_this_machines_own_log_is_followed_or_refused_in_one_line() -> None:
         assert 'nodevitals_kernel_events_total{event="oom_kill"}' in done.stdout
 
 
-def test_a_hung_state_directory_delays_the_count_and_loses_nothing(
+def test_hung_state_directory_delays_counts_and_loses_none(
     tmp_path: Path, log: KernelLog
 ) -> None:
     with FaultyFileSystem(tmp_path, name="disk") as disk:

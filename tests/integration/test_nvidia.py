@@ -52,7 +52,7 @@ def samples(text: str, family: str, *parts: str) -> list[str]:
 
 
 @pytest.mark.parametrize("model", sorted(gpus.MODELS))
-def test_a_card_tells_what_it_has_and_nothing_else(tmp_path: Path, model: str) -> None:
+def test_gpu_exposes_only_what_its_model_supports(tmp_path: Path, model: str) -> None:
     """What is not supported is missing, and neither 0 nor a failure."""
     machine = Machine(tmp_path, model, 2).start()
     status, text, errors = once(machine)
@@ -80,7 +80,7 @@ def test_a_card_tells_what_it_has_and_nothing_else(tmp_path: Path, model: str) -
     )
 
 
-def test_hoppers_legacy_fields_do_not_hide_errors_behind_a_0(tmp_path: Path) -> None:
+def test_nvlink_errors_of_hopper_are_not_hidden_by_legacy_fields(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     machine.add_field(0, 161, 4, link=3)
     machine.add_field(0, 161, 2, link=17)
@@ -94,7 +94,7 @@ def test_hoppers_legacy_fields_do_not_hide_errors_behind_a_0(tmp_path: Path) -> 
     assert len(samples(text, errors, 'kind="replay"')) == 18
 
 
-def test_ampere_and_blackwell_count_nvlink_errors_each_in_its_way(tmp_path: Path) -> None:
+def test_nvlink_errors_are_read_on_ampere_and_blackwell(tmp_path: Path) -> None:
     for model, inject, kind in (
         ("A100", lambda one: one.set(0, nvlink_counter__2__5=9), "crc"),
         ("B200", lambda one: one.add_field(0, 221, 9, link=5), "symbol"),
@@ -106,7 +106,7 @@ def test_ampere_and_blackwell_count_nvlink_errors_each_in_its_way(tmp_path: Path
         assert samples(text, "nodevitals_nvidia_nvlink_errors_total", f'kind="{kind}"') == ["9"]
 
 
-def test_a_link_that_does_not_answer_for_a_moment_is_missing_and_no_sum_falls(
+def test_unreadable_link_is_missing_and_the_sum_of_errors_does_not_fall(
     tmp_path: Path,
 ) -> None:
     """A counter that falls and comes back is an increase that never was."""
@@ -124,7 +124,7 @@ def test_a_link_that_does_not_answer_for_a_moment_is_missing_and_no_sum_falls(
         wait_until(lambda: running.value(errors, kind="replay") == 1800)
 
 
-def test_a_general_slowdown_is_told_only_where_nothing_more_exact_is(tmp_path: Path) -> None:
+def test_general_slowdown_is_reported_only_without_a_specific_reason(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "A100", 2).start()
     machine.set(0, clock_reasons=0x48)
     machine.set(1, clock_reasons=0x8)
@@ -135,7 +135,7 @@ def test_a_general_slowdown_is_told_only_where_nothing_more_exact_is(tmp_path: P
     assert samples(text, active, 'device="1"', 'reason="hw_slowdown"') == ["1"]
 
 
-def test_a_card_that_needs_a_reset_has_no_counts_rather_than_0(tmp_path: Path) -> None:
+def test_ecc_counts_that_cannot_be_read_are_missing_and_not_0(tmp_path: Path) -> None:
     """Its counters answer Unknown Error while its remapped rows still answer."""
     machine = Machine(tmp_path, "H100", 1).start()
     for key in [key for key in machine.state if ".ecc" in key]:
@@ -151,7 +151,7 @@ def test_a_card_that_needs_a_reset_has_no_counts_rather_than_0(tmp_path: Path) -
     assert samples(text, "nodevitals_nvidia_recovery_action", *action) == ["1"]
 
 
-def test_a_driver_that_lacks_functions_lacks_families(tmp_path: Path) -> None:
+def test_functions_that_the_driver_lacks_remove_only_their_families(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     machine.hidden = (
         "nvmlDeviceGetGpuFabricInfoV",
@@ -180,7 +180,7 @@ def test_a_driver_that_lacks_functions_lacks_families(tmp_path: Path) -> None:
         ("3 999 0x0 0", "failed", [], 0),
     ],
 )
-def test_the_fabrics_word_is_passed_on(
+def test_fabric_state_and_health_are_exposed(
     tmp_path: Path, fabric: str, state: str, healthy: list[str], faults: int
 ) -> None:
     machine = Machine(tmp_path, "B200", 1).start()
@@ -195,7 +195,7 @@ def test_the_fabrics_word_is_passed_on(
 
 
 @pytest.mark.parametrize("code", [15, 999])
-def test_a_lost_card_is_lost_over_restarts_until_it_is_back(tmp_path: Path, code: int) -> None:
+def test_lost_gpu_is_reported_over_restarts_until_it_returns(tmp_path: Path, code: int) -> None:
     machine = Machine(tmp_path, "H100", 3).start()
     uuid = machine.uuid(1)
     with agent(machine) as running:
@@ -212,14 +212,14 @@ def test_a_lost_card_is_lost_over_restarts_until_it_is_back(tmp_path: Path, code
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 0)
         assert running.value(LOST, uuid=uuid) == since
-        machine.find_again(1)
+        machine.recover(1)
         wait_until(lambda: running.value(UP, uuid=uuid) == 1)
         assert running.value(LOST, uuid=uuid) is None
     rows = json.loads(run("history", f"--config.file={running.config_file}", "--json").stdout)
     assert [row["state"] for row in rows if row["device"] == uuid] == ["ok", "lost", "ok"]
 
 
-def test_a_card_that_is_dead_after_a_reboot_is_lost_and_can_be_forgotten(tmp_path: Path) -> None:
+def test_gpu_dead_since_a_reboot_is_lost_and_can_be_forgotten(tmp_path: Path) -> None:
     """The driver logs nothing and lists one card less; only memory knows."""
     machine = Machine(tmp_path, "H100", 3).start()
     uuid = machine.uuid(2)
@@ -245,7 +245,7 @@ def test_a_card_that_is_dead_after_a_reboot_is_lost_and_can_be_forgotten(tmp_pat
         assert running.value(UP, uuid=uuid) is None
 
 
-def test_a_replaced_card_does_not_alert_for_ever(tmp_path: Path) -> None:
+def test_replaced_gpu_is_not_reported_as_lost(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     old = machine.uuid(1)
     with agent(machine) as running:
@@ -258,7 +258,7 @@ def test_a_replaced_card_does_not_alert_for_ever(tmp_path: Path) -> None:
         assert running.value(UP, uuid=old) is None
 
 
-def test_a_card_lost_while_it_is_read_leaves_nothing_half_told(tmp_path: Path) -> None:
+def test_gpu_lost_during_a_run_exposes_no_partial_samples(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     machine.set(1, pcie_width="!15")
     status, text, _ = once(machine)
@@ -268,7 +268,7 @@ def test_a_card_lost_while_it_is_read_leaves_nothing_half_told(tmp_path: Path) -
     assert len(samples(text, "nodevitals_accelerator_temperature_celsius")) == 1
 
 
-def test_a_container_that_lost_its_devices_has_lost_no_card(tmp_path: Path) -> None:
+def test_container_without_its_devices_reports_no_lost_gpu(tmp_path: Path) -> None:
     """NVML says Unknown Error to all, as after `systemctl daemon-reload`."""
     machine = Machine(tmp_path, "H100", 2).start()
     with agent(machine) as running:
@@ -285,7 +285,7 @@ def test_a_container_that_lost_its_devices_has_lost_no_card(tmp_path: Path) -> N
         wait_until(lambda: running.value(UP, uuid=machine.uuid(0)) == 1)
 
 
-def test_one_card_of_a_container_may_be_withheld(tmp_path: Path) -> None:
+def test_gpu_without_permission_is_neither_up_nor_lost(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     with agent(machine) as running:
         wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1)
@@ -295,11 +295,11 @@ def test_one_card_of_a_container_may_be_withheld(tmp_path: Path) -> None:
         assert running.value(SUCCESS, probe="nvidia") == 1
 
 
-def test_a_card_given_to_a_virtual_machine_is_not_lost(tmp_path: Path) -> None:
+def test_gpu_bound_to_vfio_is_not_lost(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     with agent(machine) as running:
         wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1)
-        machine.give_away(1)
+        machine.bind_to_vfio(1)
         machine.vanish(1)
         wait_until(lambda: running.value("nodevitals_nvidia_devices", source="pci") == 1)
         wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) is None)
@@ -333,7 +333,7 @@ def mismatch(machine: Machine) -> None:
     ],
     ids=["hang", "crash", "mismatch", "unload"],
 )
-def test_the_library_may_fail_and_xids_are_counted_all_the_while(
+def test_xids_are_counted_while_the_library_fails(
     tmp_path: Path,
     break_it: Callable[[Machine], None],
     mend_it: Callable[[Machine], None],
@@ -359,7 +359,7 @@ def test_the_library_may_fail_and_xids_are_counted_all_the_while(
         assert running.process.pid == pid
 
 
-def test_a_driver_reloaded_under_a_running_agent_is_taken_up(tmp_path: Path) -> None:
+def test_reloaded_driver_is_used_without_a_restart_of_the_agent(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     info = "nodevitals_nvidia_driver_info"
     with agent(machine) as running:
@@ -369,7 +369,7 @@ def test_a_driver_reloaded_under_a_running_agent_is_taken_up(tmp_path: Path) -> 
         assert running.value(UP, uuid=machine.uuid(1)) == 1
 
 
-def test_an_xid_counts_once_whoever_tells_it(tmp_path: Path) -> None:
+def test_xid_from_log_and_nvml_counts_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     slot, uuid = machine.slots[1], machine.uuid(1)
     with KernelLog(tmp_path) as log, agent(machine, log.path) as running:
@@ -405,7 +405,7 @@ def test_an_xid_counts_once_whoever_tells_it(tmp_path: Path) -> None:
         assert running.value("nodevitals_nvidia_xid_last_timestamp_seconds", uuid=uuid, xid="48")
 
 
-def test_xids_that_only_nvml_tells_count_where_the_log_may_not_be_read(tmp_path: Path) -> None:
+def test_xids_from_nvml_count_where_the_log_cannot_be_read(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     with agent(machine, tmp_path) as running:  # a directory: it opens, and no read succeeds
         wait_until(lambda: running.value(XIDS, uuid=machine.uuid(0), xid="79") == 0)
@@ -414,7 +414,7 @@ def test_xids_that_only_nvml_tells_count_where_the_log_may_not_be_read(tmp_path:
         assert running.value(SUCCESS, probe="kernel_log") == 0
 
 
-def test_nothing_there_is_silence_unless_cards_are_expected(tmp_path: Path) -> None:
+def test_missing_hardware_is_a_failure_only_where_it_is_expected(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     flags = (f"--config.file={config}", "--path.sysfs=/nonexistent", "--path.procfs=/nonexistent")
     for section, status in (
@@ -430,7 +430,7 @@ def test_nothing_there_is_silence_unless_cards_are_expected(tmp_path: Path) -> N
         assert len(done.stderr.splitlines()) == (section != {"enabled": False}), done.stderr
 
 
-def test_cards_without_a_driver_are_a_failure_but_not_those_of_virtual_machines(
+def test_gpus_without_a_driver_are_a_failure_unless_bound_to_vfio(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
@@ -440,12 +440,12 @@ def test_cards_without_a_driver_are_a_failure_but_not_those_of_virtual_machines(
     status, _, errors = once(machine)
     assert (status, "driver_not_loaded" in errors) == (1, True)
     for number in range(2):
-        machine.give_away(number)
+        machine.bind_to_vfio(number)
     status, _, errors = once(machine)
     assert (status, "absent" in errors) == (0, True)
 
 
-def test_a_library_that_starts_slowly_is_given_the_time(tmp_path: Path) -> None:
+def test_slow_start_of_the_library_is_not_a_timeout(tmp_path: Path) -> None:
     """As without persistence mode: every process that starts it initialises all cards."""
     machine = Machine(tmp_path, "H100", 2).start()
     machine.state["init_microseconds"] = "1500000"
@@ -455,7 +455,7 @@ def test_a_library_that_starts_slowly_is_given_the_time(tmp_path: Path) -> None:
         assert "timeout" not in running.log()
 
 
-def test_a_slow_library_is_no_failure_within_the_deadline(tmp_path: Path) -> None:
+def test_slow_library_succeeds_within_the_deadline(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     machine.state["delay_microseconds"] = "1000"
     machine.write()
