@@ -1,4 +1,4 @@
-"""The probe `nvidia` on simulated machines: the library below it is all that is not real."""
+"""Probe `nvidia` on simulated machines: only the NVML library and the trees are simulated."""
 
 from __future__ import annotations
 
@@ -18,21 +18,29 @@ UP = "nodevitals_accelerator_up"
 LOST = "nodevitals_accelerator_lost_timestamp_seconds"
 XIDS = "nodevitals_nvidia_xid_errors_total"
 SUCCESS = "nodevitals_probe_success"
+# A worker that hangs in its first run is killed so much later; otherwise 30 s.
+SHORT_START = (
+    "from nodevitals.probes.nvidia.probe import NvidiaProbe; NvidiaProbe.start_seconds = 3"
+)
 
 
-def agent(machine: Machine, kernel_log: Path | None = None, **settings: Any) -> Node:
+def agent(
+    machine: Machine, kernel_log: Path | None = None, prelude: str = "", **settings: Any
+) -> Node:
     """Return an agent on a machine, with short intervals."""
     nvidia = {"interval": "300ms", "timeout": "300ms", **machine.settings, **settings}
     probes = {"nvidia": nvidia, "node": {"enabled": False}}
     if kernel_log:
         probes["kernel_log"] = {"path": str(kernel_log), "interval": "100ms"}
-    return Node(
+    node = Node(
         machine.folder,
         {"probes": probes},
         *machine.flags,
         PYTHONPATH=str(ROOT / "exporter"),
         **machine.environment,
     )
+    node.prelude = prelude
+    return node
 
 
 def once(machine: Machine, **settings: Any) -> tuple[int, str, str]:
@@ -53,12 +61,12 @@ def samples(text: str, family: str, *parts: str) -> list[str]:
 
 @pytest.mark.parametrize("model", sorted(gpus.MODELS))
 def test_gpu_exposes_only_what_its_model_supports(tmp_path: Path, model: str) -> None:
-    """What is not supported is missing, and neither 0 nor a failure."""
+    """What is not supported is missing; it is neither 0 nor a failure."""
     machine = Machine(tmp_path, model, 2).start()
     status, text, errors = once(machine)
     assert (status, errors) == (0, "")
     has = gpus.MODELS[model]
-    card = 'device="1"'
+    gpu = 'device="1"'
     for family, wanted in {
         UP: True,
         "nodevitals_accelerator_temperature_celsius": True,
@@ -73,9 +81,9 @@ def test_gpu_exposes_only_what_its_model_supports(tmp_path: Path, model: str) ->
         "nodevitals_nvidia_slowdown_seconds_total": True,
         "nodevitals_nvidia_temperature_margin_celsius": True,
     }.items():
-        assert bool(samples(text, family, card)) == wanted, family
-    assert len(samples(text, "nodevitals_nvidia_nvlink_up", card)) == has.links
-    assert samples(text, "nodevitals_nvidia_nvlinks_expected", card) == [str(has.links)] * (
+        assert bool(samples(text, family, gpu)) == wanted, family
+    assert len(samples(text, "nodevitals_nvidia_nvlink_up", gpu)) == has.links
+    assert samples(text, "nodevitals_nvidia_nvlinks_expected", gpu) == [str(has.links)] * (
         has.links > 0
     )
 
@@ -109,7 +117,7 @@ def test_nvlink_errors_are_read_on_ampere_and_blackwell(tmp_path: Path) -> None:
 def test_unreadable_link_is_missing_and_the_sum_of_errors_does_not_fall(
     tmp_path: Path,
 ) -> None:
-    """A counter that falls and comes back is an increase that never was."""
+    """A counter that falls and rises again is a false increase."""
     machine = Machine(tmp_path, "H100", 1).start()
     for link in range(18):
         machine.set_field(0, 161, 100, link=link)
@@ -136,7 +144,7 @@ def test_general_slowdown_is_reported_only_without_a_specific_reason(tmp_path: P
 
 
 def test_ecc_counts_that_cannot_be_read_are_missing_and_not_0(tmp_path: Path) -> None:
-    """Its counters answer Unknown Error while its remapped rows still answer."""
+    """On a GPU that needs a reset they fail with Unknown Error; its remapped rows do not."""
     machine = Machine(tmp_path, "H100", 1).start()
     for key in [key for key in machine.state if ".ecc" in key]:
         machine.state[key] = "!999"
@@ -220,15 +228,15 @@ def test_lost_gpu_is_reported_over_restarts_until_it_returns(tmp_path: Path, cod
 
 
 def test_gpu_dead_since_a_reboot_is_lost_and_can_be_forgotten(tmp_path: Path) -> None:
-    """The driver logs nothing and lists one card less; only memory knows."""
+    """The driver logs nothing and lists one GPU less; only the probe's state has it."""
     machine = Machine(tmp_path, "H100", 3).start()
     uuid = machine.uuid(2)
     running = agent(machine, expected=3)
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 1)
     machine.vanish(2)
-    trees_boot = machine.folder / "proc/sys/kernel/random/boot_id"
-    trees_boot.write_text("another boot\n")
+    boot_id = machine.folder / "proc/sys/kernel/random/boot_id"
+    boot_id.write_text("another boot\n")
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 0)
         assert running.value("nodevitals_accelerators_present") == 2
@@ -269,7 +277,7 @@ def test_gpu_lost_during_a_run_exposes_no_partial_samples(tmp_path: Path) -> Non
 
 
 def test_container_without_its_devices_reports_no_lost_gpu(tmp_path: Path) -> None:
-    """NVML says Unknown Error to all, as after `systemctl daemon-reload`."""
+    """NVML fails with Unknown Error for all, as after `systemctl daemon-reload`."""
     machine = Machine(tmp_path, "H100", 2).start()
     with agent(machine) as running:
         wait_until(lambda: running.value(UP, uuid=machine.uuid(0)) == 1)
@@ -306,13 +314,13 @@ def test_gpu_bound_to_vfio_is_not_lost(tmp_path: Path) -> None:
         assert running.value(LOST, uuid=machine.uuid(1)) is None
 
 
-def cripple(machine: Machine, value: str) -> None:
-    """Let a call on the first card hang or crash."""
+def break_call(machine: Machine, value: str) -> None:
+    """Let a call on the first GPU hang or crash."""
     machine.set(0, temperature=value)
 
 
-def heal(machine: Machine) -> None:
-    """Undo it."""
+def repair_call(machine: Machine) -> None:
+    """Let that call succeed again."""
     machine.set(0, temperature=40)
 
 
@@ -324,10 +332,10 @@ def mismatch(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "mend_it", "reason"),
+    ("break_it", "repair_it", "reason"),
     [
-        (lambda one: cripple(one, "@hang"), heal, "timeout"),
-        (lambda one: cripple(one, "@crash"), heal, "worker_died"),
+        (lambda one: break_call(one, "@hang"), repair_call, "timeout"),
+        (lambda one: break_call(one, "@crash"), repair_call, "worker_died"),
         (mismatch, lambda one: one.reload_driver("580.65.06"), "version_mismatch"),
         (lambda one: one.unload_driver(), lambda one: one.start(), "driver_not_loaded"),
     ],
@@ -336,13 +344,13 @@ def mismatch(machine: Machine) -> None:
 def test_xids_are_counted_while_the_library_fails(
     tmp_path: Path,
     break_it: Callable[[Machine], None],
-    mend_it: Callable[[Machine], None],
+    repair_it: Callable[[Machine], None],
     reason: str,
 ) -> None:
-    """Each is told as what it is, and mended without a restart of the agent."""
+    """Each failure has its own reason, and ends without a restart of the agent."""
     machine = Machine(tmp_path, "H100", 2).start()
     line = f"NVRM: Xid (PCI:{machine.slots[1]}): 119, pid=1, name=x, Timeout waiting for RPC"
-    with KernelLog(tmp_path) as log, agent(machine, log.path) as running:
+    with KernelLog(tmp_path) as log, agent(machine, log.path, SHORT_START) as running:
         labels = {"uuid": machine.uuid(1), "xid": "119"}
         wait_until(lambda: running.value(XIDS, **labels) == 0)
         pid = running.process.pid
@@ -352,7 +360,7 @@ def test_xids_are_counted_while_the_library_fails(
         assert running.value(SUCCESS, probe="kernel_log") == 1
         log.write(line, line)
         wait_until(lambda: running.value(XIDS, **labels) == 2)
-        mend_it(machine)
+        repair_it(machine)
         wait_until(lambda: running.value(SUCCESS, probe="nvidia") == 1, 60)
         assert running.value(UP, uuid=machine.uuid(0)) == 1
         assert running.value(XIDS, **labels) == 2
@@ -378,14 +386,14 @@ def test_xid_from_log_and_nvml_counts_once(tmp_path: Path) -> None:
             return running.value(XIDS, uuid=uuid, xid=str(xid))
 
         wait_until(lambda: count(79) == 0)
-        # Both tell it.
+        # Both report it.
         log.write(f"NVRM: Xid (PCI:{slot}): 79, GPU has fallen off the bus.")
         machine.raise_xid(1, 79)
         wait_until(lambda: count(79) == 1)
-        # Only the log does.
+        # Only the log.
         log.write(f"NVRM: Xid (PCI:{slot}): 119, pid=1, name=x, Timeout")
         wait_until(lambda: count(119) == 1)
-        # Only NVML does.
+        # Only NVML.
         machine.raise_xid(1, 48)
         wait_until(lambda: count(48) == 1)
         # All three again, twice.
@@ -446,7 +454,7 @@ def test_gpus_without_a_driver_are_a_failure_unless_bound_to_vfio(
 
 
 def test_slow_start_of_the_library_is_not_a_timeout(tmp_path: Path) -> None:
-    """As without persistence mode: every process that starts it initialises all cards."""
+    """As without persistence mode: every process that starts it initialises all GPUs."""
     machine = Machine(tmp_path, "H100", 2).start()
     machine.state["init_microseconds"] = "1500000"
     machine.write()
