@@ -15,7 +15,7 @@ import msgspec
 from nodevitals.probes.common.accelerators import Action
 from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS, normal_bus_id
 
-# What stands before the driver's text. Strict, and only at the start of the line: no text that a
+# The prefixes before the driver's text. Strict, and only at the start of the line: no text that a
 # user can get into the log (a file's name, a command's) may be taken for the driver's.
 _PRINTED = (
     r"(?:\w{3} [ \d]\d [\d:]{8} \S+ kernel: )?"  # syslog, journalctl

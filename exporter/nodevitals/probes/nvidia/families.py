@@ -59,7 +59,7 @@ RETIRED_PAGES_PENDING = _gpu.gauge(
 NVLINK_UP = _gpu.gauge("nvlink_up", "Whether an NVLink of the GPU is active.", "link")
 NVLINKS_EXPECTED = _gpu.gauge(
     "nvlinks_expected",
-    "Number of active NVLinks that is configured, or else the highest that was ever seen.",
+    "Number of NVLinks that must be active: as configured, or else the highest ever active.",
 )
 NVLINK_ERRORS = _gpu.counter(
     "nvlink_errors_total",

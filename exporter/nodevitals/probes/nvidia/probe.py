@@ -38,7 +38,7 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     expected: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = None
     """Number of GPUs that the node must have."""
     nvlinks: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
-    """Number of active NVLinks that each GPU must have; by default the highest ever seen."""
+    """Number of NVLinks that must be active on each GPU; by default the highest ever active."""
     nvlink_errors_by_link: bool = False
     """Whether to expose NVLink errors of each link instead of their sum."""
     library: str = "libnvidia-ml.so.1"
