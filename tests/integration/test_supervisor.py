@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from nodevitals import probes
 from nodevitals.agent import new_supervisor, plan_targets
 from nodevitals.config import parse
-from nodevitals.engine.supervisor import Supervisor
+from nodevitals.engine.supervisor import PUBLISH_SECONDS, Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host
 from testbed.clock import ManualClock
@@ -83,6 +83,8 @@ def test_what_is_stale_vanishes_and_the_time_of_the_last_success_stays() -> None
         assert success + "1" in scrape(running)
         assert "nodevitals_node_cpus" in scrape(running)
         clock.advance(3 * 3600)
+        running.step()
+        clock.advance(PUBLISH_SECONDS)
         running.step()
         assert success + "0" in scrape(running)
         assert "nodevitals_node_cpus" not in scrape(running)
