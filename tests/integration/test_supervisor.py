@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodevitals import probes
-from nodevitals.agent import new_supervisor, plan_targets
+from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
+from nodevitals.engine.plan import plan_targets
 from nodevitals.engine.supervisor import PUBLISH_SECONDS, Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from nodevitals import probes
-from nodevitals.agent import plan_targets
 from nodevitals.config import parse
+from nodevitals.engine.plan import plan_targets
 from nodevitals.engine.target import TargetSpec
 from nodevitals.probes.mounts.probe import MountsProbe, MountsSettings, MountTarget
 from nodevitals.wire import encode
