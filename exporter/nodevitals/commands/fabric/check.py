@@ -6,18 +6,15 @@ import argparse
 import signal
 import sys
 
-import msgspec
-
 from nodevitals.commands.fabric import pairs, remote
 from nodevitals.commands.fabric.options import (
-    Subparsers,
     add_node_options,
     chosen_nodes,
     expected_rate,
     refuse_nodes_in_use,
 )
 from nodevitals.commands.fabric.verdicts import Verdict, as_csv, judge, matrix
-from nodevitals.commands.terminal import CommandError, print_table
+from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
 from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS, TestSettings
 
 
@@ -112,8 +109,7 @@ def _print(
     options: argparse.Namespace,
 ) -> None:
     if options.json:
-        document = {"pairs": results, "verdicts": verdicts}
-        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        print_json({"pairs": results, "verdicts": verdicts})
     elif options.csv:
         print(as_csv(results), end="")
     else:

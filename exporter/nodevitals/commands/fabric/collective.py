@@ -13,14 +13,13 @@ import msgspec
 from nodevitals.commands.fabric import launch, manifests, remote
 from nodevitals.commands.fabric.launch import Collective
 from nodevitals.commands.fabric.options import (
-    Subparsers,
     add_node_options,
     chosen_nodes,
     expected_rate,
     refuse_nodes_in_use,
 )
 from nodevitals.commands.fabric.push import PushError, push
-from nodevitals.commands.terminal import CommandError, print_table
+from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
 from nodevitals.probes.fabric.report import COLLECTIVES, Report
 from nodevitals.probes.fabric.settings import TestSettings
 
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if report.outcome == "ok" and expected is not None:
         slow = (report.rows[0].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
     if options.json:
-        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        print_json(report)
     else:
         _print(wanted, report, "SLOW" if slow else "ok" if expected else "nothing to compare with")
     return int(slow or report.outcome != "ok")

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from nodevitals import probes
 from nodevitals.commands.fabric import remote
+from nodevitals.commands.options import load_config
 from nodevitals.commands.terminal import CommandError
-from nodevitals.config import load
-from nodevitals.document import DocumentError, parse_bit_rate
+from nodevitals.document import parse_bit_rate
 from nodevitals.linux.host import Host
 from nodevitals.probe import ProbeError
 from nodevitals.probes.common.addresses import ListedTarget
 from nodevitals.probes.fabric.members import load_members
 from nodevitals.probes.fabric.settings import FabricSettings
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
-Subparsers: TypeAlias = "_SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -73,10 +66,7 @@ def expected_rate(text: str | None) -> float | None:
 
 def fabric_settings(path: str) -> FabricSettings:
     """The section `fabric` of a configuration file."""
-    try:
-        settings: FabricSettings = load(path, probes.registered()).probes["fabric"]
-    except DocumentError as error:
-        raise CommandError("\n".join(f"{path}: {problem}" for problem in error.problems)) from None
+    settings: FabricSettings = load_config(path).probes["fabric"]
     return settings
 
 

@@ -6,10 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import msgspec
-
-from nodevitals.commands.fabric.options import Subparsers
-from nodevitals.commands.terminal import CommandError
+from nodevitals.commands.terminal import CommandError, Subparsers, print_json
 from nodevitals.probes.fabric.tools import PARSERS
 
 
@@ -32,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{options.file}: {error.strerror}") from None
     report = PARSERS[options.tool](content.decode(errors="replace"))
-    print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    print_json(report)
     return int(report.outcome != "ok")
