@@ -23,6 +23,7 @@ from nodevitals.probes.fabric.settings import TestSettings
 
 TRIES = 10
 TRY_SECONDS = 0.3
+REAP_SECONDS = 5.0
 FIRST_PORT, LAST_PORT = 18700, 18799
 
 
@@ -99,7 +100,9 @@ def _tested(
     finally:
         server.kill()
         with suppress(subprocess.TimeoutExpired):
-            server.communicate(timeout=5)
+            server.wait(timeout=REAP_SECONDS)
+        if server.stdout is not None:  # not read to its end: a tool there may outlive its ssh
+            server.stdout.close()
 
 
 def _judged(test: TestSettings, done: remote.Done) -> Report:
