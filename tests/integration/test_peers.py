@@ -123,6 +123,8 @@ def test_reason_of_each_failure(node_2: Namespace, node_3: Namespace) -> None:
 class Run:
     """One run of the probe: its readings, the error that it raised, and the state that it left."""
 
+    state: PeersState
+
     def __init__(
         self, before: Run | None = None, host: Host = HOST, timeout: float = 10.0, **settings: Any
     ) -> None:

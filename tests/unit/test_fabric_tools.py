@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from nodevitals.probes.fabric.report import ResultRow
 from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
 from testbed import tooloutput as out
-from testbed.node import run
+from testbed.node import environment, run
 
 
 def write_bw(unit: str = "Gb/sec", *rows: str) -> str:
@@ -233,6 +235,27 @@ def damaged(draw: st.DrawFn, text: str) -> str:
     if len(lines) > 1:
         lines[number], lines[number + 1] = lines[number + 1], lines[number]
     return "".join(lines)
+
+
+def test_serve_imports_no_operator_commands() -> None:
+    """The agent must not use memory for code that it never runs."""
+    script = (
+        "import contextlib, sys; from nodevitals.commands.cli import main\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(None):\n"
+        "    main(['serve', '--help'])\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = done.stdout.split()
+    assert "nodevitals.commands.cli" in modules
+    operator = ("nodevitals.commands.fabric.", "nodevitals.commands.rules.")
+    assert not [name for name in modules if name.startswith(operator)]
 
 
 def test_command_parse_prints_the_report(tmp_path: Path) -> None:
