@@ -49,11 +49,12 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ignore: tuple[str, ...] = WATCHERS
     """Names of processes that may have accelerators open; at most 15 characters each."""
     job_file: str | None = None
-    """File that exists while a job runs."""
+    """File that exists while a job runs. Example: `/run/job`"""
     job_command: tuple[str, ...] = ()
-    """Command that exits with 0 while a job runs; executed before each test."""
+    """Command that exits with 0 while a job runs; executed before each test.
+    Example: `[/usr/local/bin/node-has-job]`"""
     maintenance_file: str | None = None
-    """File that exists while no tests are wanted."""
+    """File that exists while no tests are wanted. Example: `/run/nodevitals-maintenance`"""
     link_busy_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
     """Share of the link's rate above which its traffic keeps tests away."""
 

@@ -49,7 +49,7 @@ class FabricState(msgspec.Struct):
 
 
 class FabricProbe(Probe):
-    """The fabric between nodes."""
+    """Bandwidth and latency tests between nodes, while no job uses them."""
 
     name = "fabric"
     default = "off"

@@ -27,11 +27,13 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     __test__ = False  # not for pytest
 
     tool: Literal["perftest", "iperf3"]
-    """Program that runs the test."""
+    """Program that runs the test: perftest or iperf3. Example: `perftest`"""
     operation: str
-    """perftest: write_bw, read_bw, send_bw, send_lat or write_lat; iperf3: tcp."""
+    """perftest: write_bw, read_bw, send_bw, send_lat or write_lat; iperf3: tcp.
+    Example: `write_bw`"""
     device: str
-    """RDMA device; for iperf3 the network interface whose traffic counts as use of the link."""
+    """RDMA device; for iperf3 the network interface whose traffic counts as use of the link.
+    Example: `mlx5_0`"""
     ib_port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1
     """Port of the RDMA device."""
     message_bytes: Positive = 65536
@@ -42,7 +44,7 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Number of queue pairs, or of iperf3's parallel streams."""
     expected: BytesPerSecond | None = None
     """Bandwidth of a healthy link with messages of this size; by default 0.9 of the link's rate for
-    messages from 1 MiB on."""
+    messages from 1 MiB on. Example: `380Gb/s`"""
     timeout: Seconds = 20.0
     """Time that one test may take."""
 
@@ -78,20 +80,21 @@ class StaticSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Peers in the format of Prometheus' static_configs."""
 
     targets: tuple[str, ...]
-    """Addresses such as `node-1` or `node-1:9856`."""
+    """Names or addresses, with or without a port. Example: `[node-1, "node-2:9856"]`"""
     labels: dict[str, str] = {}
-    """Labels of all these peers."""
+    """Labels of all these peers. Example: `{leaf: a}`"""
 
 
 class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Certificates, as PEM files."""
 
     cert_file: str
-    """Certificate of this node."""
+    """Certificate of this node. Example: `/etc/nodevitals/tls.crt`"""
     key_file: str
-    """Private key of this node."""
+    """Private key of this node. Example: `/etc/nodevitals/tls.key`"""
     ca_file: str
-    """Certificate of the authority that signed the certificates of all nodes."""
+    """Certificate of the authority that signed the certificates of all nodes.
+    Example: `/etc/nodevitals/ca.crt`"""
 
 
 class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,17 +105,21 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     timeout: Seconds | None = 5.0
     """Time that a run may take; at most the interval."""
     name: str = ""
-    """Name of this node on the lists; by default the node's name, or an address of this node."""
+    """Name of this node on the lists; by default the node's name, or an address of this node.
+    Example: `node-1`"""
     listen_address: str = f":{DEFAULT_PORT}"
     """Address and port on which the agent listens for other agents."""
     static: tuple[StaticSource, ...] = ()
     """Peers, listed in the configuration."""
     file_sd: tuple[str | FileSource, ...] = ()
-    """Files that list peers: paths, or `files` with a port."""
+    """Files that list peers: paths or patterns, or `files` with a port.
+    Example: `["/etc/nodevitals/fabric/*.yaml"]`"""
     dns_sd: tuple[str | NameSource, ...] = ()
-    """DNS names of peers: names, or `names` with a port."""
+    """DNS names of peers: names, or `names` with a port.
+    Example: `[nodevitals-fabric.monitoring.svc]`"""
     group_by: str = ""
-    """Label of the peers, such as leaf or rail, whose value divides them into groups."""
+    """Label of the peers, such as leaf or rail, whose value divides them into groups.
+    Example: `leaf`"""
     across_pairs: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
     """Number of tests at a time between two groups."""
     slot: Seconds = 600.0
@@ -120,7 +127,8 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     tests: tuple[TestSettings, ...] = ()
     """Tests to run with each peer, the same on all nodes."""
     token_file: str = ""
-    """File with the token that all nodes share, of at least 16 characters."""
+    """File with the token that all nodes share, of at least 16 characters.
+    Example: `/etc/nodevitals/fabric-token`"""
     tls: FabricTlsSettings | None = None
     """Certificates for the connections between agents."""
     tool_ports: tuple[ToolPort, ToolPort] = (18600, 18699)

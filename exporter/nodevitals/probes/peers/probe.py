@@ -64,7 +64,7 @@ class PeersState(msgspec.Struct):
 
 
 class PeersProbe(Probe):
-    """Other nodes."""
+    """Whether this node can reach other nodes; off without a list of peers."""
 
     name = "peers"
     families = (*metrics, *lists)

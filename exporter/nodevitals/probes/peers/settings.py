@@ -22,7 +22,7 @@ class PeerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One peer."""
 
     host: str
-    """Name or IP address of the peer."""
+    """Name or IP address of the peer. Example: `node-2`"""
     port: TcpPort = DEFAULT_PORT
     """TCP port to connect to."""
     protocol: Protocol = "tcp"
@@ -53,9 +53,11 @@ class PeersSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
     targets: tuple[PeerSettings, ...] = ()
     """Peers, listed one by one."""
     file_sd: tuple[str | PeerFileSource, ...] = ()
-    """Files that list peers: paths, or `files` with a port and a protocol."""
+    """Files that list peers: paths or patterns, or `files` with a port and a protocol.
+    Example: `[{files: ["/etc/nodevitals/peers/*.yaml"], port: 22, protocol: ssh}]`"""
     dns_sd: tuple[str | PeerNameSource, ...] = ()
-    """DNS names of peers: names, or `names` with a port and a protocol."""
+    """DNS names of peers: names, or `names` with a port and a protocol.
+    Example: `[{names: [workers.train.svc], port: 9855}]`"""
     connect_timeout: Seconds = 2.0
     """Time that one peer has to accept the connection and to send its banner."""
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=256)] = 32
