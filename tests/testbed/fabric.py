@@ -93,6 +93,8 @@ class Fabric:
         """
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(FabricNode.start, self.nodes.values()))
+        for node in self.nodes.values():
+            node.get("/healthz")  # a SIGHUP before it serves would end it
         slot = parse_duration(self.settings["slot"])
         wait_until(lambda: time.time() % slot > 0.8 * slot, 2 * slot)
         for name, node in self.nodes.items():
