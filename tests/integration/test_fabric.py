@@ -165,15 +165,15 @@ def test_no_test_runs_while_an_accelerator_is_in_use(short_pair: Loopback, both:
 
 def test_starting_job_stops_the_test(tmp_path: Path) -> None:
     """Within a second on an idle machine; here, long before the test would have ended."""
-    with Loopback(tmp_path, 2, slot="18s", tests=[{**TEST, "timeout": "6s"}]) as made:
+    with Loopback(tmp_path, 2, slot="9s", tests=[{**TEST, "timeout": "3s"}]) as made:
         for node in made.nodes.values():
-            node.environment["FAKE_SECONDS"] = "5.5"
+            node.environment["FAKE_SECONDS"] = "2.8"
         made.start()
         wait_until(lambda: len(made.tool_processes()) == 2, 60, "a test")
         for name in made.names:
             job(made, name)
         began = time.monotonic()
-        wait_until(lambda: not made.tool_processes(), 4, "the tools' end")
+        wait_until(lambda: not made.tool_processes(), 2, "the tools' end")
         print(f"stopped after {time.monotonic() - began:.2f} s")
         wait_until(lambda: skipped(made, "accelerator_in_use") == 1, 10)
         assert ok(made) == 0
