@@ -46,7 +46,7 @@ def supervisor(clock: Clock, text: bytes) -> Iterator[Supervisor]:
     config.probes.update({name: off[name] for name in off if name not in NODE_ONLY})
     made = new_supervisor(Host(), clock)
     made.processes.start()
-    made.journal.give_back()
+    made.journal.requeue()
     made.apply(plan_targets(config))
     while made.unfinished():
         step(made, clock)
