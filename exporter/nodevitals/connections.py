@@ -1,8 +1,7 @@
-"""Connections under a cap, each with a thread and a deadline for what it is doing.
+"""An HTTP server with a limit on connections, and a thread and a deadline for each.
 
-In: a listening socket and whoever comes. Out: threads that handle one connection each. Where the
-cap is reached, the oldest connection that has not completed a request makes room, so that silent
-clients cannot shut out a scrape.
+In: a listening socket. Out: threads that handle one connection each. At the limit, the oldest
+connection that has not completed a request is closed, so that silent clients cannot block a scrape.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class Connection:
         self.deadline = self.since + HEAD_SECONDS
 
     def expect(self, seconds: float) -> None:
-        """A new phase begins, which must end within so many seconds."""
+        """Start a new phase, which must end within this many seconds."""
         self.since = time.monotonic()
         self.deadline = self.since + seconds
 
     def cut(self) -> None:
-        """End it from another thread: its own gets an end of file and goes."""
-        # Not the SSL socket's method, which would pull the TLS state from under its thread.
+        """End it from another thread; its own thread reads an end of file and exits."""
+        # Not the SSL socket's method, which would change the TLS state that the thread is using.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
@@ -61,14 +60,14 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     ) -> None:
         self.evicted = {"cap": 0, "deadline": 0}
         self._connections: dict[int, Connection] = {}
-        # Cut to make room; their threads have not noticed yet.
+        # Cut at the limit; their threads have not exited yet.
         self._leaving: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self.address_family, address = parse_listen_address(listen_address)
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind without the base class's name look-up, which asks a name service that may hang."""
+        """Bind without the base class's name look-up, which may hang."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
@@ -84,7 +83,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         return thread
 
     def address_text(self) -> str:
-        """Where it listens, as one would write it in a URL."""
+        """The address it listens on, as in a URL."""
         host, port = self.server_address[:2]
         return (
             f"[{host!s}]:{port}" if self.address_family == socket.AF_INET6 else f"{host!s}:{port}"
@@ -96,14 +95,14 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
             return self._leaving.get(id(sock)) or self._connections[id(sock)]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a place and a thread, making room where there is none."""
+        """Register the connection and start its thread; at the limit, evict another one."""
         with self._lock:
             if len(self._connections) >= MAX_CONNECTIONS:
                 self._evict()
             self._connections[id(request)] = Connection(request)
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had
+        except RuntimeError:  # no thread can be started
             self._forget(id(request))
             self.shutdown_request(request)
 
@@ -112,7 +111,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         try:
             self.finish_request(request, client_address)
         except (OSError, ValueError):
-            pass  # a handshake refused, a connection reset or cut: the peer's affair
+            pass  # a failed handshake, a connection reset or cut: no fault of the server
         except Exception:
             log.exception("request from %s", client_address[0])
         finally:

@@ -65,7 +65,7 @@ def test_collect_takes_named_probes_only(node: Node) -> None:
     assert "misbehave" not in text
     refused = node.get("/metrics?collect[]=gpu")
     assert refused.status_code == 400
-    assert refused.text.startswith("collect[]: no probe 'gpu'; there are: ")
+    assert refused.text.startswith("collect[]: unknown probe 'gpu'; known: ")
     assert refused.text.endswith(" misbehave, mounts, network, node, nvidia, peers, rdma\n")
 
 
