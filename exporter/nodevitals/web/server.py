@@ -119,7 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.server_version
 
     def setup(self) -> None:
-        """Wrap the socket if TLS is on; the handshake runs in this thread, not in the accept loop."""
+        """Wrap the socket if TLS is on; the handshake runs here, not in the accept loop."""
         self.record = self.server.record_of(self.request)
         tls = self.server.access.tls
         if tls is not None:
