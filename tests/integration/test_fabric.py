@@ -251,7 +251,7 @@ def test_who_has_no_token_learns_and_starts_nothing(pair: Loopback) -> None:
     wait_until(lambda: failed(pair, "harness") >= 2, 30)
     assert ok(pair) == 0
     assert not pair.tool_processes()
-    url = f"https://127.0.0.2:{pair.doors['127.0.0.2'].port}/fabric/v1/tests"
+    url = f"https://127.0.0.2:{pair.proxies['127.0.0.2'].port}/fabric/v1/tests"
     verify = str(pair.folder / "ca.pem")
     answers = [
         requests.post(url, headers=headers, data=b"{}", verify=verify, timeout=5).status_code
@@ -263,7 +263,7 @@ def test_who_has_no_token_learns_and_starts_nothing(pair: Loopback) -> None:
 def test_a_test_that_nobody_planned_is_refused(pair: Loopback) -> None:
     pair.start()
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    url = f"https://127.0.0.2:{pair.doors['127.0.0.2'].port}/fabric/v1/tests"
+    url = f"https://127.0.0.2:{pair.proxies['127.0.0.2'].port}/fabric/v1/tests"
     key = f"perftest-write_bw-{DEVICE}-1-65536-1000-1"
     slot = int(time.time() // SLOT_SECONDS)
 
@@ -335,8 +335,8 @@ def chaos(folder: Path, slots: int, slot_seconds: float = SLOT_SECONDS) -> dict[
         for name, skew in zip(made.names, ("0", "5", "-5", "2"), strict=True):
             made.nodes[name].environment["SKEW_SECONDS"] = skew
         made.start()
-        for door in made.doors.values():
-            door.lost_share = 0.3
+        for proxy in made.proxies.values():
+            proxy.lost_share = 0.3
         counts = {"ok": 0.0, "wrong": 0.0, "misfortunes": 0.0}
         end = time.monotonic() + slots * slot_seconds
         while time.monotonic() < end:
@@ -345,8 +345,8 @@ def chaos(folder: Path, slots: int, slot_seconds: float = SLOT_SECONDS) -> dict[
             counts["misfortunes"] += 1
             for node in made.nodes.values():
                 counts["wrong"] += wrong(node)
-        for door in made.doors.values():
-            door.lost_share = 0.0
+        for proxy in made.proxies.values():
+            proxy.lost_share = 0.0
         before = ok(made)
         wait_until(lambda: ok(made) > before, 60, "a test after all that")
         counts["ok"] = ok(made)

@@ -1,5 +1,5 @@
-"""Agents on one machine that test each other with simulated perftest: each has an address of
-loopback's, and a door before it that loses what it is told to.
+"""Agents on one machine that test each other with simulated perftest. Each has a loopback address
+and is reached through a proxy that can lose requests and responses.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ import trustme
 from testbed import perftools, programs
 from testbed.node import ROOT, Node, free_port
 
-TOKEN = "a token of the test bed's"
+TOKEN = "a token of the test bed"
 DEVICE = "mlx5_0"
 TEST = {"tool": "perftest", "operation": "write_bw", "device": DEVICE, "message_bytes": 65536}
 PORTS_EACH = 10
 FIRST_PORT = 17_000
 
 
-class Door:
-    """Forwards connections to a port; of so many it loses the request, the answer, or both."""
+class LossyProxy:
+    """Forwards connections to a port, and cuts `lost_share` of them before or in the response."""
 
     def __init__(self, address: str, port: int) -> None:
         self.address, self.port = address, port
         self.lost_share = 0.0
         self._server = socket.create_server((address, 0), backlog=64)
-        self.number = self._server.getsockname()[1]
+        self.public_port = self._server.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take nobody any more."""
+        """Accept no more connections."""
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -52,7 +52,7 @@ class Door:
 
     def _forward(self, connection: socket.socket) -> None:
         lost = random.random() < self.lost_share
-        after = random.choice((0, 600, 2500)) if lost else 1 << 30  # bytes of the answers' side
+        left = random.choice((0, 600, 2500)) if lost else 1 << 30  # bytes of the response
         with connection, suppress(OSError):
             other = socket.create_connection((self.address, self.port), 5)
             with other:
@@ -60,28 +60,28 @@ class Door:
                 while True:
                     for one in select.select(list(pairs), [], [], 30)[0]:
                         data = one.recv(65536)
-                        after -= len(data) if one is other else 0
-                        if not data or after <= 0:
+                        left -= len(data) if one is other else 0
+                        if not data or left <= 0:
                             return
                         pairs[one].sendall(data)
 
 
 class Loopback:
-    """Agents `127.0.0.2` and so on."""
+    """Agents at `127.0.0.2` and up."""
 
     def __init__(self, folder: Path, count: int, **settings: Any) -> None:
         self.folder = folder
         self.names = [f"127.0.0.{number}" for number in range(2, count + 2)]
         self.settings = settings
         self.nodes: dict[str, Node] = {}
-        self.doors: dict[str, Door] = {}
+        self.proxies: dict[str, LossyProxy] = {}
         self.tools = programs.install(folder / "bin", "perftools", perftools.PROGRAMS)
 
     def __enter__(self) -> Loopback:
         self.authority = trustme.CA()
         self.authority.cert_pem.write_to_path(str(self.folder / "ca.pem"))
         for name in self.names:
-            self.doors[name] = Door(name, free_port())
+            self.proxies[name] = LossyProxy(name, free_port())
         for name in self.names:
             self._add(name)
         return self
@@ -90,8 +90,8 @@ class Loopback:
         for node in self.nodes.values():
             with suppress(AttributeError):
                 node.__exit__()
-        for door in self.doors.values():
-            door.close()
+        for proxy in self.proxies.values():
+            proxy.close()
 
     def start(self) -> None:
         """Start every agent."""
@@ -106,7 +106,7 @@ class Loopback:
         fabric = {
             "enabled": True,
             "name": name,
-            "listen_address": f"{name}:{self.doors[name].port}",
+            "listen_address": f"{name}:{self.proxies[name].port}",
             "static": [{"targets": self.addresses()}],
             "token_file": str(folder / "token"),
             "tls": {**files, "ca_file": str(self.folder / "ca.pem")},
@@ -123,15 +123,15 @@ class Loopback:
         return {"probes": {**others, "fabric": fabric}}
 
     def addresses(self) -> list[str]:
-        """Where the doors of all are."""
-        return [f"{name}:{door.number}" for name, door in self.doors.items()]
+        """The addresses of all proxies."""
+        return [f"{name}:{proxy.public_port}" for name, proxy in self.proxies.items()]
 
     def first_port(self, name: str) -> int:
-        """The first of the ports that an agent's tools may have."""
+        """The first port that an agent's tools may use."""
         return FIRST_PORT + self.names.index(name) * PORTS_EACH
 
     def tool_processes(self) -> list[psutil.Process]:
-        """Tools that run, whoever started them."""
+        """Running tools of any agent."""
         return [
             process
             for process in psutil.process_iter()
@@ -139,7 +139,7 @@ class Loopback:
         ]
 
     def tool_ports_taken(self) -> list[int]:
-        """Ports of the tools' that somebody listens on."""
+        """Ports of the tools on which a process listens."""
         last = FIRST_PORT + len(self.names) * PORTS_EACH
         taken = []
         for port in range(FIRST_PORT, last):
