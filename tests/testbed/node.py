@@ -71,7 +71,7 @@ class Node:
         self.config_file = folder / "nodevitals.yaml"
         self.flags = flags
         self.prelude = ""
-        """Python code that the agent's process executes first, to shorten one of the agent's waits."""
+        """Python code that the agent's process executes first, to shorten a wait of the agent."""
         self.environment = environment(**more)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
