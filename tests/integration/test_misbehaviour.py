@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -68,17 +69,21 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         yield node
 
 
+def log_lines(node: Node, target: str) -> list[str]:
+    """Return what the agent has logged of a target, without the time."""
+    lines = [line for line in node.log().splitlines() if f"misbehave {target}:" in line]
+    return [line.partition("msg=")[2] for line in lines]
+
+
 @pytest.mark.parametrize("behaviour", EXPECTED)
 def test_misbehaviour_has_its_outcome_and_log_line(crowd: Node, behaviour: str) -> None:
     outcome, message = EXPECTED[behaviour]
-    wait_until(lambda: runs(crowd, behaviour).get(outcome, 0) >= 2, what=behaviour)
-    # On a busy machine the deadline may catch a fork bomb before its processes are counted.
-    allowed = {outcome, "timeout"} if behaviour == "forks" else {outcome}
-    assert set(runs(crowd, behaviour)) <= allowed
-    lines = [line for line in crowd.log().splitlines() if f"misbehave {behaviour}:" in line]
-    assert any(message in line for line in lines)
-    healthy = outcome == "ok"
-    assert crowd.value("nodevitals_probe_success", target=behaviour) == healthy
+    wait_until(lambda: runs(crowd, behaviour).get(outcome, 0) >= 2, 60, behaviour)
+    # On a busy machine any run may exceed its deadline.
+    assert set(runs(crowd, behaviour)) <= {outcome, "timeout"}
+    assert any(message in line for line in log_lines(crowd, behaviour))
+    success = outcome == "ok"
+    wait_until(lambda: crowd.value("nodevitals_probe_success", target=behaviour) == success)
 
 
 def test_worker_that_sends_extra_results_is_killed(tmp_path: Path) -> None:
@@ -90,25 +95,32 @@ def test_worker_that_sends_extra_results_is_killed(tmp_path: Path) -> None:
 
 
 def test_persistent_failure_is_logged_once(crowd: Node) -> None:
+    """Another line follows only a change; on a busy machine a timeout may come in between."""
     wait_until(lambda: runs(crowd, "fails").get("error", 0) >= 3)
-    assert crowd.log().count("misbehave fails: error (broken)") == 1
-    assert crowd.log().count("Traceback (most recent call last)") <= 4
+    lines = log_lines(crowd, "fails")
+    assert all(before != after for before, after in itertools.pairwise(lines))
+    assert len(lines) <= 1 + 2 * runs(crowd, "fails").get("timeout", 0)
+    tracebacks = crowd.log().count("Traceback (most recent call last)")
+    assert tracebacks <= crowd.log().count("error (exception)")
 
 
 def test_samples_read_before_an_error_are_exposed(crowd: Node) -> None:
-    wait_until(lambda: runs(crowd, "fails"))
-    assert crowd.value("nodevitals_misbehave_value", item="before the error") == 0
+    value = "nodevitals_misbehave_value"
+    wait_until(lambda: crowd.value(value, item="before the error") == 0)
 
 
 def test_healthy_target_among_them_keeps_its_schedule(crowd: Node) -> None:
-    """All its runs succeed, at most one per interval, and no other target runs more often."""
-    wait_until(lambda: runs(crowd, "healthy").get("ok", 0) >= 5)
+    """It runs once per interval, no other target runs more often, and its runs succeed; on a busy
+    machine, where they share the processors with those of `spins` and `forks`, most of them.
+    """
+    wait_until(lambda: runs(crowd, "healthy").get("ok", 0) >= 5, 60)
     other_runs = max(sum(runs(crowd, behaviour).values()) for behaviour in EXPECTED)
-    assert set(runs(crowd, "healthy")) == {"ok"}
-    healthy_runs = runs(crowd, "healthy")["ok"]
+    healthy_runs = sum(runs(crowd, "healthy").values())
     assert healthy_runs >= other_runs - 1
     age = time.time() - psutil.Process(crowd.process.pid).create_time()
     assert healthy_runs <= age / 2 + 2
+    assert set(runs(crowd, "healthy")) <= {"ok", "timeout"}
+    assert runs(crowd, "healthy")["ok"] > healthy_runs / 2
 
 
 def test_orphans_are_killed_and_the_number_of_processes_is_bounded(crowd: Node) -> None:
@@ -153,7 +165,8 @@ def test_absent_hardware_is_a_failure_when_required(tmp_path: Path) -> None:
         wait_until(lambda: "misbehave absent: error (absent): no such hardware" in node.log())
         assert node.value("nodevitals_probe_success", target="absent") == 0
     for enabled, status in ((True, 1), ("auto", 0)):
-        node.write(settings("absent", enabled=enabled))
+        misbehave = {"behaviours": ["absent"], "enabled": enabled}
+        node.write({"probes": {"misbehave": misbehave}})
         done = run("probe", "misbehave", f"--config.file={node.config_file}")
         assert done.returncode == status
         assert done.stderr == "misbehave absent: absent: no such hardware\n"

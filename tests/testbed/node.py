@@ -187,5 +187,5 @@ class Node:
 
     def fork_server(self) -> psutil.Process:
         """The agent's fork server: its newest child; older ones are adopted workers."""
-        children = psutil.Process(self.process.pid).children()
+        children: list[psutil.Process] = wait_until(psutil.Process(self.process.pid).children)
         return max(children, key=lambda child: child.create_time())
