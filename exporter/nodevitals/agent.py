@@ -110,7 +110,7 @@ class Agent:
             self._wake_read, selectors.EVENT_READ, lambda: _drain(self._wake_read)
         )
         if self._config.state_directory is None:
-            supervisor.journal.give_back()
+            supervisor.journal.requeue()
         supervisor.apply(plan_targets(self._config))
         self._show_self()
         supervisor.processes.start()
@@ -224,7 +224,7 @@ def _drain(descriptor: int) -> None:
 def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, ProbeResult]]:
     """Run one probe's targets once each. The exposition text, and each target's last result."""
     supervisor = new_supervisor(host)
-    supervisor.journal.give_back()
+    supervisor.journal.requeue()
     supervisor.processes.start()
     supervisor.apply(plan_targets(config, only=[name]))
     while supervisor.unfinished():
