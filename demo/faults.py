@@ -56,7 +56,7 @@ def gpu_faults(pipeline: Pipeline) -> list[InjectedFault]:
             "AcceleratorLost",
             gpu(2),
             lambda: gpus.lose(2),
-            lambda: gpus.find_again(2),
+            lambda: gpus.recover(2),
         ),
         InjectedFault(
             "e",

@@ -15,74 +15,28 @@ import selectors
 import signal
 import threading
 import time
-from collections.abc import Iterable
 
 from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config, load
 from nodevitals.document import DocumentError
+from nodevitals.engine.plan import plan_targets
 from nodevitals.engine.supervisor import Supervisor
-from nodevitals.engine.target import TargetSpec
 from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples
 from nodevitals.linux.host import Clock, Host
 from nodevitals.logs import QueuedHandler
-from nodevitals.probe import Family, Probe, ProbeSettings, Timing
-from nodevitals.state.history import HistoryProbe, HistoryProbeSettings
+from nodevitals.probe import Family
+from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.web.access import load as load_access
 from nodevitals.web.server import Server
-from nodevitals.wire import ProbeResult, Sample, encode, one_line
+from nodevitals.wire import ProbeResult, Sample
 
 HEALTHY_TICK_SECONDS = 10.0
 RELOAD_SECONDS = 10.0
 STOP_SECONDS = 2.5
 SELF_SECONDS = 5.0
-HISTORY_TIMING = Timing(interval_seconds=15.0, timeout_seconds=10.0, stale_after_seconds=45.0)
 
 log = logging.getLogger(__name__)
-
-
-def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[TargetSpec]:
-    """The targets a configuration asks for; of the probes in `only`, when given."""
-    chosen = set(probes.registered()) if only is None else set(only)
-    specs: list[TargetSpec] = []
-    for name, kind in probes.registered().items():
-        settings: ProbeSettings = config.probes[name]
-        if name in chosen and settings.enabled is not False:
-            specs += _specs(kind, settings, config.timing(settings))
-    if only is None and config.state_directory is not None:
-        settings = HistoryProbeSettings(
-            enabled=True,
-            state_directory=config.state_directory,
-            max_age=config.history.max_age,
-            max_rows=config.history.max_rows,
-        )
-        specs += _specs(HistoryProbe, settings, HISTORY_TIMING)
-    return specs
-
-
-def _specs(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> list[TargetSpec]:
-    problem = kind.unusable
-    pairs = [(kind.name, encode(settings))]
-    if not problem:
-        try:
-            pairs = [(target, encode(own)) for target, own in kind.targets(settings)]
-        except Exception as error:  # a mistake in a site's probe must not end the others
-            problem = one_line(f"targets(): {type(error).__name__}: {error}")
-    return [
-        TargetSpec(
-            probe=kind.name,
-            target=target,
-            settings=own,
-            timing=timing,
-            resident=kind.resident,
-            persistent=kind.persistent,
-            start_seconds=kind.start_seconds,
-            required=settings.required,
-            families=tuple(family.name for family in kind.families),
-            problem=problem,
-        )
-        for target, own in pairs
-    ]
 
 
 def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:

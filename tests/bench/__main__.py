@@ -9,12 +9,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from bench import ascend, compression, fabric, misbehaviour, mutation, nvidia, ports, quiet, scrape
+from bench import (
+    ascend,
+    compression,
+    fabric,
+    idle,
+    misbehaviour,
+    mutation,
+    nvidia,
+    ports,
+    quiet,
+    scrape,
+)
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]
     for benchmark in (
         scrape,
+        idle,
         misbehaviour,
         nvidia,
         ascend,

@@ -5,7 +5,6 @@ Both are scraped every 15 s, as Prometheus does by default, on the same machine 
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -98,12 +97,8 @@ def main(folder: Path) -> None:
                 [name, *(f"{value / took:.3%}" for value in (sum(used.values()), *used.values()))]
             )
         used_by_peer = (cpu_seconds(peer.process.pid) - peer_before) / took
-        rows.append(["node_exporter", f"{used_by_peer:.3%}", "", "", "", ""])
+        rows.append(["node_exporter", f"{used_by_peer:.2%}", "", "", "", ""])
         for scraper in scrapers:
             scraper.close()
     print(f"CPU time per second over {took:.0f} s, as a share of one core.\n")
     table(["exporter", "all", "main", "fork server", "runs", "residents"], rows)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

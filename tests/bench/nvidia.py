@@ -1,7 +1,7 @@
-"""The probe `nvidia` on simulated machines of eight cards: CPU a cycle, memory, series.
+"""Probe `nvidia` on simulated machines with eight GPUs: CPU time per run, memory, series.
 
-The CPU time holds the stand-in library's own, which looks its state up anew on every call; a real
-driver's comes on top and is not the agent's.
+The CPU time includes that of the stand-in library, which looks up its state at every call; a real
+driver needs time of its own, which is not the agent's.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ RUNS = "nodevitals_probe_runs_total"
 
 
 def worker(of: Node) -> psutil.Process:
-    """Return the process that has the library."""
+    """Return the process that has loaded the library."""
     for child in of.fork_server().children():
         maps = Path(f"/proc/{child.pid}/maps").read_text()
         if "libnvidia-ml" in maps:
             return child
-    raise RuntimeError("no worker has the library")
+    raise RuntimeError("no worker has loaded the library")
 
 
 def row(folder: Path, model: str) -> list[str]:
@@ -55,18 +55,18 @@ def row(folder: Path, model: str) -> list[str]:
             process = worker(running)
             before, cpu = runs(), sum(process.cpu_times()[:2])
             time.sleep(SECONDS)
-            cycles, cpu = runs() - before, sum(process.cpu_times()[:2]) - cpu
+            count, cpu = runs() - before, sum(process.cpu_times()[:2]) - cpu
             lines = running.get("/metrics?collect[]=nvidia&collect[]=kernel_log").text.splitlines()
-            cards = [line for line in lines if "_nvidia_" in line or "accelerator" in line]
-            everything = len(running.samples())
+            own = [line for line in lines if "_nvidia_" in line or "accelerator" in line]
+            total = len(running.samples())
             return [
                 model,
                 f"8 x {MODELS[model].links}",
-                f"{cpu / cycles * 1000:.1f} ms",
+                f"{cpu / count * 1000:.1f} ms",
                 f"{process.memory_full_info().pss / 2**20:.1f} MiB",
                 f"{process.memory_full_info().uss / 2**20:.1f} MiB",
-                f"{sum(not line.startswith('#') for line in cards)}",
-                f"{everything}",
+                f"{sum(not line.startswith('#') for line in own)}",
+                f"{total}",
                 f"{pss_bytes(running.process.pid) / 2**20:.0f} MiB",
             ]
 
@@ -75,5 +75,5 @@ def main(folder: Path) -> None:
     """Print the table."""
     rows = [row(folder / model, model) for model in ("A100", "H100", "B200")]
     print("Worker of the probe nvidia; series of nvidia and kernel_log, and of the whole node.\n")
-    head = ["cards", "links", "CPU a cycle", "PSS", "USS", "series", "all series", "all PSS"]
+    head = ["GPUs", "links", "CPU per run", "PSS", "USS", "series", "all series", "all PSS"]
     table(head, rows)

@@ -1,8 +1,8 @@
-"""Eight RDMA ports looked at every second, beside node_exporter's infiniband collector.
+"""Eight RDMA ports read every second, compared with node_exporter's infiniband collector.
 
-Both read the same simulated sysfs, on a disk of this machine (a real one asks the firmware for each
-counter: the same for both). Both are scraped every second on one keep-alive connection with gzip,
-one after the other: nodevitals for `collect[]=rdma` and, as a second job, for
+Both read the same simulated sysfs on a disk of this machine (on a real node each counter is a
+request to the firmware, for both). Both are scraped every second on one keep-alive connection with
+gzip, in sequence: nodevitals with `collect[]=rdma` and, as a second job, with
 `collect[]=rdma&collect[]=network`; node_exporter with all other collectors off, and with netclass.
 """
 
@@ -24,7 +24,7 @@ SLOW, FAST = "every 15 s", "every second"
 
 
 def node_exporter(stack: ExitStack, folder: Path, sysfs: Path, *collectors: str) -> tuple[int, int]:
-    """Start Debian's node_exporter with these collectors only; its port and process id."""
+    """Start Debian's node_exporter with only these collectors. Return its port and process ID."""
     port = free_port()
     flags = [f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={sysfs}"]
     flags += ["--collector.disable-defaults", "--web.disable-exporter-metrics"]
@@ -45,7 +45,7 @@ def node_exporter(stack: ExitStack, folder: Path, sysfs: Path, *collectors: str)
 
 
 def agent(stack: ExitStack, folder: Path, machine: Machine, interval: str) -> tuple[int, int]:
-    """Start an agent that runs both probes so often; its port and process id."""
+    """Start an agent with this interval of both probes. Return its port and process ID."""
     folder.mkdir()
     timing = {"interval": interval}
     node = Node(folder, {"probes": {"rdma": timing, "network": timing}}, *machine.flags)
@@ -55,7 +55,7 @@ def agent(stack: ExitStack, folder: Path, machine: Machine, interval: str) -> tu
 
 
 def series(port: int, query: str) -> int:
-    """Count the samples of a scrape."""
+    """Return the number of samples of a scrape."""
     lines = requests.get(f"http://127.0.0.1:{port}/metrics{query}", timeout=30).text.splitlines()
     return sum(1 for line in lines if line and not line.startswith("#"))
 
@@ -103,5 +103,5 @@ def main(folder: Path) -> None:
             ]
             for key, (port, pid) in watched.items()
         ]
-    print(f"One scrape a second each, for {SECONDS} s; CPU is of one core, all processes.\n")
+    print(f"One scrape per second each, for {SECONDS} s; CPU is of one core, all processes.\n")
     table(["exporter", "scrape", "series", "p50", "p99", "CPU", "PSS"], rows)

@@ -16,6 +16,7 @@ from testbed.node import ROOT
 PACKAGE = ROOT / "exporter/nodevitals"
 ROOMS = (
     "errors",
+    "families",
     "document",
     "wire",
     "linux",

@@ -1,5 +1,6 @@
-"""Every root cause of "The Llama 3 Herd of Models", Table 5, that a node can see: injected below
-the agent, it shows in the family that docs/fault-coverage.md names, within two runs of its probe.
+"""Every root cause of "The Llama 3 Herd of Models", Table 5, that a node can detect: injected below
+the agent, it is exposed in the family that docs/fault-coverage.md names, within two runs of its
+probe.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from testbed.node import ROOT, Node, wait_until
 from testbed.trees import write
 
 DOCUMENT = (ROOT / "docs/fault-coverage.md").read_text()
-# The run that sees it may have begun just before; the page is renewed ten times a second.
+# A run may have started just before the fault; the page is rendered ten times per second.
 RUNS = 3
 P = "nodevitals_"
 
 
-class Node8(msgspec.Struct):
-    """A running agent on a simulated machine, and what can be done to it."""
+class SimulatedNode(msgspec.Struct):
+    """A running agent on a simulated machine with eight GPUs, and the parts to break."""
 
     machine: Machine
     log: KernelLog
@@ -31,15 +32,15 @@ class Node8(msgspec.Struct):
     nics: nics.Machine
 
     def xid(self, code: int, text: str = "something") -> None:
-        """Let the driver log an Xid of card 1."""
+        """Let the driver log an Xid of GPU 1."""
         self.log.write(f"NVRM: Xid (PCI:{self.machine.slots[1]}): {code}, pid=7, name=x, {text}")
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node8]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedNode]:
     folder: Path = tmp_path_factory.mktemp("taxonomy")
     machine = Machine(folder, "H100").start()
-    cards = nics.Machine(folder / "sys", mlx5_infiniband=4, mlx5_roce=2)
+    adapters = nics.Machine(folder / "sys", mlx5_infiniband=4, mlx5_roce=2)
     with KernelLog(folder) as log:
         probes = {
             "nvidia": {"interval": "500ms", "timeout": "500ms", **machine.settings},
@@ -59,35 +60,37 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node8]:
             wait_until(
                 lambda: running.value(f"{P}nvidia_xid_errors_total", device="1", xid="79") == 0
             )
-            yield Node8(machine, log, running, cards)
+            yield SimulatedNode(machine, log, running, adapters)
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A root cause, how it is injected, and what must show it: a value, or None for missing."""
+    """A root cause, how it is injected, and the sample that must show it; the value None means
+    that the sample must be missing.
+    """
 
     cause: str
-    inject: Callable[[Node8], object]
+    inject: Callable[[SimulatedNode], object]
     probe: str
     family: str
     labels: dict[str, str]
     value: float | None = 1
 
 
-def xid(cause: str, code: int, action: str) -> Fault:
-    """Return a fault that the kernel's log tells."""
+def xid_fault(cause: str, code: int, action: str) -> Fault:
+    """Return a fault that the driver logs as an Xid."""
     labels = {"device": "1", "xid": str(code), "action": action}
     return Fault(
         cause, lambda on: on.xid(code), "kernel_log", f"{P}nvidia_xid_errors_total", labels
     )
 
 
-def logged(cause: str, text: str, event: str) -> Fault:
-    """Return a fault that another message of the kernel tells."""
+def logged_fault(cause: str, text: str, event: str) -> Fault:
+    """Return a fault that the kernel logs with another message."""
     family, labels = f"{P}kernel_events_total", {"event": event}
     return Fault(cause, lambda on: on.log.write(text), "kernel_log", family, labels)
 
 
-def card(
+def gpu_fault(
     cause: str,
     number: int,
     inject: Callable[[Machine], object],
@@ -95,12 +98,12 @@ def card(
     value: float | None = 1,
     **labels: str,
 ) -> Fault:
-    """Return a fault of one card that NVML tells."""
+    """Return a fault of one GPU that NVML reports."""
     labels = {"device": str(number), **labels}
     return Fault(cause, lambda on: inject(on.machine), "nvidia", P + family, labels, value)
 
 
-def port(
+def port_fault(
     cause: str,
     number: int,
     inject: Callable[[nics.Machine, str], object],
@@ -108,7 +111,7 @@ def port(
     value: float = 1,
     **labels: str,
 ) -> Fault:
-    """Return a fault of one RDMA port that sysfs tells."""
+    """Return a fault of one RDMA port that sysfs reports."""
     device = f"mlx5_{number}"
     labels = {"device": device, **labels}
     return Fault(
@@ -118,21 +121,21 @@ def port(
 
 CABLE = "Network switch or cable"
 FAULTS = [
-    xid("Faulty GPU", 79, "reboot_node"),
-    xid("Faulty GPU", 143, "reset_device"),
-    card("Faulty GPU", 0, lambda on: on.lose(0, 15), "accelerator_up", 0),
-    card("Faulty GPU", 7, lambda on: on.lose(7, 999), "accelerator_up", 0),
-    card("Faulty GPU", 6, lambda on: on.vanish(6), "accelerator_up", 0),
-    card(
+    xid_fault("Faulty GPU", 79, "reboot_node"),
+    xid_fault("Faulty GPU", 143, "reset_device"),
+    gpu_fault("Faulty GPU", 0, lambda on: on.lose(0, 15), "accelerator_up", 0),
+    gpu_fault("Faulty GPU", 7, lambda on: on.lose(7, 999), "accelerator_up", 0),
+    gpu_fault("Faulty GPU", 6, lambda on: on.vanish(6), "accelerator_up", 0),
+    gpu_fault(
         "Faulty GPU",
         5,
         lambda on: on.set_field(5, gpus.RECOVERY_ACTION, 2),
         "nvidia_recovery_action",
         action="reboot_node",
     ),
-    *(xid("GPU HBM3 memory", code, "reset_device") for code in (48, 64, 95, 140)),
-    xid("GPU HBM3 memory", 94, "restart_app"),
-    card(
+    *(xid_fault("GPU HBM3 memory", code, "reset_device") for code in (48, 64, 95, 140)),
+    xid_fault("GPU HBM3 memory", 94, "restart_app"),
+    gpu_fault(
         "GPU HBM3 memory",
         2,
         lambda on: on.set(2, ecc__1__0__2=1),
@@ -141,22 +144,22 @@ FAULTS = [
         lifetime="volatile",
         location="dram",
     ),
-    card(
+    gpu_fault(
         "GPU HBM3 memory",
         2,
         lambda on: on.set(2, remapped="0 1 1 0"),
         "nvidia_row_remap_pending",
     ),
-    card(
+    gpu_fault(
         "GPU HBM3 memory",
         2,
         lambda on: on.set(2, remapped="0 1 1 1"),
         "nvidia_row_remap_failure",
     ),
-    xid("Software bug", 13, "restart_app"),
-    xid("Software bug", 31, "restart_app"),
-    xid("Software bug", 43, "none"),
-    card(
+    xid_fault("Software bug", 13, "restart_app"),
+    xid_fault("Software bug", 31, "restart_app"),
+    xid_fault("Software bug", 43, "none"),
+    gpu_fault(
         "GPU SRAM memory",
         3,
         lambda on: on.set(3, ecc__1__0__7=1),
@@ -165,46 +168,52 @@ FAULTS = [
         lifetime="volatile",
         location="sram",
     ),
-    card(
+    gpu_fault(
         "GPU SRAM memory",
         3,
         lambda on: on.set(3, sram_threshold=1),
         "nvidia_sram_threshold_exceeded",
     ),
-    xid("GPU system processor", 119, "reset_device"),
-    xid("GPU system processor", 120, "reset_device"),
-    card(
+    xid_fault("GPU system processor", 119, "reset_device"),
+    xid_fault("GPU system processor", 120, "reset_device"),
+    gpu_fault(
         "GPU thermal interface and sensor",
         4,
         lambda on: on.set(4, clock_reasons=0x48),
         "nvidia_slowdown_active",
         reason="hw_thermal",
     ),
-    card(
+    gpu_fault(
         "GPU thermal interface and sensor",
         4,
         lambda on: on.set(4, margin=-2),
         "nvidia_temperature_margin_celsius",
         -2,
     ),
-    card(
+    gpu_fault(
         "GPU thermal interface and sensor",
         4,
         lambda on: on.remove("4.temperature"),
         "accelerator_temperature_celsius",
         None,
     ),
-    card(
+    gpu_fault(
         "Power supply",
         4,
         lambda on: on.set(4, clock_reasons=0x88),
         "nvidia_slowdown_active",
         reason="hw_power_brake",
     ),
-    card("IO expansion board", 4, lambda on: on.set(4, pcie_width=8), "nvidia_pcie_link_width", 8),
-    logged("IO expansion board", "pcieport 0000:17:01.0: DPC: containment event, x", "pcie_error"),
-    logged("SSD", "nvme nvme0: controller is down; will reset: CSTS=0xffffffff", "nvme_error"),
-    logged("SSD", "I/O error, dev nvme0n1, sector 8 op 0x0:(READ)", "io_error"),
+    gpu_fault(
+        "IO expansion board", 4, lambda on: on.set(4, pcie_width=8), "nvidia_pcie_link_width", 8
+    ),
+    logged_fault(
+        "IO expansion board", "pcieport 0000:17:01.0: DPC: containment event, x", "pcie_error"
+    ),
+    logged_fault(
+        "SSD", "nvme nvme0: controller is down; will reset: CSTS=0xffffffff", "nvme_error"
+    ),
+    logged_fault("SSD", "I/O error, dev nvme0n1, sector 8 op 0x0:(READ)", "io_error"),
     Fault(
         "SSD",
         lambda on: write(on.machine.folder / "sys", {"class/nvme/nvme0/state": "dead\n"}),
@@ -213,7 +222,7 @@ FAULTS = [
         {"device": "nvme0"},
         0,
     ),
-    logged("System memory", "EDAC MC0: 1 UE memory read error on DIMM", "memory_error"),
+    logged_fault("System memory", "EDAC MC0: 1 UE memory read error on DIMM", "memory_error"),
     Fault(
         "System memory",
         lambda on: write(on.machine.folder / "sys", {"devices/system/edac/mc/mc0/ue_count": "9\n"}),
@@ -222,18 +231,20 @@ FAULTS = [
         {"controller": "mc0", "kind": "uncorrected"},
         9,
     ),
-    logged("CPU", "mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: bd", "machine_check"),
-    port("NIC", 0, lambda on, port: on.vanish("mlx5_0"), "rdma_port_up", 0),
-    port(CABLE, 1, lambda on, port: on.down(port), "rdma_port_up", 0),
-    port(CABLE, 2, lambda on, port: on.flap(port), "rdma_port_flaps_total"),
-    port(
+    logged_fault(
+        "CPU", "mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: bd", "machine_check"
+    ),
+    port_fault("NIC", 0, lambda on, port: on.vanish("mlx5_0"), "rdma_port_up", 0),
+    port_fault(CABLE, 1, lambda on, port: on.down(port), "rdma_port_up", 0),
+    port_fault(CABLE, 2, lambda on, port: on.flap(port), "rdma_port_flaps_total"),
+    port_fault(
         CABLE,
         2,
         lambda on, port: on.up(port, "200 Gb/sec (2X NDR)"),
         "rdma_port_rate_bytes_per_second",
         25e9,
     ),
-    port(
+    port_fault(
         CABLE,
         3,
         lambda on, port: on.count(port, "counters/symbol_error", 50),
@@ -263,19 +274,19 @@ FAULTS = [
 @pytest.mark.parametrize(
     "fault", FAULTS, ids=lambda fault: f"{fault.cause}: {fault.family.removeprefix(P)}"
 )
-def test_a_fault_shows_within_two_runs(node: Node8, fault: Fault) -> None:
+def test_fault_is_exposed_within_two_runs(node: SimulatedNode, fault: Fault) -> None:
     def runs() -> float:
         family, labels = f"{P}probe_runs_total", {"probe": fault.probe}
         found = (node.agent.value(family, outcome=one, **labels) for one in ("ok", "timeout"))
         return sum(value or 0 for value in found)
 
-    def shown() -> float | None:
+    def exposed() -> float | None:
         return node.agent.value(fault.family, **fault.labels)
 
-    assert shown() != fault.value, "it was there before"
+    assert exposed() != fault.value, "exposed before its injection"
     before = runs()
     fault.inject(node)
-    wait_until(lambda: shown() == fault.value)
+    wait_until(lambda: exposed() == fault.value)
     assert runs() - before <= RUNS
     rows = [line for line in DOCUMENT.splitlines() if line.startswith(f"| {fault.cause} ")]
-    assert any(f"`{fault.family}" in row for row in rows), "docs/fault-coverage.md does not say it"
+    assert any(f"`{fault.family}" in row for row in rows), "missing in docs/fault-coverage.md"

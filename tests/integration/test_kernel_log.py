@@ -1,4 +1,4 @@
-"""The kernel's log, on a simulated /dev/kmsg: counted once, whatever happens in between."""
+"""Probe `kernel_log` on a simulated /dev/kmsg: each record is counted once, also over failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any
 
 import psutil
 import pytest
+from msgspec.structs import astuple
 
+from nodevitals.linux.host import Host
+from nodevitals.probe import Readings
+from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
+from nodevitals.probes.kernel_log.probe import KernelLogProbe, KernelLogSettings
+from nodevitals.probes.kernel_log.state import KernelLogState
+from nodevitals.wire import decode, encode
 from testbed import trees
 from testbed.faultyfs import FaultyFileSystem
 from testbed.kmsg import USER_NOTICE, KernelLog
@@ -17,6 +24,12 @@ from testbed.node import ROOT, Node, run, wait_until
 
 XIDS = "nodevitals_nvidia_xid_errors_total"
 LOST = "nodevitals_kernel_log_lost_total"
+OOM_KILL = "Out of memory: Killed process 1 (x)"
+# The agent waits so long for the state directory; otherwise 10 s.
+SHORT_HISTORY_TIMEOUT = (
+    "from nodevitals import agent, probe; "
+    "agent.HISTORY_TIMING = probe.Timing(interval_seconds=1, timeout_seconds=1)"
+)
 
 
 def xid_line(code: int, bus: str = "0000:1a:00") -> str:
@@ -51,60 +64,60 @@ def history(of: Node) -> list[dict[str, Any]]:
     return rows
 
 
-def test_events_stand_at_0_and_then_count(tmp_path: Path, log: KernelLog) -> None:
+def test_events_are_counted_from_0(tmp_path: Path, log: KernelLog) -> None:
     with node(tmp_path, log) as running:
         wait_until(lambda: events(running, "oom_kill") == 0)
-        log.write("Out of memory: Killed process 1 (x)", "nfs: server f not responding, timed out")
+        log.write(OOM_KILL, "nfs: server f not responding, timed out")
         wait_until(lambda: events(running, "oom_kill") == 1)
         assert events(running, "nfs_timeout") == 1
         wait_until(lambda: any(row["state"] == "oom_kill" for row in history(running)))
 
 
-def test_user_space_cannot_speak_for_the_kernel(tmp_path: Path, log: KernelLog) -> None:
+def test_records_of_user_space_are_not_counted(tmp_path: Path, log: KernelLog) -> None:
     with node(tmp_path, log) as running:
-        log.write(xid_line(79), "Out of memory: Killed process 1 (x)", priority=USER_NOTICE)
+        log.write(xid_line(79), OOM_KILL, priority=USER_NOTICE)
         log.write("INFO: task x:1 blocked for more than 120 seconds.")
         wait_until(lambda: events(running, "hung_task") == 1)
         assert events(running, "oom_kill") == 0
         assert running.value(XIDS) is None
 
 
-def test_counts_go_on_over_kill_9_restart_and_fall_only_with_the_boot(
+def test_counts_continue_after_kill_and_restart_and_reset_with_the_boot(
     tmp_path: Path, log: KernelLog
 ) -> None:
-    """Each record once: those before, during and after the agent was away."""
-    log.write(*["Out of memory: Killed process 1 (x)"] * 3)
+    """Records from before, during and after a restart of the agent are each counted once."""
+    log.write(*[OOM_KILL] * 3)
     running = node(tmp_path, log).start()
     wait_until(lambda: events(running, "oom_kill") == 3)
     wait_until(lambda: len(history(running)) >= 1)
     running.kill()
-    log.write(*["Out of memory: Killed process 1 (x)"] * 2)
+    log.write(*[OOM_KILL] * 2)
     with running:
         wait_until(lambda: events(running, "oom_kill") == 5)
     with running:
-        log.write("Out of memory: Killed process 1 (x)")
+        log.write(OOM_KILL)
         wait_until(lambda: events(running, "oom_kill") == 6)
     trees.write(tmp_path / "proc", {"sys/kernel/random/boot_id": "another\n"})
     log.unmount()
     with KernelLog(tmp_path, "next") as fresh:
         running.write({"probes": {"kernel_log": {"path": str(fresh.path), "interval": "100ms"}}})
-        fresh.write("Out of memory: Killed process 1 (x)")
+        fresh.write(OOM_KILL)
         with running:
             wait_until(lambda: events(running, "oom_kill") == 1)
 
 
-def test_a_killed_worker_counts_nothing_twice(tmp_path: Path, log: KernelLog) -> None:
+def test_killed_worker_counts_no_record_twice(tmp_path: Path, log: KernelLog) -> None:
     with node(tmp_path, log) as running:
         wait_until(lambda: events(running, "oom_kill") == 0)
         for count in range(1, 6):
-            log.write("Out of memory: Killed process 1 (x)")
+            log.write(OOM_KILL)
             for pid in [child.pid for child in running.fork_server().children()]:
                 psutil.Process(pid).kill()
             wait_until(lambda count=count: events(running, "oom_kill") == count)  # type: ignore[misc]
         assert events(running, "oom_kill") == 5
 
 
-def test_what_was_overwritten_is_counted_as_lost(tmp_path: Path) -> None:
+def test_overwritten_records_are_counted_as_lost(tmp_path: Path) -> None:
     with KernelLog(tmp_path, capacity=50) as log, node(tmp_path, log) as running:
         wait_until(lambda: running.value(LOST) == 0)
         stop = next(iter(running.fork_server().children()), None)
@@ -112,35 +125,73 @@ def test_what_was_overwritten_is_counted_as_lost(tmp_path: Path) -> None:
         log.write(*["something or other"] * 500)
         wait_until(lambda: (running.value(LOST) or 0) > 0)
         before = running.value(LOST)
-        log.write("Out of memory: Killed process 1 (x)")
+        log.write(OOM_KILL)
         wait_until(lambda: events(running, "oom_kill") == 1)
         assert running.value(LOST) == before
 
 
-def test_a_flood_is_read_in_pieces_and_counted_to_the_last(tmp_path: Path, log: KernelLog) -> None:
-    lines = [xid_line(31), "Out of memory: Killed process 1 (x)", "noise", "more noise"]
+def test_flood_is_counted_completely(tmp_path: Path, log: KernelLog) -> None:
+    """The history gets one row per minute and event."""
+    lines = [xid_line(31), OOM_KILL, "noise", "more noise"]
     with node(tmp_path, log) as running:
-        running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "1500ms"}}})
+        running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "1s"}}})
         running.hang_up()
-        log.write(*lines * 15_000)
-        wait_until(lambda: events(running, "oom_kill") == 15_000, 60)
+        log.write(*lines * 5_000)
+        wait_until(lambda: events(running, "oom_kill") == 5_000, 60)
         rows = [row for row in history(running) if row["state"] == "oom_kill"]
-        assert len(rows) <= 3
+        assert len(rows) <= 2
 
 
-def test_an_xid_of_a_card_nobody_has_named_goes_by_its_bus_id(
-    tmp_path: Path, log: KernelLog
+def test_run_reads_for_a_limited_time_and_the_next_run_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the probe nvidia is off or hangs from the start, it is waited for a while."""
-    log.write(xid_line(79), xid_line(79), xid_line(13))
-    with node(tmp_path, log) as running:
-        labels = {"uuid": "0000:1a:00", "xid": "79", "action": "reboot_node"}
-        wait_until(lambda: running.value(XIDS, **labels) == 2, 40)
-        assert running.value(XIDS, xid="13", action="restart_app") == 1
-        assert running.value("nodevitals_nvidia_xid_last_timestamp_seconds", xid="79")
+    """An Xid from NVML waits for the end of the log, where its record may be."""
+    monkeypatch.setattr("nodevitals.probes.kernel_log.probe.READ_SECONDS", 0.001)
+    log = tmp_path / "kmsg"
+    lines = [*[OOM_KILL] * 30_000, xid_line(79)]
+    log.write_text("".join(f"4,{number},0,-;{line}\n" for number, line in enumerate(lines)))
+    probe = KernelLogProbe(Host(procfs=str(tmp_path)), KernelLogSettings(path=str(log)))
+    names = DeviceNames({"0000:1a:00": DeviceName("0", "GPU-0")})
+    received: tuple[object, ...] = (names, NvmlXids([("0000:1a:00", 79)]))
+    oom_kills: list[float] = []
+    xids: list[float] = []
+    while sum(oom_kills) < 30_000 or sum(xids) == 0:
+        readings = Readings(received, families=KernelLogProbe.families)
+        probe.run(readings)
+        counts = {sample.labels: sample.value for sample in readings.increments}
+        oom_kills.append(counts["oom_kill",])
+        xids.append(counts["0", "GPU-0", "79", "reboot_node"])
+        received = ()
+    probe.close()
+    assert (sum(oom_kills), sum(xids), len(oom_kills) > 1) == (30_000, 1, True)
 
 
-def test_a_log_that_may_not_be_read_is_an_error_and_one_that_is_missing_is_absent(
+def test_xid_of_an_unnamed_gpu_is_counted_later_with_its_bus_id(tmp_path: Path) -> None:
+    """Where the probe nvidia is off or hangs from the start; also over a restart of the agent."""
+    log = tmp_path / "kmsg"
+    log.write_text(f"4,1,0,-;{xid_line(79)}\n4,2,0,-;{xid_line(79)}\n4,3,0,-;{xid_line(13)}\n")
+    host, settings = Host(procfs=str(tmp_path)), KernelLogSettings(path=str(log))
+    probe = KernelLogProbe(host, settings)
+    first = Readings()
+    probe.run(first)
+    probe.close()
+    assert not [sample for sample in first.increments if sample.family == XIDS]
+
+    state = decode(encode(probe.state), KernelLogState)
+    for xid in state.unnamed:
+        xid.until = 0.0  # as if the time had passed
+    probe = KernelLogProbe(host, settings)
+    probe.state = state
+    second = Readings(families=KernelLogProbe.families)
+    probe.run(second)
+    probe.close()
+    assert [sample[1:] for sample in map(astuple, second.increments) if sample[0] == XIDS] == [
+        (("", "0000:1a:00", "79", "reboot_node"), 2),
+        (("", "0000:1a:00", "13", "restart_app"), 1),
+    ]
+
+
+def test_unreadable_log_is_an_error_and_a_missing_log_is_absent(
     tmp_path: Path,
 ) -> None:
     config = tmp_path / "config.yaml"
@@ -155,23 +206,22 @@ def test_a_log_that_may_not_be_read_is_an_error_and_one_that_is_missing_is_absen
     assert "CAP_SYSLOG" in done.stderr
 
 
-def test_this_machines_own_log_is_followed_or_refused_in_one_line() -> None:
+def test_log_of_this_machine_is_read_or_fails_with_one_line() -> None:
     done = run("probe", "kernel_log")
-    if done.returncode:  # an ordinary user, as the kernel is usually set
+    if done.returncode:  # not root, and kernel.dmesg_restrict is set as usual
         assert "Operation not permitted" in done.stderr
     else:
         assert 'nodevitals_kernel_events_total{event="oom_kill"}' in done.stdout
 
 
-def test_a_hung_state_directory_delays_the_count_and_loses_nothing(
-    tmp_path: Path, log: KernelLog
-) -> None:
+def test_hung_state_directory_delays_counts_and_loses_none(tmp_path: Path, log: KernelLog) -> None:
     with FaultyFileSystem(tmp_path, name="disk") as disk:
         disk.fault("hang")
         running = node(tmp_path, log)
+        running.prelude = SHORT_HISTORY_TIMEOUT
         config = json.loads(running.config_file.read_text())
         running.write({**config, "state_directory": str(disk.mountpoint / "state")})
-        log.write("Out of memory: Killed process 1 (x)")
+        log.write(OOM_KILL)
         with running:
             wait_until(lambda: events(running, "oom_kill") == 1, 40)
             disk.fault("none")

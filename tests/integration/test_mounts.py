@@ -1,4 +1,7 @@
-"""Probe `mounts` on real mounts: FUSE with faults, tmpfs that fills, links that mislead."""
+"""Probe `mounts` on real mounts: FUSE with faults, a full tmpfs, misleading links.
+
+Single runs in this process where nothing hangs; the command and the agent where they matter.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,45 @@ from pathlib import Path
 
 import pytest
 
+from nodevitals.linux.host import Host
+from nodevitals.probe import ProbeError, Readings
+from nodevitals.probes.mounts.probe import MountsProbe, MountsSettings, MountState, MountTarget
 from testbed.faultyfs import FaultyFileSystem
 from testbed.node import Node, run, wait_until
 
 PREFIX = "nodevitals_mount_"
 
 
-class Outcome:
-    """What `nodevitals probe mounts` said of one mount."""
+@pytest.fixture(autouse=True)
+def node_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fix the name that the probe's own files start with."""
+    monkeypatch.setenv("NODE_NAME", "node-1")
 
-    def __init__(self, folder: Path, target: str) -> None:
-        (folder / "c.yaml").write_text(
-            "defaults: {interval: 5s, timeout: 4s}\n"
-            f"probes: {{mounts: {{targets: [{target}]}}}}\n"
-        )
-        done = run("probe", "mounts", f"--config.file={folder / 'c.yaml'}", NODE_NAME="node-1")
-        self.status, self.message = done.returncode, done.stderr
-        self.values = {}
-        for line in done.stdout.splitlines():
-            if line.startswith(PREFIX) and "step_seconds" not in line:
-                name, _, rest = line.removeprefix(PREFIX).partition("{")
-                self.values[name] = float(rest.rpartition(" ")[2])
-                self.labels = rest.rpartition("}")[0]
+
+class Outcome:
+    """One run of the probe on one mount: `values` by family, `labels` of the mount, and the
+    reason of the failure, "" where it succeeded.
+    """
+
+    def __init__(self, path: Path, state: MountState | None = None, **settings: str) -> None:
+        targets = (MountTarget(path=str(path), **settings),)  # type: ignore[arg-type]
+        [(target, own)] = MountsProbe.targets(MountsSettings(targets=targets))
+        probe = MountsProbe(Host(), own, target)
+        probe.state = state or MountState()
+        readings = Readings(families=MountsProbe.families)
+        self.state, self.reason, self.message = probe.state, "", ""
+        try:
+            probe.run(readings)
+        except ProbeError as error:
+            self.reason, self.message = error.reason, error.message
+        samples = [s for s in readings.samples if not s.family.endswith("step_seconds")]
+        self.values = {s.family.removeprefix(PREFIX): s.value for s in samples}
+        for sample in readings.increments:
+            name = sample.family.removeprefix(PREFIX)
+            self.values[name] = self.values.get(name, 0) + sample.value
+        self.labels = samples[0].labels[1:]
+        self.methods = [s.labels[3] for s in samples if s.family.endswith("method_info")]
+        self.steps = [s.labels[3] for s in readings.samples if s.family.endswith("step_seconds")]
 
 
 @pytest.fixture
@@ -50,20 +70,21 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", point], check=True)
 
 
-def write_probe(filer: FaultyFileSystem) -> Outcome:
-    return Outcome(filer.mountpoint.parent, f"{{path: {filer.mountpoint}, access: write}}")
+def write(filer: FaultyFileSystem) -> Outcome:
+    return Outcome(filer.mountpoint, access="write")
 
 
-def test_a_healthy_mount(filer: FaultyFileSystem) -> None:
-    found = write_probe(filer)
-    assert found.status == 0
+def test_healthy_mount(filer: FaultyFileSystem) -> None:
+    found = write(filer)
+    assert found.reason == ""
     ones = ("present", "writable", "readable", "content_intact", "read_method_info")
     assert {name: found.values[name] for name in ones} == dict.fromkeys(ones, 1.0)
     assert found.values["read_only"] == 0
     assert found.values["content_mismatches_total"] == 0
     assert found.values["size_bytes"] >= found.values["free_bytes"] > 0
     assert found.values["write_seconds"] > 0
-    assert 'fstype="fuse.faulty",source="filer:/export"' in found.labels
+    assert found.labels == ("fuse.faulty", "filer:/export")
+    assert found.steps == ["statvfs", "create", "write", "fsync", "open", "read", "delete"]
     wait_until(lambda: not list((filer.backing / ".nodevitals").iterdir()), what="an empty folder")
 
 
@@ -87,81 +108,95 @@ def test_each_fault_has_its_reason_and_its_gauges(
     filer: FaultyFileSystem, fault: str, reason: str, gauges: dict[str, float]
 ) -> None:
     filer.fault(fault)
-    found = write_probe(filer)
-    assert found.status == 1
-    assert f": {reason}: " in found.message
-    assert found.message.count("\n") == 1
+    found = write(filer)
+    assert found.reason == reason
+    assert found.message.startswith(f"{filer.mountpoint}: ")
+    assert "\n" not in found.message
     assert gauges.items() <= found.values.items()
     assert found.values["present"] == 1
     assert "content_intact" in gauges or "content_intact" not in found.values
 
 
-def test_a_short_read_is_not_corruption(filer: FaultyFileSystem) -> None:
-    filer.fault("short")
-    assert "content_intact" not in write_probe(filer).values
+def test_command_prints_the_samples_and_the_reason_of_a_failure(filer: FaultyFileSystem) -> None:
+    config = filer.mountpoint.parent / "c.yaml"
+    config.write_text(
+        "defaults: {interval: 5s, timeout: 4s}\n"
+        f"probes: {{mounts: {{targets: [{{path: {filer.mountpoint}, access: write}}]}}}}\n"
+    )
+    done = run("probe", "mounts", f"--config.file={config}")
+    assert (done.returncode, done.stderr) == (0, "")
+    labels = f'mountpoint="{filer.mountpoint}",fstype="fuse.faulty",source="filer:/export"'
+    assert f"{PREFIX}content_intact{{{labels}}} 1" in done.stdout
+    filer.fault("corrupt")
+    done = run("probe", "mounts", f"--config.file={config}")
+    assert done.returncode == 1
+    assert ": mismatch: " in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert f"{PREFIX}content_intact{{{labels}}} 0" in done.stdout
+    assert f"{PREFIX}content_mismatches_total{{{labels}}} 1" in done.stdout
 
 
-def test_a_slow_mount_succeeds_and_shows_where_the_time_went(filer: FaultyFileSystem) -> None:
-    filer.fault("none")
-    fast = write_probe(filer).values["write_seconds"]
+def test_slow_mount_succeeds_and_takes_longer(filer: FaultyFileSystem) -> None:
+    fast = write(filer).values["write_seconds"]
     filer.fault("slow")
-    assert write_probe(filer).values["write_seconds"] > fast + 0.1
+    assert write(filer).values["write_seconds"] > fast + 0.1
 
 
-def test_nothing_mounted(tmp_path: Path) -> None:
-    found = Outcome(tmp_path, f"{{path: {tmp_path}/nothing, fstype: nfs4, source: 'filer:/x'}}")
-    assert found.status == 1
+def test_mount_that_is_missing_has_the_configured_labels(tmp_path: Path) -> None:
+    found = Outcome(tmp_path / "nothing", fstype="nfs4", source="filer:/x")
     assert found.values == {"present": 0}
-    assert ": missing: nothing is mounted at " in found.message
-    assert 'fstype="nfs4",source="filer:/x"' in found.labels
+    assert (found.reason, found.message) == (
+        "missing",
+        f"nothing is mounted at {tmp_path}/nothing",
+    )
+    assert found.labels == ("nfs4", "filer:/x")
 
 
-def test_another_file_system_than_expected_is_not_written_to(filer: FaultyFileSystem) -> None:
-    target = f"{{path: {filer.mountpoint}, access: write, fstype: nfs4}}"
-    found = Outcome(filer.mountpoint.parent, target)
-    assert ": unexpected_fstype: " in found.message
+def test_other_file_system_than_expected_is_not_written_to(filer: FaultyFileSystem) -> None:
+    found = Outcome(filer.mountpoint, access="write", fstype="nfs4")
+    assert found.reason == "unexpected_fstype"
     assert found.values["as_expected"] == 0
     assert list(filer.backing.iterdir()) == []
 
 
-def test_the_expected_source(filer: FaultyFileSystem) -> None:
-    target = f"{{path: {filer.mountpoint}, source: 'filer:/export'}}"
-    assert Outcome(filer.mountpoint.parent, target).values["as_expected"] == 1
-    target = f"{{path: {filer.mountpoint}, source: 'other:/export'}}"
-    assert ": unexpected_source: " in Outcome(filer.mountpoint.parent, target).message
+def test_expected_source_is_compared(filer: FaultyFileSystem) -> None:
+    assert Outcome(filer.mountpoint, source="filer:/export").values["as_expected"] == 1
+    assert Outcome(filer.mountpoint, source="other:/export").reason == "unexpected_source"
 
 
-def test_a_file_system_that_is_really_full(tmpfs: Path) -> None:
+def test_full_file_system_is_not_writable(tmpfs: Path) -> None:
     (tmpfs / "filler").write_bytes(bytes(1024 * 1024 - 8192))
-    found = Outcome(tmpfs.parent, f"{{path: {tmpfs}, access: write}}")
-    assert ": disk_full: " in found.message
+    found = Outcome(tmpfs, access="write")
+    assert found.reason == "disk_full"
     assert found.values["writable"] == 0
     assert list((tmpfs / ".nodevitals").iterdir()) == []
 
 
-def test_a_read_only_mount(tmpfs: Path) -> None:
+def test_read_only_mount_is_readable_and_not_writable(tmpfs: Path) -> None:
     subprocess.run(["mount", "-o", "remount,bind,ro", tmpfs], check=True)
-    found = Outcome(tmpfs.parent, f"{{path: {tmpfs}, access: write}}")
-    assert ": read_only: " in found.message
+    found = Outcome(tmpfs, access="write")
+    assert found.reason == "read_only"
     assert found.values["read_only"] == 1
     assert found.values["writable"] == 0
-    assert Outcome(tmpfs.parent, f"{{path: {tmpfs}, access: read}}").values["readable"] == 1
+    assert Outcome(tmpfs, access="read").values["readable"] == 1
 
 
-def test_memory_file_systems_say_that_the_cache_was_read(tmpfs: Path) -> None:
-    found = Outcome(tmpfs.parent, f"{{path: {tmpfs}, access: write}}")
-    assert 'method="cached"' in str(found.labels) or found.status == 0
+def test_read_from_a_memory_file_system_is_exposed_as_cached(tmpfs: Path) -> None:
+    found = Outcome(tmpfs, access="write")
+    assert (found.reason, found.methods) == ("", ["cached"])
 
 
-def test_reading_a_named_file(tmpfs: Path) -> None:
+def test_named_file_is_read(tmpfs: Path) -> None:
     (tmpfs / "beacon").write_text("here")
-    assert Outcome(tmpfs.parent, f"{{path: {tmpfs}, file: beacon}}").values["readable"] == 1
-    found = Outcome(tmpfs.parent, f"{{path: {tmpfs}, file: gone}}")
-    assert ": not_found: " in found.message
+    found = Outcome(tmpfs, file="beacon")
+    assert found.values["readable"] == 1
+    assert found.steps == ["statvfs", "open", "read"]
+    found = Outcome(tmpfs, file="gone")
+    assert found.reason == "not_found"
     assert found.values["readable"] == 0
 
 
-def test_crashed_runs_are_cleaned_up_and_nothing_else_is_touched(tmpfs: Path) -> None:
+def test_leftovers_of_crashed_runs_are_removed_and_nothing_else(tmpfs: Path) -> None:
     ours = tmpfs / ".nodevitals"
     ours.mkdir()
     hexes = "0123456789abcdef"
@@ -172,19 +207,29 @@ def test_crashed_runs_are_cleaned_up_and_nothing_else_is_touched(tmpfs: Path) ->
         path.write_text("x")
         if path != young:
             os.utime(path, (time.time() - 3600,) * 2)
-    assert Outcome(tmpfs.parent, f"{{path: {tmpfs}, access: write}}").status == 0
+    assert Outcome(tmpfs, access="write").reason == ""
     assert not any(path.exists() for path in (old, silly, hidden))
     assert all(path.exists() for path in (young, *foreign))
 
 
-def test_a_link_in_place_of_our_folder_is_not_followed(tmpfs: Path, tmp_path: Path) -> None:
+def test_link_in_place_of_the_probes_directory_is_not_followed(tmpfs: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmpfs / ".nodevitals").symlink_to(elsewhere)
-    found = Outcome(tmpfs.parent, f"{{path: {tmpfs}, access: write}}")
-    assert found.status == 1
+    found = Outcome(tmpfs, access="write")
+    assert found.reason != ""
     assert found.values["writable"] == 0
     assert list(elsewhere.iterdir()) == []
+
+
+def test_missing_mount_keeps_the_labels_of_what_was_mounted(filer: FaultyFileSystem) -> None:
+    state = Outcome(filer.mountpoint).state
+    filer.unmount()
+    found = Outcome(filer.mountpoint, state, access="none")
+    assert (found.reason, found.labels) == ("missing", ("fuse.faulty", "filer:/export"))
+
+
+# With an agent.
 
 
 def has_run(node: Node, times: int) -> bool:
@@ -198,7 +243,7 @@ def test_two_nodes_on_one_mount_do_not_collide(filer: FaultyFileSystem) -> None:
     for name in ("node-1", "node-2"):
         (folder / name).mkdir()
         target = {"path": str(filer.mountpoint), "access": "write"}
-        probes = {"mounts": {"interval": "200ms", "targets": [target]}}
+        probes = {"mounts": {"interval": "100ms", "targets": [target]}}
         nodes.append(Node(folder / name, {"probes": probes}, NODE_NAME=name).start())
     try:
         for node in nodes:
@@ -213,20 +258,20 @@ def test_two_nodes_on_one_mount_do_not_collide(filer: FaultyFileSystem) -> None:
             node.end()
 
 
-def test_a_hung_mount_is_not_polled_again_until_its_worker_is_reaped(
+def test_hung_mount_is_not_probed_again_until_its_worker_is_reaped(
     filer: FaultyFileSystem,
 ) -> None:
     folder = filer.mountpoint.parent
     target = {"path": str(filer.mountpoint), "access": "write"}
-    config = {"defaults": {"interval": "1s"}, "probes": {"mounts": {"targets": [target]}}}
+    config = {"defaults": {"interval": "500ms"}, "probes": {"mounts": {"targets": [target]}}}
     with Node(folder, config) as node:
         labels = {"probe": "mounts", "target": str(filer.mountpoint)}
         wait_until(lambda: node.value("nodevitals_probe_success", **labels) == 1)
         filer.fault("hang")
         wait_until(lambda: node.value("nodevitals_worker_processes", state="stuck") == 1)
         assert node.value("nodevitals_probe_success", **labels) == 0
-        wait_until(lambda: (node.value("nodevitals_probe_stuck_seconds", **labels) or 0) > 6)
-        # Past stale_after nothing that may no longer be true is told.
+        # Six intervals, twice stale_after: no outdated value is exposed, no second worker started.
+        wait_until(lambda: (node.value("nodevitals_probe_stuck_seconds", **labels) or 0) > 3)
         assert node.value("nodevitals_mount_writable") is None
         assert node.value("nodevitals_probe_last_success_timestamp_seconds", **labels)
         assert list(node.tree().values()).count("disk-sleep") == 1
@@ -236,7 +281,7 @@ def test_a_hung_mount_is_not_polled_again_until_its_worker_is_reaped(
         assert node.value("nodevitals_probe_runs_total", **labels, outcome="stuck") == 1
 
 
-def test_a_mount_that_goes_keeps_the_name_of_its_source(filer: FaultyFileSystem) -> None:
+def test_mount_that_disappears_keeps_the_label_of_its_source(filer: FaultyFileSystem) -> None:
     folder = filer.mountpoint.parent
     target = {"path": str(filer.mountpoint)}
     config = {"defaults": {"interval": "300ms"}, "probes": {"mounts": {"targets": [target]}}}

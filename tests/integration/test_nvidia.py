@@ -1,4 +1,4 @@
-"""The probe `nvidia` on simulated machines: the library below it is all that is not real."""
+"""Probe `nvidia` on simulated machines: only the NVML library and the trees are simulated."""
 
 from __future__ import annotations
 
@@ -18,21 +18,29 @@ UP = "nodevitals_accelerator_up"
 LOST = "nodevitals_accelerator_lost_timestamp_seconds"
 XIDS = "nodevitals_nvidia_xid_errors_total"
 SUCCESS = "nodevitals_probe_success"
+# A worker that hangs in its first run is killed so much later; otherwise 30 s.
+SHORT_START = (
+    "from nodevitals.probes.nvidia.probe import NvidiaProbe; NvidiaProbe.start_seconds = 3"
+)
 
 
-def agent(machine: Machine, kernel_log: Path | None = None, **settings: Any) -> Node:
+def agent(
+    machine: Machine, kernel_log: Path | None = None, prelude: str = "", **settings: Any
+) -> Node:
     """Return an agent on a machine, with short intervals."""
     nvidia = {"interval": "300ms", "timeout": "300ms", **machine.settings, **settings}
     probes = {"nvidia": nvidia, "node": {"enabled": False}}
     if kernel_log:
         probes["kernel_log"] = {"path": str(kernel_log), "interval": "100ms"}
-    return Node(
+    node = Node(
         machine.folder,
         {"probes": probes},
         *machine.flags,
         PYTHONPATH=str(ROOT / "exporter"),
         **machine.environment,
     )
+    node.prelude = prelude
+    return node
 
 
 def once(machine: Machine, **settings: Any) -> tuple[int, str, str]:
@@ -52,13 +60,13 @@ def samples(text: str, family: str, *parts: str) -> list[str]:
 
 
 @pytest.mark.parametrize("model", sorted(gpus.MODELS))
-def test_a_card_tells_what_it_has_and_nothing_else(tmp_path: Path, model: str) -> None:
-    """What is not supported is missing, and neither 0 nor a failure."""
+def test_gpu_exposes_only_what_its_model_supports(tmp_path: Path, model: str) -> None:
+    """What is not supported is missing; it is neither 0 nor a failure."""
     machine = Machine(tmp_path, model, 2).start()
     status, text, errors = once(machine)
     assert (status, errors) == (0, "")
     has = gpus.MODELS[model]
-    card = 'device="1"'
+    gpu = 'device="1"'
     for family, wanted in {
         UP: True,
         "nodevitals_accelerator_temperature_celsius": True,
@@ -73,14 +81,14 @@ def test_a_card_tells_what_it_has_and_nothing_else(tmp_path: Path, model: str) -
         "nodevitals_nvidia_slowdown_seconds_total": True,
         "nodevitals_nvidia_temperature_margin_celsius": True,
     }.items():
-        assert bool(samples(text, family, card)) == wanted, family
-    assert len(samples(text, "nodevitals_nvidia_nvlink_up", card)) == has.links
-    assert samples(text, "nodevitals_nvidia_nvlinks_expected", card) == [str(has.links)] * (
+        assert bool(samples(text, family, gpu)) == wanted, family
+    assert len(samples(text, "nodevitals_nvidia_nvlink_up", gpu)) == has.links
+    assert samples(text, "nodevitals_nvidia_nvlinks_expected", gpu) == [str(has.links)] * (
         has.links > 0
     )
 
 
-def test_hoppers_legacy_fields_do_not_hide_errors_behind_a_0(tmp_path: Path) -> None:
+def test_nvlink_errors_of_hopper_are_not_hidden_by_legacy_fields(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     machine.add_field(0, 161, 4, link=3)
     machine.add_field(0, 161, 2, link=17)
@@ -94,7 +102,7 @@ def test_hoppers_legacy_fields_do_not_hide_errors_behind_a_0(tmp_path: Path) -> 
     assert len(samples(text, errors, 'kind="replay"')) == 18
 
 
-def test_ampere_and_blackwell_count_nvlink_errors_each_in_its_way(tmp_path: Path) -> None:
+def test_nvlink_errors_are_read_on_ampere_and_blackwell(tmp_path: Path) -> None:
     for model, inject, kind in (
         ("A100", lambda one: one.set(0, nvlink_counter__2__5=9), "crc"),
         ("B200", lambda one: one.add_field(0, 221, 9, link=5), "symbol"),
@@ -106,10 +114,10 @@ def test_ampere_and_blackwell_count_nvlink_errors_each_in_its_way(tmp_path: Path
         assert samples(text, "nodevitals_nvidia_nvlink_errors_total", f'kind="{kind}"') == ["9"]
 
 
-def test_a_link_that_does_not_answer_for_a_moment_is_missing_and_no_sum_falls(
+def test_unreadable_link_is_missing_and_the_sum_of_errors_does_not_fall(
     tmp_path: Path,
 ) -> None:
-    """A counter that falls and comes back is an increase that never was."""
+    """A counter that falls and rises again is a false increase."""
     machine = Machine(tmp_path, "H100", 1).start()
     for link in range(18):
         machine.set_field(0, 161, 100, link=link)
@@ -124,7 +132,7 @@ def test_a_link_that_does_not_answer_for_a_moment_is_missing_and_no_sum_falls(
         wait_until(lambda: running.value(errors, kind="replay") == 1800)
 
 
-def test_a_general_slowdown_is_told_only_where_nothing_more_exact_is(tmp_path: Path) -> None:
+def test_general_slowdown_is_reported_only_without_a_specific_reason(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "A100", 2).start()
     machine.set(0, clock_reasons=0x48)
     machine.set(1, clock_reasons=0x8)
@@ -135,8 +143,8 @@ def test_a_general_slowdown_is_told_only_where_nothing_more_exact_is(tmp_path: P
     assert samples(text, active, 'device="1"', 'reason="hw_slowdown"') == ["1"]
 
 
-def test_a_card_that_needs_a_reset_has_no_counts_rather_than_0(tmp_path: Path) -> None:
-    """Its counters answer Unknown Error while its remapped rows still answer."""
+def test_ecc_counts_that_cannot_be_read_are_missing_and_not_0(tmp_path: Path) -> None:
+    """On a GPU that needs a reset they fail with Unknown Error; its remapped rows do not."""
     machine = Machine(tmp_path, "H100", 1).start()
     for key in [key for key in machine.state if ".ecc" in key]:
         machine.state[key] = "!999"
@@ -151,7 +159,7 @@ def test_a_card_that_needs_a_reset_has_no_counts_rather_than_0(tmp_path: Path) -
     assert samples(text, "nodevitals_nvidia_recovery_action", *action) == ["1"]
 
 
-def test_a_driver_that_lacks_functions_lacks_families(tmp_path: Path) -> None:
+def test_functions_that_the_driver_lacks_remove_only_their_families(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     machine.hidden = (
         "nvmlDeviceGetGpuFabricInfoV",
@@ -180,7 +188,7 @@ def test_a_driver_that_lacks_functions_lacks_families(tmp_path: Path) -> None:
         ("3 999 0x0 0", "failed", [], 0),
     ],
 )
-def test_the_fabrics_word_is_passed_on(
+def test_fabric_state_and_health_are_exposed(
     tmp_path: Path, fabric: str, state: str, healthy: list[str], faults: int
 ) -> None:
     machine = Machine(tmp_path, "B200", 1).start()
@@ -195,7 +203,7 @@ def test_the_fabrics_word_is_passed_on(
 
 
 @pytest.mark.parametrize("code", [15, 999])
-def test_a_lost_card_is_lost_over_restarts_until_it_is_back(tmp_path: Path, code: int) -> None:
+def test_lost_gpu_is_reported_over_restarts_until_it_returns(tmp_path: Path, code: int) -> None:
     machine = Machine(tmp_path, "H100", 3).start()
     uuid = machine.uuid(1)
     with agent(machine) as running:
@@ -212,23 +220,23 @@ def test_a_lost_card_is_lost_over_restarts_until_it_is_back(tmp_path: Path, code
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 0)
         assert running.value(LOST, uuid=uuid) == since
-        machine.find_again(1)
+        machine.recover(1)
         wait_until(lambda: running.value(UP, uuid=uuid) == 1)
         assert running.value(LOST, uuid=uuid) is None
     rows = json.loads(run("history", f"--config.file={running.config_file}", "--json").stdout)
     assert [row["state"] for row in rows if row["device"] == uuid] == ["ok", "lost", "ok"]
 
 
-def test_a_card_that_is_dead_after_a_reboot_is_lost_and_can_be_forgotten(tmp_path: Path) -> None:
-    """The driver logs nothing and lists one card less; only memory knows."""
+def test_gpu_dead_since_a_reboot_is_lost_and_can_be_forgotten(tmp_path: Path) -> None:
+    """The driver logs nothing and lists one GPU less; only the probe's state has it."""
     machine = Machine(tmp_path, "H100", 3).start()
     uuid = machine.uuid(2)
     running = agent(machine, expected=3)
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 1)
     machine.vanish(2)
-    trees_boot = machine.folder / "proc/sys/kernel/random/boot_id"
-    trees_boot.write_text("another boot\n")
+    boot_id = machine.folder / "proc/sys/kernel/random/boot_id"
+    boot_id.write_text("another boot\n")
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 0)
         assert running.value("nodevitals_accelerators_present") == 2
@@ -245,7 +253,7 @@ def test_a_card_that_is_dead_after_a_reboot_is_lost_and_can_be_forgotten(tmp_pat
         assert running.value(UP, uuid=uuid) is None
 
 
-def test_a_replaced_card_does_not_alert_for_ever(tmp_path: Path) -> None:
+def test_replaced_gpu_is_not_reported_as_lost(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     old = machine.uuid(1)
     with agent(machine) as running:
@@ -258,7 +266,7 @@ def test_a_replaced_card_does_not_alert_for_ever(tmp_path: Path) -> None:
         assert running.value(UP, uuid=old) is None
 
 
-def test_a_card_lost_while_it_is_read_leaves_nothing_half_told(tmp_path: Path) -> None:
+def test_gpu_lost_during_a_run_exposes_no_partial_samples(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     machine.set(1, pcie_width="!15")
     status, text, _ = once(machine)
@@ -268,8 +276,8 @@ def test_a_card_lost_while_it_is_read_leaves_nothing_half_told(tmp_path: Path) -
     assert len(samples(text, "nodevitals_accelerator_temperature_celsius")) == 1
 
 
-def test_a_container_that_lost_its_devices_has_lost_no_card(tmp_path: Path) -> None:
-    """NVML says Unknown Error to all, as after `systemctl daemon-reload`."""
+def test_container_without_its_devices_reports_no_lost_gpu(tmp_path: Path) -> None:
+    """NVML fails with Unknown Error for all, as after `systemctl daemon-reload`."""
     machine = Machine(tmp_path, "H100", 2).start()
     with agent(machine) as running:
         wait_until(lambda: running.value(UP, uuid=machine.uuid(0)) == 1)
@@ -285,7 +293,7 @@ def test_a_container_that_lost_its_devices_has_lost_no_card(tmp_path: Path) -> N
         wait_until(lambda: running.value(UP, uuid=machine.uuid(0)) == 1)
 
 
-def test_one_card_of_a_container_may_be_withheld(tmp_path: Path) -> None:
+def test_gpu_without_permission_is_neither_up_nor_lost(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     with agent(machine) as running:
         wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1)
@@ -295,24 +303,24 @@ def test_one_card_of_a_container_may_be_withheld(tmp_path: Path) -> None:
         assert running.value(SUCCESS, probe="nvidia") == 1
 
 
-def test_a_card_given_to_a_virtual_machine_is_not_lost(tmp_path: Path) -> None:
+def test_gpu_bound_to_vfio_is_not_lost(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     with agent(machine) as running:
         wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1)
-        machine.give_away(1)
+        machine.bind_to_vfio(1)
         machine.vanish(1)
         wait_until(lambda: running.value("nodevitals_nvidia_devices", source="pci") == 1)
         wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) is None)
         assert running.value(LOST, uuid=machine.uuid(1)) is None
 
 
-def cripple(machine: Machine, value: str) -> None:
-    """Let a call on the first card hang or crash."""
+def break_call(machine: Machine, value: str) -> None:
+    """Let a call on the first GPU hang or crash."""
     machine.set(0, temperature=value)
 
 
-def heal(machine: Machine) -> None:
-    """Undo it."""
+def repair_call(machine: Machine) -> None:
+    """Let that call succeed again."""
     machine.set(0, temperature=40)
 
 
@@ -324,25 +332,25 @@ def mismatch(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "mend_it", "reason"),
+    ("break_it", "repair_it", "reason"),
     [
-        (lambda one: cripple(one, "@hang"), heal, "timeout"),
-        (lambda one: cripple(one, "@crash"), heal, "worker_died"),
+        (lambda one: break_call(one, "@hang"), repair_call, "timeout"),
+        (lambda one: break_call(one, "@crash"), repair_call, "worker_died"),
         (mismatch, lambda one: one.reload_driver("580.65.06"), "version_mismatch"),
         (lambda one: one.unload_driver(), lambda one: one.start(), "driver_not_loaded"),
     ],
     ids=["hang", "crash", "mismatch", "unload"],
 )
-def test_the_library_may_fail_and_xids_are_counted_all_the_while(
+def test_xids_are_counted_while_the_library_fails(
     tmp_path: Path,
     break_it: Callable[[Machine], None],
-    mend_it: Callable[[Machine], None],
+    repair_it: Callable[[Machine], None],
     reason: str,
 ) -> None:
-    """Each is told as what it is, and mended without a restart of the agent."""
+    """Each failure has its own reason, and ends without a restart of the agent."""
     machine = Machine(tmp_path, "H100", 2).start()
     line = f"NVRM: Xid (PCI:{machine.slots[1]}): 119, pid=1, name=x, Timeout waiting for RPC"
-    with KernelLog(tmp_path) as log, agent(machine, log.path) as running:
+    with KernelLog(tmp_path) as log, agent(machine, log.path, SHORT_START) as running:
         labels = {"uuid": machine.uuid(1), "xid": "119"}
         wait_until(lambda: running.value(XIDS, **labels) == 0)
         pid = running.process.pid
@@ -352,14 +360,14 @@ def test_the_library_may_fail_and_xids_are_counted_all_the_while(
         assert running.value(SUCCESS, probe="kernel_log") == 1
         log.write(line, line)
         wait_until(lambda: running.value(XIDS, **labels) == 2)
-        mend_it(machine)
+        repair_it(machine)
         wait_until(lambda: running.value(SUCCESS, probe="nvidia") == 1, 60)
         assert running.value(UP, uuid=machine.uuid(0)) == 1
         assert running.value(XIDS, **labels) == 2
         assert running.process.pid == pid
 
 
-def test_a_driver_reloaded_under_a_running_agent_is_taken_up(tmp_path: Path) -> None:
+def test_reloaded_driver_is_used_without_a_restart_of_the_agent(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     info = "nodevitals_nvidia_driver_info"
     with agent(machine) as running:
@@ -369,7 +377,7 @@ def test_a_driver_reloaded_under_a_running_agent_is_taken_up(tmp_path: Path) -> 
         assert running.value(UP, uuid=machine.uuid(1)) == 1
 
 
-def test_an_xid_counts_once_whoever_tells_it(tmp_path: Path) -> None:
+def test_xid_from_log_and_nvml_counts_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     slot, uuid = machine.slots[1], machine.uuid(1)
     with KernelLog(tmp_path) as log, agent(machine, log.path) as running:
@@ -378,14 +386,14 @@ def test_an_xid_counts_once_whoever_tells_it(tmp_path: Path) -> None:
             return running.value(XIDS, uuid=uuid, xid=str(xid))
 
         wait_until(lambda: count(79) == 0)
-        # Both tell it.
+        # Both report it.
         log.write(f"NVRM: Xid (PCI:{slot}): 79, GPU has fallen off the bus.")
         machine.raise_xid(1, 79)
         wait_until(lambda: count(79) == 1)
-        # Only the log does.
+        # Only the log.
         log.write(f"NVRM: Xid (PCI:{slot}): 119, pid=1, name=x, Timeout")
         wait_until(lambda: count(119) == 1)
-        # Only NVML does.
+        # Only NVML.
         machine.raise_xid(1, 48)
         wait_until(lambda: count(48) == 1)
         # All three again, twice.
@@ -405,7 +413,7 @@ def test_an_xid_counts_once_whoever_tells_it(tmp_path: Path) -> None:
         assert running.value("nodevitals_nvidia_xid_last_timestamp_seconds", uuid=uuid, xid="48")
 
 
-def test_xids_that_only_nvml_tells_count_where_the_log_may_not_be_read(tmp_path: Path) -> None:
+def test_xids_from_nvml_count_where_the_log_cannot_be_read(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     with agent(machine, tmp_path) as running:  # a directory: it opens, and no read succeeds
         wait_until(lambda: running.value(XIDS, uuid=machine.uuid(0), xid="79") == 0)
@@ -414,7 +422,7 @@ def test_xids_that_only_nvml_tells_count_where_the_log_may_not_be_read(tmp_path:
         assert running.value(SUCCESS, probe="kernel_log") == 0
 
 
-def test_nothing_there_is_silence_unless_cards_are_expected(tmp_path: Path) -> None:
+def test_missing_hardware_is_a_failure_only_where_it_is_expected(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     flags = (f"--config.file={config}", "--path.sysfs=/nonexistent", "--path.procfs=/nonexistent")
     for section, status in (
@@ -430,7 +438,7 @@ def test_nothing_there_is_silence_unless_cards_are_expected(tmp_path: Path) -> N
         assert len(done.stderr.splitlines()) == (section != {"enabled": False}), done.stderr
 
 
-def test_cards_without_a_driver_are_a_failure_but_not_those_of_virtual_machines(
+def test_gpus_without_a_driver_are_a_failure_unless_bound_to_vfio(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
@@ -440,13 +448,13 @@ def test_cards_without_a_driver_are_a_failure_but_not_those_of_virtual_machines(
     status, _, errors = once(machine)
     assert (status, "driver_not_loaded" in errors) == (1, True)
     for number in range(2):
-        machine.give_away(number)
+        machine.bind_to_vfio(number)
     status, _, errors = once(machine)
     assert (status, "absent" in errors) == (0, True)
 
 
-def test_a_library_that_starts_slowly_is_given_the_time(tmp_path: Path) -> None:
-    """As without persistence mode: every process that starts it initialises all cards."""
+def test_slow_start_of_the_library_is_not_a_timeout(tmp_path: Path) -> None:
+    """As without persistence mode: every process that starts it initialises all GPUs."""
     machine = Machine(tmp_path, "H100", 2).start()
     machine.state["init_microseconds"] = "1500000"
     machine.write()
@@ -455,7 +463,7 @@ def test_a_library_that_starts_slowly_is_given_the_time(tmp_path: Path) -> None:
         assert "timeout" not in running.log()
 
 
-def test_a_slow_library_is_no_failure_within_the_deadline(tmp_path: Path) -> None:
+def test_slow_library_succeeds_within_the_deadline(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 2).start()
     machine.state["delay_microseconds"] = "1000"
     machine.write()

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nodevitals import probes
-from nodevitals.agent import new_supervisor, plan_targets
+from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
-from nodevitals.engine.supervisor import Supervisor
+from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.supervisor import PUBLISH_SECONDS, Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host
 from testbed.clock import ManualClock
@@ -84,6 +85,8 @@ def test_what_is_stale_vanishes_and_the_time_of_the_last_success_stays() -> None
         assert "nodevitals_node_cpus" in scrape(running)
         clock.advance(3 * 3600)
         running.step()
+        clock.advance(PUBLISH_SECONDS)
+        running.step()
         assert success + "0" in scrape(running)
         assert "nodevitals_node_cpus" not in scrape(running)
         last = (
@@ -94,3 +97,16 @@ def test_what_is_stale_vanishes_and_the_time_of_the_last_success_stays() -> None
         while success + "1" not in scrape(running) and time.monotonic() < deadline:
             step(running, clock)
         assert "nodevitals_node_cpus" in scrape(running)
+
+
+def test_the_loop_sleeps_while_nothing_is_due() -> None:
+    """It wakes for what is due and what arrives: here a ping of the fork server every 5 s."""
+    with supervisor(Clock(), b"probes: {node: {interval: 1h}}") as running:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            running.step()
+        steps, until = 0, time.monotonic() + 6
+        while time.monotonic() < until:
+            running.step()
+            steps += 1
+        assert steps <= 6

@@ -1,8 +1,8 @@
-"""A FUSE file system over a directory, with faults that a file switches on and off.
+"""A FUSE file system over a directory, with faults that a control file turns on and off.
 
-`FaultyFileSystem(folder)` mounts it and owns its server process. `fault("hang")` makes every call
-after it hang until `fault("none")`; the others are in `FAULTS`. Run as a program, this module is
-the server: `python -m testbed.faultyfs BACKING CONTROL MOUNTPOINT`.
+`FaultyFileSystem(folder)` mounts it and owns its server process. After `fault("hang")` every call
+hangs until `fault("none")`; the other faults are in `FAULTS`. Run as a program, this module is the
+server: `python -m testbed.faultyfs BACKING CONTROL MOUNTPOINT SOURCE`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# What each fault does to a call; a number is the errno that every data call returns.
+# The errno that data calls return under each fault; 0 where the fault is another one.
 FAULTS: dict[str, int] = {
     "none": 0,
     "hang": 0,
@@ -40,7 +40,7 @@ def library_path() -> str:
 
 
 class FuseServer:
-    """One mount, served by a module of the test bed run as a program."""
+    """One mount, served by a module of the test bed that runs as a program."""
 
     def __init__(self, mountpoint: Path, module: str, *arguments: str) -> None:
         self.mountpoint = mountpoint
@@ -50,7 +50,7 @@ class FuseServer:
     def mount(self) -> None:
         """Start the server and wait until it is mounted."""
         self.mountpoint.mkdir()
-        # libfuse talks on stderr of its own accord
+        # libfuse writes warnings to stderr
         log_file = self.mountpoint.with_suffix(".log")
         with log_file.open("wb") as log:
             self._server = subprocess.Popen(
@@ -66,11 +66,11 @@ class FuseServer:
             time.sleep(0.02)
 
     def unmount(self) -> None:
-        """Take the mount away, whatever hangs in it."""
+        """Unmount lazily, also while calls hang."""
         subprocess.run(["umount", "--lazy", str(self.mountpoint)], check=True)
 
     def __exit__(self, *_: object) -> None:
-        # Killing the server aborts the connection: calls that hang in it end with ENOTCONN.
+        # Killing the server aborts the connection: hung calls end with ENOTCONN.
         if self._server is not None:
             self._server.kill()
             self._server.wait()
@@ -79,7 +79,7 @@ class FuseServer:
 
 
 class FaultyFileSystem(FuseServer):
-    """One mount. Use it as a context manager; leaving it kills the server, which unmounts."""
+    """One mount, as a context manager; at its end the server is killed, which unmounts."""
 
     def __init__(self, folder: Path, source: str = "filer:/export", name: str = "mount") -> None:
         self.backing = folder / f"{name}.backing"
@@ -181,7 +181,7 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
             return 0
 
         def rename(self, old: str, new: str, flags: int = 0) -> int:
-            # libfuse renames to .fuse_hidden… what is unlinked before its release has arrived.
+            # libfuse renames a file that is unlinked before its release to .fuse_hidden…
             os.rename(self._path(old), self._path(new))
             return 0
 

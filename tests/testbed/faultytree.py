@@ -1,8 +1,8 @@
-"""A directory seen through FUSE, in which chosen files fail as drivers make sysfs files fail.
+"""A directory through FUSE, in which chosen files fail as files of sysfs do.
 
-`FaultyTree(folder)` mounts `folder/tree.backing` at `folder/tree`; `fail(path, "EINVAL")` makes
-reading that file fail so, "hang" makes it wait, None mends it. Run as a program, this module is
-the server: `python -m testbed.faultytree BACKING CONTROL MOUNTPOINT`.
+`FaultyTree(folder)` mounts `folder/tree.backing` at `folder/tree`. After `fail(path, "EINVAL")`
+reads of that file fail with EINVAL, after "hang" they hang, after None they succeed. Run as a
+program, this module is the server: `python -m testbed.faultytree BACKING CONTROL MOUNTPOINT`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from testbed.faultyfs import FuseServer
 
-# These come when a file is opened, the others when it is read.
+# Errors of open(2); all others are errors of read(2).
 AT_OPEN = ("EACCES", "EPERM", "ENOENT")
 
 
 class FaultyTree(FuseServer):
-    """One tree. Use it as a context manager; what is written to `backing` is seen at once."""
+    """One tree, as a context manager; changes in `backing` are visible immediately."""
 
     def __init__(self, folder: Path, name: str = "tree") -> None:
         self.backing = folder / f"{name}.backing"
@@ -38,7 +38,7 @@ class FaultyTree(FuseServer):
         return self
 
     def fail(self, path: str, error: str | None) -> None:
-        """Make a file (its real path below the root, no link in it) fail, or mend it."""
+        """Let a file fail, or succeed with None. `path` is below the root, without links."""
         assert os.path.lexists(self.backing / path), path
         self._faults.pop(f"/{path}", None)
         if error is not None:

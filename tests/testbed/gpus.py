@@ -1,11 +1,12 @@
 """Simulated GPU machines: a state file for the stand-in libnvidia-ml, and the trees beside it.
 
-`Machine(folder, "H100").start()` builds eight cards; its methods break them. What it writes is
-all there is: the library under `library` reads the file, everything above it is the real thing.
+`Machine(folder, "H100").start()` builds eight GPUs; its methods inject faults into them. Only the
+library that `library` compiles is simulated; it reads the state file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -31,7 +32,7 @@ LEGACY_NVLINK_FIELDS = (38, 45, 52, 59, 160)
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kind of card has and has not."""
+    """What one GPU model supports."""
 
     name: str
     memory_gib: int
@@ -105,12 +106,16 @@ SLOTS = ("18", "2a", "3b", "5d", "9a", "ab", "ba", "db")
 
 @cache
 def library(hidden: tuple[str, ...] = ()) -> Path:
-    """Return the stand-in, compiled; `hidden` are functions that an older driver lacks."""
+    """Return the stand-in, compiled; `hidden` are functions that an older driver lacks.
+
+    The folder's name has a digest of the source: several working trees may share `.tools`.
+    """
     compiler = shutil.which("cc")
     assert compiler is not None, "there is no C compiler: tools/setup"
-    folder = Path(__file__).parents[2] / ".tools" / "-".join(("nvml", *hidden))
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    folder = Path(__file__).parents[2] / ".tools" / "-".join(("nvml", digest, *hidden))
     made = folder / "libnvidia-ml.so.1"
-    if made.exists() and made.stat().st_mtime > SOURCE.stat().st_mtime:
+    if made.exists():
         return made
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "version-script"
@@ -126,17 +131,17 @@ def library(hidden: tuple[str, ...] = ()) -> Path:
 class Machine:
     """One machine and its trees, under `folder`: `proc`, `sys`, `nvml.state`."""
 
-    def __init__(self, folder: Path, model: str = "H100", cards: int = 8) -> None:
+    def __init__(self, folder: Path, model: str = "H100", gpus: int = 8) -> None:
         self.folder = folder
         self.model = MODELS[model]
-        self.slots = [f"0000:{bus}:00" for bus in SLOTS[:cards]]
+        self.slots = [f"0000:{bus}:00" for bus in SLOTS[:gpus]]
         self.state: dict[str, str] = {}
         self.hidden: tuple[str, ...] = ()
         self._state_file = folder / "nvml.state"
         self._events = folder / "nvml.state.events"
 
     def start(self) -> Machine:
-        """Boot it with every card well."""
+        """Boot it with every GPU healthy."""
         trees.procfs(self.folder / "proc")
         trees.sysfs(self.folder / "sys")
         self._events.write_text("")
@@ -144,19 +149,19 @@ class Machine:
         self.state |= {"cuda": "12080", "generation": "1", "events": "1"}
         for number, slot in enumerate(self.slots):
             self._add_device(slot)
-            self.state |= self._card(number, slot)
-        self.state["cards"] = " ".join(str(number) for number in range(len(self.slots)))
+            self.state |= self._gpu(number, slot)
+        self.state["gpus"] = " ".join(str(number) for number in range(len(self.slots)))
         self.write()
         return self
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program needs so that the stand-in finds its state."""
+        """The environment in which the stand-in finds its state."""
         return {"NVML_STATE": str(self._state_file)}
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What `nodevitals` needs so that it looks at this machine."""
+        """The flags with which `nodevitals` reads this machine's trees."""
         return (f"--path.procfs={self.folder / 'proc'}", f"--path.sysfs={self.folder / 'sys'}")
 
     @property
@@ -165,77 +170,77 @@ class Machine:
         return {"library": str(library(self.hidden))}
 
     def uuid(self, number: int) -> str:
-        """A card's uuid."""
+        """A GPU's uuid."""
         return self.state[f"{number}.uuid"]
 
     def set(self, number: int, **values: object) -> None:
-        """Change what calls on a card answer; `__` stands for a dot in a key."""
+        """Change what calls on a GPU return; `__` stands for a dot in a key."""
         for name, value in values.items():
             self.state[f"{number}.{name.replace('__', '.')}"] = str(value)
         self.write()
 
     def remove(self, *keys: str) -> None:
-        """Take keys away: what they answered is not supported any more, or a fault has ended."""
+        """Remove keys: their calls become unsupported, or a fault ends."""
         for key in keys:
             self.state.pop(key, None)
         self.write()
 
     def set_field(self, number: int, field: int, value: object, link: int = 0) -> None:
-        """Change a field value of a card."""
+        """Change a field value of a GPU."""
         self.set(number, **{f"field__{field}__{link}": value})
 
     def add_field(self, number: int, field: int, amount: int, link: int = 0) -> None:
-        """Run a counter up."""
+        """Add to a counter."""
         key = f"{number}.field.{field}.{link}"
         self.set_field(number, field, int(self.state[key]) + amount, link)
 
     def lose(self, number: int, code: int = 15) -> None:
-        """Let a card answer everything with GPU_IS_LOST (15) or Unknown (999)."""
+        """Let every call on a GPU return GPU_IS_LOST (15) or Unknown Error (999)."""
         self.set(number, error=f"!{code}")
 
-    def find_again(self, number: int) -> None:
-        """Let a lost card answer again."""
+    def recover(self, number: int) -> None:
+        """Let a lost GPU answer again."""
         self.remove(f"{number}.error")
 
     def vanish(self, number: int) -> None:
-        """Let a card be dead at boot: the driver and NVML do not list it, the bus does."""
-        shown = [one for one in self.state["cards"].split() if one != str(number)]
-        self.state["cards"] = " ".join(shown)
+        """Let a GPU be dead since boot: the PCI bus lists it, the driver and NVML do not."""
+        listed = [one for one in self.state["gpus"].split() if one != str(number)]
+        self.state["gpus"] = " ".join(listed)
         shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
         self.write()
 
-    def give_away(self, number: int) -> None:
-        """Bind a card to vfio-pci, for a virtual machine."""
+    def bind_to_vfio(self, number: int) -> None:
+        """Bind a GPU to vfio-pci, for a virtual machine."""
         link = self.folder / "sys/bus/pci/devices" / f"{self.slots[number]}.0" / "driver"
         link.unlink()
         link.symlink_to("../../../bus/pci/drivers/vfio-pci")
 
     def raise_xid(self, number: int, xid: int) -> None:
-        """Let NVML tell of an Xid."""
+        """Let NVML report an Xid."""
         with self._events.open("a") as events:
             events.write(f"{number} {xid}\n")
 
     def upgrade_library(self, version: str) -> None:
-        """Put another library on disk, with the old driver still loaded."""
+        """Replace the library on disk, with the old driver still loaded."""
         self.state["library"] = version
         self.write()
 
     def reload_driver(self, version: str) -> None:
-        """Load another driver: whoever has the library open loses it."""
+        """Load another driver: a process that has started the library must start again."""
         self._load_driver(version)
         self.state["generation"] = str(int(self.state["generation"]) + 1)
         self.write()
 
     def unload_driver(self) -> None:
-        """Take the driver away, from under whoever has the library open."""
+        """Unload the driver, also from processes that have started the library."""
         shutil.rmtree(self.folder / "proc/driver")
-        for key in ("driver", "cards"):
+        for key in ("driver", "gpus"):
             self.state.pop(key, None)
         self.state["generation"] = "0"
         self.write()
 
     def write(self) -> None:
-        """Replace the state file, as the library expects it."""
+        """Replace the state file, sorted as the library requires."""
         draft = self._state_file.with_suffix(".new")
         lines = sorted(self.state.items(), key=lambda item: item[0].encode())
         draft.write_text("".join(f"{key}\t{value}\n" for key, value in lines))
@@ -264,7 +269,7 @@ class Machine:
             {"vendor": "0x15b3\n", "class": "0x020700\n"},
         )
 
-    def _card(self, number: int, slot: str) -> dict[str, str]:
+    def _gpu(self, number: int, slot: str) -> dict[str, str]:
         model = self.model
         one = {
             "bus": f"0000{slot}.0",

@@ -1,5 +1,5 @@
-"""A kernel log with the semantics of /dev/kmsg, as a FUSE file: one record a read, EAGAIN at the
-end, EPIPE once after records were overwritten under the reader.
+"""A kernel log with the semantics of /dev/kmsg, as a FUSE file: one record per read, EAGAIN at the
+end, EPIPE once after records were overwritten before they were read.
 
 `KernelLog(folder)` mounts it; `write` appends what the kernel would. Run as a program, this
 module is the server: `python -m testbed.kmsg RECORDS MOUNTPOINT`.
@@ -21,7 +21,7 @@ USER_NOTICE = 13
 
 
 class KernelLog(FuseServer):
-    """One log. `path` is what `probes.kernel_log.path` is set to."""
+    """One log; `path` is the value for `probes.kernel_log.path`."""
 
     def __init__(self, folder: Path, name: str = "kmsg", capacity: int = 1_000_000) -> None:
         self._records = folder / f"{name}.records"
@@ -46,7 +46,7 @@ def _serve(records: str, mountpoint: str) -> None:
 
     class Operations(mfusepy.Operations):  # type: ignore[misc]
         def __init__(self) -> None:
-            self._file = open(records, encoding="utf-8")  # noqa: SIM115 - it is followed until we are killed
+            self._file = open(records, encoding="utf-8")  # noqa: SIM115 - open until the process is killed
             self._capacity = int(self._file.readline())
             self._ring: list[str] = []
             self._next: dict[int, int] = {}

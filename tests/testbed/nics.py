@@ -1,7 +1,7 @@
-"""A node's RDMA devices and network interfaces, as a sysfs tree of small files.
+"""RDMA devices and network interfaces of a simulated node: a sysfs tree of small files.
 
-`Machine(folder, mlx5_infiniband=8)` writes it; ports then go down, train lower, flap, saturate;
-a device vanishes and comes back. `folder` is what `--path.sysfs` is set to.
+`Machine(folder, mlx5_infiniband=8)` writes the tree. Its methods take ports down, lower their rate,
+let them flap, and remove devices and add them again. `folder` is the value of `--path.sysfs`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ STATISTICS = (
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A make of card: how its device and interface are called, and which counters it has.
+    """A kind of RDMA device: the names of its device and interface, and its counters.
 
-    `link_counters` is what the files in `counters/` hold; None where there is no such folder.
+    `link_counters` is the content of the files in `counters/`; None where that does not exist.
     """
 
     device: str
@@ -95,7 +95,7 @@ KINDS = {
 
 
 class Machine:
-    """A tree below `folder`. Devices are numbered by kind of name, PCI slots one after another."""
+    """A tree below `folder`. Devices are numbered by their kind of name, PCI slots in sequence."""
 
     def __init__(self, folder: Path, gid_rows: int = 8, **counts: int) -> None:
         self.folder = folder
@@ -186,12 +186,12 @@ class Machine:
             (self.folder / "class" / group / name).symlink_to(f"{home}/{group}/{name}")
 
     def path(self, port: str, file: str) -> Path:
-        """A file of a port, without links on the way."""
+        """The path of a port's file, without symbolic links."""
         device, _, number = port.partition("/")
         return self._homes[device] / "infiniband" / device / "ports" / number / file
 
     def set(self, port: str, **files: object) -> None:
-        """Write files of a port; `counters__symbol_error=3` is one in a folder."""
+        """Write files of a port; `counters__symbol_error=3` writes `counters/symbol_error`."""
         for name, value in files.items():
             self._put(self.path(port, name.replace("__", "/")), value)
 
@@ -202,18 +202,18 @@ class Machine:
             self._put(folder / name.replace("__", "/"), value)
 
     def _put(self, path: Path, value: object) -> None:
-        """At once, as a file of sysfs changes: nobody reads a half of it."""
+        """Replace a file atomically, as a file of sysfs changes: no read returns a part of it."""
         draft = self.folder.with_suffix(".draft")
         draft.write_text(f"{value}\n")
         draft.replace(path)
 
     def count(self, port: str, file: str, more: int = 1) -> None:
-        """Raise a counter."""
+        """Increase a counter."""
         path = self.path(port, file)
         self._put(path, int(path.read_text()) + more)
 
     def down(self, port: str, counted: bool = True) -> None:
-        """Take a port's link away, as a pulled cable does; the driver may miss to count it."""
+        """Take a port's link down, as a removed cable does; not all drivers count it."""
         self.set(port, state=DOWN, phys_state="2: Polling", rate="10 Gb/sec (4X SDR)")
         device = port.partition("/")[0]
         if self._roce(port):
@@ -222,7 +222,7 @@ class Machine:
             self._count_drop(port)
 
     def up(self, port: str, rate: str = "400 Gb/sec (4X NDR)") -> None:
-        """Bring a port's link back, at a rate as sysfs words it."""
+        """Bring a port's link up, at a rate in the format of sysfs."""
         self.set(port, state=ACTIVE, phys_state="5: LinkUp", rate=rate)
         if self._roce(port):
             interface = self.interfaces[port.partition("/")[0]]
@@ -230,7 +230,7 @@ class Machine:
             self.set_interface(interface, operstate="up", carrier=1, speed=speed)
 
     def flap(self, port: str, times: int = 1) -> None:
-        """Lose the link and get it back between two looks."""
+        """Let the link go down and up between two runs."""
         for _ in range(times):
             self._count_drop(port)
 
@@ -247,13 +247,13 @@ class Machine:
             self.count(port, "counters/link_downed")
 
     def vanish(self, device: str) -> None:
-        """Take a device off the bus: its folders go, as the kernel takes them down."""
+        """Remove a device from the bus, and its directories as the kernel does."""
         for group, name in (("infiniband", device), ("net", self.interfaces[device])):
             (self.folder / "class" / group / name).unlink()
         self._homes[device].rename(self._gone(device))
 
     def come_back(self, device: str) -> None:
-        """Put a device that vanished back."""
+        """Add a removed device again."""
         self._gone(device).rename(self._homes[device])
         self._link(device)
 
@@ -261,7 +261,7 @@ class Machine:
         return self.folder.with_suffix(f".gone-{device}")
 
     def rename(self, device: str, name: str) -> None:
-        """Call a device otherwise, as udev's rules do."""
+        """Rename a device, as udev rules do."""
         home = self._homes.pop(device)
         (self.folder / "class/infiniband" / device).unlink()
         (home / "infiniband" / device).rename(home / "infiniband" / name)
@@ -271,7 +271,7 @@ class Machine:
         self.interfaces[name] = self.interfaces.pop(device)
 
     def bond(self, name: str, *members: str, speed: int) -> None:
-        """Join interfaces to a bond."""
+        """Add a bond of interfaces."""
         home = f"devices/virtual/net/{name}"
         files = self._interface_files(name, speed, True)
         moved = {
@@ -285,11 +285,11 @@ class Machine:
             write(folder, {"bonding_slave/mii_status": "up\n"})
 
     def virtual_interface(self, name: str) -> None:
-        """Add an interface with no hardware behind it."""
+        """Add an interface without a device."""
         home = f"devices/virtual/net/{name}"
         write(self.folder, {f"{home}/ifindex": "900\n", f"{home}/operstate": "up\n"})
         (self.folder / "class/net" / name).symlink_to(f"../../{home}")
 
     def remove_tree(self) -> None:
-        """Take everything away, as unloading the drivers does."""
+        """Remove all RDMA devices, as unloading the drivers does."""
         shutil.rmtree(self.folder / "class/infiniband")

@@ -70,6 +70,8 @@ class Node:
         self.folder = folder
         self.config_file = folder / "nodevitals.yaml"
         self.flags = flags
+        self.prelude = ""
+        """Python that the agent's process executes first: to shorten a wait of the agent's own."""
         self.environment = environment(**more)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -99,8 +101,12 @@ class Node:
 
     def command(self) -> list[str]:
         """How users start it; of a flag that is given twice the last holds."""
+        program = ["-m", "nodevitals"]
+        if self.prelude:
+            run_main = "import runpy; runpy.run_module('nodevitals', run_name='__main__')"
+            program = ["-c", f"{self.prelude}; {run_main}"]
         return [
-            *(sys.executable, "-m", "nodevitals", "serve"),
+            *(sys.executable, *program, "serve"),
             f"--config.file={self.config_file}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             *self.flags,

@@ -1,4 +1,4 @@
-"""Root trees of simulated nodes: procfs and sysfs as directories of small files."""
+"""procfs and sysfs of simulated nodes, as directories of small files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SwapFree:              0 kB
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
-    """Write files below a root, their folders too."""
+    """Write files below a root, and create their directories."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

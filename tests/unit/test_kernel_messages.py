@@ -1,4 +1,4 @@
-"""Every pattern has a sample, and what only looks like an event is none."""
+"""Every pattern matches a sample, and messages that only resemble an event match none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize(("event", "text"), SAMPLES)
-def test_a_message_tells_its_event(event: str, text: str) -> None:
+def test_message_has_its_event(event: str, text: str) -> None:
     assert (event_of(text) or "-") == event
 
 
-def test_every_pattern_is_the_one_that_finds_some_sample() -> None:
+def test_every_pattern_is_the_first_to_match_some_sample() -> None:
     used = {
         next(p for p in PATTERNS if p.hint in text and p.expression.match(text))
         for event, text in SAMPLES
@@ -39,5 +39,5 @@ def test_every_pattern_is_the_one_that_finds_some_sample() -> None:
         ("callbacks", 0),
     ],
 )
-def test_what_rate_limits_kept_out_is_counted(text: str, count: int) -> None:
+def test_number_of_suppressed_messages_is_read(text: str, count: int) -> None:
     assert suppressed(text) == count

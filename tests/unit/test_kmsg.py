@@ -1,4 +1,4 @@
-"""Records of /dev/kmsg: only the kernel's own, each once, and what was missed is known."""
+"""Records of /dev/kmsg: only the kernel's own, each once, with the number of lost records."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from nodevitals.linux.kmsg import Follower, Record, parse_record
         (b"-4,17,1500000,-;text", None),
     ],
 )
-def test_a_record_is_read_and_anything_else_is_not(line: bytes, expected: object) -> None:
+def test_only_records_are_parsed(line: bytes, expected: object) -> None:
     assert parse_record(line) == expected
 
 
-def test_a_captured_log_in_a_plain_file_is_followed_and_half_a_line_waits(tmp_path: Path) -> None:
+def test_captured_log_in_a_plain_file_is_followed_by_whole_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"4,5,0,-;one\n DEVICE=x\n4,6,0,-;two\n4,9,0")
     follower = Follower(str(log), sequence=4)
@@ -42,7 +42,7 @@ def test_a_captured_log_in_a_plain_file_is_followed_and_half_a_line_waits(tmp_pa
     follower.close()
 
 
-def test_what_an_earlier_reader_has_read_is_skipped(tmp_path: Path) -> None:
+def test_records_that_an_earlier_reader_has_read_are_skipped(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"".join(b"4,%d,0,-;x\n" % number for number in range(10)))
     follower = Follower(str(log), sequence=7)

@@ -1,11 +1,11 @@
-"""mountinfo: what is mounted where, in the kernel's spelling."""
+"""mountinfo: what is mounted where, in the kernel's format."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.probes.mounts.probe import Mount, find_mount, parse_mountinfo
+from nodevitals.probes.mounts.mountinfo import Mount, find_mount, parse_mountinfo
 
 TEXT = """\
 22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
@@ -16,14 +16,14 @@ TEXT = """\
 """
 
 
-def test_each_line() -> None:
+def test_fields_of_each_line_are_parsed() -> None:
     mounts = parse_mountinfo(TEXT)
     assert mounts[0] == Mount("/", "ext4", "/dev/nvme0n1p2", read_only=False)
     assert mounts[2] == Mount("/with space\tand\\back", "xfs", "/dev/sdb", read_only=True)
     assert mounts[3] == Mount("/models", "lustre", "10.0.0.1@o2ib:/fs", read_only=True)
 
 
-def test_what_is_on_top_counts() -> None:
+def test_topmost_mount_is_found() -> None:
     found = find_mount(parse_mountinfo(TEXT), "/data")
     assert found is not None
     assert found.fstype == "tmpfs"
@@ -31,11 +31,11 @@ def test_what_is_on_top_counts() -> None:
 
 
 @given(st.text())
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_parsed_without_error(text: str) -> None:
     parse_mountinfo(text)
 
 
-def test_a_line_cut_short_is_left_out() -> None:
+def test_truncated_line_is_skipped() -> None:
     for length in range(len(TEXT)):
         for mount in parse_mountinfo(TEXT[:length]):
             assert mount.mountpoint.startswith("/")

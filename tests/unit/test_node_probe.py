@@ -1,4 +1,4 @@
-"""Probe `node` over a tree of a simulated node."""
+"""Probe `node` on the procfs and sysfs of a simulated node."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from nodevitals.linux.host import Host
 from nodevitals.linux.process import parse_process_stat
-from nodevitals.probe import Readings
+from nodevitals.probe import ProbeSettings, Readings
 from nodevitals.probes.node import (
     CpuTimes,
     NodeProbe,
-    NodeSettings,
+    NodeState,
     parse_loadavg,
     parse_vmstat,
     utilization,
@@ -23,14 +23,17 @@ from testbed import trees
 
 @pytest.fixture(autouse=True)
 def procfs_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give psutil its own procfs back: a worker ends after pointing it elsewhere, we go on."""
+    """Restore psutil's own procfs: a run sets another one, and in a worker that ends with it."""
     monkeypatch.setattr(psutil, "PROCFS_PATH", "/proc")
 
 
-def look(tmp_path: Path, carry: bytes = b"") -> Readings:
+def run(tmp_path: Path, state: NodeState | None = None) -> Readings:
     host = Host(procfs=str(tmp_path / "proc"), sysfs=str(tmp_path / "sys"))
-    readings = Readings(carry)
-    NodeProbe(host, NodeSettings(), "node").run(readings)
+    probe = NodeProbe(host, ProbeSettings(), "node")
+    if state is not None:
+        probe.state = state
+    readings = Readings(families=NodeProbe.families)
+    probe.run(readings)
     return readings
 
 
@@ -48,8 +51,8 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_whole_node(tree: Path) -> None:
-    found = values(look(tree))
+def test_every_family_of_a_node_is_exposed(tree: Path) -> None:
+    found = values(run(tree))
     expected = {
         ("memory_total_bytes",): 131072000 * 1024,
         ("memory_available_bytes",): 98304000 * 1024,
@@ -71,42 +74,43 @@ def test_a_whole_node(tree: Path) -> None:
     assert ("cpu_utilization_ratio",) not in found
 
 
-def test_a_dead_nvme_controller_is_known_by_its_serial(tree: Path) -> None:
-    conditions = {item.device: item.state for item in look(tree).conditions}
+def test_state_of_an_nvme_controller_is_recorded_by_its_serial(tree: Path) -> None:
+    conditions = {item.device: item.state for item in run(tree).conditions}
     assert conditions == {"EX0001": "live", "EX0002": "dead"}
 
 
 def test_utilization_is_that_of_the_time_between_two_runs(tree: Path) -> None:
-    first = look(tree)
+    state = NodeState()
+    run(tree, state)
     stat = (tree / "proc/stat").read_text()
     (tree / "proc/stat").write_text(
         stat.replace("cpu  1000 50 300 8000 200", "cpu  1300 50 300 8600 300")
     )
-    found = values(look(tree, first.carry))
+    found = values(run(tree, state))
     assert found[("cpu_utilization_ratio",)] == pytest.approx(0.3)
 
 
-def test_counts_that_fall_back_give_no_utilization() -> None:
+def test_decreasing_counts_have_no_utilization() -> None:
     assert utilization(CpuTimes(10, 20), CpuTimes(5, 30)) is None
     assert utilization(CpuTimes(10, 20), CpuTimes(10, 20)) is None
 
 
 @pytest.mark.parametrize("broken", ["", "garbage", "1 2", "\x00\xff"])
-def test_a_file_that_is_not_what_it_should_be_costs_only_itself(tree: Path, broken: str) -> None:
+def test_malformed_file_affects_only_its_own_samples(tree: Path, broken: str) -> None:
     files = ["proc/vmstat", "proc/loadavg", "proc/sys/fs/file-nr"]
     files += ["sys/devices/system/edac/mc/mc0/ce_count"]
     for file in files:
         (tree / file).write_text(broken)
-    found = values(look(tree))
+    found = values(run(tree))
     gone = {"oom_kills_total", "load_average", "file_descriptors", "file_descriptors_maximum"}
     assert not gone & {key[0] for key in found}
     assert ("memory_errors_total", "mc0", "corrected") not in found
     assert ("memory_errors_total", "mc0", "uncorrected") in found
 
 
-def test_no_edac_and_no_nvme_is_missing_not_zero(tmp_path: Path) -> None:
+def test_absent_edac_and_nvme_are_missing_not_zero(tmp_path: Path) -> None:
     trees.procfs(tmp_path / "proc")
-    assert not {"memory_errors_total", "nvme_live"} & {key[0] for key in values(look(tmp_path))}
+    assert not {"memory_errors_total", "nvme_live"} & {key[0] for key in values(run(tmp_path))}
 
 
 @pytest.mark.parametrize(
@@ -119,10 +123,10 @@ def test_no_edac_and_no_nvme_is_missing_not_zero(tmp_path: Path) -> None:
         ("", None),
     ],
 )
-def test_process_stat(text: str, expected: tuple[int, str, int, int] | None) -> None:
+def test_process_stat_is_parsed(text: str, expected: tuple[int, str, int, int] | None) -> None:
     assert parse_process_stat(text) == expected
 
 
-def test_parsers_take_any_text() -> None:
+def test_parsers_skip_malformed_text() -> None:
     assert parse_vmstat("oom_kill 3\nbad\nworse x\n") == {"oom_kill": 3}
     assert parse_loadavg("1 2 x") is None

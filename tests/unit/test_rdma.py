@@ -1,14 +1,14 @@
-"""What the files of a port say, which counters are which, which GID to use."""
+"""RDMA: the files of a port, the families of its counters, the GID to use."""
 
 from __future__ import annotations
 
 import pytest
 
 from nodevitals.linux.sysfs import parse_integer
+from nodevitals.probes.common.rdma_fields import parse_id, parse_rate
+from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
 from nodevitals.probes.rdma.counters import LIMITS, wanted
 from nodevitals.probes.rdma.families import CONGESTION, ERRORS, OTHER, RECEIVED
-from nodevitals.probes.rdma.fields import parse_id, parse_rate
-from nodevitals.probes.rdma.gids import Gid, choose, parse_gid
 from testbed.nics import BNXT_COUNTERS, IRDMA_COUNTERS, LINK_COUNTERS, MLX5_COUNTERS
 
 NOT_FIELDS = ("", "N/A (no PMA)", "\ufffd\x00\x01", "-1", "ACTIVE", "0x1f", "\uff14: ACTIVE")
@@ -18,7 +18,7 @@ NOT_FIELDS = ("", "N/A (no PMA)", "\ufffd\x00\x01", "-1", "ACTIVE", "0x1f", "\uf
     ("text", "number"),
     [("4: ACTIVE", 4), ("5: ACTIVE_DEFER", 5), ("2: Polling", 2), ("9: <unknown>", 9)],
 )
-def test_states(text: str, number: int) -> None:
+def test_states_are_parsed(text: str, number: int) -> None:
     assert parse_id(text) == number
 
 
@@ -33,25 +33,25 @@ def test_states(text: str, number: int) -> None:
         ("800 Gb/sec (8X NDR)", 800),
     ],
 )
-def test_rates(text: str, gigabits: float) -> None:
+def test_rates_are_parsed(text: str, gigabits: float) -> None:
     assert parse_rate(text) == gigabits * 1e9 / 8
 
 
 @pytest.mark.parametrize("text", NOT_FIELDS)
-def test_what_is_no_field_is_missing(text: str) -> None:
+def test_malformed_text_is_missing(text: str) -> None:
     assert (parse_id(text), parse_rate(text), parse_integer(text)) == (None, None, None)
     assert parse_gid(text) is None
 
 
 @pytest.mark.parametrize("text", ["0 Gb/sec", "400 Gb/s", "400 Gb/sec (4X NDR", "400"])
-def test_a_rate_that_is_cut_off_is_none(text: str) -> None:
+def test_truncated_rate_is_missing(text: str) -> None:
     assert parse_rate(text) is None
 
 
-def test_usual_counters_are_sorted_into_errors_congestion_and_traffic() -> None:
+def test_known_counters_are_errors_congestion_or_traffic() -> None:
     files = [f"counters/{name}" for name in LINK_COUNTERS]
     files += [f"hw_counters/{name}" for name in MLX5_COUNTERS]
-    found = {file.partition("/")[2]: (family, worth) for file, family, worth in wanted(files, ())}
+    found = {file.partition("/")[2]: (family, factor) for file, family, factor in wanted(files, ())}
     assert found["symbol_error"] == (ERRORS, 1)
     assert found["local_ack_timeout_err"] == (ERRORS, 1)
     assert found["port_xmit_wait"] == (CONGESTION, 1)
@@ -59,14 +59,14 @@ def test_usual_counters_are_sorted_into_errors_congestion_and_traffic() -> None:
     assert not {"lifespan", "rx_write_requests", "req_cqe_flush_error"} & found.keys()
 
 
-def test_others_come_on_request_but_never_a_setting() -> None:
+def test_other_counters_are_read_on_request_but_never_a_setting() -> None:
     files = [f"hw_counters/{name}" for name in MLX5_COUNTERS]
     found = {file: family for file, family, _ in wanted(files, ("rx_*", "lifespan"))}
     assert found["hw_counters/rx_write_requests"] == OTHER
     assert "hw_counters/lifespan" not in found
 
 
-def test_every_driver_has_its_errors() -> None:
+def test_errors_of_each_driver_are_read() -> None:
     for names, error in ((BNXT_COUNTERS, "oos_drop_count"), (IRDMA_COUNTERS, "CRC errors")):
         found = {
             file: family for file, family, _ in wanted((f"hw_counters/{n}" for n in names), ())
@@ -74,7 +74,7 @@ def test_every_driver_has_its_errors() -> None:
         assert found[f"hw_counters/{error}"] == ERRORS
 
 
-def test_limits_are_those_of_the_counters_width() -> None:
+def test_limits_follow_from_the_width_of_the_counters() -> None:
     assert LIMITS["link_downed"] == 255
     assert LIMITS["excessive_buffer_overrun_errors"] == 15
     assert LIMITS["port_xmit_discards"] == 65535
@@ -100,7 +100,7 @@ V1, V2 = "IB/RoCE v1", "RoCE v2"
         ([], None),
     ],
 )
-def test_which_gid_to_use(rows: list[tuple[int, str, str]], index: int | None) -> None:
+def test_best_gid_is_chosen(rows: list[tuple[int, str, str]], index: int | None) -> None:
     gids = [Gid(row, parse_gid(text) or b"", kind, "ens1f0np0") for row, text, kind in rows]
     best = choose(gids)
     assert (best.index if best else None) == index

@@ -1,4 +1,4 @@
-"""Every form of the driver's lines is read, and nothing else is taken for one."""
+"""Every form of the driver's lines is parsed, and no other line is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.probes.common.accelerators import ACTIONS as WORDS
-from nodevitals.probes.kernel_log.xid import (
-    ACTIONS,
-    RULE_CODES,
-    normal_bus_id,
-    parse_sxid,
-    parse_xid,
-)
+from nodevitals.probes.common.accelerators import ACTIONS
+from nodevitals.probes.common.nvidia import normal_bus_id
+from nodevitals.probes.kernel_log.xid import RULE_CODES, XID_ACTIONS, parse_sxid, parse_xid
 
 LINES = [
     tuple(line.split("\t", 1))
@@ -24,7 +19,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("expected", "line"), LINES)
-def test_a_line_tells_its_xid_and_the_one_action(expected: str, line: str) -> None:
+def test_line_has_its_xid_and_one_action(expected: str, line: str) -> None:
     xid, sxid = parse_xid(line), parse_sxid(line)
     found = "-"
     if xid is not None:
@@ -34,15 +29,15 @@ def test_a_line_tells_its_xid_and_the_one_action(expected: str, line: str) -> No
     assert found == expected
 
 
-def test_the_drivers_words_are_kept() -> None:
+def test_text_of_the_driver_is_kept() -> None:
     xid = parse_xid("NVRM: Xid (PCI:0000:01:00): 31, pid=7, name=trainer, Ch 8, MMU Fault: a, b")
     assert xid is not None
     assert xid.text == "Ch 8, MMU Fault: a, b"
 
 
-def test_every_code_has_one_action_of_the_closed_list() -> None:
-    assert set(ACTIONS.values()) <= set(WORDS)
-    assert all(ACTIONS[code] in ("reset_device", "reboot_node") for code in RULE_CODES)
+def test_every_code_has_an_action_of_the_closed_list() -> None:
+    assert set(XID_ACTIONS.values()) <= set(ACTIONS)
+    assert all(XID_ACTIONS[code] in ("reset_device", "reboot_node") for code in RULE_CODES)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +48,7 @@ def test_every_code_has_one_action_of_the_closed_list() -> None:
         ("00010000:01:00.0", "10000:01:00"),
     ],
 )
-def test_every_spelling_of_a_bus_id_is_one(text: str, normal: str) -> None:
+def test_every_spelling_of_a_bus_id_is_normalized(text: str, normal: str) -> None:
     assert normal_bus_id(text) == normal
 
 
@@ -75,8 +70,8 @@ PIECES = (
 )
 
 
-def test_a_million_lines_of_noise_hold_no_xid() -> None:
-    """The driver's own words in any order, but never as the driver writes them."""
+def test_million_lines_of_noise_have_no_xid() -> None:
+    """Parts of the driver's lines in any order, but never a line that the driver writes."""
     generator = random.Random(20250304)
     choices = generator.choices
     for _ in range(1_000_000):

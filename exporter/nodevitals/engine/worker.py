@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 from nodevitals.engine.protocol import Job, Run, ToWorker
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.process import die_with_parent, set_nice
-from nodevitals.probe import NoState, Probe, Readings
+from nodevitals.probe import Probe, Readings
 from nodevitals.wire import (
     MAX_REASON_CHARACTERS,
     MAX_STATE_BYTES,
@@ -172,9 +172,9 @@ class _Runner:
             try:
                 self._probe.run(readings)
             except ProbeError as error:
-                state = _encoded(self._probe)
+                state = _changed_state(self._probe, run.state)
                 return _End("error", error.reason, error.message, state=state), readings
-            return _End("ok", state=_encoded(self._probe)), readings
+            return _End("ok", state=_changed_state(self._probe, run.state)), readings
         except Absent as absent:
             outcome: Outcome = "error" if self._job.required else "absent"
             return _End(outcome, "absent", str(absent)), Readings()
@@ -216,10 +216,13 @@ def _decoded(state: bytes, kind: Any) -> Any:
         return kind()
 
 
-def _encoded(probe: Probe) -> bytes:
-    if isinstance(probe.state, NoState):
-        return b""
+def _changed_state(probe: Probe, before: bytes) -> bytes:
+    """The state for the next run, or b'' where the run has not changed it: a new state that a run
+    left as it was must not replace one that could not be loaded.
+    """
     state = encode(probe.state)
+    if state == (before or encode(probe.State())):
+        return b""
     if len(state) > MAX_STATE_BYTES:
         raise ValueError(f"a state of {len(state)} bytes, over {MAX_STATE_BYTES}")
     return state

@@ -1,4 +1,4 @@
-"""The only door to the machine: where its files are, what time it is, which boot this is."""
+"""The paths of the node's file systems, its boot ID and name, and the clock."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from pathlib import Path
 
 import msgspec
 
+from nodevitals.linux.sysfs import read_text
+
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the node's trees are mounted, as `--path.rootfs`, `--path.procfs`, `--path.sysfs`."""
+    """Mount points of the node's file systems: `--path.rootfs`, `--path.procfs`, `--path.sysfs`."""
 
     rootfs: str = "/"
     procfs: str = "/proc"
     sysfs: str = "/sys"
 
     def root(self, path: str) -> str:
-        """An absolute path of the node, as this process must spell it. Joined, never resolved:
+        """An absolute path of the node as a path of this process. It is joined and not resolved:
         resolving a path on a hung mount hangs.
         """
         return path if self.rootfs == "/" else self.rootfs.rstrip("/") + path
 
     def proc(self, path: str) -> Path:
-        """A file below the node's procfs."""
+        """A file of the node's procfs."""
         return Path(self.procfs, path)
 
     def sys(self, path: str) -> Path:
-        """A file below the node's sysfs."""
+        """A file of the node's sysfs."""
         return Path(self.sysfs, path)
 
     def boot_id(self) -> str:
-        """The kernel's identity of this boot; '' where it does not tell."""
-        try:
-            return self.proc("sys/kernel/random/boot_id").read_text().strip()
-        except OSError:
-            return ""
+        """The kernel's identifier of this boot; '' where it cannot be read."""
+        return read_text(self.proc("sys/kernel/random/boot_id")) or ""
 
 
 def node_name() -> str:
-    """The node's name without asking a name service: $NODE_NAME (set by the chart), or the
-    kernel's host name.
+    """The node's name: $NODE_NAME, which the chart sets, or the kernel's host name. No name service
+    is used.
     """
     return os.environ.get("NODE_NAME") or os.uname().nodename
 
@@ -53,12 +52,12 @@ def stable_fraction(*parts: str) -> float:
 
 
 class Clock:
-    """The time, so that tests can hold another one."""
+    """The clocks of this machine; tests use others."""
 
     def monotonic(self) -> float:
-        """Seconds that never jump; schedules and deadlines use only these."""
+        """Seconds of the monotonic clock; all schedules and deadlines use it."""
         return time.monotonic()
 
     def time(self) -> float:
-        """Seconds since the epoch, for timestamps that people and PromQL read."""
+        """Unix time in seconds; all timestamps in metrics and in the history use it."""
         return time.time()

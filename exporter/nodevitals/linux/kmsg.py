@@ -1,4 +1,4 @@
-r"""Records of /dev/kmsg: bytes in, typed records out, and what was missed in between.
+r"""Records of /dev/kmsg: bytes in, typed records and the number of lost ones out.
 
 A record is `priority,sequence,microseconds,flags;text\n`, then lines of properties that begin
 with a space: https://docs.kernel.org/admin-guide/abi-testing.html (dev-kmsg).
@@ -20,7 +20,7 @@ _FACILITY_SHIFT = 3
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One record that the kernel itself wrote; `seconds` is its own clock, since boot."""
+    """One record that the kernel itself wrote; `seconds` is the kernel's clock, since boot."""
 
     sequence: int
     seconds: float
@@ -28,10 +28,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_record(line: bytes) -> tuple[int, Record | None] | None:
-    """A record's sequence number, and the record where it is the kernel's.
+    """A record's sequence number, and the record where the kernel wrote it.
 
-    User space may write into the log, but not in the kernel's name: facility 0 is refused to it.
-    None for what is no record: a property, half a line, something else.
+    User space may write into the log too, but not with facility 0, which is the kernel's.
+    None for anything else: a property, half a line.
     """
     match = _RECORD.fullmatch(line)
     if match is None:
@@ -45,8 +45,8 @@ def parse_record(line: bytes) -> tuple[int, Record | None] | None:
 
 
 class Follower:
-    """Reads on from where it was. `lost` counts records that were overwritten before they were
-    read, `sequence` is the last that was; both may be set to go on from an earlier reader.
+    """Reads the records after `sequence`, which is the number of the last record that was read.
+    `lost` counts the records that were overwritten before they were read; the caller may reset it.
     """
 
     def __init__(self, path: str, sequence: int = -1) -> None:
@@ -61,7 +61,7 @@ class Follower:
         os.close(self._descriptor)
 
     def read(self, limit: int) -> tuple[list[Record], bool]:
-        """The kernel's records that are new, and whether these were all; about `limit` at most.
+        """The new records of the kernel, and whether these were all; about `limit` at most.
 
         Raises OSError.
         """
@@ -72,10 +72,10 @@ class Follower:
             except BlockingIOError:
                 return found, True
             except OSError as error:
-                if error.errno == errno.EPIPE:  # overwritten under us; the next read goes on
+                if error.errno == errno.EPIPE:  # overwritten before we read it; go on
                     continue
                 raise
-            if not data:  # a captured log in a plain file, or a pipe: what there is for now
+            if not data:  # the end, for now, of a captured log in a file or pipe
                 return found, True
             lines = (self._rest + data).split(b"\n")
             self._rest = lines.pop()[-READ_BYTES:]

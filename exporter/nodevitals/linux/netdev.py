@@ -1,26 +1,26 @@
-"""A network interface's folder in sysfs: what probes of several kinds need of it."""
+"""The state of a network interface, from its directory in /sys/class/net."""
 
 from __future__ import annotations
 
-from nodevitals.linux.sysfs import read_attribute, read_integer
+from nodevitals.linux.sysfs import read_integer, read_text
 
 # https://docs.kernel.org/networking/operstates.html
 _NOT_UP = ("down", "lowerlayerdown", "dormant", "testing", "notpresent")
 
 
-def is_up(folder: str) -> bool | None:
-    """Whether the interface can carry traffic; None where the kernel does not tell."""
-    state = read_attribute(f"{folder}/operstate")
-    if state == "unknown":  # a driver that does not keep the state: its carrier says the same
-        carrier = read_integer(f"{folder}/carrier")
+def is_up(directory: str) -> bool | None:
+    """Whether the interface can carry traffic; None where that is unknown."""
+    state = read_text(f"{directory}/operstate")
+    if state == "unknown":  # the driver does not maintain operstate
+        carrier = read_integer(f"{directory}/carrier")
         return None if carrier is None else carrier == 1
     return True if state == "up" else False if state in _NOT_UP else None
 
 
-def drops(folder: str) -> int | None:
-    """How often the interface has lost its carrier, as the kernel counts; None where unknown."""
-    count = read_integer(f"{folder}/carrier_down_count")
+def carrier_down_count(directory: str) -> int | None:
+    """Number of times the interface lost its carrier, by the kernel; None where unknown."""
+    count = read_integer(f"{directory}/carrier_down_count")
     if count is None:
-        changes = read_integer(f"{folder}/carrier_changes")
+        changes = read_integer(f"{directory}/carrier_changes")
         count = None if changes is None else changes // 2
     return count

@@ -1,4 +1,4 @@
-"""The few Linux calls that Python does not wrap, and what /proc tells of processes."""
+"""Linux calls that Python does not wrap, and the processes in /proc."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Have the kernel send this signal when the thread that forked us ends."""
+    """Have the kernel send this signal when the thread that started this process ends."""
     _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def set_nice(value: int) -> None:
-    """Set this process's own priority; without the right to raise it, it stays as it is."""
+    """Set this process's niceness; without permission to lower it, it is unchanged."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, value)
 
 
 def become_subreaper() -> None:
-    """Adopt descendants whose own parent ends, in place of the system's init."""
+    """Become the parent of descendants whose own parent ends, instead of init."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 class ProcessStat(NamedTuple):
-    """The head of /proc/PID/stat."""
+    """The first fields of /proc/PID/stat."""
 
     pid: int
     state: str
@@ -46,8 +46,8 @@ class ProcessStat(NamedTuple):
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
-    """A /proc/PID/stat line; None when cut short. The command may hold spaces and brackets,
-    so the fields are counted from the last bracket (proc_pid_stat(5)).
+    """A /proc/PID/stat line; None where it is truncated. The command may contain spaces and
+    parentheses, so the fields are counted from the last parenthesis (proc_pid_stat(5)).
     """
     head, bracket, tail = text.rpartition(")")
     fields = tail.split(None, 4)
@@ -61,27 +61,33 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
-    """Every process now. One open, read and close each; those that end meanwhile are left out."""
+    """Every process; those that end meanwhile are left out."""
     for entry in os.listdir(procfs):
         if entry.isdigit():
-            with contextlib.suppress(OSError):
-                handle = os.open(f"{procfs}/{entry}/stat", os.O_RDONLY)
-                try:
-                    text = os.read(handle, 512).decode("utf-8", "replace")
-                finally:
-                    os.close(handle)
-                stat = parse_process_stat(text)
-                if stat is not None:
-                    yield stat
+            stat = parse_process_stat(_head(f"{procfs}/{entry}/stat"))
+            if stat is not None:
+                yield stat
+
+
+def _head(path: str) -> str:
+    """The head of a file in one read, '' where there is none: there may be thousands to read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(descriptor, 256).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return ""
 
 
 class LoadAverage(NamedTuple):
-    """The parts of /proc/loadavg that are not averages."""
+    """The fields of /proc/loadavg after the averages."""
 
     threads: int
-    """Threads of the system."""
+    """Number of threads of the system."""
     last_pid: int
-    """The process or thread id that was given last in our pid namespace."""
+    """ID of the process or thread that was created last in this PID namespace."""
 
 
 def parse_load_average(text: str) -> LoadAverage:
@@ -91,13 +97,13 @@ def parse_load_average(text: str) -> LoadAverage:
 
 
 def load_average() -> LoadAverage:
-    """One small read, to notice new processes without looking at each."""
+    """One small read of /proc/loadavg, to detect new processes without reading each."""
     with open("/proc/loadavg", encoding="ascii") as handle:
         return parse_load_average(handle.read(128))
 
 
 def children() -> list[int] | None:
-    """This process's children, adopted ones too; None on kernels without CONFIG_PROC_CHILDREN."""
+    """This process's children, adopted ones included; None without CONFIG_PROC_CHILDREN."""
     try:
         found: list[int] = []
         for thread in os.listdir("/proc/self/task"):

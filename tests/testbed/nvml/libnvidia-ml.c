@@ -1,10 +1,10 @@
-/* A stand-in for libnvidia-ml.so.1: answers what a state file says, in NVML's own ABI.
+/* A stand-in for libnvidia-ml.so.1: returns the values of a state file, in NVML's own ABI.
  *
  * State: $NVML_STATE, lines of KEY TAB VALUE, sorted by key in the C locale, read again when the
  * file is replaced. A key that is missing is NVML_ERROR_NOT_SUPPORTED. A value "!N" makes the call
- * return N; "@hang" never return; "@crash" crash the process. Keys of a card begin with its slot
- * number and a dot; "cards" lists the slots that are enumerated, in order. "SLOT.error" answers
- * every call on that card. $NVML_STATE.events has lines "SLOT XID", appended as they happen.
+ * return N; "@hang" never return; "@crash" crash the process. Keys of a GPU begin with its slot
+ * number and a dot; "gpus" lists the slots that are enumerated, in order. "SLOT.error" is the
+ * result of every call on that GPU. $NVML_STATE.events has lines "SLOT XID", appended over time.
  *
  * Layouts and semantics: nvml.h of the CUDA toolkit.
  */
@@ -20,7 +20,7 @@
 
 enum {
   SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-  INSUFFICIENT_SIZE = 7, TIMEOUT = 10, MISMATCH = 18, VERSION = 25, MAX_CARDS = 64, MAX_KEYS = 20000,
+  INSUFFICIENT_SIZE = 7, TIMEOUT = 10, MISMATCH = 18, VERSION = 25, MAX_GPUS = 64, MAX_KEYS = 20000,
 };
 
 static struct { const char *key, *value; } table[MAX_KEYS];
@@ -28,7 +28,7 @@ static int table_size;
 static char *text;
 static struct timespec read_at;
 static ino_t read_inode;
-static char cards[MAX_CARDS]; /* a handle is the address of its card's byte here */
+static char gpus[MAX_GPUS]; /* a handle is the address of its GPU's byte here */
 static int initialized;
 static char generation[32], loaded_library[64];
 
@@ -67,7 +67,7 @@ static const char *find(const char *key) {
   return NULL;
 }
 
-/* The value of a key, and what asking for it does. */
+/* The value of a key, and the effect of reading it. */
 static int lookup(const char **value, const char *format, ...) {
   char key[96];
   va_list arguments;
@@ -86,26 +86,26 @@ static int lookup(const char **value, const char *format, ...) {
 static int ready(void) {
   const char *value;
   if (!initialized) return UNINITIALIZED;
-  /* The driver was taken out and put in again under this process. */
+  /* The driver was reloaded under this process. */
   if (lookup(&value, "generation") == SUCCESS && strcmp(value, generation) != 0) return UNINITIALIZED;
   if (lookup(&value, "delay_microseconds") == SUCCESS) usleep(atoi(value));
   return SUCCESS;
 }
 
-static int slot_of(void *handle) { return (int)((char *)handle - cards); }
+static int slot_of(void *handle) { return (int)((char *)handle - gpus); }
 
-static int card(void *handle, int *slot) {
+static int gpu(void *handle, int *slot) {
   const char *value;
   int code = ready();
   if (code != SUCCESS) return code;
   *slot = slot_of(handle);
-  if (*slot < 0 || *slot >= MAX_CARDS) return INVALID_ARGUMENT;
+  if (*slot < 0 || *slot >= MAX_GPUS) return INVALID_ARGUMENT;
   code = lookup(&value, "%d.error", *slot);
   return code == NOT_SUPPORTED ? SUCCESS : code;
 }
 
-static int card_value(void *handle, const char *name, const char **value) {
-  int slot, code = card(handle, &slot);
+static int gpu_value(void *handle, const char *name, const char **value) {
+  int slot, code = gpu(handle, &slot);
   return code != SUCCESS ? code : lookup(value, "%d.%s", slot, name);
 }
 
@@ -165,7 +165,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *out) {
 /* Enumeration */
 static int enumerated(int index) {
   const char *value;
-  if (lookup(&value, "cards") != SUCCESS) return -1;
+  if (lookup(&value, "gpus") != SUCCESS) return -1;
   char *end;
   for (int position = 0;; position++) {
     long slot = strtol(value, &end, 10);
@@ -186,8 +186,8 @@ static int handle_of(int slot, void **out) {
   const char *value;
   int code = lookup(&value, "%d.handle", slot);
   if (code != SUCCESS && code != NOT_SUPPORTED) return code;
-  *out = &cards[slot];
-  return card(*out, &slot);
+  *out = &gpus[slot];
+  return gpu(*out, &slot);
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
   int code = ready(), slot = enumerated((int)index);
@@ -212,7 +212,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out) {
   return NOT_FOUND;
 }
 int nvmlDeviceGetIndex(void *handle, unsigned *out) {
-  int slot, code = card(handle, &slot), found;
+  int slot, code = gpu(handle, &slot), found;
   if (code != SUCCESS) return code;
   for (int index = 0; (found = enumerated(index)) >= 0; index++)
     if (found == slot) { *out = (unsigned)index; return SUCCESS; }
@@ -221,7 +221,7 @@ int nvmlDeviceGetIndex(void *handle, unsigned *out) {
 struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
 int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *out) {
   const char *value;
-  int code = card_value(handle, "bus", &value);
+  int code = gpu_value(handle, "bus", &value);
   if (code != SUCCESS) return code;
   memset(out, 0, sizeof *out);
   sscanf(value, "%x:%x:%x", &out->domain, &out->bus, &out->device);
@@ -230,24 +230,24 @@ int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *out) {
   return SUCCESS;
 }
 
-/* One number or one text of a card */
+/* One number or one text of a GPU */
 #define TEXT(function, key) \
   int function(void *handle, char *out, unsigned length) { \
     const char *value; \
-    int code = card_value(handle, key, &value); \
+    int code = gpu_value(handle, key, &value); \
     return copy(code, value, out, length); \
   }
 #define NUMBER(function, type, key) \
   int function(void *handle, type *out) { \
     const char *value; \
-    int code = card_value(handle, key, &value); \
+    int code = gpu_value(handle, key, &value); \
     if (code == SUCCESS) *out = (type)strtoull(value, NULL, 0); \
     return code; \
   }
 #define PAIR(function, key) /* current and pending */ \
   int function(void *handle, unsigned *current, unsigned *pending) { \
     const char *value; \
-    int code = card_value(handle, key, &value); \
+    int code = gpu_value(handle, key, &value); \
     if (code == SUCCESS) *current = *pending = (unsigned)atoi(value); \
     return code; \
   }
@@ -273,7 +273,7 @@ PAIR(nvmlDeviceGetMigMode, "mig_mode")
 
 int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *out) {
   const char *value;
-  int code = sensor ? INVALID_ARGUMENT : card_value(handle, "temperature", &value);
+  int code = sensor ? INVALID_ARGUMENT : gpu_value(handle, "temperature", &value);
   if (code == SUCCESS) *out = (unsigned)atoi(value);
   return code;
 }
@@ -281,7 +281,7 @@ int nvmlDeviceGetTemperatureThreshold(void *handle, unsigned which, unsigned *ou
   const char *value;
   char key[32];
   snprintf(key, sizeof key, "threshold.%u", which);
-  int code = card_value(handle, key, &value);
+  int code = gpu_value(handle, key, &value);
   if (code == SUCCESS) *out = (unsigned)atoi(value);
   return code;
 }
@@ -289,7 +289,7 @@ struct margin { unsigned version; int margin; };
 int nvmlDeviceGetMarginTemperature(void *handle, struct margin *out) {
   const char *value;
   if (out->version != 0x1000008) return VERSION;
-  int code = card_value(handle, "margin", &value);
+  int code = gpu_value(handle, "margin", &value);
   if (code == SUCCESS) out->margin = atoi(value);
   return code;
 }
@@ -297,14 +297,14 @@ int nvmlDeviceGetClockInfo(void *handle, unsigned type, unsigned *out) {
   const char *value;
   char key[32];
   snprintf(key, sizeof key, "clock.%u", type);
-  int code = card_value(handle, key, &value);
+  int code = gpu_value(handle, key, &value);
   if (code == SUCCESS) *out = (unsigned)atoi(value);
   return code;
 }
 struct utilization { unsigned gpu, memory; };
 int nvmlDeviceGetUtilizationRates(void *handle, struct utilization *out) {
   const char *value;
-  int code = card_value(handle, "utilization", &value);
+  int code = gpu_value(handle, "utilization", &value);
   if (code == SUCCESS) out->gpu = out->memory = (unsigned)atoi(value);
   return code;
 }
@@ -312,11 +312,11 @@ struct memory { unsigned long long total, free, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
 int nvmlDeviceGetMemoryInfo(void *handle, struct memory *out) {
   const char *total, *used;
-  int code = card_value(handle, "memory_total", &total);
-  if (code == SUCCESS) code = card_value(handle, "memory_used", &used);
+  int code = gpu_value(handle, "memory_total", &total);
+  if (code == SUCCESS) code = gpu_value(handle, "memory_used", &used);
   if (code != SUCCESS) return code;
   out->total = strtoull(total, NULL, 0);
-  out->used = strtoull(used, NULL, 0) + (500ull << 20); /* here the driver's own counts too */
+  out->used = strtoull(used, NULL, 0) + (500ull << 20); /* in this version with the driver's own */
   out->free = out->total - out->used;
   return SUCCESS;
 }
@@ -334,7 +334,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *out) {
 struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struct process *out) {
   const char *value;
-  int code = card_value(handle, "processes", &value);
+  int code = gpu_value(handle, "processes", &value);
   if (code != SUCCESS) return code;
   unsigned running = (unsigned)atoi(value), room = *count;
   *count = running;
@@ -349,7 +349,7 @@ int nvmlDeviceGetTotalEccErrors(void *handle, unsigned kind, unsigned lifetime, 
   const char *value;
   char key[48];
   snprintf(key, sizeof key, "ecc.%u.%u.all", kind, lifetime);
-  int code = card_value(handle, key, &value);
+  int code = gpu_value(handle, key, &value);
   if (code == SUCCESS) *out = strtoull(value, NULL, 0);
   return code;
 }
@@ -358,7 +358,7 @@ int nvmlDeviceGetMemoryErrorCounter(void *handle, unsigned kind, unsigned lifeti
   const char *value;
   char key[48];
   snprintf(key, sizeof key, "ecc.%u.%u.%u", kind, lifetime, location);
-  int code = card_value(handle, key, &value);
+  int code = gpu_value(handle, key, &value);
   if (code == SUCCESS) *out = strtoull(value, NULL, 0);
   return code;
 }
@@ -366,7 +366,7 @@ struct sram { unsigned version; unsigned long long counts[11]; unsigned threshol
 int nvmlDeviceGetSramEccErrorStatus(void *handle, struct sram *out) {
   const char *value;
   if (out->version != 0x1000068) return VERSION;
-  int code = card_value(handle, "sram_threshold", &value);
+  int code = gpu_value(handle, "sram_threshold", &value);
   if (code != SUCCESS) return code;
   memset(out->counts, 0, sizeof out->counts);
   out->threshold_exceeded = (unsigned)atoi(value);
@@ -375,7 +375,7 @@ int nvmlDeviceGetSramEccErrorStatus(void *handle, struct sram *out) {
 int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected,
                               unsigned *pending, unsigned *failed) {
   const char *value;
-  int code = card_value(handle, "remapped", &value);
+  int code = gpu_value(handle, "remapped", &value);
   if (code == SUCCESS && sscanf(value, "%u %u %u %u", corrected, uncorrected, pending, failed) != 4)
     return INVALID_ARGUMENT;
   return code;
@@ -384,7 +384,7 @@ int nvmlDeviceGetRetiredPages(void *handle, unsigned cause, unsigned *count, uns
   const char *value;
   char key[32];
   snprintf(key, sizeof key, "retired.%u", cause);
-  int code = card_value(handle, key, &value);
+  int code = gpu_value(handle, key, &value);
   if (code != SUCCESS) return code;
   unsigned pages = (unsigned)atoi(value), room = *count;
   *count = pages;
@@ -398,7 +398,7 @@ int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *out) {
   const char *value;
   char key[32];
   snprintf(key, sizeof key, "nvlink.%u", link);
-  int code = card_value(handle, key, &value);
+  int code = gpu_value(handle, key, &value);
   if (code == SUCCESS) *out = (unsigned)atoi(value);
   return code;
 }
@@ -406,7 +406,7 @@ int nvmlDeviceGetNvLinkErrorCounter(void *handle, unsigned link, unsigned kind, 
   const char *value;
   char key[48];
   snprintf(key, sizeof key, "nvlink_counter.%u.%u", kind, link);
-  int code = card_value(handle, key, &value);
+  int code = gpu_value(handle, key, &value);
   if (code == SUCCESS) *out = strtoull(value, NULL, 0);
   return code;
 }
@@ -415,9 +415,9 @@ struct fabric { unsigned version; unsigned char cluster[16]; int status; unsigne
 int nvmlDeviceGetGpuFabricInfoV(void *handle, struct fabric *out) {
   const char *value, *newest;
   unsigned state, mask, summary;
-  int status, code = card_value(handle, "fabric", &value);
+  int status, code = gpu_value(handle, "fabric", &value);
   if (code != SUCCESS) return code;
-  unsigned versions = card_value(handle, "fabric_version", &newest) == SUCCESS ? (unsigned)atoi(newest) : 3;
+  unsigned versions = gpu_value(handle, "fabric_version", &newest) == SUCCESS ? (unsigned)atoi(newest) : 3;
   if (out->version != 0x2000024 && (out->version != 0x3000028 || versions < 3)) return VERSION;
   if (sscanf(value, "%u %d %x %u", &state, &status, &mask, &summary) != 4) return INVALID_ARGUMENT;
   out->state = state;
@@ -429,7 +429,7 @@ int nvmlDeviceGetGpuFabricInfoV(void *handle, struct fabric *out) {
 struct field { unsigned id, scope; long long timestamp, latency; unsigned type; int code;
                union { double real; unsigned word; unsigned long long wide; } value; };
 int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
-  int slot, code = card(handle, &slot);
+  int slot, code = gpu(handle, &slot);
   if (code != SUCCESS) return code;
   for (int index = 0; index < count; index++) {
     const char *value;
@@ -442,7 +442,7 @@ int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
 }
 
 /* Events */
-struct set { long offset; unsigned char registered[MAX_CARDS]; };
+struct set { long offset; unsigned char registered[MAX_GPUS]; };
 struct event { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; };
 static FILE *open_events(long offset) {
   char path[4096];
@@ -466,7 +466,7 @@ int nvmlEventSetCreate(struct set **out) {
   return SUCCESS;
 }
 int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, struct set *set) {
-  int slot, code = card(handle, &slot);
+  int slot, code = gpu(handle, &slot);
   if (code != SUCCESS) return code;
   if (types != 8) return INVALID_ARGUMENT;
   set->registered[slot] = 1;
@@ -482,7 +482,7 @@ int nvmlEventSetWait_v2(struct set *set, struct event *out, unsigned millisecond
       set->offset = ftell(file);
       if (!set->registered[slot]) continue;
       fclose(file);
-      *out = (struct event){&cards[slot], 8, xid, ~0u, ~0u};
+      *out = (struct event){&gpus[slot], 8, xid, ~0u, ~0u};
       return SUCCESS;
     }
     fclose(file);

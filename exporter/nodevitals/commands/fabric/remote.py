@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
+from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
 from nodevitals.probes.fabric.gate import WATCHERS
 from nodevitals.probes.fabric.settings import TestSettings
-from nodevitals.probes.rdma.gids import Gid, choose, parse_gid
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0

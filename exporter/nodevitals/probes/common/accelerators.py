@@ -77,12 +77,10 @@ TEMPERATURE = metrics.gauge("temperature_celsius", "Temperature of the chip.")
 POWER = metrics.gauge("power_watts", "Power draw of the device.")
 PROCESSES = metrics.gauge("processes", "Number of compute processes on the device.")
 
-INVENTORY_FAMILIES = (*counts, INFO, UP, LOST_TIMESTAMP)
-
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A device that has answered: its lasting identity, the vendor's present index, its slot, and
-    what the manufacturer asks for when it is returned.
+    what the manufacturer needs for a return.
     """
 
     uuid: str
@@ -113,7 +111,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     def seen(
         self,
         present: Iterable[Device],
-        refused: AbstractSet[str],
+        lost: AbstractSet[str],
         withheld: AbstractSet[str],
         forgotten: AbstractSet[str],
         states: Mapping[str, str],
@@ -123,8 +121,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
         A known device that is not among them is lost, until it is back, another answers in its
         slot, or it was forgotten: one that was returned to the manufacturer must not alert for
-        ever. `refused` are slots whose device the vendor reports as lost; one that was never known
-        is identified by its slot. `withheld` are slots whose state is unknown.
+        ever. `lost` are slots whose device the vendor reports as lost; a device that was never
+        known is identified by its slot. `withheld` are slots whose state is unknown.
         """
         devices = {device.uuid: device for device in present}
         slots = {device.slot for device in devices.values()}
@@ -140,8 +138,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
             away = device.slot in withheld
             since = one.lost_at if away or one.lost_at is not None else now
             known.append(KnownDevice(device=device, lost_at=since, withheld=away))
-        remembered = {one.device.slot for one in known}
-        for slot in refused - remembered - forgotten:
+        known_slots = {one.device.slot for one in known}
+        for slot in lost - known_slots - forgotten:
             known.append(KnownDevice(device=Device(uuid=slot, index="", slot=slot), lost_at=now))
         retired = sum(one.device.uuid in forgotten for one in gone)
         return Inventory(

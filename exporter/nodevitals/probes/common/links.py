@@ -1,7 +1,7 @@
-"""Links that a node is known to have: what each should carry, which are gone, which flap.
+"""The links of a node: the expected rate of each, which are missing, how often each went down.
 
-Pure: what a look found goes in with what is remembered, what to remember comes out. RDMA ports
-and network interfaces are both links.
+Pure: the links found in a run and the links known so far go in, the links known now come out. RDMA
+ports and network interfaces are links.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ import msgspec
 
 from nodevitals.probe import Readings
 
-# A link that trains lower comes out at half or less; rates are sums of lanes, exact in a double.
+# A link that trains lower has half its rate or less; rates are sums over lanes, exact in a double.
 SLOW_SHARE = 0.99
+
+Counted = Literal["", "driver", "observed"]
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A link as found. `place` is where it is plugged in ('' where that is unknown), `layer` the
-    word that its labels need; `rate` is in bytes a second, and `drops` is the driver's own count
-    of how often the link went down: None where unknown, stale or saturated.
+    """A link as found in one run.
+
+    `place` is its PCI address and port, '' where unknown; `layer` is the value of its label;
+    `rate` is in bytes per second; `down_count` is the driver's number of times that the link went
+    down. None means unknown, outdated or saturated.
     """
 
     name: str
@@ -30,22 +34,23 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     layer: str = ""
     up: bool | None = None
     rate: float | None = None
-    drops: int | None = None
+    down_count: int | None = None
 
 
 class KnownLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A link as remembered. `best_rate` is the highest it ever had while it was up; `missing` says
-    that it is not there now; `counted` says how the last look learnt that the link had gone down.
+    """A link that was found in this run or an earlier one. `best_rate` is the highest rate that it
+    had while it was up; `missing` where this run did not find it; `counted` is how the last run
+    detected that the link had gone down.
     """
 
     link: Link
     best_rate: float | None = None
     missing: bool = False
-    counted: Literal["", "driver", "sight"] = ""
+    counted: Counted = ""
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True):
-    """The links known on a node; it lives in the state directory from run to run."""
+    """The links known on a node; kept in the state directory."""
 
     known: tuple[KnownLink, ...] = ()
     boot_id: str = ""
@@ -57,12 +62,12 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
         excluded: tuple[str, ...],
         boot_id: str,
     ) -> tuple[Links, dict[str, int]]:
-        """What is known after a look that found these, and how often each went down since the
-        last look.
+        """The links known after a run that found these, and how often each went down since the
+        last run.
 
-        A known link that is not among them is missing, until it is back, another is found in its
-        place (it was renamed or exchanged), or it was forgotten. What went down before this boot
-        is not counted.
+        A known link that was not found is missing until it is back, until another link is found in
+        its place (it was renamed or replaced), or until it is forgotten. Nothing is counted across
+        a boot.
         """
         before = {one.link.name: one for one in self.known}
         flaps: dict[str, int] = {}
@@ -81,34 +86,35 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
         for name, old in before.items():
             if name in forgotten or old.link.place in places or is_excluded(name, excluded):
                 continue
-            gone = msgspec.structs.replace(old.link, up=False, rate=None, drops=None)
+            gone = msgspec.structs.replace(old.link, up=False, rate=None, down_count=None)
             known.append(KnownLink(link=gone, best_rate=old.best_rate, missing=True))
         known.sort(key=lambda one: one.link.name)
         return Links(known=tuple(known), boot_id=boot_id), flaps
 
 
-def count_flaps(before: KnownLink | None, now: Link) -> tuple[int, Literal["", "driver", "sight"]]:
-    """How often a link went down since it was last looked at, and how that was learnt.
+def count_flaps(before: KnownLink | None, now: Link) -> tuple[int, Counted]:
+    """How often a link went down since the last run, and how that was detected.
 
-    The driver's count sees what happened between two looks; our own sight sees what the driver
-    does not count. One event may show in both, one look apart: it is counted once.
+    The driver's count includes what happened between two runs; the change from up to down includes
+    what the driver does not count. One event may appear in both, one run apart: it is counted once.
     """
     if before is None or before.missing:
         return 0, ""
     last = before.link
-    if now.drops is not None and last.drops is not None:
-        # A count that fell was reset, and has counted what came after.
-        moved = now.drops - last.drops if now.drops >= last.drops else now.drops
-        if moved:
-            return moved - (before.counted == "sight"), "driver"
+    if now.down_count is not None and last.down_count is not None:
+        # A lower count was reset, and counts the events since then.
+        reset = now.down_count < last.down_count
+        more = now.down_count if reset else now.down_count - last.down_count
+        if more:
+            return more - (before.counted == "observed"), "driver"
     if last.up and now.up is False and before.counted != "driver":
-        return 1, "sight"
+        return 1, "observed"
     return 0, ""
 
 
 def state_of(one: KnownLink, expected_rate: float | None, flaps: int = 0) -> str:
-    """One word for the history. A link that is up now, and was down since the last look, flapped:
-    however often it does, that is one row when it begins and one when it ends.
+    """The state for the history, one word. A link that is up and went down since the last run has
+    flapped: a series of flaps has one row at its start and one at its end.
     """
     if one.missing:
         return "missing"
@@ -124,7 +130,7 @@ def state_of(one: KnownLink, expected_rate: float | None, flaps: int = 0) -> str
 
 
 def describe(one: KnownLink, expected_rate: float | None) -> str:
-    """One line for the history: at which rate of which, and where it is plugged in."""
+    """The detail for the history, one line: layer, rate, expected rate, place."""
     words = [one.link.layer]
     if one.link.rate is not None:
         words.append(f"{one.link.rate * 8 / 1e9:g} Gb/s")
@@ -135,14 +141,14 @@ def describe(one: KnownLink, expected_rate: float | None) -> str:
     return " ".join(filter(None, words))
 
 
-def note(one: KnownLink, expected_rate: float | None, flaps: int, readings: Readings) -> None:
-    """A link's state, for the history."""
+def record(one: KnownLink, expected_rate: float | None, flaps: int, readings: Readings) -> None:
+    """Record the state of a link for the history."""
     state = state_of(one, expected_rate, flaps)
     readings.condition(one.link.name, state, describe(one, expected_rate))
 
 
 def with_expected(links: Links, expected: Mapping[str, float]) -> Links:
-    """The links, and those that the configuration names but nobody ever saw, as missing."""
+    """The links, and as missing those that the configuration expects and no run has found."""
     names = {one.link.name for one in links.known}
     unseen = (
         KnownLink(link=Link(name=name, up=False), missing=True)
@@ -153,6 +159,6 @@ def with_expected(links: Links, expected: Mapping[str, float]) -> Links:
 
 
 def is_excluded(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a link, or the device whose port it is, is one of these; * ? [] stand for others."""
+    """Whether a pattern (with `*`, `?`, `[]`) matches a link's name, or the device of a port."""
     device = name.partition("/")[0]
     return any(fnmatchcase(name, one) or fnmatchcase(device, one) for one in patterns)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.sysfs import read_attribute, read_integer
+from nodevitals.linux.sysfs import read_integer, read_text
+from nodevitals.probes.common.rdma_fields import parse_rate
+from nodevitals.probes.common.rdma_gids import gid_of_port
 from nodevitals.probes.fabric.gate import Link
 from nodevitals.probes.fabric.report import Report, Row, failed
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, iperf3, perftest
-from nodevitals.probes.rdma.fields import parse_rate
-from nodevitals.probes.rdma.reader import Reader
 
 MEGABIT = 1e6 / 8
 # What NVIDIA's own multi-node check asks of an idle link, for messages that can fill it: below
@@ -25,7 +25,7 @@ def link_of(test: TestSettings, host: Host) -> Link:
         return Link(
             tuple(f"{folder}/counters/{name}" for name in ("port_xmit_data", "port_rcv_data")),
             4,
-            parse_rate(read_attribute(host.sys(f"{folder}/rate")) or ""),
+            parse_rate(read_text(host.sys(f"{folder}/rate")) or ""),
         )
     folder = f"class/net/{test.device}"
     speed = read_integer(host.sys(f"{folder}/speed"))
@@ -49,7 +49,7 @@ def command(test: TestSettings, host: Host, port: int, peer: str | None = None) 
     """
     if test.tool == "iperf3":
         return argv(test, None, port, peer)
-    gid = Reader(host, (), ()).port(f"{test.device}/{test.ib_port}", "", None).gid
+    gid = gid_of_port(host, test.device, test.ib_port)
     return argv(test, None if gid is None else gid.index, port, peer)
 
 

@@ -1,8 +1,8 @@
-"""What the kernel's own messages tell: one line a pattern, one event a message at most.
+"""Events in the kernel's own messages: one line per pattern, at most one event per message.
 
-Adding one: a line here, and a sample of it in `tests/unit/kernel_messages.txt`. Patterns are
-matched at the start of the message, because what follows may be in a user's hands: a command's
-name, a file's. The kernel's texts have changed over the years; each pattern covers 4.18 to 6.x.
+To add a pattern, add a line here and a sample to `tests/unit/kernel_messages.txt`. Patterns are
+matched at the start of the message, because a user may control what follows: the name of a
+command or a file. Kernel versions differ in their texts; the patterns cover 4.18 to 6.x.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Pattern(NamedTuple):
-    """`hint` stands in every message that can match: a cheap look before the regular expression."""
+    """`hint` is part of every message that can match; it is checked first because that is cheap."""
 
     event: str
     hint: str
@@ -56,7 +56,7 @@ _SUPPRESSED = re.compile(r"\S.*: (\d+) (?:\w+ )?(?:callbacks|messages|lines) sup
 
 
 def event_of(text: str) -> str | None:
-    """The event a kernel message tells; None for most."""
+    """The event that a kernel message reports; None for most."""
     for pattern in PATTERNS:
         if pattern.hint in text and pattern.expression.match(text):
             return pattern.event
@@ -64,7 +64,7 @@ def event_of(text: str) -> str | None:
 
 
 def suppressed(text: str) -> int:
-    """How many messages the kernel's rate limits kept out of the log, as this one says."""
+    """Number of messages that the kernel's rate limits kept out of the log, as this one reports."""
     if "suppressed" not in text:
         return 0
     match = _SUPPRESSED.match(text)

@@ -1,21 +1,22 @@
-"""Xid and SXid: what the NVIDIA driver writes into the kernel log, and the one action for each.
+"""Xid and SXid: the errors that the NVIDIA driver writes into the kernel log, and the one action
+for each.
 
 In: a line of the kernel log, bare or as dmesg, syslog and journalctl print it. Out: an `Xid` or
-`Sxid`, or None. Actions are NVIDIA's own recommendations boiled down to our closed list:
+`Sxid`, or None. Actions are NVIDIA's own recommendations, mapped to our closed list:
 https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 import msgspec
 
 from nodevitals.probes.common.accelerators import Action
+from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS, normal_bus_id
 
-# What a person sees before the driver's words. Strict, and only at the start of the line: no text
-# that a user can get into the log (a file's name, a command's) may pass for the driver's.
+# The prefixes before the driver's text. Strict, and only at the start of the line: no text that a
+# user can get into the log (a file's name, a command's) may be taken for the driver's.
 _PRINTED = (
     r"(?:\w{3} [ \d]\d [\d:]{8} \S+ kernel: )?"  # syslog, journalctl
     r"(?:kern *: *[a-z]+ *: )?"  # dmesg --decode
@@ -40,20 +41,8 @@ UNKNOWN_ACTION: Action = "investigate"
 FIRST_NVLINK5, LAST_NVLINK5 = 144, 150
 RECOVERY_CHANGED = 154
 
-# What the driver's recovery action (NVML field 230, Xid 154) asks for.
-RECOVERY_ACTIONS: dict[int, tuple[str, Action]] = {
-    0: ("none", "none"),
-    1: ("gpu_reset", "reset_device"),
-    2: ("node_reboot", "reboot_node"),
-    3: ("drain_p2p", "drain"),
-    4: ("drain_and_reset", "drain"),
-    5: ("recover_imex_domain", "investigate"),
-    6: ("bus_reset", "reset_device"),
-    7: ("system_reboot", "reboot_node"),
-}
-
-# Where NVIDIA says "ignore" and then "investigate", the first holds for what is informational and
-# the second for what warns; where it only says "contact support", we say investigate.
+# Where NVIDIA recommends "ignore" and then "investigate", informational codes are `none`, and
+# warnings are `investigate`; "contact support" alone is `investigate`.
 _CODES: dict[Action, tuple[int, ...]] = {
     "none": (37, 43, 45, 63, 66, 67, 93, 106, 107, 137, 141, 152, 153, 160, 162, 171, 172, 174),
     "restart_app": (
@@ -71,13 +60,15 @@ _CODES: dict[Action, tuple[int, ...]] = {
         *(166, 167, 168, 170, 173, 176),
     ),
 }
-ACTIONS: dict[int, Action] = {code: action for action, codes in _CODES.items() for code in codes}
+XID_ACTIONS: dict[int, Action] = {
+    code: action for action, codes in _CODES.items() for code in codes
+}
 
-# The codes that alerting rules name: these counters stand at 0 before the first event.
+# The codes that alerting rules name: these counters are 0 before the first event.
 RULE_CODES = (48, 74, 79, 95, 119)
 
-# NVLink 5 (Xid 144 to 150): the error bits of each unit that need a reset. The unit stands in the
-# message, the bits in its second word.
+# NVLink 5 (Xid 144 to 150): the error bits of each unit that need a reset. The message contains
+# the unit; the bits are its second word.
 _NVLINK5_RESET_BITS: dict[str, int] = {
     "SAW_MVB": 0x2 | 0x10,
     "RLW_REMAP": 0x40 | 0x80,
@@ -94,7 +85,7 @@ _NVLINK5_RESET_BITS: dict[str, int] = {
 }
 # Its second word is a number, not bits.
 _MFDE_RESET = (1, 4, 5, 7)
-# A link that went down needs a reset, but for two reasons that lie with software and the host.
+# A link that went down needs a reset, except for two reasons that come from software and the host.
 # The reason is in bits 20 to 25 of the first word.
 _LINK_DOWN_IGNORED = (0b100110, 0b101000)
 
@@ -108,28 +99,6 @@ class Xid(msgspec.Struct, frozen=True):
     text: str
 
 
-class DeviceName(NamedTuple):
-    """How a card is called in labels."""
-
-    device: str
-    uuid: str
-
-
-class KnownDevices(msgspec.Struct, frozen=True, tag="devices"):
-    """A letter to the probe kernel_log: the cards by bus id, as the probe nvidia knows them."""
-
-    by_bus_id: dict[str, DeviceName]
-
-
-class HeardXids(msgspec.Struct, frozen=True, tag="xids"):
-    """A letter to the probe kernel_log: bus id and code of each Xid that NVML told of."""
-
-    xids: list[tuple[str, int]]
-
-
-ToKernelLog = KnownDevices | HeardXids
-
-
 class Sxid(msgspec.Struct, frozen=True):
     """One NVSwitch error."""
 
@@ -140,18 +109,8 @@ class Sxid(msgspec.Struct, frozen=True):
     text: str
 
 
-def normal_bus_id(text: str) -> str:
-    """`0000:18:00` from any spelling: NVML's domain has 8 digits, Xid's 4, and no function.
-
-    >>> normal_bus_id("00000000:9B:00.0")
-    '0000:9b:00'
-    """
-    domain, bus, device = text.lower().partition(".")[0].split(":")
-    return f"{int(domain, 16):04x}:{bus}:{device}"
-
-
 def parse_xid(line: str) -> Xid | None:
-    """The Xid that a line of the kernel log tells; None when it tells none."""
+    """The Xid that a line of the kernel log reports; None when it reports none."""
     match = _XID.match(line)
     if match is None:
         return None
@@ -160,20 +119,20 @@ def parse_xid(line: str) -> Xid | None:
 
 
 def parse_sxid(line: str) -> Sxid | None:
-    """The SXid a line tells. Of the three lines that the driver writes for each, only the one
-    that says whether it is fatal counts.
+    """The SXid that a line reports. Of the three lines that the driver writes for each, only the
+    one with `Fatal` or `Non-fatal` counts.
     """
     match = _SXID.match(line)
     if match is None:
         return None
-    # Fabric manager's guide: fatal ones need a reset of the GPUs and switches, the rest nothing.
+    # Fabric Manager's guide: fatal ones need a reset of the GPUs and switches, the others nothing.
     action: Action = "reset_device" if match["severity"] == "Fatal" else "none"
     bus_id, switch = normal_bus_id(match["bus"]), f"nvswitch{match['switch']}"
     return Sxid(switch, bus_id, int(match["code"]), action, match["text"].strip())
 
 
 def action_of(code: int, text: str) -> Action:
-    """The one action for an Xid, by its code and where that is not enough by its message."""
+    """The one action for an Xid, by its code and, where that is not enough, by its message."""
     if code == RECOVERY_CHANGED:
         match = _RECOVERY_CHANGE.search(text)
         known = RECOVERY_ACTIONS.get(int(match["code"], 16)) if match else None
@@ -182,7 +141,7 @@ def action_of(code: int, text: str) -> Action:
         decoded = _nvlink5_action(text)
         if decoded is not None:
             return decoded
-    return ACTIONS.get(code, UNKNOWN_ACTION)
+    return XID_ACTIONS.get(code, UNKNOWN_ACTION)
 
 
 def _nvlink5_action(text: str) -> Action | None:
@@ -195,7 +154,7 @@ def _nvlink5_action(text: str) -> Action | None:
         needs_reset = info >> 20 & 0x3F not in _LINK_DOWN_IGNORED
     elif unit == "NETIR_MFDE_EVENT":
         needs_reset = status in _MFDE_RESET
-    else:  # what NVIDIA's table does not have goes by the driver's own word
+    else:  # what NVIDIA's table does not list is judged by the severity in the message
         bits = _NVLINK5_RESET_BITS.get(unit, 0)
         needs_reset = bool(status & bits) or "Fatal" in match["severity"]
     return "reset_device" if needs_reset else "none"

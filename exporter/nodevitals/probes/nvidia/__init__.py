@@ -1,4 +1,4 @@
-"""NVIDIA: what the probes `nvidia` and `kernel_log` know of it.
+"""Probe `nvidia`.
 
-`nvml` and `card` import pynvml (5 MB, 27 ms) and so belong into workers alone.
+`nvml` and the modules that import it import pynvml (5 MB, 27 ms): only workers may import them.
 """

@@ -1,17 +1,17 @@
-"""The families of the probe `nvidia`; `card.py` fills them.
+"""The families of the probe `nvidia`.
 
-They stand apart from it because the agent, which renders them, must not import pynvml.
+They are apart from the code that fills them because the agent, which renders them, must not import
+pynvml.
 """
 
 from __future__ import annotations
 
-from nodevitals.probe import Family
+from nodevitals.probe import Families
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import ACTIONS, ECC_KINDS
-from nodevitals.probes.kernel_log.xid import RECOVERY_ACTIONS
+from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS
 
 VENDOR = "nvidia"
-_CARD = ("device", "uuid")
 
 SLOWDOWN_REASONS = (
     *("hw_thermal", "hw_power_brake", "hw_slowdown", "sw_thermal", "sw_power_cap", "thermal"),
@@ -27,138 +27,107 @@ FABRIC_FAULTS = (
     "incorrect_configuration",
 )
 
-
-def _gauge(name: str, text: str, *labels: str, **closed: tuple[str, ...]) -> Family:
-    return Family(
-        name=f"nodevitals_nvidia_{name}",
-        kind="gauge",
-        help=text,
-        labels=(*_CARD, *labels),
-        closed=closed,
-    )
-
-
-def _counter(name: str, text: str, *labels: str, **closed: tuple[str, ...]) -> Family:
-    return Family(
-        name=f"nodevitals_nvidia_{name}",
-        kind="counter",
-        help=text,
-        labels=(*_CARD, *labels),
-        closed=closed,
-    )
-
-
-MODE_INFO = _gauge(
+_gpu = Families("nvidia", "device", "uuid")
+MODE_INFO = _gpu.gauge(
     "mode_info",
-    "Always 1; which modes are on; a mode that the card does not have is empty.",
+    "Always 1; whether each mode is on or off; empty where the GPU does not have it.",
     *("persistence", "mig", "ecc"),
 )
-SRAM_THRESHOLD = _gauge(
+SRAM_THRESHOLD = _gpu.gauge(
     "sram_threshold_exceeded",
-    "Whether uncorrected SRAM errors passed the driver's threshold for replacing the card.",
+    "Whether uncorrected SRAM errors passed the driver's threshold for replacing the GPU.",
 )
-REMAPPED_ROWS = _gauge(
+REMAPPED_ROWS = _gpu.gauge(
     "remapped_rows",
-    "Memory rows remapped in the card's life, by the kind of error that led to it.",
-    "cause",
+    "Number of memory rows remapped in the GPU's life, by the kind of error that caused it.",
     cause=ECC_KINDS,
 )
-ROW_REMAP_PENDING = _gauge(
-    "row_remap_pending", "Whether a remapped row waits for a reset of the card."
+ROW_REMAP_PENDING = _gpu.gauge(
+    "row_remap_pending", "Whether a row remapping is pending a reset of the GPU."
 )
-ROW_REMAP_FAILURE = _gauge(
-    "row_remap_failure", "Whether a row could not be remapped: the card is to be replaced."
+ROW_REMAP_FAILURE = _gpu.gauge(
+    "row_remap_failure", "Whether a row could not be remapped; the GPU must be replaced."
 )
-RETIRED_PAGES = _gauge(
+RETIRED_PAGES = _gpu.gauge(
     "retired_pages",
-    "Memory pages retired in the card's life (Volta and older).",
-    "cause",
+    "Number of memory pages retired in the GPU's life (Volta and older).",
     cause=("single_bit", "double_bit"),
 )
-RETIRED_PAGES_PENDING = _gauge(
-    "retired_pages_pending", "Whether a page waits for a restart of the card to be retired."
+RETIRED_PAGES_PENDING = _gpu.gauge(
+    "retired_pages_pending", "Whether a page is pending retirement until the GPU is reset."
 )
-NVLINK_UP = _gauge("nvlink_up", "Whether a link that the card has is active.", "link")
-NVLINKS_EXPECTED = _gauge(
-    "nvlinks_expected", "Links as configured, or else the most that were ever active."
+NVLINK_UP = _gpu.gauge("nvlink_up", "Whether an NVLink of the GPU is active.", "link")
+NVLINKS_EXPECTED = _gpu.gauge(
+    "nvlinks_expected",
+    "Number of NVLinks that must be active: as configured, or else the highest ever active.",
 )
-NVLINK_ERRORS = _counter(
+NVLINK_ERRORS = _gpu.counter(
     "nvlink_errors_total",
-    "NVLink errors since the driver was loaded; link is empty where all links are summed.",
-    *("link", "kind"),
+    "Number of NVLink errors since the driver was loaded; link is empty for the sum of all links.",
+    "link",
     kind=NVLINK_ERROR_KINDS,
 )
-FABRIC_STATE = _gauge(
+FABRIC_STATE = _gpu.gauge(
     "fabric_state",
-    "Always 1; how far the card's registration with the NVLink fabric has come.",
-    "state",
+    "Always 1; state of the GPU's registration with the NVLink fabric.",
     state=FABRIC_STATES,
 )
-FABRIC_HEALTHY = _gauge("fabric_healthy", "Whether the fabric's summary of its health is healthy.")
-FABRIC_FAULT = _gauge(
-    "fabric_fault", "Whether the fabric tells of this fault.", "fault", fault=FABRIC_FAULTS
+FABRIC_HEALTHY = _gpu.gauge(
+    "fabric_healthy", "Whether the NVLink fabric's health summary is healthy."
 )
-PCIE_WIDTH = _gauge("pcie_link_width", "PCIe lanes in use.")
-PCIE_WIDTH_MAX = _gauge("pcie_link_width_max", "PCIe lanes of card and slot.")
-PCIE_GENERATION = _gauge(
-    "pcie_link_generation", "PCIe generation in use; an idle card goes down to 1."
+FABRIC_FAULT = _gpu.gauge(
+    "fabric_fault", "Whether the NVLink fabric reports this fault.", fault=FABRIC_FAULTS
 )
-PCIE_GENERATION_MAX = _gauge("pcie_link_generation_max", "PCIe generation of card and slot.")
-PCIE_REPLAYS = _counter("pcie_replays_total", "PCIe packets sent again since the card's reset.")
-SLOWDOWN_ACTIVE = _gauge(
+PCIE_WIDTH = _gpu.gauge("pcie_link_width", "Number of PCIe lanes in use.")
+PCIE_WIDTH_MAX = _gpu.gauge(
+    "pcie_link_width_max", "Number of PCIe lanes that both GPU and slot support."
+)
+PCIE_GENERATION = _gpu.gauge(
+    "pcie_link_generation", "PCIe generation in use; 1 is normal for an idle GPU."
+)
+PCIE_GENERATION_MAX = _gpu.gauge(
+    "pcie_link_generation_max", "PCIe generation that both GPU and slot support."
+)
+PCIE_REPLAYS = _gpu.counter(
+    "pcie_replays_total", "Number of PCIe packets sent again since the last reset of the GPU."
+)
+SLOWDOWN_ACTIVE = _gpu.gauge(
     "slowdown_active",
-    "Whether the clocks are held down now for this reason.",
-    "reason",
+    "Whether the clocks are reduced now for this reason.",
     reason=SLOWDOWN_REASONS,
 )
-SLOWDOWN_SECONDS = _counter(
+SLOWDOWN_SECONDS = _gpu.counter(
     "slowdown_seconds_total",
-    "Time for which the clocks were held down for this reason since the driver was loaded.",
-    "reason",
+    "Time with clocks reduced for this reason since the driver was loaded.",
     reason=SLOWDOWN_REASONS,
 )
-MEMORY_TEMPERATURE = _gauge("memory_temperature_celsius", "Temperature of the card's memory.")
-TEMPERATURE_MARGIN = _gauge(
-    "temperature_margin_celsius", "How much hotter the chip may get before it slows down."
+MEMORY_TEMPERATURE = _gpu.gauge("memory_temperature_celsius", "Temperature of the GPU's memory.")
+TEMPERATURE_MARGIN = _gpu.gauge(
+    "temperature_margin_celsius", "Difference to the temperature at which the GPU slows down."
 )
-POWER_LIMIT = _gauge("power_limit_watts", "The limit that the card is held to.")
-SM_CLOCK = _gauge("sm_clock_hertz", "Clock of the streaming multiprocessors.")
-RECOVERY_ACTION = _gauge(
+POWER_LIMIT = _gpu.gauge("power_limit_watts", "Enforced power limit of the GPU.")
+SM_CLOCK = _gpu.gauge("sm_clock_hertz", "Clock of the streaming multiprocessors.")
+RECOVERY_ACTION = _gpu.gauge(
     "recovery_action",
-    "Always 1; what the driver says the card needs.",
-    *("vendor_action", "action"),
+    "Always 1; recovery action that the driver reports for the GPU.",
     vendor_action=tuple(name for name, _ in RECOVERY_ACTIONS.values()),
     action=ACTIONS,
 )
 
-DRIVER_INFO = Family(
-    name="nodevitals_nvidia_driver_info",
-    kind="gauge",
-    help="Always 1; versions of the loaded driver, of the library and of CUDA.",
-    labels=("driver_version", "library_version", "cuda_version"),
+_node = Families("nvidia")
+DRIVER_INFO = _node.gauge(
+    "driver_info",
+    "Always 1; versions of the loaded driver, of the NVML library and of CUDA.",
+    *("driver_version", "library_version", "cuda_version"),
 )
-VERSION_MISMATCH = Family(
-    name="nodevitals_nvidia_version_mismatch",
-    kind="gauge",
-    help="Whether the library refuses the loaded driver for being of another version.",
+VERSION_MISMATCH = _node.gauge(
+    "version_mismatch",
+    "Whether NVML does not work because library and loaded driver differ in their versions.",
 )
-DEVICES = Family(
-    name="nodevitals_nvidia_devices",
-    kind="gauge",
-    help="GPUs by who lists them: the PCI bus (without those of virtual machines), driver, NVML.",
-    labels=("source",),
-    closed={"source": ("pci", "driver", "nvml")},
+DEVICES = _node.gauge(
+    "devices",
+    "Number of GPUs listed by the PCI bus (without those of virtual machines), driver and NVML.",
+    source=("pci", "driver", "nvml"),
 )
 
-FAMILIES = (
-    *(accelerators.HEALTHY, accelerators.ECC_ERRORS, accelerators.UTILIZATION),
-    *(accelerators.MEMORY_USED, accelerators.MEMORY_TOTAL, accelerators.TEMPERATURE),
-    *(accelerators.POWER, accelerators.PROCESSES),
-    *(MODE_INFO, SRAM_THRESHOLD, REMAPPED_ROWS, ROW_REMAP_PENDING, ROW_REMAP_FAILURE),
-    *(RETIRED_PAGES, RETIRED_PAGES_PENDING, NVLINK_UP, NVLINKS_EXPECTED, NVLINK_ERRORS),
-    *(FABRIC_STATE, FABRIC_HEALTHY, FABRIC_FAULT, PCIE_WIDTH, PCIE_WIDTH_MAX),
-    *(PCIE_GENERATION, PCIE_GENERATION_MAX, PCIE_REPLAYS, SLOWDOWN_ACTIVE, SLOWDOWN_SECONDS),
-    *(MEMORY_TEMPERATURE, TEMPERATURE_MARGIN, POWER_LIMIT, SM_CLOCK, RECOVERY_ACTION),
-    *(DRIVER_INFO, VERSION_MISMATCH, DEVICES),
-    *accelerators.INVENTORY_FAMILIES,
-)
+FAMILIES = (*accelerators.counts, *accelerators.metrics, *_gpu, *_node)

@@ -1,7 +1,7 @@
-"""What the kernel lists of NVIDIA cards, whether NVML works or not.
+"""The NVIDIA GPUs that the kernel lists, whether NVML works or not.
 
-In: sysfs' PCI devices and /proc/driver/nvidia, of which only what cannot hang is read: the files
-below a card's folder ask the driver. Out: `Hardware`.
+In: the PCI devices in sysfs and /proc/driver/nvidia, of which only what cannot hang is read: the
+files below a GPU's folder call the driver. Out: `Hardware`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from nodevitals.linux.host import Host
 from nodevitals.linux.pci import BUS_ID, PciReader
 from nodevitals.linux.sysfs import link_name, list_names, read_text
-from nodevitals.probes.kernel_log.xid import normal_bus_id
+from nodevitals.probes.common.nvidia import normal_bus_id
 
 _VENDOR = "0x10de"
 _CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller
@@ -30,8 +30,8 @@ class Hardware(msgspec.Struct, frozen=True):
     module_version: str
 
     @property
-    def given_away(self) -> set[str]:
-        """The bus ids of cards that belong to virtual machines."""
+    def passed_through(self) -> set[str]:
+        """The bus ids of GPUs that are bound to vfio-pci, for virtual machines."""
         return {bus_id for bus_id, driver in self.pci.items() if driver == "vfio-pci"}
 
 

@@ -1,8 +1,8 @@
-"""NVML, asked without trust: what it does not answer is None, what it answers is typed.
+"""NVML with typed results: a call that fails returns None, a lost GPU is an exception.
 
-In: nvidia-ml-py (`pynvml`) on the driver's libnvidia-ml.so.1. Everything here may hang or crash
-and so belongs into a worker. Structures and semantics: nvml.h; a card that is lost answers 15, or
-on many drivers 999, which also stands for much else.
+In: nvidia-ml-py (`pynvml`) on the driver's libnvidia-ml.so.1. Every call may hang or crash, so
+only a worker may use this module. Structures and semantics: nvml.h. For a lost GPU, calls return
+15, or with many drivers 999, which also has other meanings.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from typing import Any
 import msgspec
 import pynvml
 
-from nodevitals.probes.kernel_log.xid import normal_bus_id
+from nodevitals.probes.common.nvidia import normal_bus_id
 
 NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-DRIVER_NOT_LOADED = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
 VERSION_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST,)
 LOST_OR_UNKNOWN = (*_LOST, pynvml.NVML_ERROR_UNKNOWN)
-# What a field that a card does not have answers; anything else may pass.
-_NEVER = (
+# The errors of a field that a GPU does not have; any other error may be temporary.
+_UNSUPPORTED = (
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
 )
 _FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-MAX_EVENTS_A_RUN = 1000
-# No limit is documented; nobody is known to ask for more at once.
-FIELDS_A_CALL = 100
+MAX_EVENTS_PER_RUN = 1000
+# No limit is documented; no other client is known to read more in one call.
+FIELDS_PER_CALL = 100
 
 Handle = Any
 Field = tuple[int, int]
@@ -48,15 +47,15 @@ class NvmlError(Exception):
 
 
 class LostError(Exception):
-    """The card does not answer; `code` is NVML's."""
+    """The GPU is lost; `code` is NVML's."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"NVML error {code}")
         self.code = code
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A card that answers: `slot` is its normal bus id."""
+class Gpu(msgspec.Struct, frozen=True):
+    """A GPU that NVML has a handle for: `slot` is its normal bus id."""
 
     slot: str
     index: int
@@ -70,17 +69,17 @@ def start(library: str) -> None:
         pynvml.nvmlLib = ctypes.CDLL(library)
     except OSError as error:
         raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from None
-    _whole(pynvml.nvmlInit)
+    _required(pynvml.nvmlInit)
 
 
 def library_version() -> str | None:
     """The library's own version, without the NVML major before it; needs no driver."""
-    version = ask(pynvml.nvmlSystemGetNVMLVersion)
+    version = query(pynvml.nvmlSystemGetNVMLVersion)
     return version.partition(".")[2] if version else None
 
 
-def ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns; None where it has no answer. Raises LostError."""
+def query(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns; None where it fails. Raises LostError."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
@@ -91,29 +90,28 @@ def ask(function: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _whole(function: Callable[..., Any], *arguments: Any) -> Any:
+def _required(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
         raise NvmlError(error.value, str(error)) from None
 
 
-def cards() -> list[Found]:
-    """The cards that answer, in the library's order. Raises NvmlError."""
+def gpus() -> list[Gpu]:
+    """The GPUs that answer, in the library's order. Raises NvmlError."""
     found = []
-    for index in range(_whole(pynvml.nvmlDeviceGetCount)):
+    for index in range(_required(pynvml.nvmlDeviceGetCount)):
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found.append(_found(handle))
+            found.append(_gpu(pynvml.nvmlDeviceGetHandleByIndex(index)))
         except (pynvml.NVMLError, ValueError):
-            continue  # which one it is, its bus id will tell
+            continue  # `gpu_at` its bus id returns why
     return found
 
 
-def card_at(slot: str) -> Found | int:
-    """The card in a slot, or the code with which NVML refuses it."""
+def gpu_at(slot: str) -> Gpu | int:
+    """The GPU in a slot, or NVML's error code."""
     try:
-        return _found(pynvml.nvmlDeviceGetHandleByPciBusId(f"{slot}.0".encode()))
+        return _gpu(pynvml.nvmlDeviceGetHandleByPciBusId(f"{slot}.0".encode()))
     except pynvml.NVMLError as error:
         code: int = error.value
         return code
@@ -121,9 +119,9 @@ def card_at(slot: str) -> Found | int:
         return pynvml.NVML_ERROR_UNKNOWN  # type: ignore[no-any-return]
 
 
-def _found(handle: Handle) -> Found:
+def _gpu(handle: Handle) -> Gpu:
     info = pynvml.nvmlDeviceGetPciInfo(handle)
-    return Found(
+    return Gpu(
         normal_bus_id(_text(info.busId)),
         pynvml.nvmlDeviceGetIndex(handle),
         pynvml.nvmlDeviceGetUUID(handle),
@@ -136,25 +134,25 @@ def _text(value: bytes | str) -> str:
 
 
 class FieldReader:
-    """Field values of one card. Of those asked for first, it goes on with the ones that exist."""
+    """Reads field values of one GPU. Fields that the GPU does not have are read only once."""
 
     def __init__(self, fields: Iterable[Field]) -> None:
         self._fields: Sequence[Field] = tuple(fields)
 
     def read(self, handle: Handle) -> dict[Field, float]:
-        """The values there are now. Raises LostError."""
+        """The values that there are now. Raises LostError."""
         found: dict[Field, float] = {}
-        never = set()
-        for first in range(0, len(self._fields), FIELDS_A_CALL):
-            some = self._fields[first : first + FIELDS_A_CALL]
-            values = ask(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
+        unsupported = set()
+        for first in range(0, len(self._fields), FIELDS_PER_CALL):
+            some = self._fields[first : first + FIELDS_PER_CALL]
+            values = query(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
             for field, value in zip(some, values, strict=False):
                 code = value.nvmlReturn
                 if code == pynvml.NVML_SUCCESS and 0 <= value.valueType < len(_FIELD_MEMBERS):
                     found[field] = float(getattr(value.value, _FIELD_MEMBERS[value.valueType]))
-                elif code in _NEVER:
-                    never.add(field)
-        self._fields = tuple(field for field in self._fields if field not in never)
+                elif code in _UNSUPPORTED:
+                    unsupported.add(field)
+        self._fields = tuple(field for field in self._fields if field not in unsupported)
         return found
 
 
@@ -166,29 +164,29 @@ class XidEvents:
         self._registered: set[str] = set()
         self._slots: dict[int, str] = {}
 
-    def register(self, found: Iterable[Found]) -> None:
-        """Ask to be told of these cards' Xids; of those that were lost in between, again."""
-        by_uuid = {card.uuid: card for card in found}
+    def register(self, gpus: Iterable[Gpu]) -> None:
+        """Register for the Xids of these GPUs; of those that were lost in between, again."""
+        by_uuid = {gpu.uuid: gpu for gpu in gpus}
         self._registered &= by_uuid.keys()
         if self._set is None:
-            self._set = ask(pynvml.nvmlEventSetCreate)
+            self._set = query(pynvml.nvmlEventSetCreate)
         if self._set is None:
             return
         for uuid in by_uuid.keys() - self._registered:
-            card = by_uuid[uuid]
+            gpu = by_uuid[uuid]
             try:
                 pynvml.nvmlDeviceRegisterEvents(
-                    card.handle, pynvml.nvmlEventTypeXidCriticalError, self._set
+                    gpu.handle, pynvml.nvmlEventTypeXidCriticalError, self._set
                 )
             except pynvml.NVMLError:
-                continue  # the kernel's log is the first source anyway
+                continue  # the kernel log is the first source anyway
             self._registered.add(uuid)
-            self._slots[_address(card.handle)] = card.slot
+            self._slots[_address(gpu.handle)] = gpu.slot
 
     def drain(self) -> list[tuple[str, int]]:
         """Slot and code of each Xid since the last call."""
-        heard: list[tuple[str, int]] = []
-        while self._set is not None and len(heard) < MAX_EVENTS_A_RUN:
+        xids: list[tuple[str, int]] = []
+        while self._set is not None and len(xids) < MAX_EVENTS_PER_RUN:
             try:
                 event = pynvml.nvmlEventSetWait(self._set, 0)
             except pynvml.NVMLError as error:
@@ -197,8 +195,8 @@ class XidEvents:
                 break
             slot = self._slots.get(_address(event.device))
             if slot is not None:
-                heard.append((slot, int(event.eventData)))
-        return heard
+                xids.append((slot, int(event.eventData)))
+        return xids
 
 
 def _address(handle: Handle) -> int:

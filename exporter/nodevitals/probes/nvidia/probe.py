@@ -1,25 +1,23 @@
-"""Probe `nvidia`: which GPUs answer, which are lost, and what NVML tells of their health.
+"""Probe `nvidia`: which GPUs answer, which are lost, and the health that NVML reports.
 
-In: NVML (`nvidia/`), the PCI devices in sysfs, and /proc/driver/nvidia. Out: `accelerator_*` and
-`nvidia_*`, and letters to the probe `kernel_log`: the cards' names, and the Xids that NVML heard.
-One resident worker: the library's start costs seconds without persistence mode. A call may hang
-or crash it; then a new one starts, because a library that was loaded stays loaded.
+In: NVML, the PCI devices in sysfs, and /proc/driver/nvidia. Out: `accelerator_*` and `nvidia_*`,
+and messages to the probe `kernel_log`: the names of the GPUs, and the Xids that NVML reported.
+One resident worker: starting the library takes seconds without persistence mode. A call may hang
+or crash the worker; then a new one starts, because a library that was loaded stays loaded.
 """
 
 from __future__ import annotations
 
 import importlib
 import time
-from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import msgspec
-from msgspec.msgpack import encode
 
-from nodevitals.config import ProbeSettings
-from nodevitals.probe import Absent, Family, Probe, ProbeError, Readings
+from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Inventory
-from nodevitals.probes.kernel_log.xid import DeviceName, HeardXids, KnownDevices
+from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
 from nodevitals.probes.nvidia.families import (
     DEVICES,
     FAMILIES,
@@ -30,29 +28,30 @@ from nodevitals.probes.nvidia.families import (
 from nodevitals.probes.nvidia.hardware import Hardware, HardwareReader
 
 if TYPE_CHECKING:
-    from nodevitals.probes.nvidia.node import Look, Node
     from nodevitals.probes.nvidia.nvml import NvmlError
+    from nodevitals.probes.nvidia.reader import GpuScan, NvmlReader
 
 
 class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many cards there should be, and where the library is.
-
-    `nvlinks` is how many links each card should have up; without it, the most that ever were.
-    """
+    """How many GPUs are expected, and where the library is."""
 
     expected: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = None
+    """Number of GPUs that the node must have."""
     nvlinks: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    """Number of NVLinks that must be active on each GPU; by default the highest ever active."""
     nvlink_errors_by_link: bool = False
+    """Whether to expose NVLink errors of each link instead of their sum."""
     library: str = "libnvidia-ml.so.1"
+    """Name or path of the NVML library."""
 
     @property
     def required(self) -> bool:
-        """Who expects cards does not want silence."""
+        """A configured number of GPUs makes their absence a failure."""
         return self.enabled is True or self.expected is not None
 
 
-class Memory(msgspec.Struct):
-    """What outlives a boot: the cards known, and the most links each ever had up."""
+class NvidiaState(msgspec.Struct):
+    """The known GPUs, and by uuid the highest number of active links that each ever had."""
 
     inventory: Inventory = Inventory()
     nvlinks: dict[str, int] = {}
@@ -61,82 +60,81 @@ class Memory(msgspec.Struct):
 class NvidiaProbe(Probe):
     """NVIDIA GPUs."""
 
-    name: ClassVar[str] = "nvidia"
-    families: ClassVar[tuple[Family, ...]] = FAMILIES
-    Settings: ClassVar[type[ProbeSettings]] = NvidiaSettings
-    resident: ClassVar[bool] = True
-    remembers: ClassVar[bool] = True
-    # Without persistence mode, the library's start initialises one card after the other.
-    start_seconds: ClassVar[float] = 30.0
+    name = "nvidia"
+    families = FAMILIES
+    Settings = NvidiaSettings
+    State = NvidiaState
+    resident = True
+    persistent = True
+    # Without persistence mode, the start of the library initialises one GPU after the other.
+    start_seconds = 30.0
     settings: NvidiaSettings
+    state: NvidiaState
 
     @classmethod
     def preload(cls) -> None:
         """Import pynvml, which the agent itself must not."""
-        importlib.import_module("nodevitals.probes.nvidia.node")
+        importlib.import_module("nodevitals.probes.nvidia.reader")
 
     def open(self) -> None:
-        """Start with nothing: the first run starts the library, so that it can say what fails."""
+        """Only prepare: the first run starts the library, so that it can report what fails."""
         self._hardware = HardwareReader(self.host)
-        self._node: Node | None = None
+        self._reader: NvmlReader | None = None
 
     def run(self, readings: Readings) -> None:
-        """One look at everything."""
-        from nodevitals.probes.nvidia.node import Node
+        """Read all GPUs, and compare them with the known ones."""
         from nodevitals.probes.nvidia.nvml import NvmlError
+        from nodevitals.probes.nvidia.reader import NvmlReader
 
-        memory = readings.recalled(Memory) or Memory()
         hardware = self._hardware.read()
-        readings.add(DEVICES, len(hardware.pci.keys() - hardware.given_away), "pci")
+        readings.add(DEVICES, len(hardware.pci.keys() - hardware.passed_through), "pci")
         readings.add(DEVICES, len(hardware.driver), "driver")
         readings.add(accelerators.EXPECTED, self.settings.expected, VENDOR)
-        known = memory.inventory.known
+        known = self.state.inventory.known
         try:
-            if self._node is None:
-                self._node = Node(self.settings.library, self.settings.nvlink_errors_by_link)
+            if self._reader is None:
+                by_link = self.settings.nvlink_errors_by_link
+                self._reader = NvmlReader(self.settings.library, by_link)
             slots = {*hardware.pci, *hardware.driver, *(one.device.slot for one in known)}
-            look = self._node.look(slots, readings)
+            scan = self._reader.scan(slots, readings)
         except NvmlError as error:
-            self._explain(error, hardware, memory, readings)
-        if not (look.read or look.refused or hardware.pci or known):
-            raise Absent("the driver is loaded, and there is no card")
-        look.withheld |= hardware.given_away
-        self._remember(memory, look, readings)
-        accelerators.report(memory.inventory, VENDOR, readings)
-        self._write_letters(memory.inventory, self._node, readings)
-        readings.carry = encode(memory)
+            self._fail(error, hardware, readings)
+        if not (scan.read or scan.lost or hardware.pci or known):
+            raise Absent("the driver is loaded, but there is no GPU")
+        scan.withheld |= hardware.passed_through
+        self._update_inventory(scan, readings)
+        self._update_nvlinks(scan, readings)
+        accelerators.report(self.state.inventory, VENDOR, readings)
+        self._send_messages(self._reader, readings)
 
-    def _remember(self, memory: Memory, look: Look, readings: Readings) -> None:
-        states = {card.uuid: told.recovery for card, told in look.read.items()}
-        memory.inventory = memory.inventory.seen(
-            look.read, look.refused, look.withheld, readings.forgotten, states, time.time()
+    def _update_inventory(self, scan: GpuScan, readings: Readings) -> None:
+        states = {device.uuid: status.recovery for device, status in scan.read.items()}
+        self.state.inventory = self.state.inventory.seen(
+            scan.read, scan.lost, scan.withheld, readings.forgotten, states, time.time()
         )
-        for card, told in look.read.items():
-            most = max(told.links_up, memory.nvlinks.get(card.uuid, 0))
-            memory.nvlinks[card.uuid] = most
-            if told.links:
-                wanted = self.settings.nvlinks
-                expected = most if wanted is None else wanted
-                readings.add(NVLINKS_EXPECTED, expected, card.index, card.uuid)
-        known = {one.device.uuid for one in memory.inventory.known}
-        memory.nvlinks = {uuid: most for uuid, most in memory.nvlinks.items() if uuid in known}
 
-    def _write_letters(self, inventory: Inventory, node: Node, readings: Readings) -> None:
-        names = KnownDevices(
-            {
-                one.device.slot: DeviceName(one.device.index, one.device.uuid)
-                for one in inventory.known
-            }
-        )
-        readings.send("kernel_log", encode(names))
-        heard = node.heard_xids()
-        if heard:
-            readings.send("kernel_log", encode(HeardXids(heard)))
+    def _update_nvlinks(self, scan: GpuScan, readings: Readings) -> None:
+        nvlinks = self.state.nvlinks
+        for device, status in scan.read.items():
+            highest = max(status.links_up, nvlinks.get(device.uuid, 0))
+            nvlinks[device.uuid] = highest
+            if status.links:
+                configured = self.settings.nvlinks
+                expected = highest if configured is None else configured
+                readings.add(NVLINKS_EXPECTED, expected, device.index, device.uuid)
+        known = {one.device.uuid for one in self.state.inventory.known}
+        self.state.nvlinks = {uuid: links for uuid, links in nvlinks.items() if uuid in known}
 
-    def _explain(
-        self, error: NvmlError, hardware: Hardware, memory: Memory, readings: Readings
-    ) -> NoReturn:
-        """Say why the library does not work. No card is lost by that: all are unknown."""
+    def _send_messages(self, reader: NvmlReader, readings: Readings) -> None:
+        devices = [one.device for one in self.state.inventory.known]
+        names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
+        readings.send("kernel_log", DeviceNames(names))
+        xids = reader.drain_xids()
+        if xids:
+            readings.send("kernel_log", NvmlXids(xids))
+
+    def _fail(self, error: NvmlError, hardware: Hardware, readings: Readings) -> NoReturn:
+        """Raise why the library does not work. No GPU is lost by that: all are unknown."""
         from nodevitals.probes.nvidia import nvml
 
         loaded = hardware.module_version
@@ -147,17 +145,17 @@ class NvidiaProbe(Probe):
                 f"the library is {nvml.library_version() or 'of another version'}, the loaded "
                 f"driver {loaded or 'unknown'}: reload the driver or reboot the node",
             )
-        if hardware.pci and hardware.pci.keys() == hardware.given_away:
-            raise Absent("all cards are bound to vfio-pci, for virtual machines")
-        if not (hardware.pci or loaded or memory.inventory.known):
-            raise Absent(f"no NVIDIA card on the PCI bus, no driver ({error.text})")
-        cards = f"{len(hardware.pci)} on the PCI bus, {len(hardware.driver)} with the driver"
+        if hardware.pci and hardware.pci.keys() == hardware.passed_through:
+            raise Absent("all GPUs are bound to vfio-pci, for virtual machines")
+        if not (hardware.pci or loaded or self.state.inventory.known):
+            raise Absent(f"no NVIDIA GPU on the PCI bus, no driver ({error.text})")
+        gpus = f"GPUs: {len(hardware.pci)} on the PCI bus, {len(hardware.driver)} with the driver"
         if error.code == nvml.LIBRARY_NOT_FOUND:
-            raise ProbeError("library_missing", f"{error.text}; cards: {cards}")
+            raise ProbeError("library_missing", f"{error.text}; {gpus}")
         if loaded:
             raise ProbeError(
                 "no_access",
-                f"NVML says {error.text!r} though driver {loaded} is loaded; cards: {cards}; a "
+                f"NVML failed with {error.text!r}, but driver {loaded} is loaded; {gpus}; a "
                 "container may have lost its devices (systemctl daemon-reload): restart it",
             )
-        raise ProbeError("driver_not_loaded", f"NVML says {error.text!r}; cards: {cards}")
+        raise ProbeError("driver_not_loaded", f"NVML failed with {error.text!r}; {gpus}")

@@ -1,7 +1,7 @@
-"""What a port's counters are, by the names that drivers give their files.
+"""The family of each counter of a port, by the name of its file. Pure.
 
-The names under `counters/` are those of the PortCounters of InfiniBand's performance management,
-the same for every driver; those under `hw_counters/` are each driver's own.
+The names in `counters/` are those of the PortCounters of InfiniBand's performance management, the
+same for every driver; those in `hw_counters/` are each driver's own.
 https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband
 """
 
@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from nodevitals.probe import Family
 from nodevitals.probes.rdma.families import CONGESTION, ERRORS, OTHER, RECEIVED, TRANSMITTED
 
-# Counters of performance management stop at the most their width holds: bits by name.
+# Counters of performance management stop at the maximum of their width. In bits, by name.
 _BITS = {
     "local_link_integrity_errors": 4,
     "excessive_buffer_overrun_errors": 4,
@@ -31,11 +31,11 @@ _BITS = {
 }
 LIMITS = {name: 2**bits - 1 for name, bits in _BITS.items()}
 
-# They count words of four bytes.
-WORD_BYTES = 4
+# Data counters of performance management count words of four bytes.
+_WORD_BYTES = 4
 _DATA: dict[str, tuple[Family, int]] = {
-    "counters/port_rcv_data": (RECEIVED, WORD_BYTES),
-    "counters/port_xmit_data": (TRANSMITTED, WORD_BYTES),
+    "counters/port_rcv_data": (RECEIVED, _WORD_BYTES),
+    "counters/port_xmit_data": (TRANSMITTED, _WORD_BYTES),
     # Broadcom's driver has no data counters of performance management.
     "hw_counters/rx_bytes": (RECEIVED, 1),
     "hw_counters/tx_bytes": (TRANSMITTED, 1),
@@ -53,7 +53,7 @@ _FAMILIES: dict[str, Family] = {
     **_named("counters", ERRORS, "local_link_integrity_errors", "excessive_buffer_overrun_errors"),
     **_named("counters", ERRORS, "port_xmit_discards", "VL15_dropped"),
     **_named("counters", CONGESTION, "port_xmit_wait"),
-    # mlx5: the transport; congestion, and notices of it that nobody heeds
+    # mlx5: transport, congestion, and congestion notifications that were ignored
     **_named("hw_counters", ERRORS, "local_ack_timeout_err", "packet_seq_err", "out_of_sequence"),
     **_named("hw_counters", ERRORS, "implied_nak_seq_err", "rnr_nak_retry_err", "out_of_buffer"),
     **_named("hw_counters", ERRORS, "req_cqe_error", "rx_icrc_encapsulated", "roce_adp_retrans"),
@@ -72,13 +72,13 @@ _FAMILIES: dict[str, Family] = {
     # hns
     **_named("hw_counters", ERRORS, "cmds_err", "qp_create_err", "qp_modify_err", "mr_reg_err"),
 }
-# For how many milliseconds the driver keeps what it has read: a setting.
+# A setting: for how many milliseconds the driver caches the values.
 _NO_COUNTERS = frozenset(("hw_counters/lifespan",))
 
 
 def wanted(files: Iterable[str], more: tuple[str, ...]) -> Iterator[tuple[str, Family, int]]:
-    """Which of a port's counter files (`counters/symbol_error`) to read, the family that each
-    belongs to, and what one count is worth. `more` are patterns for names beyond the usual.
+    """The files to read among a port's counter files (`counters/symbol_error`), each with its
+    family and the factor of its value. `more` are patterns for the names of further counters.
     """
     for file in files:
         name = file.partition("/")[2]

@@ -2,112 +2,77 @@
 
 from __future__ import annotations
 
-from nodevitals.probe import Family, Kind
+from nodevitals.probe import Families
 
 LINK_LAYERS = ("", "InfiniBand", "Ethernet")
-PORT_LABELS = ("device", "port", "link_layer")
-_CLOSED = {"link_layer": LINK_LAYERS}
 
-
-def _port(name: str, help_text: str, *labels: str, kind: Kind = "gauge") -> Family:
-    return Family(
-        name=f"nodevitals_rdma_port_{name}",
-        kind=kind,
-        help=help_text,
-        labels=(*PORT_LABELS, *labels),
-        closed=_CLOSED,
-    )
-
-
-PRESENT = Family(
-    name="nodevitals_rdma_ports_present",
-    kind="gauge",
-    help="RDMA ports that are there, those of excluded devices left out.",
+metrics = Families("rdma")
+PRESENT = metrics.gauge("ports_present", "Number of RDMA ports that exist and are not excluded.")
+EXPECTED = metrics.gauge(
+    "ports_expected",
+    "Number of RDMA ports that the configuration names or that ever existed, less the forgotten.",
 )
-EXPECTED = Family(
-    name="nodevitals_rdma_ports_expected",
-    kind="gauge",
-    help="RDMA ports that the configuration names or that were ever there, less those forgotten.",
+DEVICE_INFO = metrics.gauge(
+    "device_info",
+    "Always 1; identity of the RDMA device.",
+    "device",
+    "node_guid",
+    "pci_bus_id",
+    "hca_type",
+    "board_id",
+    "firmware_version",
 )
-DEVICE_INFO = Family(
-    name="nodevitals_rdma_device_info",
-    kind="gauge",
-    help="Always 1; which RDMA device it is.",
-    labels=(
-        "device",
-        "node_guid",
-        "pci_bus_id",
-        "hca_type",
-        "board_id",
-        "firmware_version",
-    ),
+
+port_metrics = Families("rdma_port", "device", "port", link_layer=LINK_LAYERS)
+UP = port_metrics.gauge(
+    "up", "Whether the port is active; 0 also for a known port that is missing."
 )
-UP = _port("up", "Whether the port is active; 0 also for a known one that is not there.")
-STATE = _port("state_id", "Logical state: 1 down, 2 initialising, 3 armed, 4 active, 5 deferred.")
-PHYSICAL_STATE = _port(
+STATE = port_metrics.gauge(
+    "state_id", "Logical state: 1 down, 2 initializing, 3 armed, 4 active, 5 active deferred."
+)
+PHYSICAL_STATE = port_metrics.gauge(
     "physical_state_id",
     "Physical state: 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery.",
 )
-RATE = _port("rate_bytes_per_second", "Signalling rate; missing while the port is down.")
-EXPECTED_RATE = _port(
-    "expected_rate_bytes_per_second",
-    "The rate that the configuration expects, or else the best that the port ever had.",
+RATE = port_metrics.gauge(
+    "rate_bytes_per_second", "Signalling rate; missing while the port is down."
 )
-INTERFACE_UP = _port(
+EXPECTED_RATE = port_metrics.gauge(
+    "expected_rate_bytes_per_second",
+    "Rate that the configuration expects, or else the highest that the port ever had.",
+)
+INTERFACE_UP = port_metrics.gauge(
     "interface_up", "Whether the network interface of a RoCE port is up.", "interface"
 )
-GID_USABLE = _port(
+GID_USABLE = port_metrics.gauge(
     "gid_usable",
-    "Whether a RoCE port has a RoCE v2 GID that can be routed, on an interface that is up.",
+    "Whether a RoCE port has a routable RoCE v2 GID on a network interface that is up.",
 )
-GID_INDEX = _port(
-    "gid_index", "Which RoCE v2 GID to use: IPv4 before IPv6 before link-local; missing for none."
+GID_INDEX = port_metrics.gauge(
+    "gid_index",
+    "Index of the RoCE v2 GID to use: IPv4 before IPv6 before link-local; missing without one.",
 )
-RECEIVED = _port("received_bytes_total", "Data received.", kind="counter")
-TRANSMITTED = _port("transmitted_bytes_total", "Data sent.", kind="counter")
-FLAPS = _port(
+RECEIVED = port_metrics.counter("received_bytes_total", "Number of bytes received.")
+TRANSMITTED = port_metrics.counter("transmitted_bytes_total", "Number of bytes transmitted.")
+FLAPS = port_metrics.counter(
     "flaps_total",
-    "How often the port went down: by the driver's count, and where it has none by our own look.",
-    kind="counter",
+    "Number of times the port went down: by the driver's count, or as observed where it has none.",
 )
-ERRORS = _port(
-    "errors_total", "Errors, by the driver's name for what it counts.", "counter", kind="counter"
+ERRORS = port_metrics.counter(
+    "errors_total", "Number of errors, by the driver's name of the counter.", "counter"
 )
-CONGESTION = _port(
+CONGESTION = port_metrics.counter(
     "congestion_total",
-    "Signs of congestion, by the driver's name for what it counts; busy is not broken.",
+    "Number of congestion events, by the driver's name of the counter; none of them is an error.",
     "counter",
-    kind="counter",
 )
-OTHER = _port(
+OTHER = port_metrics.counter(
     "other_total",
-    "Other counters, where the configuration asks for them, by the driver's name.",
+    "Value of other counters that the configuration selects, by the driver's name.",
     "counter",
-    kind="counter",
 )
-SATURATED = _port(
+SATURATED = port_metrics.gauge(
     "saturated",
-    "Whether a counter stands at the most it can hold: it does not count on until it is reset.",
+    "Whether a counter has its maximum value; it then counts no further until it is reset.",
     "counter",
-)
-
-FAMILIES = (
-    PRESENT,
-    EXPECTED,
-    DEVICE_INFO,
-    UP,
-    STATE,
-    PHYSICAL_STATE,
-    RATE,
-    EXPECTED_RATE,
-    INTERFACE_UP,
-    GID_USABLE,
-    GID_INDEX,
-    RECEIVED,
-    TRANSMITTED,
-    FLAPS,
-    ERRORS,
-    CONGESTION,
-    OTHER,
-    SATURATED,
 )

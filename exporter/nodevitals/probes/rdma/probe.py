@@ -1,45 +1,49 @@
-"""Probe `rdma`: every RDMA port, its state, rate, errors and traffic; which are missing.
+"""Probe `rdma`: state, rate, errors and traffic of every RDMA port; which ports are missing.
 
 In: /sys/class/infiniband, and /sys/class/net for the interfaces of RoCE ports. Out:
-`nodevitals_rdma_*`. A file that cannot be read costs what it says and nothing else. One resident
-worker: it can run every second, and for a minute it leaves alone what a driver refuses (asking
-for some ports of mlx5 fills the kernel's log).
+`nodevitals_rdma_*`. A file that cannot be read affects only its own samples. One resident worker:
+it can run every second, and it leaves out for a minute what a driver refused (each read of some
+mlx5 ports writes a line to the kernel's log).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
-from msgspec.msgpack import encode
+import msgspec
 
-from nodevitals.config import ProbeSettings
-from nodevitals.document import BytesPerSecond, Problem
-from nodevitals.linux.sysfs import read_attribute, read_integer
-from nodevitals.probe import Absent, Family, Probe, ProbeError, Readings
+from nodevitals.linux.sysfs import read_integer, read_text
+from nodevitals.probe import (
+    Absent,
+    BytesPerSecond,
+    Probe,
+    ProbeError,
+    ProbeSettings,
+    Problem,
+    Readings,
+)
 from nodevitals.probes.common import links
 from nodevitals.probes.common.links import Link, Links
+from nodevitals.probes.common.rdma_fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
 from nodevitals.probes.rdma import families as rdma
 from nodevitals.probes.rdma.counters import LIMITS
-from nodevitals.probes.rdma.fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
 from nodevitals.probes.rdma.reader import Port, Reader
 
 
 class RdmaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which ports there should be, and which to leave alone.
-
-    `expected` is the rate of each port (`mlx5_0/1: 400Gb/s`); that of one that is not named is the
-    best it ever had. `exclude` takes devices and ports. `counters` are patterns for counters
-    beyond the usual.
-    """
+    """The ports that are expected, and those to leave out."""
 
     expected: dict[str, BytesPerSecond] = {}
+    """Expected rate by port; otherwise the highest that the port ever had.
+    Example: `{mlx5_0/1: 400Gb/s}`"""
     exclude: tuple[str, ...] = ()
+    """Patterns of devices and ports to leave out. Example: `["mlx5_bond_*", mlx5_0/2]`"""
     counters: tuple[str, ...] = ()
+    """Patterns of further counters to expose. Example: `["rx_*_requests"]`"""
 
     @property
     def required(self) -> bool:
-        """Who expects ports does not want silence."""
+        """Whether the absence of ports is a failure."""
         return self.enabled is True or bool(self.expected)
 
     def problems(self) -> Iterator[Problem]:
@@ -52,63 +56,73 @@ class RdmaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fiel
                 yield Problem(f"expected.{name}", "excluded as well")
 
 
-class RdmaProbe(Probe):
-    """RDMA ports."""
+class RdmaState(msgspec.Struct):
+    """The ports known on the node."""
 
-    name: ClassVar[str] = "rdma"
-    families: ClassVar[tuple[Family, ...]] = rdma.FAMILIES
-    Settings: ClassVar[type[ProbeSettings]] = RdmaSettings
-    resident: ClassVar[bool] = True
-    remembers: ClassVar[bool] = True
+    links: Links = Links()
+
+
+class RdmaProbe(Probe):
+    """RDMA ports: state, rate, errors and traffic of each; which are missing."""
+
+    name = "rdma"
+    families = (*rdma.metrics, *rdma.port_metrics)
+    Settings = RdmaSettings
+    State = RdmaState
+    resident = True
+    persistent = True
     settings: RdmaSettings
+    state: RdmaState
 
     def open(self) -> None:
-        """Start with nothing known of what hardly changes."""
+        """Start without any device or port read."""
         self._reader = Reader(self.host, self.settings.exclude, self.settings.counters)
         self._boot_id = self.host.boot_id()
 
     def run(self, readings: Readings) -> None:
-        """One look at every port."""
-        memory = readings.recalled(Links) or Links()
-        layers = {one.link.name: one.link.layer for one in memory.known}
+        """Read every port."""
+        layers = {one.link.name: one.link.layer for one in self.state.links.known}
         names = self._reader.port_names(layers)
         for device, one in self._reader.devices.items():
             readings.add(rdma.DEVICE_INFO, 1, device, *one.info)
-        found = [self._look(name, layers.get(name, ""), readings) for name in names]
-        memory, flaps = memory.seen(found, readings.forgotten, self.settings.exclude, self._boot_id)
-        known = links.with_expected(memory, self.settings.expected)
+        found = [self._report_port(name, layers.get(name, ""), readings) for name in names]
+        self.state.links, flaps = self.state.links.seen(
+            found, readings.forgotten, self.settings.exclude, self._boot_id
+        )
+        known = links.with_expected(self.state.links, self.settings.expected)
         if not known.known:
-            raise Absent(f"no RDMA port in {self._reader.folder}")
-        self._tell(known, flaps, readings)
-        readings.carry = encode(memory)
+            raise Absent(f"no RDMA port in {self._reader.directory}")
+        self._report_links(known, flaps, readings)
         if not found and self.settings.required:
-            text = f"no RDMA port in {self._reader.folder}: is the driver loaded? lspci, dmesg"
+            text = f"no RDMA port in {self._reader.directory}: is the driver loaded? lspci, dmesg"
             raise ProbeError("absent", text)
 
-    def _look(self, name: str, layer: str, readings: Readings) -> Link:
+    def _report_port(self, name: str, layer: str, readings: Readings) -> Link:
         device, _, number = name.partition("/")
-        folder = self._reader.port_folder(name)
-        state = parse_id(read_attribute(f"{folder}/state") or "")
+        directory = self._reader.port_directory(name)
+        state = parse_id(read_text(f"{directory}/state") or "")
         up = None if state is None else state in (ACTIVE, ACTIVE_DEFER)
         port = self._reader.port(name, layer, up)
         labels = (device, number, port.layer)
         readings.add(rdma.STATE, state, *labels)
-        physical_state = parse_id(read_attribute(f"{folder}/phys_state") or "")
+        physical_state = parse_id(read_text(f"{directory}/phys_state") or "")
         readings.add(rdma.PHYSICAL_STATE, physical_state, *labels)
-        # A port that is down says the lowest rate there is, or its last.
-        rate = None if up is False else parse_rate(read_attribute(f"{folder}/rate") or "")
+        # The file of a port that is down contains the lowest rate or the last one.
+        rate = None if up is False else parse_rate(read_text(f"{directory}/rate") or "")
         readings.add(rdma.RATE, rate, *labels)
+        down_count = self._report_counters(port, labels, readings)
         if port.layer == "Ethernet":
-            self._tell_interface(port, labels, readings)
-        drops = self._count(port, labels, readings)
-        if port.layer == "Ethernet":  # there the interface counts, and the port does not
-            counted = self._reader.interface_drops(port.interface)
-            drops = drops if counted is None else counted
+            self._report_interface(port, labels, readings)
+            # The driver of a RoCE port does not count; its network interface does.
+            counted = self._reader.carrier_down_count(port.interface)
+            down_count = down_count if counted is None else counted
         slot = self._reader.devices[device].place
         place = slot and f"{slot}/{number}"
-        return Link(name=name, place=place, layer=port.layer, up=up, rate=rate, drops=drops)
+        return Link(
+            name=name, place=place, layer=port.layer, up=up, rate=rate, down_count=down_count
+        )
 
-    def _tell_interface(self, port: Port, labels: tuple[str, ...], readings: Readings) -> None:
+    def _report_interface(self, port: Port, labels: tuple[str, ...], readings: Readings) -> None:
         if port.interface:
             up = self._reader.interface_up(port.interface)
             readings.add(rdma.INTERFACE_UP, up, *labels, port.interface)
@@ -121,17 +135,21 @@ class RdmaProbe(Probe):
             gid = None  # a row that could not be read may be a better one
         readings.add(rdma.GID_INDEX, None if gid is None else gid.index, *labels)
 
-    def _count(self, port: Port, labels: tuple[str, ...], readings: Readings) -> int | None:
-        """Tell of the counters; how often the port went down comes back, where it is counted."""
-        drops = None
+    def _report_counters(
+        self, port: Port, labels: tuple[str, ...], readings: Readings
+    ) -> int | None:
+        """Report the counters of a port. Returns its `link_downed`, None where that is unknown or
+        saturated.
+        """
+        down_count = None
         data = set()
         for counter in list(port.counters):
             value = read_integer(counter.path)
             if value is None:
-                port.counters.remove(counter)  # until what hardly changes is read again
+                port.counters.remove(counter)  # until the port is read again
             elif counter.family in (rdma.RECEIVED, rdma.TRANSMITTED):
-                if counter.family.name not in data:  # of two files that say the same, the first
-                    readings.add(counter.family, value * counter.worth, *labels)
+                if counter.family.name not in data:  # of two files for one family, the first
+                    readings.add(counter.family, value * counter.factor, *labels)
                 data.add(counter.family.name)
             else:
                 readings.add(counter.family, value, *labels, counter.name)
@@ -139,10 +157,10 @@ class RdmaProbe(Probe):
                 if limit is not None:
                     readings.add(rdma.SATURATED, value == limit, *labels, counter.name)
                 if counter.name == "link_downed" and value != limit:
-                    drops = value
-        return drops
+                    down_count = value
+        return down_count
 
-    def _tell(self, known: Links, flaps: dict[str, int], readings: Readings) -> None:
+    def _report_links(self, known: Links, flaps: dict[str, int], readings: Readings) -> None:
         readings.add(rdma.PRESENT, sum(not one.missing for one in known.known))
         readings.add(rdma.EXPECTED, len(known.known))
         for one in known.known:
@@ -152,4 +170,4 @@ class RdmaProbe(Probe):
             readings.add(rdma.UP, link.up, *labels)
             readings.add(rdma.EXPECTED_RATE, expected, *labels)
             readings.increment(rdma.FLAPS, flaps.get(link.name, 0), *labels)
-            links.note(one, expected, flaps.get(link.name, 0), readings)
+            links.record(one, expected, flaps.get(link.name, 0), readings)

@@ -1,4 +1,4 @@
-"""What the files of a port say: text in, values out, None for what says nothing."""
+"""The text of an RDMA port's files as values; None for any other text. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) Gb/sec(?: \(.*\))?")
 
 
 def parse_id(text: str) -> int | None:
-    """The number of `4: ACTIVE`, also where the kernel has no word for it."""
+    """The number in `4: ACTIVE`, also where the kernel has no name for it."""
     match = _ID.match(text)
     return int(match[1]) if match else None
 
 
 def parse_rate(text: str) -> float | None:
-    """Bytes a second of `400 Gb/sec (4X NDR)`."""
+    """Bytes per second of `400 Gb/sec (4X NDR)`."""
     match = _RATE.fullmatch(text)
     return float(match[1]) * 1e9 / 8 if match and float(match[1]) else None

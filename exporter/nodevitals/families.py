@@ -1,0 +1,131 @@
+"""Metric families: names, kinds, help and labels that keep Prometheus' conventions.
+
+A room declares its families once, beside the code that fills them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["gauge", "counter"]
+
+PREFIX = "nodevitals_"
+# The process's own figures keep the names that every Prometheus client library gives them.
+PROCESS_PREFIX = "process_"
+_METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_LABEL_NAME = re.compile(r"[a-z][a-z0-9_]*")
+# https://prometheus.io/docs/practices/naming/: base units only, ratios instead of percents.
+_FOREIGN_UNITS = ("milliseconds", "minutes", "hours", "percent", "kilobytes", "megabytes", "bits")
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric family: its name, kind, one-line help and label names.
+
+    `closed` lists every value a label may take, for the labels that a rule may compare.
+    Raises ValueError when a name breaks Prometheus' conventions.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    closed: Mapping[str, tuple[str, ...]] = {}
+
+    def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise ValueError(f"family {self.name}: {problem}")
+
+    def _problems(self) -> list[str]:
+        words = self.name.split("_")
+        return [
+            text
+            for broken, text in (
+                (not _METRIC_NAME.fullmatch(self.name), "not a metric name"),
+                (
+                    not self.name.startswith((PREFIX, PROCESS_PREFIX)),
+                    f"does not start with {PREFIX}",
+                ),
+                (
+                    (self.kind == "counter") != self.name.endswith("_total"),
+                    "counters end in _total and nothing else does",
+                ),
+                (any(unit in words for unit in _FOREIGN_UNITS), "not in a base unit"),
+                (not self.help.strip() or "\n" in self.help, "needs one line of help"),
+                (
+                    not all(_LABEL_NAME.fullmatch(label) for label in self.labels),
+                    "not a label name",
+                ),
+                (len(set(self.labels)) != len(self.labels), "a label twice"),
+                (
+                    not set(self.closed) <= set(self.labels),
+                    "a closed list for a label it does not have",
+                ),
+            )
+            if broken
+        ]
+
+    def accepts(self, labels: tuple[str, ...]) -> bool:
+        """Whether these label values fit: as many as declared, closed ones from their list."""
+        if len(labels) != len(self.labels):
+            return False
+        for label, values in self.closed.items():
+            if labels[self.labels.index(label)] not in values:
+                return False
+        return True
+
+
+class Families:
+    """Declares families that share the first part of their name and their first labels.
+
+    >>> metrics = Families("mount", "mountpoint")
+    >>> metrics.gauge("step_seconds", "Duration of each step.", step=("open", "read")).labels
+    ('mountpoint', 'step')
+    >>> [family.name for family in metrics]
+    ['nodevitals_mount_step_seconds']
+    """
+
+    def __init__(self, prefix: str, *labels: str, **closed: tuple[str, ...]) -> None:
+        """`labels` come first in every family; `closed` lists the values that a label may take, and
+        adds the label behind `labels` where it is not among them.
+        """
+        self._prefix = f"{PREFIX}{prefix}_" if prefix else PREFIX
+        self._labels = _merged(labels, closed)
+        self._closed = closed
+        self._declared: list[Family] = []
+
+    def gauge(self, name: str, help: str, *labels: str, **closed: tuple[str, ...]) -> Family:
+        """Declare a gauge with further labels."""
+        return self._declare("gauge", name, help, labels, closed)
+
+    def counter(self, name: str, help: str, *labels: str, **closed: tuple[str, ...]) -> Family:
+        """Declare a counter with further labels; its name ends in `_total`."""
+        return self._declare("counter", name, help, labels, closed)
+
+    def _declare(
+        self,
+        kind: Kind,
+        name: str,
+        help: str,
+        labels: tuple[str, ...],
+        closed: dict[str, tuple[str, ...]],
+    ) -> Family:
+        family = Family(
+            name=self._prefix + name,
+            kind=kind,
+            help=help,
+            labels=(*self._labels, *_merged(labels, closed)),
+            closed={**self._closed, **closed},
+        )
+        self._declared.append(family)
+        return family
+
+    def __iter__(self) -> Iterator[Family]:
+        return iter(self._declared)
+
+
+def _merged(labels: tuple[str, ...], closed: Mapping[str, object]) -> tuple[str, ...]:
+    return (*labels, *(label for label in closed if label not in labels))

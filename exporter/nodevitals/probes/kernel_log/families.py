@@ -1,0 +1,44 @@
+"""The families of the probe `kernel_log`."""
+
+from __future__ import annotations
+
+from nodevitals.probe import Families
+from nodevitals.probes.common.accelerators import ACTIONS
+from nodevitals.probes.kernel_log.events import EVENTS
+
+_nvidia = Families("nvidia")
+XID_ERRORS = _nvidia.counter(
+    "xid_errors_total",
+    "Number of GPU errors (Xid) since boot, from the kernel log or NVML, each counted once.",
+    *("device", "uuid", "xid"),
+    action=ACTIONS,
+)
+XID_LAST = _nvidia.gauge(
+    "xid_last_timestamp_seconds",
+    "Unix time of the last Xid of this code in this boot.",
+    *("device", "uuid", "xid"),
+    action=ACTIONS,
+)
+SXID_ERRORS = _nvidia.counter(
+    "sxid_errors_total",
+    "Number of NVSwitch errors (SXid) in the kernel log since boot.",
+    *("device", "pci_bus_id", "sxid"),
+    action=ACTIONS,
+)
+
+_kernel = Families("kernel")
+KERNEL_EVENTS = _kernel.counter(
+    "events_total",
+    "Number of kernel messages since boot that report one of these events.",
+    event=EVENTS,
+)
+LOST = _kernel.counter(
+    "log_lost_total",
+    "Number of records since boot that the kernel overwrote before they were read.",
+)
+SUPPRESSED = _kernel.counter(
+    "log_suppressed_total",
+    "Number of messages since boot that the kernel's rate limits kept out of its log.",
+)
+
+FAMILIES = (*_nvidia, *_kernel)

@@ -1,0 +1,71 @@
+"""What the probe `kernel_log` keeps from run to run and over restarts of the agent.
+
+Times are in seconds; those called monotonic count from boot.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nodevitals.probes.common.accelerators import Action
+from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
+from nodevitals.probes.kernel_log.xid import Xid
+
+MAX_WAITING_XIDS = 1000
+
+
+class UnpairedXid(msgspec.Struct, array_like=True):
+    """An Xid in the log that NVML has not reported yet; `read_at` is monotonic."""
+
+    bus_id: str
+    code: int
+    read_at: float
+
+
+class UnnamedXid(msgspec.Struct, array_like=True):
+    """Xids of a GPU whose name is not known yet; they wait for it `until` (monotonic). `last` is
+    the Unix time of the last one.
+    """
+
+    xid: Xid
+    count: int
+    until: float
+    last: float
+
+
+class LastXid(msgspec.Struct, array_like=True):
+    """The Unix time of a GPU's last Xid of this code and action."""
+
+    bus_id: str
+    code: int
+    action: Action
+    time: float
+
+
+class KernelLogState(msgspec.Struct):
+    """The last record that was read, by its `sequence` number, and what belongs to the records up
+    to it. Only `devices` outlives a boot.
+    """
+
+    boot_id: str = ""
+    sequence: int = -1
+    devices: dict[str, DeviceName] = {}
+    last_seen: list[LastXid] = []
+    unpaired: list[UnpairedXid] = []
+    from_nvml: list[tuple[str, int]] = []
+    unnamed: list[UnnamedXid] = []
+    rows: dict[str, float] = {}
+    """When each device and event had its last row of the history (monotonic)."""
+
+    def in_boot(self, boot_id: str) -> KernelLogState:
+        """This state if it is of that boot, else a new one with the same devices."""
+        if self.boot_id == boot_id:
+            return self
+        return KernelLogState(boot_id=boot_id, devices=self.devices)
+
+    def receive(self, message: DeviceNames | NvmlXids) -> None:
+        """Keep the names, or the Xids until the log has been read to its end."""
+        if isinstance(message, DeviceNames):
+            self.devices = message.by_bus_id
+        else:
+            self.from_nvml = [*self.from_nvml, *message.xids][-MAX_WAITING_XIDS:]

@@ -1,0 +1,187 @@
+"""The counts of one run: records of the log and Xids from NVML in, increments of the counters and
+rows of the history out. It does no I/O and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from nodevitals.linux.kmsg import Record
+from nodevitals.probe import Readings
+from nodevitals.probes.kernel_log.events import EVENTS, event_of, suppressed
+from nodevitals.probes.kernel_log.families import (
+    KERNEL_EVENTS,
+    SUPPRESSED,
+    SXID_ERRORS,
+    XID_ERRORS,
+    XID_LAST,
+)
+from nodevitals.probes.kernel_log.messages import DeviceName
+from nodevitals.probes.kernel_log.state import (
+    MAX_WAITING_XIDS,
+    KernelLogState,
+    LastXid,
+    UnnamedXid,
+    UnpairedXid,
+)
+from nodevitals.probes.kernel_log.xid import (
+    RULE_CODES,
+    XID_ACTIONS,
+    Sxid,
+    Xid,
+    action_of,
+    parse_sxid,
+    parse_xid,
+)
+
+# NVML's event and the log's record report the same error when they are no further apart: the
+# probe nvidia collects events once per interval.
+PAIR_SECONDS = 300.0
+# How long an Xid waits for the name of its GPU: a label set that changed would be two counters.
+NAME_SECONDS = 20.0
+# The history gets one row per device and event in this time; the counters count all.
+ROW_SECONDS = 60.0
+MAX_ROW_TIMES = 500
+MAX_DETAIL_CHARACTERS = 200
+
+
+class Tally:
+    """Counts for one run, which started at `now` (Unix time) and `monotonic` (seconds since boot).
+    `live` means that the records were written since the last run, not before the first.
+    """
+
+    def __init__(
+        self,
+        state: KernelLogState,
+        readings: Readings,
+        *,
+        now: float,
+        monotonic: float,
+        live: bool,
+    ) -> None:
+        self._state = state
+        self._readings = readings
+        self._now = now
+        self._monotonic = monotonic
+        self._live = live
+        # Added up here: single increments of a flood would not fit into one result.
+        self._xids: Counter[tuple[str, ...]] = Counter()
+        self._sxids: Counter[tuple[str, ...]] = Counter()
+        self._events: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
+        self._suppressed = 0
+
+    def add_record(self, record: Record) -> None:
+        """Count the Xid, SXid or event that a record reports, if any."""
+        text, time = record.text, self._time_of(record)
+        if "Xid (" in text:
+            xid = parse_xid(text)
+            if xid is not None:
+                self._add_xid(xid, time)
+                self._state.unpaired.append(UnpairedXid(xid.bus_id, xid.code, self._monotonic))
+                return
+            sxid = parse_sxid(text)
+            if sxid is not None:
+                self._add_sxid(sxid, time)
+                return
+        event = event_of(text)
+        if event is not None:
+            self._events[event] += 1
+            self._add_row("kernel", event, text, time)
+        self._suppressed += suppressed(text)
+
+    def add_xids_only_in_nvml(self) -> None:
+        """Count the Xids from NVML that have no record in the log. To be called when the log has
+        been read to its end: such an Xid was not logged, was overwritten, or cannot be read here.
+        """
+        state = self._state
+        oldest = self._monotonic - PAIR_SECONDS
+        state.unpaired = [xid for xid in state.unpaired if xid.read_at >= oldest]
+        for bus_id, code in state.from_nvml:
+            pair = next((x for x in state.unpaired if (x.bus_id, x.code) == (bus_id, code)), None)
+            if pair is not None:
+                state.unpaired.remove(pair)
+            else:
+                action = action_of(code, "")
+                self._add_xid(Xid(bus_id, code, action, "reported by NVML only"), self._now)
+        state.from_nvml = []
+
+    def finish(self) -> None:
+        """Count the Xids that waited for a name, and report everything."""
+        self._add_unnamed()
+        self._report_counts()
+        for last in self._state.last_seen:
+            name = self._name(last.bus_id)
+            self._readings.add(XID_LAST, last.time, *name, str(last.code), last.action)
+        newest = sorted(self._state.rows.items(), key=lambda item: item[1])[-MAX_ROW_TIMES:]
+        self._state.rows = dict(newest)
+        self._state.unpaired = self._state.unpaired[-MAX_WAITING_XIDS:]
+
+    def _add_unnamed(self) -> None:
+        waiting, self._state.unnamed = self._state.unnamed, []
+        for one in waiting:
+            if one.xid.bus_id in self._state.devices or self._monotonic >= one.until:
+                self._count_xid(one.xid, one.count, one.last)
+            else:
+                self._state.unnamed.append(one)
+
+    def _report_counts(self) -> None:
+        for name in self._state.devices.values():
+            for code in RULE_CODES:
+                key = (*name, str(code), str(XID_ACTIONS[code]))
+                self._xids[key] += 0  # a counter starts at 0 before the first event
+        for family, counts in ((XID_ERRORS, self._xids), (SXID_ERRORS, self._sxids)):
+            for labels, count in counts.items():
+                self._readings.increment(family, count, *labels)
+        for event, count in self._events.items():
+            self._readings.increment(KERNEL_EVENTS, count, event)
+        self._readings.increment(SUPPRESSED, self._suppressed)
+
+    def _add_xid(self, xid: Xid, time: float) -> None:
+        """Count an Xid, or let it wait for the name of its GPU."""
+        if xid.bus_id in self._state.devices:
+            self._count_xid(xid, 1, time)
+            return
+        key = (xid.bus_id, xid.code, xid.action)
+        for one in self._state.unnamed:
+            if (one.xid.bus_id, one.xid.code, one.xid.action) == key:
+                one.count += 1
+                one.last = time
+                return
+        if len(self._state.unnamed) < MAX_WAITING_XIDS:
+            until = self._monotonic + NAME_SECONDS
+            self._state.unnamed.append(UnnamedXid(xid, 1, until, time))
+
+    def _count_xid(self, xid: Xid, amount: int, time: float) -> None:
+        name = self._name(xid.bus_id)
+        key = (*name, str(xid.code), str(xid.action))
+        self._xids[key] += amount
+        self._set_last(LastXid(xid.bus_id, xid.code, xid.action, time))
+        self._add_row(name.uuid, f"xid {xid.code}", f"{xid.action}: {xid.text}", time)
+
+    def _set_last(self, last: LastXid) -> None:
+        for one in self._state.last_seen:
+            if (one.bus_id, one.code, one.action) == (last.bus_id, last.code, last.action):
+                one.time = last.time
+                return
+        self._state.last_seen.append(last)
+
+    def _add_sxid(self, sxid: Sxid, time: float) -> None:
+        self._sxids[(sxid.switch, sxid.bus_id, str(sxid.code), sxid.action)] += 1
+        self._add_row(sxid.switch, f"sxid {sxid.code}", sxid.text, time)
+
+    def _name(self, bus_id: str) -> DeviceName:
+        return self._state.devices.get(bus_id, DeviceName("", bus_id))
+
+    def _add_row(self, device: str, event: str, detail: str, time: float) -> None:
+        key = f"{device} {event}"
+        last = self._state.rows.get(key)
+        if last is None or self._monotonic - last >= ROW_SECONDS:
+            self._state.rows[key] = self._monotonic
+            self._readings.event(device, event, detail[:MAX_DETAIL_CHARACTERS], time)
+
+    def _time_of(self, record: Record) -> float:
+        """Unix time at which a record was written. The kernel's clock for records drifts from the
+        others by seconds per day, so it is used only for records from before the first run.
+        """
+        age = 0.0 if self._live else max(0.0, self._monotonic - record.seconds)
+        return self._now - age

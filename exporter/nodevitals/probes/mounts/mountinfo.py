@@ -1,0 +1,44 @@
+"""/proc/PID/mountinfo as records. Pure: text in, mounts out.
+
+https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """One mount. `read_only` where the mount or its file system is."""
+
+    mountpoint: str
+    fstype: str
+    source: str
+    read_only: bool
+
+
+def parse_mountinfo(text: str) -> list[Mount]:
+    """The mounts of a mountinfo file in its order; lines of another format are skipped."""
+    mounts = []
+    for line in text.splitlines():
+        fields = line.split(" ")
+        if "-" not in fields[6:]:
+            continue
+        tail = fields[fields.index("-", 6) + 1 :]
+        if len(tail) < 3:
+            continue
+        options = {*fields[5].split(","), *tail[2].split(",")}
+        mounts.append(Mount(_unescape(fields[4]), tail[0], _unescape(tail[1]), "ro" in options))
+    return mounts
+
+
+def _unescape(text: str) -> str:
+    r"""Undo the kernel's octal escapes of space, tab, newline and backslash (\040)."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def find_mount(mounts: list[Mount], path: str) -> Mount | None:
+    """The topmost mount at a mount point: the last one listed; None where there is none."""
+    return next((mount for mount in reversed(mounts) if mount.mountpoint == path), None)

@@ -1,0 +1,153 @@
+"""Everything that the probe `nvidia` reads of one GPU.
+
+Nothing is assumed to be supported: where a call fails, its family is missing, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pynvml
+
+from nodevitals.probe import Readings
+from nodevitals.probes.common import accelerators
+from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS
+from nodevitals.probes.nvidia.ecc import EccReader, read_repairs
+from nodevitals.probes.nvidia.families import (
+    MEMORY_TEMPERATURE,
+    MODE_INFO,
+    PCIE_GENERATION,
+    PCIE_GENERATION_MAX,
+    PCIE_REPLAYS,
+    PCIE_WIDTH,
+    PCIE_WIDTH_MAX,
+    POWER_LIMIT,
+    RECOVERY_ACTION,
+    SM_CLOCK,
+    TEMPERATURE_MARGIN,
+    VENDOR,
+)
+from nodevitals.probes.nvidia.nvlink import NvlinkReader, read_fabric
+from nodevitals.probes.nvidia.nvml import Field, FieldReader, Gpu, Handle, query
+from nodevitals.probes.nvidia.slowdown import SLOWDOWN_FIELDS, read_slowdown
+
+_RECOVERY: Field = (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
+_MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
+
+
+class GpuStatus(NamedTuple):
+    """What the probe itself needs of a GPU: the number of its links, of those that are active, and
+    NVIDIA's name of the recovery action ('' where the driver reports none).
+    """
+
+    links: int
+    links_up: int
+    recovery: str
+
+
+class GpuReader:
+    """Reads one GPU; does not read again what it does not have."""
+
+    def __init__(self, errors_by_link: bool) -> None:
+        self._fields = FieldReader([_RECOVERY, _MEMORY_TEMPERATURE, *SLOWDOWN_FIELDS])
+        self._ecc = EccReader()
+        self._nvlink = NvlinkReader(errors_by_link)
+
+    def read(self, gpu: Gpu, readings: Readings) -> GpuStatus:
+        """Read everything the GPU has. Raises LostError."""
+        labels = (str(gpu.index), gpu.uuid)
+        handle = gpu.handle
+        fields = self._fields.read(handle)
+        _read_load(handle, readings, labels)
+        _read_temperature(handle, fields, readings, labels)
+        _read_power(handle, readings, labels)
+        _read_modes(handle, readings, labels)
+        self._ecc.read(handle, readings, labels)
+        read_repairs(handle, readings, labels)
+        links = self._nvlink.read(handle, readings, labels)
+        read_fabric(handle, readings, labels)
+        _read_pcie(handle, readings, labels)
+        read_slowdown(handle, fields, readings, labels)
+        return GpuStatus(len(links), sum(links), _report_recovery(fields, readings, labels))
+
+
+def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
+    both = (VENDOR, *labels)
+    rates = query(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    readings.add(accelerators.UTILIZATION, rates and rates.gpu / 100, *both)
+    memory = query(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    memory = memory or query(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    if memory is not None:
+        readings.add(accelerators.MEMORY_USED, memory.used, *both)
+        readings.add(accelerators.MEMORY_TOTAL, memory.total, *both)
+    processes = query(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    readings.add(accelerators.PROCESSES, None if processes is None else len(processes), *both)
+
+
+def _read_temperature(
+    handle: Handle, fields: dict[Field, float], readings: Readings, labels: tuple[str, ...]
+) -> None:
+    temperature = query(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
+    readings.add(accelerators.TEMPERATURE, temperature, VENDOR, *labels)
+    readings.add(TEMPERATURE_MARGIN, _margin(handle, temperature), *labels)
+    readings.add(MEMORY_TEMPERATURE, fields.get(_MEMORY_TEMPERATURE), *labels)
+
+
+def _margin(handle: Handle, temperature: int | None) -> float | None:
+    """Hopper and later report the margin and no threshold; older GPUs only the threshold."""
+    margin = query(pynvml.nvmlDeviceGetMarginTemperature, handle)
+    if margin is not None:
+        return float(margin)
+    which = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    threshold = query(pynvml.nvmlDeviceGetTemperatureThreshold, handle, which)
+    if threshold is None or temperature is None:
+        return None
+    return float(threshold - temperature)
+
+
+def _read_power(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
+    power = _scaled(query(pynvml.nvmlDeviceGetPowerUsage, handle), 1e-3)
+    readings.add(accelerators.POWER, power, VENDOR, *labels)
+    limit = _scaled(query(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle), 1e-3)
+    readings.add(POWER_LIMIT, limit, *labels)
+    clock = _scaled(query(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM), 1e6)
+    readings.add(SM_CLOCK, clock, *labels)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _read_modes(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
+    modes = (
+        query(pynvml.nvmlDeviceGetPersistenceMode, handle),
+        (query(pynvml.nvmlDeviceGetMigMode, handle) or [None])[0],
+        (query(pynvml.nvmlDeviceGetEccMode, handle) or [None])[0],
+    )
+    words = ("" if mode is None else "on" if mode else "off" for mode in modes)
+    readings.add(MODE_INFO, 1, *labels, *words)
+
+
+def _read_pcie(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
+    for family, function in (
+        (PCIE_WIDTH, pynvml.nvmlDeviceGetCurrPcieLinkWidth),
+        (PCIE_WIDTH_MAX, pynvml.nvmlDeviceGetMaxPcieLinkWidth),
+        (PCIE_GENERATION, pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
+        (PCIE_GENERATION_MAX, pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
+        (PCIE_REPLAYS, pynvml.nvmlDeviceGetPcieReplayCounter),
+    ):
+        readings.add(family, query(function, handle), *labels)
+
+
+def _report_recovery(
+    fields: dict[Field, float], readings: Readings, labels: tuple[str, ...]
+) -> str:
+    code = fields.get(_RECOVERY)
+    if code is None:
+        return ""
+    known = RECOVERY_ACTIONS.get(int(code))
+    readings.add(accelerators.HEALTHY, int(code) == 0, VENDOR, *labels)
+    if known is None:
+        return f"recovery_action_{int(code)}"
+    readings.add(RECOVERY_ACTION, 1, *labels, *known)
+    return known[0]
