@@ -1,6 +1,6 @@
-"""A quiet day: 24 hours of a healthy fleet with its noise, and what the rules make of it.
+"""A healthy fleet with its noise for 24 hours, and the pages and warnings that the rules raise.
 
-The long form of `tests/e2e/test_quiet_day.py`: that one asserts on an hour of 200 nodes.
+The long form of `tests/e2e/test_quiet_fleet.py`, which tests an hour.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from e2e.test_quiet_day import WARNINGS, judge
-from testbed.quiet import Quiet
+from e2e.test_quiet_fleet import WARNINGS, evaluate
+from testbed.quiet import QuietFleet
 
 NODES = 200
 HOURS = 24
 
 
 def main(folder: Path) -> None:
-    """Print whether it was quiet."""
+    """Print the result."""
     began = time.monotonic()
-    done = judge(folder, Quiet(NODES, HOURS))
+    done = evaluate(folder, QuietFleet(NODES, HOURS))
     verdict = "no page" if done.returncode == 0 else (done.stdout + done.stderr)[:3000]
     print(
         f"{NODES} nodes, {HOURS} hours: {verdict}; at most {WARNINGS} warnings; "

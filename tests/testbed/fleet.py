@@ -1,7 +1,7 @@
-"""A fleet of hundreds of nodes as one page of samples, for rules that look at many nodes.
+"""A fleet of hundreds of nodes as one page of samples, for rules over many nodes.
 
-The rules are what is under test here, not the agent: each line carries its own `instance`, and
-Prometheus scrapes the page with `honor_labels`.
+It replaces the agents where only the rules are tested: each sample has an `instance` of its own,
+and Prometheus scrapes the page with `honor_labels`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Fleet:
-    """Samples by name and labels, served as they stand."""
+    """An HTTP server on loopback that exposes samples by name and labels."""
 
     def __init__(self) -> None:
         self._samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
@@ -44,7 +44,7 @@ class Fleet:
         self._server.server_close()
 
     def set(self, name: str, value: float | None, **labels: str) -> None:
-        """Set a sample; None takes it away."""
+        """Set a sample; None removes it."""
         key = (name, tuple(labels.items()))
         with self._lock:
             if value is None:
@@ -53,7 +53,7 @@ class Fleet:
                 self._samples[key] = value
 
     def text(self) -> str:
-        """The page."""
+        """Return the page."""
         with self._lock:
             samples = sorted(self._samples.items())
         lines = []

@@ -1,0 +1,75 @@
+"""The shipped rules and routes with shorter waits: durations are divided by a speed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.node import ROOT
+
+# Scrapes and evaluations every second, at most: rules over 500 nodes take about that long.
+FASTEST_SCRAPES = 15.0
+# A group with an interval of its own, 5 s, is evaluated every second as well.
+FASTEST_GROUPS = 5.0
+_INCIDENT_RANGE = re.compile(r"\[39s999ms:5s\]")
+_HUNG_LIMIT = re.compile(r'(nodevitals_probe_stuck_seconds\{[^}]*probe="mounts"\} > )(\d+)')
+
+
+def seconds(duration: str) -> float:
+    """Return a Prometheus duration of one unit in seconds."""
+    return float(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
+
+
+def milliseconds(wait: float) -> str:
+    """Return seconds as a Prometheus duration in whole milliseconds, at least one."""
+    return f"{max(1, round(wait * 1000))}ms"
+
+
+def shorten_routes(config: dict[str, Any], speed: float) -> None:
+    """Shorten the waits of an Alertmanager configuration, in place; reminders stay."""
+    for route in (config["route"], *config["route"]["routes"]):
+        for key in ("group_wait", "group_interval"):
+            if key in route:
+                route[key] = milliseconds(seconds(route[key]) / speed)
+
+
+def write_shortened_rules(
+    folder: Path, speed: float, waits_speed: float, longest_wait: float
+) -> None:
+    """Write the shipped rules to a new folder.
+
+    `speed` is that of scrapes and evaluations. `for` and `keep_firing_for` are divided by
+    `waits_speed`, and are then at most `longest_wait` seconds.
+    """
+    texts = {file.name: file.read_text() for file in (ROOT / "rules").glob("*.yaml")}
+    for wait in (_INCIDENT_RANGE, _HUNG_LIMIT):
+        assert any(wait.search(text) for text in texts.values()), f"{wait.pattern} is gone"
+    folder.mkdir()
+    for name, text in texts.items():
+        document = yaml.safe_load(text)
+        for group in document["groups"]:
+            if "interval" in group:
+                interval = seconds(group["interval"]) / min(speed, FASTEST_GROUPS)
+                group["interval"] = milliseconds(interval)
+            for rule in group["rules"]:
+                _shorten_rule(rule, min(speed, FASTEST_SCRAPES), waits_speed, longest_wait)
+        (folder / name).write_text(yaml.safe_dump(document))
+
+
+def _shorten_rule(
+    rule: dict[str, Any], speed: float, waits_speed: float, longest_wait: float
+) -> None:
+    """Shorten a rule's waits in place, also the two in expressions: the 40 s of a fleet incident
+    and the 30 s after which a mount counts as hung.
+    """
+    step = round(5000 / speed)
+    expression = _INCIDENT_RANGE.sub(f"[{8 * step - 1}ms:{step}ms]", rule["expr"])
+    rule["expr"] = _HUNG_LIMIT.sub(
+        lambda found: f"{found[1]}{float(found[2]) / speed:g}", expression
+    )
+    for key in ("for", "keep_firing_for"):
+        if key in rule:
+            rule[key] = milliseconds(min(seconds(rule[key]) / waits_speed, longest_wait))
