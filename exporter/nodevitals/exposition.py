@@ -20,10 +20,10 @@ from nodevitals.wire import Sample
 _GZIP_LEVEL = 1
 _GZIP_WINDOW = 31
 # A variant that no client has requested for this long is rendered on demand again.
-WANTED_SECONDS = 300.0
+REQUESTED_SECONDS = 300.0
 # Bounds the memory that a client can use up by requesting every combination of probes.
-MAX_WANTED = 8
-MAX_BODIES = 2 * MAX_WANTED + 2
+MAX_REQUESTED = 8
+MAX_BODIES = 2 * MAX_REQUESTED + 2
 _MAX_PAIRS = 4096
 
 
@@ -53,7 +53,7 @@ def escape_label(value: str) -> str:
 
 
 @lru_cache(maxsize=_MAX_PAIRS)
-def _pair(name: str, text: str) -> str:
+def _label_text(name: str, text: str) -> str:
     """One label. Cached: a node has few different ones, and each is rendered many times."""
     return f'{name}="{escape_label(text)}"'
 
@@ -70,7 +70,9 @@ def format_value(value: float) -> str:
 
 def render(family: Family, labels: tuple[str, ...], value: float) -> str:
     """One sample as a line."""
-    pairs = ",".join([_pair(*both) for both in zip(family.labels, labels, strict=True) if both[1]])
+    pairs = ",".join(
+        [_label_text(name, text) for name, text in zip(family.labels, labels, strict=True) if text]
+    )
     return (
         f"{family.name}{{{pairs}}} {format_value(value)}\n"
         if pairs
@@ -148,7 +150,7 @@ class Snapshot:
         self.families = families
         self._lines: dict[str, dict[Source, bytes]] = {name: {} for name in families}
         self._owned: dict[Source, frozenset[str]] = {}
-        self._wanted: dict[Variant, float] = {}
+        self._requested: dict[Variant, float] = {}
         self._exposition = Exposition(())
         self.changed = False
 
@@ -178,14 +180,14 @@ class Snapshot:
             )
         )
         self.changed = False
-        for variant, requested in list(self._wanted.items()):
-            if now - requested < WANTED_SECONDS:
+        for variant, requested in list(self._requested.items()):
+            if now - requested < REQUESTED_SECONDS:
                 exposition.body(variant)
             else:
-                del self._wanted[variant]
+                del self._requested[variant]
 
     def scrape(self, variant: Variant, now: float) -> bytes:
         """The body for a scrape; `publish` then builds this variant in advance."""
-        if variant in self._wanted or len(self._wanted) < MAX_WANTED:
-            self._wanted[variant] = now
+        if variant in self._requested or len(self._requested) < MAX_REQUESTED:
+            self._requested[variant] = now
         return self._exposition.body(variant)

@@ -1,4 +1,4 @@
-"""What the exporter exposes is what it declares, what the docs say, and what the rules use."""
+"""Exposed series, declared families and shipped rules agree."""
 
 from __future__ import annotations
 

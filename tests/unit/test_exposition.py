@@ -141,7 +141,7 @@ def test_number_of_cached_variants_is_bounded() -> None:
     snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
     for number in range(100):
         snapshot.scrape(TEXT._replace(probes=frozenset({str(number)})), 0.0)
-    assert len(snapshot._wanted) <= 8
+    assert len(snapshot._requested) <= 8
     assert len(snapshot._exposition._bodies) <= 18
 
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from nodevitals.connections import parse_listen_address
-from nodevitals.web.server import accepts_gzip, wants_openmetrics
+from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ from nodevitals.web.server import accepts_gzip, wants_openmetrics
         (";;;,,,q=", False),
     ],
 )
-def test_wants_openmetrics(accept: str, openmetrics: bool) -> None:
-    assert wants_openmetrics(accept) is openmetrics
+def test_prefers_openmetrics(accept: str, openmetrics: bool) -> None:
+    assert prefers_openmetrics(accept) is openmetrics
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from nodevitals import __version__
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.exposition import Variant
 from nodevitals.web.access import Access
+from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
 
 MAX_HEAD_BYTES = 16 * 1024
 # Prometheus closes an idle connection after five minutes.
@@ -49,34 +50,6 @@ class Agent(Protocol):
 
     def reload(self) -> str:
         """Reload the configuration; '' or the problems with it."""
-
-
-def wants_openmetrics(accept: str) -> bool:
-    """Whether an Accept header prefers OpenMetrics to the text format."""
-    quality = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
-    for part in accept.split(","):
-        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        values = dict(item.split("=", 1) for item in parameters if "=" in item)
-        if kind in quality and values.get("version", "1.0.0") in ("1.0.0", "0.0.1", "0.0.4"):
-            quality[kind] = max(quality[kind], _quality(values.get("q", "1")))
-    preferred, plain = quality.values()
-    return preferred > 0 and preferred >= plain
-
-
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding header takes gzip."""
-    for part in accept_encoding.split(","):
-        name, _, parameter = part.strip().lower().partition(";")
-        if name.strip() == "gzip":
-            return _quality(parameter.strip().removeprefix("q=") or "1") > 0
-    return False
-
-
-def _quality(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 class _HeadTooLargeError(Exception):
@@ -202,7 +175,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._respond(HTTPStatus.BAD_REQUEST, text.encode())
             return
         variant = Variant(
-            openmetrics=wants_openmetrics(self.headers.get("Accept", "")),
+            openmetrics=prefers_openmetrics(self.headers.get("Accept", "")),
             compressed=accepts_gzip(self.headers.get("Accept-Encoding", "")),
             probes=frozenset(names) if names else None,
         )
