@@ -104,7 +104,6 @@ class Agent:
     def serve(self, server: Server, log_handler: QueuedHandler) -> None:
         """Run until SIGTERM or SIGINT; then everything that was started ends."""
         self._log_handler, self._server = log_handler, server
-        self._handle_signals()
         supervisor = self._supervisor
         supervisor.selector.register(
             self._wake_read, selectors.EVENT_READ, lambda: _drain(self._wake_read)
@@ -124,7 +123,10 @@ class Agent:
                 self._show_self()
         self._stop()
 
-    def _handle_signals(self) -> None:
+    def handle_signals(self) -> None:
+        """From now on SIGTERM and SIGINT end `serve`, and SIGHUP reloads. To be called before the
+        port is open: a client that sees it may send them.
+        """
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)

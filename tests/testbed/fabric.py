@@ -46,7 +46,7 @@ class FabricNode(Node):
         listen = f"--web.listen-address=:{AGENT_PORT}"
         return ["nsenter", f"--net=/run/netns/{self.space.name}", *super().command(), listen]
 
-    def _answers(self) -> bool:
+    def _accepts(self) -> bool:
         assert self.process.poll() is None, self.log()
         with socket.socket() as sock:
             sock.settimeout(1)
@@ -93,8 +93,6 @@ class Fabric:
         """
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(FabricNode.start, self.nodes.values()))
-        for node in self.nodes.values():
-            node.get("/healthz")  # a SIGHUP before it serves would end it
         slot = parse_duration(self.settings["slot"])
         wait_until(lambda: time.time() % slot > 0.8 * slot, 2 * slot)
         for name, node in self.nodes.items():
