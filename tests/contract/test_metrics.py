@@ -195,9 +195,9 @@ def test_every_runbook_belongs_to_an_alert_and_has_four_sections() -> None:
         (["severity=critical"], "on-call,second-tier,third-tier,chat"),
         (["severity=warning", "component=rdma"], "storage-and-network"),
         (["severity=warning", "component=accelerator"], "hardware"),
-        (["severity=info", "component=node"], "nobody"),
+        (["severity=info", "component=node"], "null"),
         (["severity=info", "owner=alice"], "job-owner"),
-        (["severity=none", "alertname=InsideFleetIncident"], "nobody"),
+        (["severity=none", "alertname=InsideFleetIncident"], "null"),
         (["severity=none", "alertname=Watchdog"], "dead-mans-switch"),
     ],
 )

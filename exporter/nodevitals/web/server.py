@@ -33,7 +33,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 log = logging.getLogger(__name__)
 
 
-class Agent(Protocol):
+class Backend(Protocol):
     """What the server needs from the agent."""
 
     def scrape(self, variant: Variant) -> bytes:
@@ -247,7 +247,7 @@ class Server(CappedServer):
     def __init__(
         self,
         listen_address: str,
-        agent: Agent,
+        agent: Backend,
         access: Access,
         telemetry_path: str = "/metrics",
         lifecycle: bool = False,
