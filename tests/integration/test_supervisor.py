@@ -162,16 +162,3 @@ def test_loop_sleeps_while_nothing_is_due() -> None:
             running.step()
             steps += 1
         assert steps <= 4
-
-
-def test_the_loop_sleeps_while_nothing_is_due() -> None:
-    """It wakes for what is due and what arrives: here a ping of the fork server every 5 s."""
-    with supervisor(Clock(), "probes: {node: {interval: 1h}}") as running:
-        until = time.monotonic() + 1
-        while time.monotonic() < until:
-            running.step()
-        steps, until = 0, time.monotonic() + 6
-        while time.monotonic() < until:
-            running.step()
-            steps += 1
-        assert steps <= 6
