@@ -104,13 +104,12 @@ class Agent:
     def serve(self, server: Server, log_handler: QueuedHandler) -> None:
         """Run until SIGTERM or SIGINT; then everything that was started ends."""
         self._log_handler, self._server = log_handler, server
-        self._handle_signals()
         supervisor = self._supervisor
         supervisor.selector.register(
             self._wake_read, selectors.EVENT_READ, lambda: _drain(self._wake_read)
         )
         if self._config.state_directory is None:
-            supervisor.journal.give_back()
+            supervisor.journal.requeue()
         supervisor.apply(plan_targets(self._config))
         self._show_self()
         supervisor.processes.start()
@@ -124,7 +123,10 @@ class Agent:
                 self._show_self()
         self._stop()
 
-    def _handle_signals(self) -> None:
+    def handle_signals(self) -> None:
+        """From now on SIGTERM and SIGINT end `serve`, and SIGHUP reloads. To be called before the
+        port is open: a client that sees it may send them.
+        """
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
@@ -224,7 +226,7 @@ def _drain(descriptor: int) -> None:
 def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, ProbeResult]]:
     """Run one probe's targets once each. The exposition text, and each target's last result."""
     supervisor = new_supervisor(host)
-    supervisor.journal.give_back()
+    supervisor.journal.requeue()
     supervisor.processes.start()
     supervisor.apply(plan_targets(config, only=[name]))
     while supervisor.unfinished():

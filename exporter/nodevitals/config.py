@@ -106,11 +106,11 @@ def _convert_probes(
             section = {}
         settings = convert(section, kind.Settings, f"probes.{name}", problems)
         if settings is not None:
+            settings = found[name] = _with_default(settings, kind, section)
             problems.extend(
                 Problem(f"probes.{name}.{problem.path}", problem.message)
                 for problem in settings.problems()
             )
-            found[name] = _with_default(settings, kind, section)
     return found
 
 

@@ -1,8 +1,8 @@
-"""Connections under a cap, each with a thread and a deadline for what it is doing.
+"""A server with a limited number of connections, each with a thread and a deadline.
 
-In: a listening socket and whoever comes. Out: threads that handle one connection each. Where the
-cap is reached, the oldest connection that has not completed a request makes room, so that silent
-clients cannot shut out a scrape.
+In: a listening socket and its clients. Out: threads that handle one connection each. At the limit,
+the oldest connection that has not completed a request is closed, so that silent clients cannot keep
+a scrape out.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import time
 from typing import Any
 
 MAX_CONNECTIONS = 128
-# From the connection's first byte to the end of its first request's head, handshake included.
+# From the first byte of a connection to the end of its first request's head, with the handshake.
 HEAD_SECONDS = 10.0
-# To write a response, or to notice that a connection was cut.
+# To write a response, or to find that the connection was cut.
 RESPONSE_SECONDS = 60.0
 SWEEP_SECONDS = 0.5
 THREAD_STACK_BYTES = 512 * 1024
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Connection:
-    """One accepted connection and what it is doing."""
+    """One accepted connection, and the deadline of its current phase."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -37,19 +37,19 @@ class Connection:
         self.deadline = self.since + HEAD_SECONDS
 
     def expect(self, seconds: float) -> None:
-        """A new phase begins, which must end within so many seconds."""
+        """Start a new phase, which must end within so many seconds."""
         self.since = time.monotonic()
         self.deadline = self.since + seconds
 
     def cut(self) -> None:
-        """End it from another thread: its own gets an end of file and goes."""
-        # Not the SSL socket's method, which would pull the TLS state from under its thread.
+        """End it from another thread: its own thread reads an end of file, and ends."""
+        # Not the SSL socket's method, which would change the TLS state that its thread is using.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
 class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    """A threading server that accepts, caps and sweeps."""
+    """A threading server that limits its connections and closes those past their deadline."""
 
     daemon_threads = True
     block_on_close = False
@@ -61,14 +61,14 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     ) -> None:
         self.evicted = {"cap": 0, "deadline": 0}
         self._connections: dict[int, Connection] = {}
-        # Cut to make room; their threads have not noticed yet.
+        # Cut to make room; their threads have not ended yet.
         self._leaving: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self.address_family, address = parse_listen_address(listen_address)
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind without the base class's name look-up, which asks a name service that may hang."""
+        """Bind without the base class's name look-up, which may hang in the name service."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
@@ -84,7 +84,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         return thread
 
     def address_text(self) -> str:
-        """Where it listens, as one would write it in a URL."""
+        """Its address and port as in a URL."""
         host, port = self.server_address[:2]
         return (
             f"[{host!s}]:{port}" if self.address_family == socket.AF_INET6 else f"{host!s}:{port}"
@@ -96,30 +96,30 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
             return self._leaving.get(id(sock)) or self._connections[id(sock)]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a place and a thread, making room where there is none."""
+        """Register the connection and start its thread; at the limit, cut another one first."""
         with self._lock:
             if len(self._connections) >= MAX_CONNECTIONS:
                 self._evict()
             self._connections[id(request)] = Connection(request)
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had
+        except RuntimeError:  # no further thread can be started
             self._forget(id(request))
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection from its first byte to its last."""
+        """Handle one connection to its end."""
         try:
             self.finish_request(request, client_address)
         except (OSError, ValueError):
-            pass  # a handshake refused, a connection reset or cut: the peer's affair
+            pass  # a failed handshake, a connection reset or cut: not our fault
         except Exception:
             log.exception("request from %s", client_address[0])
         finally:
             self.shutdown_request(self._forget(id(request)).socket)
 
     def service_actions(self) -> None:
-        """Between accepts, and twice a second: cut what is past its deadline."""
+        """Cut the connections past their deadline; called between accepts, and twice a second."""
         now = time.monotonic()
         with self._lock:
             for connection in self._connections.values():
@@ -133,7 +133,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         key, connection = min(
             self._connections.items(), key=lambda item: (item[1].completed, item[1].since)
         )
-        # Out of the count at once; its thread finds the end of the stream and closes it.
+        # Not counted from now on; its thread reads the end of the stream and closes it.
         del self._connections[key]
         self._leaving[key] = connection
         connection.cut()

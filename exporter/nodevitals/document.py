@@ -1,7 +1,7 @@
-"""YAML text in; typed values out, or every problem with its path.
+"""Strict YAML. In: text. Out: typed values, or every problem with its path.
 
-The file is strict: an unknown key, a wrong type, a key written twice, a nest of aliases that
-expands without end are errors, and all of them are told at once rather than the first only.
+An unknown key, a wrong type, a duplicate key, or aliases that expand to too many values are errors.
+All of them are reported at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNIT_BITS = {"M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """Something wrong in a file: where (`probes.mounts.targets[0].path`) and what."""
+    """An error in a file: its path (`probes.mounts.targets[0].path`) and a message."""
 
     path: str
     message: str
@@ -40,7 +40,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 class DocumentError(Exception):
-    """A file that cannot be used, with all its problems."""
+    """The file is not valid; `problems` lists every error."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -48,46 +48,46 @@ class DocumentError(Exception):
 
 
 def parse_duration(text: object) -> float:
-    """Seconds from `500ms`, `30s`, `5m`, `1h`, `1d`. Raises ValueError with what to write."""
+    """Seconds from `500ms`, `30s`, `5m`, `1h`, `1d`. Raises ValueError with the format."""
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write it like 500ms, 30s, 5m or 1h")
     seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
     if seconds <= 0:
-        raise ValueError(f"{text!r} must be longer than 0")
+        raise ValueError(f"{text!r} must be greater than 0")
     return seconds
 
 
 def parse_bit_rate(text: object) -> float:
-    """Bytes a second from `400Gb/s`, as links are sold. Raises ValueError with what to write."""
+    """Bytes per second from `400Gb/s`, as links are sold. Raises ValueError with the format."""
     match = _BIT_RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f"{text!r} is not a rate: write it like 400Gb/s or 100Mb/s")
     rate = float(match[1]) * _UNIT_BITS[match[2]] / 8
     if rate <= 0:
-        raise ValueError(f"{text!r} must be more than 0")
+        raise ValueError(f"{text!r} must be greater than 0")
     return rate
 
 
 class Spelling(msgspec.Struct, frozen=True):
-    """Marks a number that the file spells with its unit, and reads it."""
+    """Marks a number that is written with a unit; `parse` reads it."""
 
     parse: typing.Callable[[object], float]
 
 
 Seconds = Annotated[float, Spelling(parse_duration)]
-"""Seconds; in the file `500ms`, `30s`, `5m` or `1h`."""
+"""Seconds; written as `500ms`, `30s`, `5m` or `1h`."""
 
 BytesPerSecond = Annotated[float, Spelling(parse_bit_rate)]
-"""Bytes a second; in the file bits, `400Gb/s`."""
+"""Bytes per second; written in bits, `400Gb/s`."""
 
 
 def parse_yaml(text: bytes) -> Any:
-    """The one document in `text` as plain values. Raises DocumentError."""
+    """The single document in `text` as plain values. Raises DocumentError."""
     if len(text) > MAX_BYTES:
         raise DocumentError([Problem("", f"larger than {MAX_BYTES // 1024} KiB")])
     try:
-        _refuse_depth(text)
+        _check_depth(text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -114,8 +114,8 @@ def _one_line(error: yaml.YAMLError) -> str:
     return f"{where}not valid YAML: {' '.join(str(what).split())}"
 
 
-def _refuse_depth(text: bytes) -> None:
-    """Checked on the flat stream of events: what comes after it recurses."""
+def _check_depth(text: bytes) -> None:
+    """Limit the depth by the stream of events, because later steps recurse."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -133,7 +133,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _expanded_size(node: yaml.Node, known: dict[int, int], open_nodes: set[int]) -> int:
-    """How many nodes this one is once its aliases are written out; refuses too many."""
+    """Number of nodes when aliases are expanded; raises DocumentError where they are too many."""
     if id(node) in open_nodes:
         raise DocumentError([Problem("", "an alias contains itself")])
     if id(node) not in known:
@@ -157,24 +157,24 @@ def _find_duplicates(
         for key, value in node.value:
             name = str(key.value)
             if name in seen and name != "<<":
-                problems.append(Problem(_below(path, name), "written twice"))
+                problems.append(Problem(_join(path, name), "duplicate key"))
             seen.add(name)
-            _find_duplicates(value, _below(path, name), problems, visited)
+            _find_duplicates(value, _join(path, name), problems, visited)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             _find_duplicates(item, f"{path}[{index}]", problems, visited)
 
 
-def _below(path: str, key: object) -> str:
+def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
 def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
-    """`value` as the type `hint`; what does not fit is added to `problems` and left None."""
+    """`value` as the type `hint`. What does not fit is added to `problems` and becomes None."""
     origin, arguments = get_origin(hint), get_args(hint)
     spelling = _spelling(hint)
     if spelling is not None:
-        return _leaf(spelling.parse, value, path, problems)
+        return _read(spelling.parse, value, path, problems)
     if origin in (Union, types.UnionType):
         return _convert_union(value, hint, arguments, path, problems)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -191,28 +191,30 @@ def _spelling(hint: Any) -> Spelling | None:
 
 
 def _convert_plain(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
-    """A value without parts; where only a few words are allowed, the complaint lists them."""
+    """Convert a value without parts; the message lists the words that are allowed, if any."""
     before = len(problems)
-    found = _leaf(lambda raw: msgspec.convert(raw, hint, strict=True), value, path, problems)
-    if len(problems) > before and (words := _words(hint)):
+    found = _read(lambda raw: msgspec.convert(raw, hint, strict=True), value, path, problems)
+    if len(problems) > before and (words := _allowed_words(hint)):
         problems[-1] = Problem(path, f"{value!r} is none of {', '.join(words)}")
     return found
 
 
-def _words(hint: Any) -> list[str]:
-    """What may be written for a Literal, a bool, or a union of them."""
+def _allowed_words(hint: Any) -> list[str]:
+    """The spellings of a Literal, a bool, or a union of them."""
     if hint is bool:
         return ["true", "false"]
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
     if get_origin(hint) in (Union, types.UnionType):
-        return [word for choice in get_args(hint) for word in _words(choice)]
+        return [word for choice in get_args(hint) for word in _allowed_words(choice)]
     return []
 
 
-def _leaf(read: typing.Callable[[Any], Any], value: Any, path: str, problems: list[Problem]) -> Any:
+def _read(
+    parse: typing.Callable[[Any], Any], value: Any, path: str, problems: list[Problem]
+) -> Any:
     try:
-        return read(value)
+        return parse(value)
     except (msgspec.ValidationError, ValueError) as error:
         message = str(error).replace(" - at `$`", "")
         if message == "Expected `str`, got `int`":
@@ -228,18 +230,18 @@ def _convert_union(
         return None
     for choice in arguments:
         shape = get_origin(choice) or choice
-        walks = shape in (tuple, dict) or (
+        has_parts = shape in (tuple, dict) or (
             isinstance(shape, type) and issubclass(shape, msgspec.Struct)
         )
         fits = isinstance(value, list) if shape is tuple else isinstance(value, Mapping)
-        if (walks and fits) or _spelling(choice) is not None:
+        if (has_parts and fits) or _spelling(choice) is not None:
             return convert(value, choice, path, problems)
     return _convert_plain(value, hint, path, problems)
 
 
 def _convert_list(value: Any, item: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(value, list):
-        problems.append(Problem(path, f"Expected a list, got {_kind(value)}"))
+        problems.append(Problem(path, f"Expected a list, got {_type_name(value)}"))
         return None
     return tuple(
         convert(part, item, f"{path}[{index}]", problems) for index, part in enumerate(value)
@@ -248,14 +250,16 @@ def _convert_list(value: Any, item: Any, path: str, problems: list[Problem]) -> 
 
 def _convert_mapping(value: Any, item: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(Problem(path, f"Expected a mapping, got {_kind(value)}"))
+        problems.append(Problem(path, f"Expected a mapping, got {_type_name(value)}"))
         return None
     found = {}
     for key, part in value.items():
         if not isinstance(key, str):
-            problems.append(Problem(_below(path, key), "the key is not text: write it in quotes"))
+            problems.append(
+                Problem(_join(path, key), "the key is not a string: write it in quotes")
+            )
             continue
-        found[key] = convert(part, item, _below(path, key), problems)
+        found[key] = convert(part, item, _join(path, key), problems)
     return found
 
 
@@ -263,7 +267,7 @@ def _convert_struct(
     value: Any, struct: type[msgspec.Struct], path: str, problems: list[Problem]
 ) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(Problem(path, f"Expected a mapping, got {_kind(value)}"))
+        problems.append(Problem(path, f"Expected a mapping, got {_type_name(value)}"))
         return None
     before = len(problems)
     hints = typing.get_type_hints(struct, include_extras=True)
@@ -271,20 +275,20 @@ def _convert_struct(
     for key in value:
         if key not in fields:
             problems.append(
-                Problem(_below(path, key), f"unknown key; known here: {', '.join(sorted(fields))}")
+                Problem(_join(path, key), f"unknown key; known: {', '.join(sorted(fields))}")
             )
     found = {
-        name: convert(value[name], hints[name], _below(path, name), problems)
+        name: convert(value[name], hints[name], _join(path, name), problems)
         for name in fields
         if name in value
     }
     problems.extend(
-        Problem(_below(path, name), "missing")
+        Problem(_join(path, name), "missing")
         for name, field in fields.items()
         if field.required and name not in value
     )
     return struct(**found) if len(problems) == before else None
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     return "nothing" if value is None else f"`{type(value).__name__}`"

@@ -1,8 +1,8 @@
-"""The latest results as exposition text, joined before anyone asks for them.
+"""The latest results as exposition text, rendered before a scrape requests them.
 
-In: samples of one source (a target's readings, its status, its kept counters), from the
-supervisor's thread only. Out: an immutable `Exposition` for the web's threads. A result renders
-its own lines; publishing joins lines; a scrape takes the joined, compressed bytes as they are.
+In: samples of one source (a target's readings, its status, its counters), from the supervisor's
+thread only. Out: an immutable `Exposition` for the web server's threads. Each result is rendered
+once, publishing joins the lines, and a scrape copies the joined, compressed bytes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import NamedTuple
 from nodevitals.probe import Family
 from nodevitals.wire import Sample
 
-# Level 1 costs under half of level 6, for half as many bytes again: tests/bench/compression.py.
+# Level 1 takes less than half the time of level 6 for 1.5 times the bytes:
+# tests/bench/compression.py.
 _GZIP_LEVEL = 1
 _GZIP_WINDOW = 31
-# A variant nobody has asked for in this long is compressed on demand again.
-WANTED_SECONDS = 300.0
-# Bounds what a client can make us hold by asking for every combination of probes.
-MAX_WANTED = 8
-MAX_BODIES = 2 * MAX_WANTED + 2
+# A variant that no client has requested for this long is rendered on demand again.
+REQUESTED_SECONDS = 300.0
+# Bounds the memory that a client can use up by requesting every combination of probes.
+MAX_REQUESTED = 8
+MAX_BODIES = 2 * MAX_REQUESTED + 2
 _MAX_PAIRS = 4096
 
 
 class Source(NamedTuple):
-    """Whose lines these are. `part` keeps a target's readings apart from its status."""
+    """The origin of lines. `part` separates a target's readings from its status."""
 
     probe: str
     target: str
@@ -35,7 +36,7 @@ class Source(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One form of the body: the format, whether gzip, and which probes (None: all)."""
+    """One form of the body: its format, whether it is gzip, and its probes (None: all)."""
 
     openmetrics: bool
     compressed: bool
@@ -43,7 +44,7 @@ class Variant(NamedTuple):
 
 
 class InvalidSampleError(Exception):
-    """A sample of no declared family, with labels that do not fit, or there twice."""
+    """A sample of no declared family, with labels that do not fit, or a duplicate."""
 
 
 def escape_label(value: str) -> str:
@@ -52,13 +53,13 @@ def escape_label(value: str) -> str:
 
 
 @lru_cache(maxsize=_MAX_PAIRS)
-def _pair(name: str, text: str) -> str:
-    """One label; a node has few different ones, and they are rendered again and again."""
+def _label_text(name: str, text: str) -> str:
+    """One label. Cached: a node has few different ones, and each is rendered many times."""
     return f'{name}="{escape_label(text)}"'
 
 
 def format_value(value: float) -> str:
-    """A value as both formats write it: whole numbers without a point, +Inf, NaN."""
+    """A value as both formats write it: integers without a decimal point, +Inf, NaN."""
     value = float(value)
     if value != value:
         return "NaN"
@@ -68,8 +69,10 @@ def format_value(value: float) -> str:
 
 
 def render(family: Family, labels: tuple[str, ...], value: float) -> str:
-    """One line."""
-    pairs = ",".join([_pair(*both) for both in zip(family.labels, labels, strict=True) if both[1]])
+    """One sample as a line."""
+    pairs = ",".join(
+        [_label_text(name, text) for name, text in zip(family.labels, labels, strict=True) if text]
+    )
     return (
         f"{family.name}{{{pairs}}} {format_value(value)}\n"
         if pairs
@@ -78,7 +81,7 @@ def render(family: Family, labels: tuple[str, ...], value: float) -> str:
 
 
 def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) -> dict[str, bytes]:
-    """The lines of each family. Raises InvalidSampleError at the first that does not fit."""
+    """The lines of each family. Raises InvalidSampleError at the first invalid sample."""
     lines: dict[str, dict[tuple[str, ...], str]] = {}
     for sample in samples:
         name, labels = sample.family, sample.labels
@@ -89,7 +92,7 @@ def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) ->
             raise InvalidSampleError(f"{name} does not take the labels {labels}")
         owned = lines.setdefault(name, {})
         if labels in owned:
-            raise InvalidSampleError(f"{name}{labels} is there twice")
+            raise InvalidSampleError(f"{name}{labels} appears twice")
         owned[labels] = render(family, labels, sample.value)
     return {name: "".join(owned.values()).encode() for name, owned in lines.items()}
 
@@ -99,12 +102,12 @@ def header(family: Family, openmetrics: bool = False) -> bytes:
     help_text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     name = family.name
     if openmetrics and family.kind == "counter":
-        name = name.removesuffix("_total")  # there the family's name has no suffix
+        name = name.removesuffix("_total")  # OpenMetrics: the family's name has no suffix
     return f"# HELP {name} {help_text}\n# TYPE {name} {family.kind}\n".encode()
 
 
 class Exposition:
-    """Everything exposed at one moment, in as many variants as were asked for."""
+    """Everything exposed at one moment, in the variants that were requested."""
 
     def __init__(self, blocks: tuple[tuple[Family, tuple[tuple[str, bytes], ...]], ...]) -> None:
         self._blocks = blocks
@@ -112,19 +115,19 @@ class Exposition:
         self._bodies: dict[Variant, bytes] = {}
 
     def body(self, variant: Variant) -> bytes:
-        """The body of one variant, made at most once."""
+        """The body of one variant, built at most once."""
         known = self._bodies.get(variant)
         if known is not None:
             return known
         if variant.compressed:
             packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
             plain = self.body(variant._replace(compressed=False))
-            made = packer.compress(plain) + packer.flush()
+            body = packer.compress(plain) + packer.flush()
         else:
-            made = self._join(variant)
+            body = self._join(variant)
         if len(self._bodies) < MAX_BODIES:
-            self._bodies[variant] = made
-        return made
+            self._bodies[variant] = body
+        return body
 
     def _join(self, variant: Variant) -> bytes:
         parts: list[bytes] = []
@@ -141,13 +144,13 @@ class Exposition:
 
 
 class Snapshot:
-    """The lines of every source by family. Written by one thread; `scrape` is for any."""
+    """The lines of every source by family. One thread writes; any thread may call `scrape`."""
 
     def __init__(self, families: Mapping[str, Family]) -> None:
         self.families = families
         self._lines: dict[str, dict[Source, bytes]] = {name: {} for name in families}
         self._owned: dict[Source, frozenset[str]] = {}
-        self._wanted: dict[Variant, float] = {}
+        self._requested: dict[Variant, float] = {}
         self._exposition = Exposition(())
         self.changed = False
 
@@ -163,12 +166,12 @@ class Snapshot:
         self._owned[source] = frozenset(lines)
 
     def drop(self, source: Source) -> None:
-        """Remove a source's lines: it is stale, or gone."""
+        """Remove a source's lines."""
         self.put(source, {})
         self._owned.pop(source, None)
 
     def publish(self, now: float) -> None:
-        """Make what was put visible, with the variants that scrapers use already made."""
+        """Make the lines visible to scrapes; build the variants that scrapes have requested."""
         self._exposition = exposition = Exposition(
             tuple(
                 (self.families[name], tuple((source.probe, text) for source, text in owned.items()))
@@ -177,14 +180,14 @@ class Snapshot:
             )
         )
         self.changed = False
-        for variant, asked in list(self._wanted.items()):
-            if now - asked < WANTED_SECONDS:
+        for variant, requested in list(self._requested.items()):
+            if now - requested < REQUESTED_SECONDS:
                 exposition.body(variant)
             else:
-                del self._wanted[variant]
+                del self._requested[variant]
 
     def scrape(self, variant: Variant, now: float) -> bytes:
-        """The body for a scrape; remembers the variant, so that the next one is ready."""
-        if variant in self._wanted or len(self._wanted) < MAX_WANTED:
-            self._wanted[variant] = now
+        """The body for a scrape; `publish` then builds this variant in advance."""
+        if variant in self._requested or len(self._requested) < MAX_REQUESTED:
+            self._requested[variant] = now
         return self._exposition.body(variant)

@@ -1,7 +1,7 @@
-"""Logging that never waits: a bounded queue between the agent and its stderr.
+"""Logging that never blocks: a bounded queue between the agent and its stderr.
 
-A journal that hangs blocks one daemon thread and costs messages, which are counted; it does not
-cost a probe or a scrape.
+When the reader of stderr (journald, a container runtime) hangs, only the writing thread blocks;
+messages that do not fit into the queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _fields(record: logging.LogRecord) -> dict[str, str]:
 
 
 def as_logfmt(record: logging.LogRecord) -> str:
-    """One line of key=value, as the Prometheus servers write theirs."""
+    """One line of key=value pairs, as Prometheus writes it."""
     return " ".join(
         f"{key}={json.dumps(value, ensure_ascii=False) if _needs_quotes(value) else value}"
         for key, value in _fields(record).items()
@@ -45,12 +45,12 @@ def _needs_quotes(value: str) -> bool:
 
 
 def as_json(record: logging.LogRecord) -> str:
-    """One JSON object a line."""
+    """One JSON object per line."""
     return json.dumps(_fields(record), ensure_ascii=False)
 
 
 class QueuedHandler(logging.Handler):
-    """Formats at once, writes from a thread of its own, drops what does not fit and counts it."""
+    """Formats records at once and writes them from its own thread; counts those it drops."""
 
     def __init__(self, log_format: str, stream: TextIO) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class QueuedHandler(logging.Handler):
             self.dropped += 1
 
     def drain(self, seconds: float) -> None:
-        """Give what is queued this long to be written."""
+        """Wait at most this long until the queue is written."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:

@@ -1,4 +1,4 @@
-"""Fabric tests at length: 1,000 slots of chaos, how soon a job stops one, what the plan costs."""
+"""Fabric tests at length: 1,000 slots of chaos, the time to stop a test, the cost of the plan."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NODES = 10_000
 
 
 def main(folder: Path) -> None:
-    """Print a line for each."""
+    """Print one line for each."""
     began = time.perf_counter()
     roster = Roster((f"node-{n:05}", f"leaf-{n // 32}") for n in range(NODES))
     made = time.perf_counter()
     for slot in range(1000):
-        roster.meeting("node-04242", slot)
-    asked = time.perf_counter()
+        roster.pairing("node-04242", slot)
+    looked_up = time.perf_counter()
     print(f"{NODES} nodes: roster {1e3 * (made - began):.1f} ms,", end=" ")
-    print(f"a node's slot {1e3 * (asked - made) / 1000:.4f} ms")
+    print(f"a node's slot {1e3 * (looked_up - made) / 1000:.4f} ms")
 
     (folder / "stop").mkdir()
     stops = sorted(_stopped(folder / "stop" / str(number)) for number in range(5))
@@ -32,7 +32,9 @@ def main(folder: Path) -> None:
 
     (folder / "chaos").mkdir()
     counts = chaos(folder / "chaos", SLOTS, SLOT_SECONDS)
-    print(f"{SLOTS} slots of {SLOT_SECONDS} s with 4 agents in chaos: {counts}; nothing was left\n")
+    print(
+        f"{SLOTS} slots of {SLOT_SECONDS} s with 4 agents in chaos: {counts}; no process was left\n"
+    )
 
 
 def _stopped(folder: Path) -> float:

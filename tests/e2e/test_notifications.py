@@ -130,7 +130,7 @@ def test_alerts_are_routed_by_severity_component_and_owner(by_day: Notifications
         "hardware": ["C"],
         "job-owner": ["E"],
         "dead-mans-switch": ["Watchdog"],
-        "nobody": ["D", "InsideFleetIncident"],
+        "null": ["D", "InsideFleetIncident"],
     }
     wait_until(lambda: {name: by_day.names(name) for name in expected} == expected)
     assert by_day.names("second-tier") == by_day.names("third-tier") == []

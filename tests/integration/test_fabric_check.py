@@ -1,4 +1,4 @@
-"""`nodevitals fabric check`: every pair of some nodes once, by ssh; it leaves nothing behind."""
+"""`nodevitals fabric check`: every pair of some nodes once, by ssh; it leaves no process behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nodes(tmp_path: Path) -> Nodes:
     return made
 
 
-def slower(nodes: Nodes, name: str, **more: str) -> None:
+def change(nodes: Nodes, name: str, **more: str) -> None:
     with (nodes.folder / name / "environment").open("a") as file:
         file.writelines(f"{key}={value}\n" for key, value in more.items())
 
@@ -63,7 +63,7 @@ def check(nodes: Nodes, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
-def test_every_pair_once_and_all_is_well(nodes: Nodes) -> None:
+def test_every_pair_is_tested_once(nodes: Nodes) -> None:
     status, output, errors = check(nodes, "--nodes", ",".join(NAMES), "--operation", "write")
     assert (status, errors) == (0, ""), output
     assert output.count("390.00") == 12  # six pairs, in both halves
@@ -71,8 +71,8 @@ def test_every_pair_once_and_all_is_well(nodes: Nodes) -> None:
     assert all((nodes.folder / name / GOVERNOR).read_text() == "powersave\n" for name in NAMES)
 
 
-def test_a_slow_node_is_one_line(nodes: Nodes) -> None:
-    slower(nodes, NAMES[3], FAKE_GBITS="190")
+def test_slow_node_is_one_verdict(nodes: Nodes) -> None:
+    change(nodes, NAMES[3], FAKE_GBITS="190")
     status, output, _ = check(nodes, "--nodes", ",".join(NAMES), "--json")
     assert status == 1
     assert json.loads(output)["verdicts"] == [
@@ -80,7 +80,7 @@ def test_a_slow_node_is_one_line(nodes: Nodes) -> None:
     ]
 
 
-def test_against_an_expectation_all_may_be_slow(nodes: Nodes) -> None:
+def test_all_pairs_may_be_below_the_expected_rate(nodes: Nodes) -> None:
     status, output, _ = check(
         nodes, "--nodes", ",".join(NAMES[:2]), "--expected", "780Gb/s", "--csv"
     )
@@ -89,7 +89,7 @@ def test_against_an_expectation_all_may_be_slow(nodes: Nodes) -> None:
     assert output.splitlines()[1].endswith(",4.875e+10,,")
 
 
-def test_who_cannot_be_reached_is_named_and_the_rest_tested(nodes: Nodes) -> None:
+def test_unreachable_node_is_reported_and_the_others_are_tested(nodes: Nodes) -> None:
     names = [*NAMES[:2], "127.0.0.99"]
     status, output, errors = check(nodes, "--nodes", ",".join(names))
     assert status == 1
@@ -97,7 +97,7 @@ def test_who_cannot_be_reached_is_named_and_the_rest_tested(nodes: Nodes) -> Non
     assert output.count("390.00") == 2
 
 
-def test_a_node_in_use_is_left_alone(nodes: Nodes) -> None:
+def test_node_in_use_is_not_tested(nodes: Nodes) -> None:
     process = nodes.folder / NAMES[1] / "proc/4242"
     (process / "fd").mkdir(parents=True)
     (process / "comm").write_text("python3\n")
@@ -105,47 +105,47 @@ def test_a_node_in_use_is_left_alone(nodes: Nodes) -> None:
     status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:3]))
     assert (status, output) == (1, "")
     assert errors == f"{NAMES[1]} is in use by python3; --force tests all the same\n"
-    (process / "comm").write_text("nv-hostengine\n")  # which only watches
+    (process / "comm").write_text("nv-hostengine\n")  # a monitoring program
     assert check(nodes, "--nodes", ",".join(NAMES[:3]))[0] == 0
 
 
-def test_where_processes_cannot_be_seen_a_job_may_be(nodes: Nodes) -> None:
-    """As for a user who may not look into other users' processes."""
+def test_node_with_hidden_processes_is_not_tested(nodes: Nodes) -> None:
+    """As for a user without access to the processes of other users."""
     (nodes.folder / NAMES[1] / "proc/1/fd").rmdir()
     status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:2]))
     assert (status, output) == (1, "")
     assert errors.startswith(f"{NAMES[1]} may be in use: its processes cannot be seen")
 
 
-def test_reasons_are_no_slow_links(nodes: Nodes, tmp_path: Path) -> None:
-    slower(nodes, NAMES[1], FAKE_DEVICE="mlx5_9:1:4")
+def test_failures_are_reported_with_their_reasons(nodes: Nodes, tmp_path: Path) -> None:
+    change(nodes, NAMES[1], FAKE_DEVICE="mlx5_9:1:4")
     status, output, _ = check(nodes, "--nodes", ",".join(NAMES[:2]))
     assert status == 1
     assert "no_device" in output
-    slower(nodes, NAMES[1], PATH="/usr/bin:/bin")
+    change(nodes, NAMES[1], PATH="/usr/bin:/bin")
     assert "tool_missing" in check(nodes, "--nodes", ",".join(NAMES[:2]))[1]
 
 
 def test_governors_are_restored_after_a_crash(nodes: Nodes) -> None:
     for name in NAMES[:2]:
-        slower(nodes, name, FAKE_SECONDS="8")
+        change(nodes, name, FAKE_SECONDS="8")
     process = start(nodes, "--nodes", ",".join(NAMES[:2]))
     files = [nodes.folder / name / GOVERNOR for name in NAMES[:2]]
     wait_until(lambda: all(file.read_text() == "performance\n" for file in files), 30)
     process.kill()
     process.communicate(timeout=60)
     assert files[0].read_text() == "performance\n"
-    # What runs there ends by itself; the next check finds what the crashed one had saved.
+    # The tools end by themselves; the next check restores what the crashed one had saved.
     for name in NAMES[:2]:
-        slower(nodes, name, FAKE_SECONDS="0.05")
+        change(nodes, name, FAKE_SECONDS="0.05")
     assert check(nodes, "--nodes", ",".join(NAMES[:2]))[0] == 0
     assert [file.read_text() for file in files] == ["powersave\n"] * 2
     assert not list(nodes.folder.glob("*/run/nodevitals-*"))
 
 
-def test_who_ends_it_leaves_the_governors_as_they_were(nodes: Nodes) -> None:
+def test_governors_are_restored_after_sigterm(nodes: Nodes) -> None:
     for name in NAMES[:2]:
-        slower(nodes, name, FAKE_SECONDS="8")
+        change(nodes, name, FAKE_SECONDS="2")
     process = start(nodes, "--nodes", ",".join(NAMES[:2]))
     files = [nodes.folder / name / GOVERNOR for name in NAMES[:2]]
     wait_until(lambda: all(file.read_text() == "performance\n" for file in files), 30)
@@ -154,7 +154,7 @@ def test_who_ends_it_leaves_the_governors_as_they_were(nodes: Nodes) -> None:
     assert [file.read_text() for file in files] == ["powersave\n"] * 2
 
 
-def test_a_pool_is_its_nodes(nodes: Nodes, tmp_path: Path) -> None:
+def test_pool_is_the_nodes_with_this_label(nodes: Nodes, tmp_path: Path) -> None:
     static = [
         {"targets": NAMES[:2], "labels": {"pool": "train"}},
         {"targets": NAMES[2:], "labels": {"pool": "infer"}},
@@ -176,13 +176,15 @@ def test_a_pool_is_its_nodes(nodes: Nodes, tmp_path: Path) -> None:
         (("--nodes", "a,b", "--expected", "fast"), "--expected: 'fast' is not a rate"),
     ],
 )
-def test_what_is_wrong_is_said(nodes: Nodes, arguments: tuple[str, ...], problem: str) -> None:
+def test_wrong_arguments_are_reported(
+    nodes: Nodes, arguments: tuple[str, ...], problem: str
+) -> None:
     status, _, errors = check(nodes, *arguments)
     assert status == 1
     assert problem in errors
 
 
-def test_a_table_of_gids() -> None:
+def test_gid_table_of_a_port() -> None:
     text = (
         "gids/0:fe80:0000:0000:0000:0000:0000:0000:0001\n"
         "gids/3:0000:0000:0000:0000:0000:ffff:c000:0207\n"

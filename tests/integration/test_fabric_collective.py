@@ -57,10 +57,12 @@ def run(
     [
         ("nccl", "all_reduce", 2 * 15 / 16),
         ("nccl", "alltoall", 15 / 16),
-        ("hccl", "all_reduce", 2 * 15 / 16),  # which says no bus bandwidth itself
+        ("hccl", "all_reduce", 2 * 15 / 16),  # without a bus bandwidth of its own
     ],
 )
-def test_bus_bandwidth(nodes: Nodes, backend: str, operation: str, factor: float) -> None:
+def test_bus_bandwidth_is_reported(
+    nodes: Nodes, backend: str, operation: str, factor: float
+) -> None:
     done = run(nodes, "--backend", backend, "--operation", operation, "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
@@ -68,51 +70,51 @@ def test_bus_bandwidth(nodes: Nodes, backend: str, operation: str, factor: float
     assert row["bus_bandwidth_bytes_per_second"] == pytest.approx(ALGORITHM * factor, rel=1e-4)
 
 
-@pytest.mark.parametrize(("indexes", "told"), [((5, 5), "5"), ((5, 3), None)])
-def test_the_gid_index_where_it_is_the_same(
-    nodes: Nodes, indexes: tuple[int, int], told: str | None
+@pytest.mark.parametrize(("indexes", "index"), [((5, 5), "5"), ((5, 3), None)])
+def test_gid_index_is_set_where_all_nodes_have_the_same(
+    nodes: Nodes, indexes: tuple[int, int], index: str | None
 ) -> None:
-    for name, index in zip(NAMES, indexes, strict=True):
+    for name, own in zip(NAMES, indexes, strict=True):
         port = nodes.folder / name / "sys/class/infiniband/mlx5_0/ports/1"
         for part in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
             (port / part).mkdir(parents=True)
-        (port / f"gids/{index}").write_text("0000:0000:0000:0000:0000:ffff:c000:0207\n")
-        (port / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
-        (port / f"gid_attrs/ndevs/{index}").write_text("eth0\n")
-    record = nodes.folder / "told"
+        (port / f"gids/{own}").write_text("0000:0000:0000:0000:0000:ffff:c000:0207\n")
+        (port / f"gid_attrs/types/{own}").write_text("RoCE v2\n")
+        (port / f"gid_attrs/ndevs/{own}").write_text("eth0\n")
+    record = nodes.folder / "record"
     done = run(nodes, "--hca", "mlx5_0,mlx5_1", FAKE_COLLECTIVE_RECORD=str(record))
     assert done.returncode == 0, done.stdout
     environment = json.loads(record.read_text())
     assert environment["NCCL_IB_HCA"] == "mlx5_0,mlx5_1"
-    assert environment.get("NCCL_IB_GID_INDEX") == told
+    assert environment.get("NCCL_IB_GID_INDEX") == index
 
 
-def test_slow_is_exit_1(nodes: Nodes) -> None:
+def test_slow_collective_exits_with_1(nodes: Nodes) -> None:
     done = run(nodes, "--expected", "9000Gb/s")
     assert done.returncode == 1
     assert done.stdout.splitlines()[1].split() == ["all_reduce", "16", str(SIZE), "805.31", "SLOW"]
     assert run(nodes, "--expected", "6000Gb/s").returncode == 0
 
 
-def test_wrong_values_are_corruption(nodes: Nodes) -> None:
+def test_wrong_values_are_reported_as_corruption(nodes: Nodes) -> None:
     done = run(nodes, FAKE_COLLECTIVE_WRONG="3")
     assert done.returncode == 1
     assert done.stdout.startswith("all_reduce over 16 ranks: corruption: ")
 
 
-def test_a_node_that_ssh_does_not_reach_is_named(nodes: Nodes) -> None:
+def test_unreachable_node_is_reported(nodes: Nodes) -> None:
     done = run(nodes, names=[*NAMES, "127.0.0.9"])
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("127.0.0.9: ssh: ")
 
 
-def test_one_that_hangs_is_ended_with_all_it_started(nodes: Nodes) -> None:
+def test_hanging_collective_is_ended_with_all_its_ranks(nodes: Nodes) -> None:
     def left() -> list[psutil.Process]:
         return [one for one in psutil.process_iter() if _is_of(one, str(nodes.folder))]
 
     folder = str(nodes.folder)
     code = (
-        "from nodevitals.commands.fabric import collective as c; c.GRACE_SECONDS = 0.5; "
+        "from nodevitals.commands.fabric import launch as c; c.GRACE_SECONDS = 0.5; "
         "print(c.run(c.Collective(backend='nccl', operation='all_reduce', nodes=('a', 'b'), "
         "devices_per_node=8, timeout_seconds=1)).reason)"
     )
@@ -136,8 +138,8 @@ def _is_of(process: psutil.Process, folder: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["volcano", "mpijob"])
-def test_manifests(nodes: Nodes, kind: str) -> None:
-    """All devices of just these nodes, one size, the environment of the command line."""
+def test_manifest_has_nodes_devices_and_environment(nodes: Nodes, kind: str) -> None:
+    """All devices of these nodes, one size, and the environment of the command line."""
     arguments = ("--render", kind, "--image", "tests:1", "--hca", "mlx5_0", "--interface", "eth0")
     done = run(nodes, *arguments)
     assert done.returncode == 0, done.stderr
@@ -157,8 +159,8 @@ def test_manifests(nodes: Nodes, kind: str) -> None:
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
 
 
-def test_a_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
-    """To a real Pushgateway, which checks it; a later failure takes the figure away."""
+def test_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
+    """To a real Pushgateway, which checks it; a later failure removes the bandwidth."""
 
     def pushed() -> dict[str, float]:
         lines = requests.get(f"{gateway.url}/metrics", timeout=5).text.splitlines()
@@ -174,13 +176,13 @@ def test_a_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
         assert run(nodes, "--push", gateway.url, FAKE_COLLECTIVE_WRONG="1").returncode == 1
         assert pushed() == {"nodevitals_fabric_collective_success": 0}
     done = run(nodes, "--push", gateway.url)
-    assert done.returncode == 0  # the collective was well all the same
+    assert done.returncode == 0  # the collective succeeded all the same
     assert done.stderr.startswith(f"--push: {gateway.url}: ")
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """The one call of Kubernetes' API that is made, and a kubeconfig in tmp_path for it."""
+    """A server for the one call of Kubernetes' API, and a kubeconfig in tmp_path for it."""
     created: list[tuple[str, dict[str, Any]]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -221,7 +223,7 @@ def api(tmp_path: Path) -> Iterator[list[tuple[str, dict[str, Any]]]]:
         ("mpijob", "/apis/kubeflow.org/v2beta1/namespaces/checks/mpijobs"),
     ],
 )
-def test_a_manifest_is_created(
+def test_manifest_is_created(
     nodes: Nodes, tmp_path: Path, api: list[tuple[str, dict[str, Any]]], kind: str, path: str
 ) -> None:
     arguments = ("--render", kind, "--image", "tests:1", "--namespace", "checks", "--apply")
@@ -232,12 +234,12 @@ def test_a_manifest_is_created(
     again = run(nodes, *arguments, KUBECONFIG=kubeconfig)
     assert again.returncode == 1
     assert again.stderr == "--apply: checks/nodevitals-collective: 409 Conflict\n"
-    nobody = run(nodes, *arguments, KUBECONFIG=str(tmp_path / "none"))
-    assert nobody.returncode == 1
-    assert nobody.stderr.startswith("--apply: ")
+    unknown = run(nodes, *arguments, KUBECONFIG=str(tmp_path / "none"))
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("--apply: ")
 
 
-def test_a_manifest_needs_an_image(nodes: Nodes) -> None:
+def test_manifest_needs_an_image(nodes: Nodes) -> None:
     done = run(nodes, "--render", "volcano")
     assert done.returncode == 1
     assert "--image IMAGE" in done.stderr

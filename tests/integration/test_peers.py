@@ -7,25 +7,35 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodevitals.linux.host import Host
-from nodevitals.probe import ProbeError, Readings
-from nodevitals.probes.common.targets import Peer
-from nodevitals.probes.peers import probe as module
-from nodevitals.probes.peers.dial import dial
-from nodevitals.probes.peers.probe import PeerSettings, PeersProbe, PeersSettings
+from nodevitals.probe import ProbeError, Readings, Timing
+from nodevitals.probes.common.discovery import NAME_SECONDS
+from nodevitals.probes.fabric.members import load_members
+from nodevitals.probes.fabric.settings import FabricSettings
+from nodevitals.probes.peers.dial import Peer, dial
+from nodevitals.probes.peers.probe import PeersProbe, PeersState, least_recent
+from nodevitals.probes.peers.settings import (
+    PeerFileSource,
+    PeerNameSource,
+    PeerSettings,
+    PeersSettings,
+)
+from nodevitals.wire import decode, encode
 from testbed.namespaces import Namespace, Network
 from testbed.node import Node, run, wait_until
 
+HOST = Host()
 BANNER = b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"
 
 
-def send(text: bytes) -> object:
-    """Return a server that says this, and closes when the client does."""
+def send(text: bytes) -> Callable[[socket.socket], None]:
+    """Return a server that sends this, and closes when the client does."""
 
     def serve(connection: socket.socket) -> None:
         connection.sendall(text)
@@ -51,22 +61,22 @@ def node_2(network: Network) -> Namespace:
 
 @pytest.fixture(scope="module")
 def node_3(network: Network) -> Namespace:
-    """Return a node that is there and answers nothing."""
+    """Return a node whose packets are dropped."""
     made = network.add("node-3")
     made.drop()
     return made
 
 
-def test_reasons(node_2: Namespace, node_3: Namespace) -> None:
-    """Each way in which a peer can fail, and each in which it does not."""
+def test_reason_of_each_failure(node_2: Namespace, node_3: Namespace) -> None:
+    """Every way in which a peer can fail, and every way in which it is reachable."""
     here, gone = node_2.address, node_3.address
     listening = {
-        "tcp": node_2.listen(None),  # the kernel takes the connection, nobody serves it
-        "ssh": node_2.listen(send(BANNER)),  # type: ignore[arg-type]
-        "greeting": node_2.listen(send(b"No entry.\r\nBeware.\r\n" + BANNER)),  # type: ignore[arg-type]
+        "tcp": node_2.listen(None),  # the kernel accepts the connection, no process serves it
+        "ssh": node_2.listen(send(BANNER)),
+        "greeting": node_2.listen(send(b"No entry.\r\nBeware.\r\n" + BANNER)),
         "silent": node_2.listen(None),
-        "web": node_2.listen(send(b"HTTP/1.1 400 Bad Request\r\n\r\n")),  # type: ignore[arg-type]
-        "noise": node_2.listen(send(b"x" * 20_000)),  # type: ignore[arg-type]
+        "web": node_2.listen(send(b"HTTP/1.1 400 Bad Request\r\n\r\n")),
+        "noise": node_2.listen(send(b"x" * 20_000)),
         "closes": node_2.listen(lambda connection: None),
         "resets": node_2.listen(reset),
     }
@@ -89,54 +99,75 @@ def test_reasons(node_2: Namespace, node_3: Namespace) -> None:
         PeerSettings(host=host, port=port, protocol=protocol)  # type: ignore[arg-type]
         for host, port, protocol in wanted
     )
-    found = look(targets=targets, connect_timeout=1.0)
+    found = Run(targets=targets, connect_timeout=1.0)
     for (host, port, protocol), reason in wanted.items():
         labels = (host, str(port), protocol)
         assert value(found, "reachable", *labels) == (reason is None), labels
         failures = [
             s.labels[3]
-            for s in found.samples
+            for s in found.readings.samples
             if s.family == "nodevitals_peer_failure" and s.labels[:3] == labels
         ]
         assert failures == [reason] * (reason is not None), labels
     round_trip = value(found, "round_trip_seconds", here, str(listening["ssh"]), "ssh")
     assert round_trip is not None
     assert 0 < round_trip < 0.5
-    # It was there, whatever it said then; who never took the connection has no round trip.
+    # A round trip is measured once the connection is accepted, whatever the peer sends then.
     assert value(found, "round_trip_seconds", here, str(listening["silent"]), "ssh")
     assert value(found, "round_trip_seconds", gone, "22", "tcp") is None
-    states = {condition.device: condition.state for condition in found.conditions}
+    states = {condition.device: condition.state for condition in found.readings.conditions}
     assert states[f"{gone}:22"] == "timeout"
     assert states["[2001:db8::1]:22"] == "unreachable"
 
 
-def look(carry: bytes = b"", **settings: object) -> Readings:
-    readings = Readings(carry)
-    PeersProbe(Host(), PeersSettings(**settings), "peers").run(readings)  # type: ignore[arg-type]
-    return readings
+class Run:
+    """One run of the probe: its readings, the error that it raised, and the state that it left."""
+
+    state: PeersState
+
+    def __init__(
+        self, before: Run | None = None, host: Host = HOST, timeout: float = 10.0, **settings: Any
+    ) -> None:
+        timing = Timing(interval_seconds=15.0, timeout_seconds=timeout)
+        probe = PeersProbe(host, PeersSettings(**settings), "peers", timing)
+        if before is not None:
+            probe.state = before.state
+        self.readings = Readings()
+        self.error: ProbeError | None = None
+        try:
+            probe.run(self.readings)
+        except ProbeError as error:
+            self.error = error
+        self.state = decode(encode(probe.state), PeersState)
+
+    def count(self) -> int:
+        """Count the peers whose state is exposed."""
+        return sum(one.family == "nodevitals_peer_reachable" for one in self.readings.samples)
 
 
-def value(readings: Readings, family: str, *labels: str) -> float | None:
-    found = {s.labels: s.value for s in readings.samples if s.family == f"nodevitals_peer_{family}"}
-    return found.get(labels)
+def value(found: Run, family: str, *labels: str) -> float | None:
+    samples = found.readings.samples
+    return {s.labels: s.value for s in samples if s.family == f"nodevitals_peer_{family}"}.get(
+        labels
+    )
 
 
-def test_many_dead_peers_wait_at_once_and_not_one_after_the_other(node_3: Namespace) -> None:
+def test_dead_peers_are_waited_for_at_the_same_time(node_3: Namespace) -> None:
     targets = tuple(PeerSettings(host=node_3.address, port=port) for port in range(1, 65))
     began = time.monotonic()
-    found = look(targets=targets, connect_timeout=0.5, concurrency=64)
+    found = Run(targets=targets, connect_timeout=0.5, concurrency=64)
     assert time.monotonic() - began < 5  # one after the other: 32 s
-    assert sum(s.family == "nodevitals_peer_reachable" for s in found.samples) == 64
+    assert found.count() == 64
 
 
-def test_no_more_connections_at_once_than_allowed(node_2: Namespace) -> None:
+def test_concurrency_limits_the_connections(node_2: Namespace) -> None:
     ports = [node_2.listen(None) for _ in range(12)]
     peers = [(Peer(node_2.address, port, "ssh"), node_2.address) for port in ports]
-    before, most, answers = own_sockets(), 0, []
-    for _, answer in dial(peers, 0.3, 4, time.monotonic() + 10):
-        answers.append(answer.reason)
+    before, most, reasons = own_sockets(), 0, []
+    for _, result in dial(peers, 0.3, 4, time.monotonic() + 10):
+        reasons.append(result.reason)
         most = max(most, own_sockets() - before)
-    assert answers == ["silent"] * 12
+    assert reasons == ["silent"] * 12
     assert most <= 4
     assert own_sockets() == before
 
@@ -147,87 +178,103 @@ def own_sockets() -> int:
     return sum(str(link).startswith("socket:") for link in links)
 
 
-def test_of_a_long_list_each_has_its_turn(node_2: Namespace) -> None:
+def test_every_peer_of_a_long_list_is_tested_in_turn(node_2: Namespace) -> None:
     port = node_2.listen(None)
     targets = tuple(PeerSettings(host=node_2.address, port=port + n) for n in range(-3, 7))
-    found = look(targets=targets, peers_per_run=4)
-    tested = [sum(s.family == "nodevitals_peer_reachable" for s in found.samples)]
+    found = Run(targets=targets, peers_per_run=4)
+    tested = [found.count()]
     for _ in range(2):
-        found = look(found.carry, targets=targets, peers_per_run=4)
-        tested.append(sum(s.family == "nodevitals_peer_reachable" for s in found.samples))
-    assert tested == [4, 8, 10]  # and what was learnt is kept until the next turn
-    rounds = [s.value for s in found.samples if s.family == "nodevitals_peer_round_seconds"]
-    assert rounds == [45]
+        found = Run(found, targets=targets, peers_per_run=4)
+        tested.append(found.count())
+    assert tested == [4, 8, 10]  # results are kept until the peer's next turn
+    assert value(found, "round_seconds") == 45
 
 
-def test_what_was_not_tested_for_three_rounds_is_unknown(
+def test_results_older_than_three_rounds_are_dropped(
     node_2: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = node_2.listen(None)
     targets = tuple(PeerSettings(host=node_2.address, port=port + n) for n in range(2))
-    found = look(targets=targets)
+    found = Run(targets=targets)
     later = time.time() + 46
     monkeypatch.setattr(time, "time", lambda: later)
-    found = look(found.carry, targets=targets, peers_per_run=1)
-    assert sum(s.family == "nodevitals_peer_reachable" for s in found.samples) == 2
+    found = Run(found, targets=targets, peers_per_run=1)
+    assert found.count() == 2
     later += 180
-    found = look(found.carry, targets=targets, peers_per_run=1)
-    assert sum(s.family == "nodevitals_peer_reachable" for s in found.samples) == 1
+    found = Run(found, targets=targets, peers_per_run=1)
+    assert found.count() == 1
 
 
-def test_each_node_calls_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand nodes with one list must not all call the same peer at once."""
+def test_each_node_has_its_own_order_of_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand nodes with one list must not all connect to the same peer at once."""
     peers = {Peer(f"10.0.0.{n}", 22, "ssh") for n in range(50)}
     orders = set()
     for name in ("node-1", "node-2", "node-3"):
         monkeypatch.setenv("NODE_NAME", name)
-        orders.add(tuple(module._turn(peers, {}, 50)))
+        orders.add(tuple(least_recent(peers, {}, 50)))
     assert len(orders) == 3
 
 
-def test_lists_from_files(tmp_path: Path, node_2: Namespace) -> None:
+def test_peers_are_read_from_files(tmp_path: Path, node_2: Namespace) -> None:
     port = node_2.listen(None)
     (tmp_path / "a.json").write_text(
         json.dumps([{"targets": [f"{node_2.address}:{port}"], "labels": {"rack": "r1"}}])
     )
     (tmp_path / "b.yaml").write_text(f"- targets: ['{node_2.address}']\n")
-    source = module.FileSettings(files=(f"{tmp_path}/*.json", f"{tmp_path}/b.yaml"), port=1)
-    found = look(file_sd=(source,))
+    source = PeerFileSource(files=(f"{tmp_path}/*.json", f"{tmp_path}/b.yaml"), port=1)
+    found = Run(file_sd=(source,))
     assert value(found, "reachable", node_2.address, str(port), "tcp") == 1
     assert value(found, "reachable", node_2.address, "1", "tcp") == 0
+    found = Run(file_sd=(f"{tmp_path}/b.yaml",))
+    assert value(found, "reachable", node_2.address, "22", "tcp") == 0
 
 
-def test_a_half_written_file_keeps_what_it_had(tmp_path: Path, node_2: Namespace) -> None:
+def test_both_probes_read_files_below_the_root_path(tmp_path: Path) -> None:
+    """As in a container that has the node's / mounted elsewhere."""
+    folder = tmp_path / "etc/peers"
+    folder.mkdir(parents=True)
+    (folder / "a.yaml").write_text("- targets: ['127.0.0.1:1', '127.0.0.2:1']\n")
+    host = Host(rootfs=str(tmp_path))
+    for pattern in ("/etc/peers/a.yaml", "/etc/peers/*.yaml"):
+        found = Run(host=host, file_sd=(pattern,))
+        assert (found.error, found.count()) == (None, 2)
+        members = load_members(FabricSettings(file_sd=(pattern,)), host)
+        assert set(members) == {"127.0.0.1", "127.0.0.2"}
+    with pytest.raises(ProbeError, match=r"/etc/none\*: No such file"):
+        load_members(FabricSettings(file_sd=("/etc/none*",)), host)
+
+
+def test_half_written_file_keeps_its_last_good_list(tmp_path: Path, node_2: Namespace) -> None:
     port = node_2.listen(None)
     file = tmp_path / "peers.yaml"
     file.write_text(f"- targets: ['{node_2.address}:{port}']\n")
-    source = module.FileSettings(files=(str(file),))
-    found = look(file_sd=(source,))
+    source = PeerFileSource(files=(str(file),))
+    good = Run(file_sd=(source,))
     file.write_text("- targets: ['10.0.0.1:22', '10.0.")
-    readings = Readings(found.carry)
-    with pytest.raises(ProbeError) as error:
-        PeersProbe(Host(), PeersSettings(file_sd=(source,)), "peers").run(readings)
-    assert error.value.reason == "file_sd"
-    assert "the 1 peers it had before are tested" in error.value.message
-    assert value(readings, "reachable", node_2.address, str(port), "tcp") == 1
+    found = Run(good, file_sd=(source,))
+    assert found.error is not None
+    assert found.error.reason == "file_sd"
+    assert "the 1 targets of its last good content stay" in found.error.message
+    assert value(found, "reachable", node_2.address, str(port), "tcp") == 1
+    file.unlink()
+    found = Run(found, file_sd=(source,))
+    assert "No such file" in str(found.error)
+    assert value(found, "reachable", node_2.address, str(port), "tcp") == 1
     file.write_text("- targets: ['10.0.0.1:99999']\n")
-    with pytest.raises(ProbeError) as error:
-        look(file_sd=(source,))
-    assert "[0].targets[0]: '10.0.0.1:99999': '99999' is no port" in error.value.message
+    message = str(Run(file_sd=(source,)).error)
+    assert "[0].targets[0]: '10.0.0.1:99999': '99999' is no port" in message
 
 
 def test_every_address_of_a_name_is_a_peer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        source = module.NameSettings(names=("localhost",), port=port)
-        found = look(dns_sd=(source,))
+        source = PeerNameSource(names=("localhost",), port=port)
+        good = Run(dns_sd=(source,))
+        assert value(good, "reachable", "127.0.0.1", str(port), "tcp") == 1
+        source = PeerNameSource(names=("localhost", "no-such-host.invalid"), port=port)
+        found = Run(good, dns_sd=(source,))
+        assert str(found.error) == "the name service returned no address of no-such-host.invalid"
         assert value(found, "reachable", "127.0.0.1", str(port), "tcp") == 1
-        source = module.NameSettings(names=("localhost", "no-such-host.invalid"), port=port)
-        readings = Readings(found.carry)
-        with pytest.raises(ProbeError) as error:
-            PeersProbe(Host(), PeersSettings(dns_sd=(source,)), "peers").run(readings)
-        assert error.value.message == "the name service knows no address of no-such-host.invalid"
-        assert value(readings, "reachable", "127.0.0.1", str(port), "tcp") == 1
 
 
 def test_peers_of_a_name_stay_while_the_name_service_is_away(
@@ -236,26 +283,25 @@ def test_peers_of_a_name_stay_while_the_name_service_is_away(
     port = node_2.listen(None)
     rows = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (node_2.address, 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
-    source = module.NameSettings(names=("workers.example",), port=port)
-    found = look(dns_sd=(source,))
-    assert value(found, "reachable", node_2.address, str(port), "tcp") == 1
+    source = PeerNameSource(names=("workers.example",), port=port)
+    good = Run(dns_sd=(source,))
+    assert value(good, "reachable", node_2.address, str(port), "tcp") == 1
 
     def away(*_: object, **__: object) -> object:
         raise socket.gaierror(socket.EAI_AGAIN, "try again")
 
     monkeypatch.setattr(socket, "getaddrinfo", away)
-    later = time.time() + module.NAME_SECONDS + 1
+    later = time.time() + NAME_SECONDS + 1
     monkeypatch.setattr(time, "time", lambda: later)
-    readings = Readings(found.carry)
-    with pytest.raises(ProbeError, match=r"no address of workers\.example"):
-        PeersProbe(Host(), PeersSettings(dns_sd=(source,)), "peers").run(readings)
-    assert value(readings, "reachable", node_2.address, str(port), "tcp") == 1
+    found = Run(good, dns_sd=(source,))
+    assert "no address of workers.example" in str(found.error)
+    assert value(found, "reachable", node_2.address, str(port), "tcp") == 1
 
 
-def test_a_name_service_that_hangs_keeps_nobody_from_addresses(
+def test_hanging_name_service_does_not_delay_peers_with_addresses(
     node_2: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The resolver is the C library's; here only its answer is late."""
+    """The resolver is the C library's; only its answer is late here."""
     port = node_2.listen(None)
     late = threading.Event()
     real = socket.getaddrinfo
@@ -267,17 +313,18 @@ def test_a_name_service_that_hangs_keeps_nobody_from_addresses(
     monkeypatch.setattr(socket, "getaddrinfo", hangs)
     names = tuple(PeerSettings(host=f"node-{n}.example", port=port) for n in range(40))
     known = PeerSettings(host=node_2.address, port=port)
-    found = look(targets=(*names, known), timeout=3.0, connect_timeout=1.0)
+    found = Run(targets=(*names, known), timeout=3.0, connect_timeout=1.0)
     late.set()
     assert value(found, "reachable", node_2.address, str(port), "tcp") == 1
-    reasons = [s.labels[3] for s in found.samples if s.family == "nodevitals_peer_failure"]
-    # Those that could not even be asked for are unknown, not unreachable.
+    samples = found.readings.samples
+    reasons = [s.labels[3] for s in samples if s.family == "nodevitals_peer_failure"]
+    # Names whose look-up could not start are unknown, not unreachable.
     assert reasons == ["name"] * 32
 
 
-def test_a_link_is_cut_and_mended(tmp_path: Path, network: Network) -> None:
+def test_cut_link_is_reported_until_it_is_repaired(tmp_path: Path, network: Network) -> None:
     peer = network.add("node-4")
-    port = peer.listen(send(BANNER))  # type: ignore[arg-type]
+    port = peer.listen(send(BANNER))
     target = {"host": peer.address, "port": port, "protocol": "ssh"}
     probe = {"interval": "500ms", "timeout": "500ms", "stale_after": "5s", "targets": [target]}
     reachable, failure = "nodevitals_peer_reachable", "nodevitals_peer_failure"
@@ -295,9 +342,10 @@ def test_a_link_is_cut_and_mended(tmp_path: Path, network: Network) -> None:
         assert len(rows) >= 3
 
 
-def test_without_a_list_there_is_no_target_and_errors_have_their_path(tmp_path: Path) -> None:
-    assert PeersProbe.targets(PeersSettings()) == ()
-    assert PeersProbe.targets(PeersSettings(enabled=True)) == ("peers",)
+def test_no_list_is_no_target_and_errors_have_paths(tmp_path: Path) -> None:
+    required = PeersSettings(enabled=True)
+    assert PeersProbe.targets(PeersSettings()) == []
+    assert PeersProbe.targets(required) == [("peers", required)]
     config = tmp_path / "c.yaml"
     config.write_text(
         "probes: {peers: {targets: [{host: a, port: 70000}, {host: b, protocol: udp}], "

@@ -1,19 +1,25 @@
-"""The supervisor in this process, with a clock that tests hold."""
+"""The supervisor in this process, with real workers and a clock that tests set."""
 
 from __future__ import annotations
 
+import os
+import selectors
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from nodevitals import probes
 from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
-from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.lifecycle import GRACE_SECONDS, REAP_SECONDS
+from nodevitals.engine.plan import HISTORY_TIMING, plan_targets
 from nodevitals.engine.supervisor import PUBLISH_SECONDS, Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host
 from testbed.clock import ManualClock
+from testbed.faultyfs import FaultyFileSystem
 
 
 class JumpingClock(Clock):
@@ -30,78 +36,137 @@ class JumpingClock(Clock):
 
 NODE_ONLY = {"node": probes.registered()["node"]}
 TEXT = Variant(openmetrics=False, compressed=False)
-
-
-def step(running: Supervisor, clock: Clock) -> None:
-    """Go once around, and let a clock that stands still move on a little."""
-    running.step()
-    if isinstance(clock, ManualClock):
-        clock.advance(0.05)
+SUCCESS = 'nodevitals_probe_success{probe="node",target="node"} '
+RUNS = 'nodevitals_probe_runs_total{probe="node",target="node",outcome='
 
 
 @contextmanager
-def supervisor(clock: Clock, text: bytes) -> Iterator[Supervisor]:
-    """Return a supervisor with only the node probe, after its first result."""
-    config = parse(text + b"\nstate_directory: null", NODE_ONLY)
+def supervisor(
+    clock: Clock, text: str, state_directory: Path | None = None
+) -> Iterator[Supervisor]:
+    """Return a supervisor with only the node probe, and the history where there is a directory."""
+    directory = "null" if state_directory is None else str(state_directory)
+    config = parse(f"{text}\nstate_directory: {directory}".encode(), NODE_ONLY)
     off = {name: kind.Settings(enabled=False) for name, kind in probes.registered().items()}
     config.probes.update({name: off[name] for name in off if name not in NODE_ONLY})
     made = new_supervisor(Host(), clock)
+    read, write = os.pipe()
+    if isinstance(clock, ManualClock):
+        # Always readable: a loop that sleeps until this clock has moved would not wake.
+        os.write(write, b"\0")
+        made.selector.register(read, selectors.EVENT_READ, lambda: None)
     made.processes.start()
-    made.journal.give_back()
+    if state_directory is None:
+        made.journal.requeue()
     made.apply(plan_targets(config))
-    while made.unfinished():
-        step(made, clock)
     yield made
     made.processes.stop()
     made.processes.wait(5)
     made.selector.close()
+    os.close(read)
+    os.close(write)
+
+
+def step_until_success(running: Supervisor, clock: ManualClock) -> None:
+    """Step until the node probe has succeeded; the clock moves about as fast as real time."""
+    started = time.monotonic()
+    while SUCCESS + "1" not in scrape(running):
+        assert time.monotonic() - started < 60
+        running.step()
+        time.sleep(0.01)
+        clock.advance(0.01)
+
+
+def wait_for_fork_server(running: Supervisor) -> None:
+    """Step until the fork server has replied, so that the clock may move past its deadline."""
+    running.step()
+    while running.processes._answer_due is not None:
+        time.sleep(0.01)
+        running.step()
 
 
 def scrape(of: Supervisor) -> str:
     return of.snapshot.scrape(TEXT, 0).decode()
 
 
-def test_a_wall_clock_that_jumps_moves_no_schedule() -> None:
+def count(text: str, start: str) -> float:
+    """Return the sum of the samples whose line starts so."""
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(start))
+
+
+def test_wall_clock_jumps_do_not_change_the_schedule() -> None:
+    """Runs neither stop nor start more often than once per interval."""
+    started = time.monotonic()
     with supervisor(
-        JumpingClock(), b"probes: {node: {interval: 200ms, stale_after: 1s}}"
+        JumpingClock(), "probes: {node: {interval: 200ms, stale_after: 10s}}"
     ) as running:
-        started = time.monotonic()
-        while time.monotonic() - started < 3:
+        while count(text := scrape(running), f'{RUNS}"ok"}}') < 6:
             running.step()
-        runs = 'nodevitals_probe_runs_total{probe="node",target="node",outcome="ok"} '
-        assert 13 <= int(scrape(running).partition(runs)[2].split()[0]) <= 18
-        assert 'nodevitals_probe_success{probe="node",target="node"} 1' in scrape(running)
-        assert "nodevitals_node_cpus" in scrape(running)
+            assert time.monotonic() - started < 60
+        assert count(text, RUNS) <= (time.monotonic() - started) / 0.2 + 2
+        assert SUCCESS + "1" in text
+        assert "nodevitals_node_cpus" in text
 
 
-def test_what_is_stale_vanishes_and_the_time_of_the_last_success_stays() -> None:
-    """The agent sleeps past `stale_after`; until a new result is in, nothing old is told."""
+def test_stale_samples_disappear_and_the_time_of_the_last_success_stays() -> None:
+    """The agent is suspended past `stale_after`; old samples are not exposed until the next run."""
     clock = ManualClock()
-    success = 'nodevitals_probe_success{probe="node",target="node"} '
-    with supervisor(clock, b"probes: {node: {interval: 1h}}") as running:
-        for _ in range(10):
-            step(running, clock)
-        assert success + "1" in scrape(running)
+    last = 'nodevitals_probe_last_success_timestamp_seconds{probe="node",target="node"} 17000000'
+    with supervisor(clock, "probes: {node: {interval: 1h}}") as running:
+        step_until_success(running, clock)
         assert "nodevitals_node_cpus" in scrape(running)
-        clock.advance(3 * 3600)
-        running.step()
-        clock.advance(PUBLISH_SECONDS)
-        running.step()
-        assert success + "0" in scrape(running)
+        wait_for_fork_server(running)
+        fork_server = running.processes._server
+        assert fork_server is not None
+        fork_server.send_signal(signal.SIGSTOP)  # so that no new result arrives meanwhile
+        for seconds in (3 * 3600, PUBLISH_SECONDS):
+            clock.advance(seconds)
+            running.step()
+        fork_server.send_signal(signal.SIGCONT)
+        assert SUCCESS + "0" in scrape(running)
         assert "nodevitals_node_cpus" not in scrape(running)
-        last = (
-            'nodevitals_probe_last_success_timestamp_seconds{probe="node",target="node"} 17000000'
-        )
         assert last in scrape(running)
-        deadline = time.monotonic() + 10
-        while success + "1" not in scrape(running) and time.monotonic() < deadline:
-            step(running, clock)
+        step_until_success(running, clock)
         assert "nodevitals_node_cpus" in scrape(running)
+
+
+def test_counters_are_exposed_when_the_history_worker_is_stuck(tmp_path: Path) -> None:
+    """Until then they may still be loaded, and are not exposed."""
+    clock = ManualClock()
+    with FaultyFileSystem(tmp_path) as disk:
+        disk.fault("hang")
+        state = disk.mountpoint / "state"
+        with supervisor(clock, "probes: {node: {interval: 1h}}", state) as running:
+            step_until_success(running, clock)
+            assert RUNS not in scrape(running)
+            # The deadline with SIGTERM, SIGKILL, no exit, and the next time to publish.
+            for seconds in (HISTORY_TIMING.timeout_seconds, GRACE_SECONDS, REAP_SECONDS, 1):
+                wait_for_fork_server(running)
+                clock.advance(seconds)
+                running.step()
+            assert count(scrape(running), f'{RUNS}"ok"}}') == 1
+            labels = '{probe="history",target="history"'
+            assert f'nodevitals_probe_runs_total{labels},outcome="stuck"}} 1' in scrape(running)
+            assert count(scrape(running), f"nodevitals_probe_stuck_seconds{labels}}}") > 10
+            disk.fault("none")
+
+
+def test_loop_sleeps_while_nothing_is_due() -> None:
+    """It wakes for what is due and what arrives: here a ping of the fork server every 5 s."""
+    with supervisor(Clock(), "probes: {node: {interval: 1h}}") as running:
+        until = time.monotonic() + 1
+        while running.unfinished() or time.monotonic() < until:
+            running.step()
+        steps, until = 0, time.monotonic() + 3
+        while time.monotonic() < until:
+            running.step()
+            steps += 1
+        assert steps <= 4
 
 
 def test_the_loop_sleeps_while_nothing_is_due() -> None:
     """It wakes for what is due and what arrives: here a ping of the fork server every 5 s."""
-    with supervisor(Clock(), b"probes: {node: {interval: 1h}}") as running:
+    with supervisor(Clock(), "probes: {node: {interval: 1h}}") as running:
         until = time.monotonic() + 1
         while time.monotonic() < until:
             running.step()

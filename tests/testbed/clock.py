@@ -1,4 +1,4 @@
-"""A clock that tests hold still and move on."""
+"""A clock that tests set."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from nodevitals.linux.host import Clock
 
 
 class ManualClock(Clock):
-    """Stands still until `advance`; wall time and monotonic time move together."""
+    """Stops until `advance`; wall time and monotonic time move together."""
 
     def __init__(self, monotonic: float = 1000.0, time: float = 1_700_000_000.0) -> None:
         self._monotonic = monotonic
         self._time = time
 
     def monotonic(self) -> float:
-        """Return the seconds tests have set."""
+        """Return the monotonic time."""
         return self._monotonic
 
     def time(self) -> float:
-        """Return the wall time tests have set."""
+        """Return the wall time."""
         return self._time
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move both times forward."""
         self._monotonic += seconds
         self._time += seconds

@@ -1,6 +1,6 @@
 """Agents that test each other: a network namespace each, a switch between them, real tools.
 
-Each node has two links: `eth0` for us (scrapes), and `fab0`, a port of the switch, for the fabric.
+Each node has two links: `eth0` for scrapes, and `fab0`, a port of the switch, for the fabric.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ TOKEN = "a token of the test bed's"
 AGENT_PORT = 9855
 FABRIC_PORT = 9856
 DEBIAN = ROOT / ".tools/root/usr"
-# Where Debian's iperf3 and its library were unpacked.
+# Debian's iperf3 and its library are unpacked there.
 REAL_TOOLS = {
     "PATH": f"{DEBIAN}/bin:{os.environ['PATH']}",
     "LD_LIBRARY_PATH": str(next(DEBIAN.glob("lib/*-linux-gnu"), DEBIAN / "lib")),
@@ -41,11 +42,11 @@ class FabricNode(Node):
         self.url = f"http://{space.address}:{AGENT_PORT}"
 
     def command(self) -> list[str]:
-        """Inside the namespace, as if it were a machine."""
+        """The command, run inside the namespace."""
         listen = f"--web.listen-address=:{AGENT_PORT}"
         return ["nsenter", f"--net=/run/netns/{self.space.name}", *super().command(), listen]
 
-    def _answers(self) -> bool:
+    def _accepts(self) -> bool:
         assert self.process.poll() is None, self.log()
         with socket.socket() as sock:
             sock.settimeout(1)
@@ -82,17 +83,16 @@ class Fabric:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for node in self.nodes.values():
-            with suppress(AttributeError):
-                node.__exit__()
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(_end, self.nodes.values()))
         self._stack.close()
 
     def start(self) -> None:
-        """Start every agent, then let all of them take part at once, between two slots: a peer that
+        """Start every agent, then let all of them take part at once, late in a slot: a peer that
         has not started yet cannot be reached.
         """
-        for node in self.nodes.values():
-            node.start()
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(FabricNode.start, self.nodes.values()))
         slot = parse_duration(self.settings["slot"])
         wait_until(lambda: time.time() % slot > 0.8 * slot, 2 * slot)
         for name, node in self.nodes.items():
@@ -100,11 +100,11 @@ class Fabric:
             node.hang_up()
 
     def cut(self, name: str) -> None:
-        """Take the node's port of the switch down; we still reach the node."""
+        """Take the node's port of the switch down; scrapes still reach the node."""
         ip("link", "set", self.ports[name], "down")
 
     def throttle(self, name: str, rate: str) -> None:
-        """Let the node's link carry no more than this, both ways."""
+        """Limit the rate of the node's link, in both directions."""
         limit = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
         add = ("tc", "qdisc", "add", "dev")
         subprocess.run([*add, self.ports[name], *limit], check=True)
@@ -151,8 +151,14 @@ class Fabric:
         ip("link", "set", port, "master", self.switch, "up")
         space.ip("addr", "add", f"{self.addresses[name]}/24", "dev", "fab0")
         space.ip("link", "set", "fab0", "up")
+        space.sysctl("net.ipv4.neigh.fab0.retrans_time_ms", "100")  # a dead peer fails sooner
         space.ip("link", "set", "lo", "up")
 
     def _unplug(self) -> None:
         with suppress(subprocess.CalledProcessError):
             ip("link", "del", self.switch)
+
+
+def _end(node: FabricNode) -> None:
+    with suppress(AttributeError):  # it was not started
+        node.__exit__()

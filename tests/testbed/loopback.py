@@ -1,5 +1,5 @@
-"""Agents on one machine that test each other with simulated perftest: each has an address of
-loopback's, and a door before it that loses what it is told to.
+"""Agents on one machine that test each other with simulated perftest. Each has an address of the
+loopback interface, and a proxy before it that can lose connections.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import random
 import select
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ PORTS_EACH = 10
 FIRST_PORT = 17_000
 
 
-class Door:
-    """Forwards connections to a port; of so many it loses the request, the answer, or both."""
+class Proxy:
+    """Forwards connections to a port; a share of them loses the request, the response, or both."""
 
     def __init__(self, address: str, port: int) -> None:
         self.address, self.port = address, port
@@ -37,7 +38,7 @@ class Door:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take nobody any more."""
+        """Accept no further connections."""
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -52,7 +53,7 @@ class Door:
 
     def _forward(self, connection: socket.socket) -> None:
         lost = random.random() < self.lost_share
-        after = random.choice((0, 600, 2500)) if lost else 1 << 30  # bytes of the answers' side
+        after = random.choice((0, 600, 2500)) if lost else 1 << 30  # bytes of the response
         with connection, suppress(OSError):
             other = socket.create_connection((self.address, self.port), 5)
             with other:
@@ -67,36 +68,35 @@ class Door:
 
 
 class Loopback:
-    """Agents `127.0.0.2` and so on."""
+    """Agents `127.0.0.2` and so on. A slot is three times the tests' timeout, its minimum."""
 
     def __init__(self, folder: Path, count: int, **settings: Any) -> None:
         self.folder = folder
         self.names = [f"127.0.0.{number}" for number in range(2, count + 2)]
         self.settings = settings
         self.nodes: dict[str, Node] = {}
-        self.doors: dict[str, Door] = {}
+        self.proxies: dict[str, Proxy] = {}
         self.tools = programs.install(folder / "bin", "perftools", perftools.PROGRAMS)
 
     def __enter__(self) -> Loopback:
         self.authority = trustme.CA()
         self.authority.cert_pem.write_to_path(str(self.folder / "ca.pem"))
         for name in self.names:
-            self.doors[name] = Door(name, free_port())
+            self.proxies[name] = Proxy(name, free_port())
         for name in self.names:
             self._add(name)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for node in self.nodes.values():
-            with suppress(AttributeError):
-                node.__exit__()
-        for door in self.doors.values():
-            door.close()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(_end, self.nodes.values()))
+        for proxy in self.proxies.values():
+            proxy.close()
 
     def start(self) -> None:
         """Start every agent."""
-        for node in self.nodes.values():
-            node.start()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Node.start, self.nodes.values()))
 
     def config(self, name: str, **settings: Any) -> dict[str, Any]:
         """Return an agent's configuration."""
@@ -106,14 +106,14 @@ class Loopback:
         fabric = {
             "enabled": True,
             "name": name,
-            "listen_address": f"{name}:{self.doors[name].port}",
+            "listen_address": f"{name}:{self.proxies[name].port}",
             "static": [{"targets": self.addresses()}],
             "token_file": str(folder / "token"),
             "tls": {**files, "ca_file": str(self.folder / "ca.pem")},
-            "interval": "500ms",
-            "timeout": "500ms",
-            "slot": "2s",
-            "tests": [{**TEST, "timeout": "600ms"}],
+            "interval": "300ms",
+            "timeout": "300ms",
+            "slot": "1500ms",
+            "tests": [{**TEST, "timeout": "500ms"}],
             "tool_ports": [first, first + PORTS_EACH - 1],
             "budget": {"seconds_per_hour": 3600, "bytes_per_hour": 10**15},
             **self.settings,
@@ -123,15 +123,15 @@ class Loopback:
         return {"probes": {**others, "fabric": fabric}}
 
     def addresses(self) -> list[str]:
-        """Where the doors of all are."""
-        return [f"{name}:{door.number}" for name, door in self.doors.items()]
+        """The addresses of all proxies."""
+        return [f"{name}:{proxy.number}" for name, proxy in self.proxies.items()]
 
     def first_port(self, name: str) -> int:
-        """The first of the ports that an agent's tools may have."""
+        """The first of the ports that an agent's tools may use."""
         return FIRST_PORT + self.names.index(name) * PORTS_EACH
 
     def tool_processes(self) -> list[psutil.Process]:
-        """Tools that run, whoever started them."""
+        """All running tools."""
         return [
             process
             for process in psutil.process_iter()
@@ -139,7 +139,7 @@ class Loopback:
         ]
 
     def tool_ports_taken(self) -> list[int]:
-        """Ports of the tools' that somebody listens on."""
+        """Ports of the tools on which any process listens."""
         last = FIRST_PORT + len(self.names) * PORTS_EACH
         taken = []
         for port in range(FIRST_PORT, last):
@@ -168,6 +168,11 @@ class Loopback:
             PYTHONPATH=f"{ROOT / 'exporter'}:{ROOT / 'tests/testbed/skew'}",
             FAKE_DEVICE=f"{DEVICE}:1:",
         )
+
+
+def _end(node: Node) -> None:
+    with suppress(AttributeError):  # it was not started
+        node.__exit__()
 
 
 def _command(process: psutil.Process) -> list[str]:

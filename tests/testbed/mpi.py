@@ -1,9 +1,9 @@
-"""`mpirun`, Open MPI's or MPICH's by its flags, and the collectives' programs: they check their
+"""`mpirun`, Open MPI's or MPICH's by its flags, and the programs of collectives: they check their
 arguments and print what the real ones print, rank 0 with its prefix.
 
-FAKE_COLLECTIVE_SECONDS  how long a collective takes
-FAKE_COLLECTIVE_WRONG    how many values are wrong
-FAKE_COLLECTIVE_RECORD   a file that gets what ranks are told, as JSON
+FAKE_COLLECTIVE_SECONDS  duration of a collective
+FAKE_COLLECTIVE_WRONG    number of wrong values
+FAKE_COLLECTIVE_RECORD   a file to which the environment given to the ranks is written, as JSON
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MICROSECONDS = 2500.0
 
 
 def main(name: str) -> None:
-    """Be one of the programs."""
+    """Run as one of the programs."""
     if name == "mpirun":
         (_mpich if "-hosts" in sys.argv else _open_mpi)(sys.argv[1:])
     elif name.endswith("_perf"):
@@ -61,13 +61,13 @@ def _mpich(arguments: list[str]) -> None:
     _launch(options.hosts, options.n, dict(options.genv), options.program)
 
 
-def _launch(hosts: str, ranks: int, told: dict[str, str], program: list[str]) -> None:
+def _launch(hosts: str, ranks: int, given: dict[str, str], program: list[str]) -> None:
     slots = sum(int(host.rpartition(":")[2]) for host in hosts.split(","))
     if slots < ranks:
         sys.exit("There are not enough slots available in the system to satisfy the request")
     if "FAKE_COLLECTIVE_RECORD" in os.environ:
-        Path(os.environ["FAKE_COLLECTIVE_RECORD"]).write_text(json.dumps(told))
-    environment = {**os.environ, **told, "OMPI_COMM_WORLD_SIZE": str(ranks)}
+        Path(os.environ["FAKE_COLLECTIVE_RECORD"]).write_text(json.dumps(given))
+    environment = {**os.environ, **given, "OMPI_COMM_WORLD_SIZE": str(ranks)}
     try:
         done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     except OSError:
@@ -82,7 +82,7 @@ def _options(*flags: str) -> argparse.Namespace:
     for flag in flags:
         parser.add_argument(flag, required=True)
     options = parser.parse_args()
-    assert options.b == options.e, "one size, or the average says nothing"
+    assert options.b == options.e, "one size, or the average has no meaning"
     time.sleep(float(os.environ.get("FAKE_COLLECTIVE_SECONDS", "0")))
     return options
 

@@ -1,7 +1,7 @@
-"""Network namespaces, each at the other end of a veth pair of ours; servers that listen there.
+"""Network namespaces, each at the other end of a veth pair, and servers that listen there.
 
-`Network()` is a context manager; `add("name")` makes a namespace with an address of 10.99.N.2,
-ours being 10.99.N.1. Everything is real: sockets, routes, link states.
+`Network()` is a context manager; `add("name")` makes a namespace with the address 10.99.N.2, where
+this side has 10.99.N.1. Everything is real: sockets, routes, link states.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 _CLONE_NEWNET = 0x40000000
-_HEARD_SECONDS = 30.0
+_SERVE_SECONDS = 30.0
 
 
 def ip(*arguments: str) -> None:
@@ -24,7 +24,7 @@ def ip(*arguments: str) -> None:
 
 
 class Namespace:
-    """One namespace, and what listens in it."""
+    """One namespace, and the servers in it."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = f"nv{os.getpid()}-{name}"
@@ -44,6 +44,10 @@ class Namespace:
         """Run `ip` inside."""
         ip("-n", self.name, *arguments)
 
+    def sysctl(self, name: str, value: str) -> None:
+        """Set a kernel parameter of this namespace."""
+        ip("netns", "exec", self.name, "sysctl", "-qw", f"{name}={value}")
+
     def down(self) -> None:
         """Take the far end of the link down."""
         self.ip("link", "set", "eth0", "down")
@@ -53,12 +57,12 @@ class Namespace:
         self.ip("link", "set", "eth0", "up")
 
     def drop(self) -> None:
-        """Answer nobody: what is sent back is thrown away."""
+        """Drop all packets that this namespace sends back."""
         self.ip("route", "add", "blackhole", f"{self.our_address}/32")
 
     def listen(self, serve: Callable[[socket.socket], None] | None, port: int = 0) -> int:
-        """Listen inside, on a port that comes back; `serve` has each connection, None lets them
-        wait in the kernel, taken but not served.
+        """Listen inside, and return the port. `serve` handles each connection; with None they wait
+        in the kernel, accepted but not served.
         """
         made: list[socket.socket] = []
 
@@ -72,7 +76,7 @@ class Namespace:
             server.listen(64)
             made.append(server)
 
-        # A namespace is a thread's: this one stays there, and ends.
+        # The namespace is changed for one thread only, which then ends.
         thread = threading.Thread(target=inside)
         thread.start()
         thread.join()
@@ -83,7 +87,7 @@ class Namespace:
         return int(server.getsockname()[1])
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Close the servers, and delete the namespace."""
         for sock in self._sockets:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -98,7 +102,7 @@ def _accept(server: socket.socket, serve: Callable[[socket.socket], None]) -> No
         except OSError:
             return
         with connection, suppress(OSError):
-            connection.settimeout(_HEARD_SECONDS)
+            connection.settimeout(_SERVE_SECONDS)
             serve(connection)
 
 

@@ -1,4 +1,4 @@
-"""A running agent for tests: started as users start it, asked over HTTP, stopped for certain."""
+"""An agent process for tests: started by its command, queried over HTTP, always stopped."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OFF = {name: {"enabled": False} for name in ("nvidia", "kernel_log", "ascend", "
 
 
 def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago, and that no client will be given: those
-    the kernel hands out start at 32768, and a test with hundreds of clients takes many.
+    """A TCP port on loopback that was free a moment ago, and that no client's socket will use: the
+    kernel assigns those from 32768, and a test with hundreds of clients uses many.
     """
     while True:
         port = random.randrange(20_000, 32_000)
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0, what: str = "") -> Any:
-    """What the condition returns once it is true. Raises AssertionError after so long."""
+    """Return the condition's value once it is true. Raises AssertionError at the time limit."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -47,12 +47,12 @@ def wait_until(condition: Callable[[], Any], seconds: float = 20.0, what: str = 
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a simulated node: this tree's packages and the misbehaving probe."""
+    """The environment of a simulated node: this tree's package and the misbehaving probe."""
     return {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}:{PLUGINS}", **more}
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """One `nodevitals` command to its end."""
+    """Run a `nodevitals` command and wait for its end."""
     return subprocess.run(
         [sys.executable, "-m", "nodevitals", *arguments],
         env=environment(**more),
@@ -71,7 +71,7 @@ class Node:
         self.config_file = folder / "nodevitals.yaml"
         self.flags = flags
         self.prelude = ""
-        """Python that the agent's process executes first: to shorten a wait of the agent's own."""
+        """Python code that the agent's process executes first, to shorten a wait of the agent."""
         self.environment = environment(**more)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -80,15 +80,15 @@ class Node:
         self.write(config)
 
     def write(self, config: dict[str, Any]) -> None:
-        """Replace the configuration file (JSON is YAML). Probes of what this machine happens to
-        have are off unless they are named.
+        """Replace the configuration file (JSON is YAML). Probes of hardware that the test machine
+        may have are off unless `config` has them.
         """
         probes = {**OFF, **config.get("probes", {})}
         config = {"state_directory": str(self.folder / "state"), **config, "probes": probes}
         self.config_file.write_text(json.dumps(config))
 
     def start(self) -> Node:
-        """Start it and wait until the port answers."""
+        """Start the agent and wait until the port accepts connections."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command(),
@@ -96,11 +96,11 @@ class Node:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        wait_until(self._answers, what=f"an answer on {self.url}; its log: {self.log_file}")
+        wait_until(self._accepts, what=f"no connection to {self.url}; log: {self.log_file}")
         return self
 
     def command(self) -> list[str]:
-        """How users start it; of a flag that is given twice the last holds."""
+        """The command line; of a flag that is given twice the last one is used."""
         program = ["-m", "nodevitals"]
         if self.prelude:
             run_main = "import runpy; runpy.run_module('nodevitals', run_name='__main__')"
@@ -112,11 +112,11 @@ class Node:
             *self.flags,
         ]
 
-    def _answers(self) -> bool:
+    def _accepts(self) -> bool:
         assert self.process.poll() is None, self.log()
         with socket.socket() as sock:
-            answers = sock.connect_ex(("127.0.0.1", self.port)) == 0
-        return answers and self.process.poll() is None
+            accepted = sock.connect_ex(("127.0.0.1", self.port)) == 0
+        return accepted and self.process.poll() is None
 
     def __enter__(self) -> Node:
         return self.start()
@@ -126,7 +126,9 @@ class Node:
         self.end()
 
     def end(self) -> None:
-        """SIGTERM, then a look that it went; SIGKILL for it and its fork server otherwise."""
+        """Send SIGTERM. After 10 s, the systemd unit's limit, send SIGKILL and raise
+        TimeoutExpired.
+        """
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -137,16 +139,16 @@ class Node:
                 raise
 
     def kill(self) -> None:
-        """SIGKILL, as the kernel's OOM killer does."""
+        """Send SIGKILL, as the kernel's OOM killer does."""
         self.process.kill()
         self.process.wait()
 
     def hang_up(self) -> None:
-        """SIGHUP: reload."""
+        """Send SIGHUP, which reloads the configuration."""
         self.process.send_signal(signal.SIGHUP)
 
     def get(self, path: str = "/metrics", **headers: str) -> requests.Response:
-        """One request on a connection that is kept."""
+        """Send one request; the connection is kept open."""
         return self.session.get(self.url + path, headers=headers, timeout=10)
 
     def samples(
@@ -172,11 +174,11 @@ class Node:
         return found[0] if found else None
 
     def log(self) -> str:
-        """What it has logged."""
+        """Everything the agent has logged."""
         return self.log_file.read_text()
 
     def tree(self) -> dict[int, str]:
-        """The agent's descendants now, each with its status."""
+        """The agent's descendants with their process status."""
         found: dict[int, str] = {}
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -184,6 +186,6 @@ class Node:
         return found
 
     def fork_server(self) -> psutil.Process:
-        """The agent's fork server: its youngest child; older ones are adopted workers."""
-        children = psutil.Process(self.process.pid).children()
+        """The agent's fork server: its newest child; older ones are adopted workers."""
+        children: list[psutil.Process] = wait_until(psutil.Process(self.process.pid).children)
         return max(children, key=lambda child: child.create_time())

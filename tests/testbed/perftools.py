@@ -1,9 +1,9 @@
-"""perftest's programs, without RDMA: they check their arguments, talk over TCP, and print what the
-real ones print. What they say is made from the environment of whoever runs them.
+"""The programs of perftest, without RDMA: they check their arguments, connect over TCP, and print
+what the real ones print. Their environment decides what happens:
 
-FAKE_DEVICE   the device that exists, as `mlx5_0:1:5`: name, port, GID index ('' on InfiniBand)
-FAKE_GBITS    what this side can do; the slower one of both is reached
-FAKE_SECONDS  how long a transfer takes
+FAKE_DEVICE   the existing device, as `mlx5_0:1:5`: name, port, GID index ('' on InfiniBand)
+FAKE_GBITS    bandwidth of this side; the result is that of the slower one
+FAKE_SECONDS  duration of a transfer
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import time
 
 from testbed import tooloutput
 
+# A server whose client never comes ends by itself, so that no test leaves it behind.
+ACCEPT_SECONDS = 60.0
 PROGRAMS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat")
 
 
 def main(name: str) -> None:
-    """Be one of the programs."""
+    """Run as one of the programs."""
     parser = argparse.ArgumentParser(prog=name, allow_abbrev=False)
     add = parser.add_argument
     add("-d", required=True)
@@ -38,11 +40,11 @@ def main(name: str) -> None:
     if (options.x or "") != gid:
         sys.exit(" Found Incompatibility issue with GID types.")
     operation = name.removeprefix("ib_")
-    said = f"{name} {options.i} {options.s} {options.n} {options.q}".encode()
-    (_call if options.peer else _wait)(options, operation, said)
+    request = f"{name} {options.i} {options.s} {options.n} {options.q}".encode()
+    (_run_client if options.peer else _run_server)(options, operation, request)
 
 
-def _wait(options: argparse.Namespace, operation: str, said: bytes) -> None:
+def _run_server(options: argparse.Namespace, operation: str, request: bytes) -> None:
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -50,15 +52,17 @@ def _wait(options: argparse.Namespace, operation: str, said: bytes) -> None:
         except OSError:
             sys.exit(f"Couldn't listen to port {options.p}")
         server.listen(1)
+        server.settimeout(ACCEPT_SECONDS)
         print(tooloutput.WAITING)
         connection, _ = server.accept()
     with connection:
-        gbits = _exchange(connection, said)
+        connection.settimeout(None)
+        gbits = _exchange(connection, request)
         connection.recv(1)
-    _tell(options, operation, gbits)
+    _print(options, operation, gbits)
 
 
-def _call(options: argparse.Namespace, operation: str, said: bytes) -> None:
+def _run_client(options: argparse.Namespace, operation: str, request: bytes) -> None:
     try:
         connection = socket.create_connection((options.peer, options.p), 5)
     except OSError:
@@ -66,7 +70,7 @@ def _call(options: argparse.Namespace, operation: str, said: bytes) -> None:
         sys.exit("Unable to open file descriptor for socket connection")
     with connection:
         connection.settimeout(None)
-        gbits = _exchange(connection, said)
+        gbits = _exchange(connection, request)
         end = time.monotonic() + float(os.environ.get("FAKE_SECONDS", "0.05"))
         connection.settimeout(0.02)
         while time.monotonic() < end:
@@ -76,26 +80,26 @@ def _call(options: argparse.Namespace, operation: str, said: bytes) -> None:
             except TimeoutError:
                 pass
         connection.sendall(b".")
-    _tell(options, operation, gbits)
+    _print(options, operation, gbits)
 
 
-def _exchange(connection: socket.socket, said: bytes) -> float:
-    """Both must have been started alike; what the slower one can do comes back."""
+def _exchange(connection: socket.socket, request: bytes) -> float:
+    """Compare the arguments of both sides. Returns the bandwidth of the slower one."""
     gbits = os.environ.get("FAKE_GBITS", "390")
-    connection.sendall(said + b"|" + gbits.encode() + b"\n")
-    heard = b""
-    while not heard.endswith(b"\n"):
+    connection.sendall(request + b"|" + gbits.encode() + b"\n")
+    received = b""
+    while not received.endswith(b"\n"):
         data = connection.recv(256)
         if not data:
             sys.exit("ethernet_read_keys: Couldn't read remote address")
-        heard += data
-    other, _, others_gbits = heard.partition(b"|")
-    if other != said:
+        received += data
+    other, _, others_gbits = received.partition(b"|")
+    if other != request:
         sys.exit(" Completion with error at client\n Failed status 9: wr_id 0")
     return min(float(gbits), float(others_gbits))
 
 
-def _tell(options: argparse.Namespace, operation: str, gbits: float) -> None:
+def _print(options: argparse.Namespace, operation: str, gbits: float) -> None:
     print(tooloutput.perftest_head(operation, options.d), end="")
     if operation.endswith("_lat"):
         row = tooloutput.latency_row(options.s, options.n, 1.42, 9.9, 1.47, 1.49, 0.1, 1.6, 5.0)

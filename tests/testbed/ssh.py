@@ -1,7 +1,7 @@
 """An `ssh` that runs commands here, as if on a node: its /sys, /run and /proc are folders.
 
-Nodes are folders of one folder, named by addresses of loopback's; one that is not there cannot be
-reached. `environment` in a node's folder holds KEY=VALUE lines.
+Each node is a folder named by an address of the loopback interface; a node without a folder cannot
+be reached. The file `environment` in a node's folder holds KEY=VALUE lines.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ BOUND = {"sys": "/sys", "run": "/run", "proc": "/proc"}
 
 
 class Nodes:
-    """The folder of nodes, and the program."""
+    """The folder of the nodes, and the program."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         programs.install(folder / "bin", "ssh", ["ssh"], str(folder))
 
     def add(self, name: str, **environment: str) -> Path:
-        """Make a node, or give it another environment."""
+        """Add a node, or change its environment."""
         folder = self.folder / name
         for part in ("sys/devices/system/cpu", "run", "proc/1/fd"):
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -34,10 +34,10 @@ class Nodes:
 
 
 def main(_: str, nodes: str) -> None:
-    """Be ssh: `ssh OPTIONS NODE -- COMMAND`."""
+    """Run as ssh: `ssh OPTIONS NODE -- COMMAND`."""
     arguments = sys.argv[1:]
     if arguments[:4] != OPTIONS or len(arguments) != 7 or arguments[5] != "--":
-        sys.exit(f"ssh: arguments that nobody expected: {arguments}")
+        sys.exit(f"ssh: unexpected arguments: {arguments}")
     name, command = arguments[4], arguments[6]
     folder = Path(nodes, name)
     if not folder.is_dir():

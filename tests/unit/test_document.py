@@ -1,4 +1,4 @@
-"""Configuration files: what is wrong is told whole, with paths; what is right is typed."""
+"""Configuration files: every error is reported with its path; valid values are typed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def problems(text: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_an_empty_file_is_the_defaults() -> None:
+def test_empty_file_gives_the_defaults() -> None:
     config = parse(b"", probes.registered())
     assert config.defaults.interval == 15.0
     assert set(config.probes) >= {"node", "mounts"}
@@ -58,14 +58,13 @@ def test_an_empty_file_is_the_defaults() -> None:
         ("probes: {node: {interval: 5s, interval: 6s}}", "probes.node.interval"),
     ],
 )
-def test_each_mistake_is_told_with_its_path(text: str, path: str) -> None:
-    told = problems(text)
-    assert len(told) == 1
-    assert told[0].startswith(f"{path}: ")
+def test_each_error_is_reported_with_its_path(text: str, path: str) -> None:
+    (problem,) = problems(text)
+    assert problem.startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("[1, 2]", "Expected a mapping, got `list`"),
         ("just words", "Expected a mapping, got `str`"),
@@ -78,24 +77,23 @@ def test_each_mistake_is_told_with_its_path(text: str, path: str) -> None:
         ("&a [*a]", "contains itself"),
     ],
 )
-def test_what_is_no_mapping_is_one_line(text: str, words: str) -> None:
-    told = problems(text)
-    assert len(told) == 1
-    assert words in told[0]
-    assert "\n" not in told[0]
+def test_invalid_document_is_one_problem_on_one_line(text: str, message: str) -> None:
+    (problem,) = problems(text)
+    assert message in problem
+    assert "\n" not in problem
 
 
-def test_a_bomb_of_aliases_is_refused_before_it_expands() -> None:
+def test_alias_bomb_is_rejected_before_it_expands() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert problems("\n".join(lines)) == ["aliases expand to over 200000 values"]
 
 
-def test_a_huge_file_is_refused_unread() -> None:
+def test_file_over_the_size_limit_is_rejected() -> None:
     assert problems("#" * (5 * 1024 * 1024)) == ["larger than 4096 KiB"]
 
 
-def test_aliases_and_merges_of_ordinary_size_are_fine() -> None:
+def test_aliases_and_merge_keys_are_allowed() -> None:
     text = b"""
 probes:
   node: &slow {interval: 60s, timeout: 20s}
@@ -105,32 +103,32 @@ probes:
     assert config.probes["mounts"].interval == 60.0
 
 
-def test_where_few_words_are_allowed_the_complaint_lists_them() -> None:
+def test_message_lists_the_allowed_words() -> None:
     assert problems("probes: {node: {enabled: perhaps}}") == [
         "probes.node.enabled: 'perhaps' is none of auto, true, false"
     ]
 
 
-def test_every_mistake_is_told_at_once() -> None:
-    told = problems("nonsense: 1\nlabels: {a: 1}\nprobes: {node: {x: 1, interval: y}, z: {}}")
-    assert len(told) == 5
+def test_all_errors_are_reported_at_once() -> None:
+    text = "nonsense: 1\nlabels: {a: 1}\nprobes: {node: {x: 1, interval: y}, z: {}}"
+    assert len(problems(text)) == 5
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("500ms", 0.5), ("30s", 30.0), ("5m", 300.0), ("1h", 3600.0), ("1.5s", 1.5), ("2d", 172800.0)],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_parse_duration(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "-1s", "0s", "1 s", "1e3s", "1w", 5, None, "5s "])
-def test_what_is_no_duration(text: object) -> None:
-    with pytest.raises(ValueError, match=r"duration|longer"):
+def test_parse_duration_rejects_other_text(text: object) -> None:
+    with pytest.raises(ValueError, match=r"not a duration|greater than 0"):
         parse_duration(text)
 
 
-def test_an_inherited_timeout_is_capped_at_the_interval() -> None:
+def test_inherited_timeout_is_capped_at_the_interval() -> None:
     config = parse(b"probes: {node: {interval: 3s}}", probes.registered())
     timing = config.timing(config.probes["node"])
     assert (timing.interval_seconds, timing.timeout_seconds) == (3.0, 3.0)

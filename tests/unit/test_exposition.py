@@ -1,4 +1,4 @@
-"""Exposition text: valid in both formats, each family once, rendered only when it changes."""
+"""Exposition text: valid in both formats, one block per family, rendered once per result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -43,8 +43,9 @@ def snapshot_of(*sources: tuple[str, list[Sample]]) -> Snapshot:
     return snapshot
 
 
+@settings(deadline=None)
 @given(st.text(), st.text(), st.floats())
-def test_any_label_and_value_survives_both_formats(a: str, b: str, value: float) -> None:
+def test_any_label_and_value_can_be_parsed_in_both_formats(a: str, b: str, value: float) -> None:
     a, b = (text.encode("utf-8", "replace").decode() for text in (a, b))
     snapshot = snapshot_of(("p", [Sample(VALUE.name, (a, b), value)]))
     expected = {name: text for name, text in (("a", a), ("b", b)) if text}
@@ -57,8 +58,8 @@ def test_any_label_and_value_survives_both_formats(a: str, b: str, value: float)
         assert sample.value == value or (math.isnan(sample.value) and math.isnan(value))
 
 
-def test_a_family_of_two_probes_stands_once() -> None:
-    """A repeated header is refused by OpenMetrics parsers, so two vendors share one block."""
+def test_family_of_two_probes_has_one_block() -> None:
+    """OpenMetrics parsers reject a repeated header, so two vendors share one block."""
     snapshot = snapshot_of(
         ("nvidia", [Sample(VALUE.name, ("n", ""), 1)]),
         ("ascend", [Sample(VALUE.name, ("a", ""), 2)]),
@@ -69,7 +70,7 @@ def test_a_family_of_two_probes_stands_once() -> None:
     assert {sample.value for sample in family.samples} == {1, 2}
 
 
-def test_collect_takes_only_the_named_probes() -> None:
+def test_variant_has_only_its_probes() -> None:
     snapshot = snapshot_of(
         ("p", [Sample(VALUE.name, ("1", ""), 1)]), ("q", [Sample(EVENTS.name, ("x",), 2)])
     )
@@ -78,7 +79,7 @@ def test_collect_takes_only_the_named_probes() -> None:
     assert "test_value" not in text
 
 
-def test_counters_are_named_as_each_format_wants() -> None:
+def test_counter_headers_follow_each_format() -> None:
     snapshot = snapshot_of(("p", [Sample(EVENTS.name, ("x",), 2)]))
     assert "# TYPE nodevitals_test_events_total counter" in snapshot.scrape(TEXT, 0.0).decode()
     text = snapshot.scrape(OPENMETRICS, 0.0).decode()
@@ -86,7 +87,7 @@ def test_counters_are_named_as_each_format_wants() -> None:
     assert text.endswith("# EOF\n")
 
 
-def test_gzip_is_the_same_text_in_one_member() -> None:
+def test_gzip_variant_has_the_same_text() -> None:
     snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
     packed = snapshot.scrape(TEXT._replace(compressed=True), 0.0)
     assert gzip.decompress(packed) == snapshot.scrape(TEXT, 0.0)
@@ -101,46 +102,46 @@ def test_gzip_is_the_same_text_in_one_member() -> None:
         Sample(EVENTS.name, ("z",), 1),
     ],
 )
-def test_what_does_not_fit_its_family_is_refused(sample: Sample) -> None:
+def test_sample_that_does_not_fit_its_family_is_rejected(sample: Sample) -> None:
     with pytest.raises(InvalidSampleError):
         render_samples(FAMILIES, [sample])
 
 
-def test_a_series_twice_is_refused() -> None:
+def test_duplicate_series_is_rejected() -> None:
     with pytest.raises(InvalidSampleError, match="twice"):
         render_samples(FAMILIES, [Sample(EVENTS.name, ("x",), value) for value in (1, 2)])
 
 
-def test_putting_the_same_again_changes_nothing() -> None:
+def test_identical_lines_do_not_change_the_snapshot() -> None:
     snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
     lines = render_samples(FAMILIES, [Sample(VALUE.name, ("1", ""), 1)])
     snapshot.put(Source("p", "t", "readings"), lines)
     assert not snapshot.changed
 
 
-def test_a_dropped_source_leaves_nothing() -> None:
+def test_dropped_source_is_not_exposed() -> None:
     snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
     snapshot.drop(Source("p", "t", "readings"))
     snapshot.publish(0.0)
     assert snapshot.scrape(TEXT, 0.0) == b""
 
 
-def test_a_wanted_variant_is_made_before_it_is_asked_for_again() -> None:
-    """The first scrape of a kind pays for joining and packing; later ones find it ready."""
+def test_requested_variant_is_built_in_advance() -> None:
+    """Only the first scrape of a variant joins and compresses it."""
     snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
-    wanted = Variant(openmetrics=True, compressed=True)
-    snapshot.scrape(wanted, 0.0)
+    variant = Variant(openmetrics=True, compressed=True)
+    snapshot.scrape(variant, 0.0)
     snapshot.publish(1.0)
-    assert wanted in snapshot._exposition._bodies
+    assert variant in snapshot._exposition._bodies
     snapshot.publish(1000.0)
-    assert wanted not in snapshot._exposition._bodies
+    assert variant not in snapshot._exposition._bodies
 
 
-def test_what_clients_can_make_us_hold_is_bounded() -> None:
+def test_number_of_cached_variants_is_bounded() -> None:
     snapshot = snapshot_of(("p", [Sample(VALUE.name, ("1", ""), 1)]))
     for number in range(100):
         snapshot.scrape(TEXT._replace(probes=frozenset({str(number)})), 0.0)
-    assert len(snapshot._wanted) <= 8
+    assert len(snapshot._requested) <= 8
     assert len(snapshot._exposition._bodies) <= 18
 
 
@@ -158,5 +159,5 @@ def test_what_clients_can_make_us_hold_is_bounded() -> None:
         (1700000000.25, "1700000000.25"),
     ],
 )
-def test_values(value: float, text: str) -> None:
+def test_format_value(value: float, text: str) -> None:
     assert format_value(value) == text

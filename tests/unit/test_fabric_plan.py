@@ -1,4 +1,4 @@
-"""Who tests whom: everybody with everybody, nobody twice at once, the same load in any fleet."""
+"""The plan: every pair is tested, no node is in two tests, the load is the same in any fleet."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def one_group(count: int) -> Roster:
     return Roster([(f"node-{number:05}", "") for number in range(count)])
 
 
-def several(*sizes: int, across_pairs: int = 1) -> Roster:
+def several_groups(*sizes: int, across_pairs: int = 1) -> Roster:
     members = [(f"n-{g}-{i}", f"leaf-{g}") for g, size in enumerate(sizes) for i in range(size)]
     return Roster(members, across_pairs)
 
 
 @given(st.integers(1, 60), st.integers(0, 10**9))
-def test_every_pair_meets_once_in_a_tournament(count: int, cycle: int) -> None:
+def test_every_pair_is_tested_once_in_a_tournament(count: int, cycle: int) -> None:
     roster, length = one_group(count), rounds(count)
     assert length == max(1, count - 1 if count % 2 == 0 else count)
     seen: Counter[frozenset[str]] = Counter()
     for slot in range(cycle * length, (cycle + 1) * length):
-        for meeting in roster.meetings(slot):
-            seen[frozenset((meeting.source, meeting.target))] += 1
+        for pairing in roster.pairings(slot):
+            seen[frozenset((pairing.source, pairing.target))] += 1
     assert len(seen) == count * (count - 1) // 2
     assert set(seen.values()) <= {1}
 
@@ -37,62 +37,62 @@ def test_every_pair_meets_once_in_a_tournament(count: int, cycle: int) -> None:
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(0, 2000), st.integers(1, 4)
 )
-def test_nobody_is_in_two_tests_and_both_sides_agree(
+def test_no_node_is_in_two_tests_and_both_sides_agree(
     sizes: list[int], slot: int, across_pairs: int
 ) -> None:
-    roster = several(*sizes, across_pairs=across_pairs)
-    meetings = list(roster.meetings(slot))
-    busy = [name for meeting in meetings for name in (meeting.source, meeting.target)]
+    roster = several_groups(*sizes, across_pairs=across_pairs)
+    pairings = list(roster.pairings(slot))
+    busy = [name for pairing in pairings for name in (pairing.source, pairing.target)]
     assert len(busy) == len(set(busy))
-    by_name = {name: meeting for meeting in meetings for name in (meeting.source, meeting.target)}
+    by_name = {name: pairing for pairing in pairings for name in (pairing.source, pairing.target)}
     for group in roster.groups.values():
         for name in group:
-            assert roster.meeting(name, slot) == by_name.get(name)
+            assert roster.pairing(name, slot) == by_name.get(name)
 
 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=9), st.integers(0, 500), st.integers(1, 4))
-def test_between_groups_the_load_is_constant(sizes: list[int], turn: int, pairs: int) -> None:
-    """No two groups exchange more than so many tests at a time, however large they are."""
-    roster = several(*sizes, across_pairs=pairs)
+def test_load_between_groups_is_constant(sizes: list[int], turn: int, pairs: int) -> None:
+    """Two groups never have more than `across_pairs` tests at a time, whatever their size."""
+    roster = several_groups(*sizes, across_pairs=pairs)
     group_of = {name: group for group, names in roster.groups.items() for name in names}
     slot = turn * ACROSS_EVERY + ACROSS_EVERY - 1
     load = Counter(
-        frozenset((group_of[one.source], group_of[one.target])) for one in roster.meetings(slot)
+        frozenset((group_of[one.source], group_of[one.target])) for one in roster.pairings(slot)
     )
     assert all(len(groups) == 2 and count <= pairs for groups, count in load.items())
     busy = Counter(group for groups in load for group in groups)
     assert set(busy.values()) <= {1}
 
 
-def test_between_groups_all_pairs_come_in_time() -> None:
-    roster = several(4, 4, 3)
+def test_all_pairs_between_groups_are_tested_in_time() -> None:
+    roster = several_groups(4, 4, 3)
     cross = {
         frozenset((one.source, one.target))
         for turn in range(3 * 4 * 4 * 3)
-        for one in roster.meetings(turn * ACROSS_EVERY + ACROSS_EVERY - 1)
+        for one in roster.pairings(turn * ACROSS_EVERY + ACROSS_EVERY - 1)
     }
     assert len(cross) == 4 * 4 + 4 * 3 + 4 * 3
 
 
-def test_each_is_source_as_often_as_target() -> None:
+def test_each_node_is_source_as_often_as_target() -> None:
     roster = one_group(8)
     sources = Counter(
-        (one.source, one.target) for slot in range(14) for one in roster.meetings(slot)
+        (one.source, one.target) for slot in range(14) for one in roster.pairings(slot)
     )
     assert len(sources) == 56  # in two tournaments, both ways
     assert set(sources.values()) == {1}
 
 
-def test_who_comes_and_goes_changes_nobodys_name() -> None:
+def test_roster_knows_its_members_by_name() -> None:
     roster = one_group(5)
     assert "node-00003" in roster
     assert "node-9" not in roster
     with pytest.raises(KeyError):
-        roster.meeting("node-9", 0)
+        roster.pairing("node-9", 0)
 
 
-def test_one_nodes_slot_among_10_000_takes_no_walk_through_them() -> None:
-    """A ratio, as times are not comparable: a hundred times the members, about the same work."""
+def test_cost_of_a_slot_does_not_grow_with_the_members() -> None:
+    """A hundred times the members take about the same time."""
     small, large = one_group(100), one_group(10_000)
 
     def cost(roster: Roster) -> float:
@@ -100,14 +100,14 @@ def test_one_nodes_slot_among_10_000_takes_no_walk_through_them() -> None:
         for _ in range(7):
             began = time.perf_counter()
             for slot in range(300):
-                roster.meeting("node-00042", slot)
+                roster.pairing("node-00042", slot)
             times.append(time.perf_counter() - began)
         return min(times)
 
     assert cost(large) < 10 * cost(small)
 
 
-def test_budget_is_of_any_hour() -> None:
+def test_budget_holds_for_any_hour() -> None:
     meter = Meter(BudgetSettings(seconds_per_hour=10, bytes_per_hour=1000))
     assert meter.allows(0, 10, 1000)
     assert not meter.allows(0, 10.1, 0)
@@ -123,7 +123,7 @@ def test_budget_is_of_any_hour() -> None:
 def test_no_hour_of_a_day_holds_more_than_the_budget(
     tries: list[tuple[float, float, int]],
 ) -> None:
-    """Whatever is asked when, also over a restart."""
+    """Whatever tests are requested, also over a restart."""
     limits = BudgetSettings(seconds_per_hour=100, bytes_per_hour=3000)
     meter, now = Meter(limits), 0.0
     ran: list[Spent] = []

@@ -1,8 +1,10 @@
-"""What bandwidth tools print, as figures or reasons; and no figure from what was damaged."""
+"""The output of bandwidth tools gives results or reasons; damaged output gives no wrong result."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -10,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.probes.fabric.report import Row
+from nodevitals.probes.fabric.report import ResultRow
 from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
 from testbed import tooloutput as out
-from testbed.node import run
+from testbed.node import environment, run
 
 
 def write_bw(unit: str = "Gb/sec", *rows: str) -> str:
@@ -25,26 +27,26 @@ def write_bw(unit: str = "Gb/sec", *rows: str) -> str:
     [
         ("Gb/sec", 391.27, 391.27e9 / 8),
         ("Gb/sec", 0.042185, 0.042185e9 / 8),
-        ("MB/sec", 10401.68, 10401.68 * 2**20),  # which are MiB, whatever it calls them
+        ("MB/sec", 10401.68, 10401.68 * 2**20),  # which are MiB
         ("MiB/sec", 10401.68, 10401.68 * 2**20),
     ],
 )
-def test_bandwidth_in_its_unit(unit: str, average: float, expected: float) -> None:
+def test_bandwidth_is_read_in_its_unit(unit: str, average: float, expected: float) -> None:
     report = perftest.parse(write_bw(unit, out.bandwidth_row(65536, 1000, average, unit)))
     assert (report.outcome, len(report.rows)) == ("ok", 1)
     (row,) = report.rows
     assert (row.operation, row.message_bytes, row.iterations) == ("write_bw", 65536, 1000)
     assert row.bandwidth_bytes_per_second == pytest.approx(expected)
-    assert row.peak_bytes_per_second is None  # 0.00: it did not look
+    assert row.peak_bytes_per_second is None  # 0.00: not measured
 
 
-def test_warnings_between_rows_are_no_rows() -> None:
+def test_warnings_between_rows_are_ignored() -> None:
     rows = [out.bandwidth_row(2**power, 5000, 3.0 * power, "Gb/sec") for power in range(10, 15)]
     text = write_bw("Gb/sec", *(out.CPU.format("1500.1", "3300.2") + row for row in rows))
     assert [row.message_bytes for row in perftest.parse(text).rows] == [1024 << n for n in range(5)]
 
 
-def test_latency() -> None:
+def test_latency_statistics_in_seconds() -> None:
     row = out.latency_row(8, 1000, 1.42, 9.93, 1.47, 1.49, 0.08, 1.57, 5.02)
     report = perftest.parse(out.perftest_head("send_lat") + out.latency_columns() + row)
     expected = {"minimum": 1.42e-6, "maximum": 9.93e-6, "median": 1.47e-6}
@@ -53,7 +55,7 @@ def test_latency() -> None:
     assert report.rows[0].operation == "send_lat"
 
 
-def test_columns_that_touch() -> None:
+def test_latency_columns_may_touch() -> None:
     row = (
         " 8       1000          1.42           2465.901216.65        1300.10 0.02  2001.002402.13\n"
     )
@@ -63,17 +65,17 @@ def test_columns_that_touch() -> None:
 
 
 @pytest.mark.parametrize("valid", [True, False])
-@pytest.mark.parametrize(("said", "factor"), [(2229.27, 2**20), (98.02, 1.25e8)])
-def test_json_names_no_unit(valid: bool, said: float, factor: float) -> None:
-    results = {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": 0.0, "BW_average": said}
-    results["MsgRate"] = round(said * factor / 65536 / 1e6, 6)
+@pytest.mark.parametrize(("printed", "factor"), [(2229.27, 2**20), (98.02, 1.25e8)])
+def test_unit_of_json_is_inferred(valid: bool, printed: float, factor: float) -> None:
+    results = {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": 0.0, "BW_average": printed}
+    results["MsgRate"] = round(printed * factor / 65536 / 1e6, 6)
     document = {"test_info": {"test": "RDMA_Read_BW_Test"}, "results": results}
     text = json.dumps(document, indent=1)
-    if not valid:  # as Debian 12's version writes it
+    if not valid:  # as Debian 12's version prints it
         text = text.replace('"', "").replace("\n }", ",\n }")
     (row,) = perftest.parse(text).rows
     assert (row.operation, row.message_bytes) == ("read_bw", 65536)
-    assert row.bandwidth_bytes_per_second == pytest.approx(said * factor)
+    assert row.bandwidth_bytes_per_second == pytest.approx(printed * factor)
     assert perftest.parse(text[:-3]).rows == ()
 
 
@@ -94,17 +96,17 @@ def test_json_names_no_unit(valid: bool, said: float, factor: float) -> None:
         ("", "harness"),
     ],
 )
-def test_why_perftest_failed(text: str, reason: str) -> None:
+def test_reason_of_a_perftest_failure(text: str, reason: str) -> None:
     report = perftest.parse(text)
     assert (report.outcome, report.reason) == ("failed", reason)
 
 
-def test_a_failure_after_rows_is_a_failure() -> None:
+def test_failure_after_rows_is_a_failure() -> None:
     text = write_bw("Gb/sec", out.bandwidth_row(1024, 1000, 9, "Gb/sec")) + "\n Failed status 12: x"
     assert (perftest.parse(text).outcome, len(perftest.parse(text).rows)) == ("failed", 1)
 
 
-def test_nccl_out_of_place_and_in_place() -> None:
+def test_nccl_has_out_of_place_and_in_place_rows() -> None:
     report = nccl.parse(out.nccl(out.nccl_row(8 << 20, 180.5, 1.75)))
     assert report.outcome == "ok"
     first, second = report.rows
@@ -115,7 +117,7 @@ def test_nccl_out_of_place_and_in_place() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "0: ", "12: "])
-def test_launchers_prefixes(prefix: str) -> None:
+def test_prefixes_of_launchers_are_removed(prefix: str) -> None:
     lines = out.nccl(out.nccl_row(1024, 20.0, 1.5)).splitlines()
     assert len(nccl.parse("\n".join(prefix + line for line in lines)).rows) == 2
     assert len(hccl.parse(prefix + out.hccl_row(1 << 20, 400.5)).rows) == 1
@@ -133,12 +135,12 @@ def test_launchers_prefixes(prefix: str) -> None:
         (out.nccl(out.nccl_row(1024, 20.0, 1.5)) * 2, "harness"),  # a build without MPI
     ],
 )
-def test_why_nccl_failed(text: str, reason: str) -> None:
+def test_reason_of_an_nccl_failure(text: str, reason: str) -> None:
     report = nccl.parse(text)
     assert (report.outcome, report.reason) == ("failed", reason)
 
 
-def test_unchecked_is_not_right() -> None:
+def test_unchecked_values_are_not_correct_values() -> None:
     assert nccl.parse(out.nccl(out.nccl_row(1024, 20.0, 1.5, wrong="N/A"))).rows[0].wrong is None
     assert hccl.parse(out.hccl_row(1 << 20, 400.5, "NULL")).rows[0].wrong is None
 
@@ -151,10 +153,10 @@ def test_hccl_counts_in_gib() -> None:
     assert hccl.parse(failed).reason == "harness"
 
 
-def test_iperf3() -> None:
+def test_iperf3_rate_of_the_receiver() -> None:
     report = iperf3.parse(out.iperf3(9.41e9))
     assert report.rows == (
-        Row(
+        ResultRow(
             operation="tcp",
             message_bytes=131072,
             bandwidth_bytes_per_second=9.41e9 / 8,
@@ -174,8 +176,8 @@ def test_iperf3() -> None:
         ("something new", "harness"),
     ],
 )
-def test_why_iperf3_failed(error: str, reason: str) -> None:
-    """With -J it ends with 0 all the same."""
+def test_reason_of_an_iperf3_failure(error: str, reason: str) -> None:
+    """With -J its exit status is 0 all the same."""
     assert iperf3.parse(json.dumps({"start": {}, "end": {}, "error": error})).reason == reason
     assert iperf3.parse(f"iperf3: error - {error}\n").reason == reason
 
@@ -196,9 +198,9 @@ WHOLE = {
 @pytest.mark.parametrize("tool", WHOLE)
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_no_wrong_number_appears(tool: str, data: st.DataObject) -> None:
-    """Cut, run through by other text, lines swapped and doubled, digits doubled: every row that is
-    still read is one of those that were printed.
+def test_damaged_output_gives_no_wrong_number(tool: str, data: st.DataObject) -> None:
+    """Whether the text is cut, mixed with other text, or has lines swapped or doubled: every row
+    that is still read is one of the printed rows.
     """
     text = data.draw(st.sampled_from(WHOLE[tool]))
     true = figures(PARSERS[tool](text).rows)
@@ -207,8 +209,8 @@ def test_no_wrong_number_appears(tool: str, data: st.DataObject) -> None:
     assert figures(PARSERS[tool](text).rows) <= true
 
 
-def figures(rows: tuple[Row, ...]) -> set[str]:
-    """Rows without what may be missing: one whose title was lost is still that row."""
+def figures(rows: tuple[ResultRow, ...]) -> set[str]:
+    """Rows without the fields that damage may remove."""
     return {repr(msgspec.structs.replace(row, operation=None, retransmits=None)) for row in rows}
 
 
@@ -221,7 +223,7 @@ def damaged(draw: st.DrawFn, text: str) -> str:
     if kind == "cut":
         return text[:at]
     if kind == "begins late":
-        # At a line's begin, as a log is rotated; within one only the first digits could be lost.
+        # At the start of a line, as in a rotated log.
         return "".join(lines[draw(st.integers(0, len(lines))) :])
     if kind == "run through":
         return text[:at] + draw(st.sampled_from((out.CPU, "\n[INFO] 12 of 34\n", "#"))) + text[at:]
@@ -235,14 +237,35 @@ def damaged(draw: st.DrawFn, text: str) -> str:
     return "".join(lines)
 
 
-def test_fabric_parse(tmp_path: Path) -> None:
+def test_serve_imports_no_operator_commands() -> None:
+    """The agent must not use memory for code that it never runs."""
+    script = (
+        "import contextlib, sys; from nodevitals.commands.cli import main\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(None):\n"
+        "    main(['serve', '--help'])\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = done.stdout.split()
+    assert "nodevitals.commands.cli" in modules
+    operator = ("nodevitals.commands.fabric.", "nodevitals.commands.rules.")
+    assert not [name for name in modules if name.startswith(operator)]
+
+
+def test_command_parse_prints_the_report(tmp_path: Path) -> None:
     file = tmp_path / "output"
     file.write_text(write_bw("Gb/sec", out.bandwidth_row(65536, 1000, 391.27, "Gb/sec")))
     done = run("fabric", "parse", "perftest", str(file))
     assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
-    assert (printed["outcome"], printed["reason"]) == ("ok", None)
-    assert printed["rows"][0]["bandwidth_bytes_per_second"] == pytest.approx(391.27e9 / 8)
+    report = json.loads(done.stdout)
+    assert (report["outcome"], report["reason"]) == ("ok", None)
+    assert report["rows"][0]["bandwidth_bytes_per_second"] == pytest.approx(391.27e9 / 8)
     file.write_text("Couldn't listen to port 18515\n")
     done = run("fabric", "parse", "perftest", str(file))
     assert (done.returncode, json.loads(done.stdout)["reason"]) == (1, "harness")

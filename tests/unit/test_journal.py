@@ -1,4 +1,4 @@
-"""Kept counters never lie, and history rows are changes of state only."""
+"""The journal: counters never fall, and only changes of state become history rows."""
 
 from __future__ import annotations
 
@@ -24,247 +24,250 @@ GAUGE = Family(name="nodevitals_test_value", kind="gauge", help="A value.")
 SOURCE = Source("p", "t", "kept")
 
 
-def journal() -> Journal:
+def new_journal() -> Journal:
     return Journal({family.name: family for family in (EVENTS, GAUGE)}, "boot")
 
 
-def raised(to: Journal, amount: float, kind: str = "x") -> None:
-    to.add(SOURCE, [Sample(EVENTS.name, (kind,), amount)])
+def increment(journal: Journal, amount: float, kind: str = "x") -> None:
+    journal.add(SOURCE, [Sample(EVENTS.name, (kind,), amount)])
 
 
 def stored(value: float) -> Total:
     return Total("p", "t", "kept", EVENTS.name, ("x",), value)
 
 
-def test_a_counter_is_shown_at_0_as_soon_as_its_labels_are_known() -> None:
-    kept = journal()
-    raised(kept, 0)
-    kept.take()
-    kept.written(Reply())
-    assert [sample.value for sample in kept.totals(SOURCE)] == [0]
+def test_counter_is_exposed_at_0_once_its_labels_are_known() -> None:
+    journal = new_journal()
+    increment(journal, 0)
+    journal.take()
+    journal.written(Reply())
+    assert [sample.value for sample in journal.totals(SOURCE)] == [0]
 
 
-def test_nothing_is_shown_before_what_earlier_agents_left_is_known() -> None:
-    """A counter shown at 1 and then raised to 6 would be five events that never were."""
-    kept = journal()
-    raised(kept, 1)
-    assert kept.totals(SOURCE) == []
-    assert kept.take().load
-    assert kept.written(Reply(totals=(stored(5),)))
-    assert [sample.value for sample in kept.totals(SOURCE)] == [6]
-    batch = kept.take()
+def test_counters_are_exposed_only_after_loading() -> None:
+    """A counter exposed at 1 and then at 6 would be an increase of 5 that did not happen."""
+    journal = new_journal()
+    increment(journal, 1)
+    assert not journal.ready
+    assert journal.totals(SOURCE) == []
+    assert journal.take().load
+    journal.written(Reply(totals=(stored(5),)))
+    assert journal.ready
+    assert [sample.value for sample in journal.totals(SOURCE)] == [6]
+    batch = journal.take()
     assert [total.value for total in batch.totals] == [6]
     assert not batch.load
 
 
-def test_what_raises_a_counter_while_a_batch_is_out_goes_with_the_next() -> None:
-    kept = journal()
-    kept.take()
-    kept.written(Reply())
-    raised(kept, 1)
-    assert [total.value for total in kept.take().totals] == [1]
-    raised(kept, 1)
-    kept.written(Reply())
-    assert kept.pending()
-    assert [total.value for total in kept.take().totals] == [2]
+def test_increment_during_a_write_is_in_the_next_batch() -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply())
+    increment(journal, 1)
+    assert [total.value for total in journal.take().totals] == [1]
+    increment(journal, 1)
+    journal.written(Reply())
+    assert journal.pending()
+    assert [total.value for total in journal.take().totals] == [2]
 
 
-def test_without_a_state_directory_counters_start_at_0() -> None:
-    kept = journal()
-    raised(kept, 2)
-    kept.take()
-    assert kept.give_back()
-    assert [sample.value for sample in kept.totals(SOURCE)] == [2]
+def test_counters_start_at_0_when_loading_fails() -> None:
+    journal = new_journal()
+    increment(journal, 2)
+    journal.take()
+    journal.requeue()
+    assert journal.ready
+    assert [sample.value for sample in journal.totals(SOURCE)] == [2]
 
 
-def test_a_late_load_after_giving_up_changes_no_counter() -> None:
-    kept = journal()
-    raised(kept, 2)
-    kept.take()
-    kept.give_back()
-    batch = kept.take()
+def test_load_after_a_failed_one_changes_no_counter() -> None:
+    journal = new_journal()
+    increment(journal, 2)
+    journal.take()
+    journal.requeue()
+    batch = journal.take()
     assert not batch.load
-    kept.written(Reply(totals=(stored(5),)))
-    assert [sample.value for sample in kept.totals(SOURCE)] == [2]
+    journal.written(Reply(totals=(stored(5),)))
+    assert [sample.value for sample in journal.totals(SOURCE)] == [2]
 
 
 @pytest.mark.parametrize("amount", [-1.0, float("nan"), float("inf")])
-def test_a_counter_cannot_fall(amount: float) -> None:
+def test_invalid_increment_is_rejected(amount: float) -> None:
     with pytest.raises(InvalidSampleError):
-        raised(journal(), amount)
+        increment(new_journal(), amount)
 
 
-def test_counters_of_one_source_are_bounded() -> None:
-    kept = journal()
-    kept.add(SOURCE, [Sample(EVENTS.name, (str(n),), 1) for n in range(10_000)])
-    raised(kept, 1, "0")
+def test_number_of_counters_per_source_is_bounded() -> None:
+    journal = new_journal()
+    journal.add(SOURCE, [Sample(EVENTS.name, (str(n),), 1) for n in range(10_000)])
+    increment(journal, 1, "0")
     with pytest.raises(InvalidSampleError, match="over 10000 counters"):
-        raised(kept, 1, "one more")
+        increment(journal, 1, "one more")
 
 
-def test_many_counters_go_in_batches_that_fit_a_frame() -> None:
-    kept = journal()
-    kept.take()
-    kept.written(Reply())
-    kept.add(SOURCE, [Sample(EVENTS.name, (f"{n}" + "x" * 100,), 1) for n in range(9000)])
+def test_many_counters_are_split_into_batches_that_fit_a_frame() -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply())
+    journal.add(SOURCE, [Sample(EVENTS.name, (f"{n}" + "x" * 100,), 1) for n in range(9000)])
     sizes = []
-    while kept.pending():
-        batch = kept.take()
+    while journal.pending():
+        batch = journal.take()
         frame(batch)
         sizes.append(len(batch.totals))
-        kept.written(Reply())
+        journal.written(Reply())
     assert sizes == [5000, 4000]
 
 
-def test_only_counters_are_kept() -> None:
+def test_increment_of_a_gauge_is_rejected() -> None:
     with pytest.raises(InvalidSampleError):
-        journal().add(SOURCE, [Sample(GAUGE.name, (), 1)])
+        new_journal().add(SOURCE, [Sample(GAUGE.name, (), 1)])
 
 
-def test_totals_of_another_version_are_left_alone() -> None:
-    kept = journal()
-    kept.take()
-    kept.written(Reply(totals=(Total("p", "t", "kept", "nodevitals_gone_total", (), 1),)))
-    assert kept.totals(SOURCE) == []
+def test_totals_of_unknown_families_are_ignored() -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply(totals=(Total("p", "t", "kept", "nodevitals_gone_total", (), 1),)))
+    assert journal.totals(SOURCE) == []
 
 
 def test_only_changes_become_rows() -> None:
-    kept = journal()
+    journal = new_journal()
     for moment, state in enumerate(("ok", "ok", "lost", "lost", "ok")):
-        kept.observe(moment, "p", [Condition("gpu-1", state)])
-    assert [row.state for row in kept.take().rows] == ["ok", "lost", "ok"]
+        journal.observe(moment, "p", [Condition("gpu-1", state)])
+    assert [row.state for row in journal.take().rows] == ["ok", "lost", "ok"]
 
 
-def test_a_restart_repeats_no_row_whose_state_has_not_changed() -> None:
-    kept = journal()
-    kept.observe(10, "p", [Condition("gpu-1", "ok")])
-    kept.take()
-    kept.written(Reply(latest=(Row(1, "p", "gpu-2", "lost"),)))
-    kept.observe(11, "p", [Condition("gpu-2", "lost"), Condition("gpu-1", "ok")])
-    assert kept.take().rows == ()
+def test_restart_writes_no_row_for_an_unchanged_state() -> None:
+    journal = new_journal()
+    journal.observe(10, "p", [Condition("gpu-1", "ok")])
+    journal.take()
+    journal.written(Reply(latest=(Row(1, "p", "gpu-2", "lost"),)))
+    journal.observe(11, "p", [Condition("gpu-2", "lost"), Condition("gpu-1", "ok")])
+    assert journal.take().rows == ()
 
 
-def test_a_forgotten_device_that_is_seen_again_is_news() -> None:
-    kept = journal()
-    kept.observe(1, "p", [Condition("gpu-1", "ok")])
-    kept.take()
-    kept.written(Reply())
-    kept.take()
-    kept.written(Reply(forgotten=(("p", "gpu-1"),)))
-    kept.forgotten("p")  # a run begins
-    kept.observe(2, "p", [Condition("gpu-1", "ok")])
-    assert [row.device for row in kept.take().rows] == ["gpu-1"]
+def test_forgotten_device_that_is_seen_again_gets_a_row() -> None:
+    journal = new_journal()
+    journal.observe(1, "p", [Condition("gpu-1", "ok")])
+    journal.take()
+    journal.written(Reply())
+    journal.take()
+    journal.written(Reply(forgotten=(("p", "gpu-1"),)))
+    journal.forgotten("p")  # a run starts
+    journal.observe(2, "p", [Condition("gpu-1", "ok")])
+    assert [row.device for row in journal.take().rows] == ["gpu-1"]
 
 
-def test_rows_that_nobody_writes_are_bounded_and_the_lost_ones_counted() -> None:
-    kept = journal()
+def test_pending_rows_are_bounded_and_dropped_ones_counted() -> None:
+    journal = new_journal()
     for moment in range(MAX_WAITING_ROWS + 10):
-        kept.observe(moment, "p", [Condition("gpu-1", f"state-{moment}")])
-    assert kept.dropped_rows == 10
-    assert kept.take().rows[0].state == "state-10"
+        journal.observe(moment, "p", [Condition("gpu-1", f"state-{moment}")])
+    assert journal.dropped_rows == 10
+    assert journal.take().rows[0].state == "state-10"
 
 
-def test_a_lost_batch_comes_again_in_order() -> None:
-    kept = journal()
+def test_failed_batch_is_sent_again_in_order() -> None:
+    journal = new_journal()
     for moment in range(3):
-        kept.observe(moment, "p", [Condition("gpu-1", f"state-{moment}")])
-    first = kept.take().rows
-    kept.give_back()
-    assert kept.take().rows == first
+        journal.observe(moment, "p", [Condition("gpu-1", f"state-{moment}")])
+    first = journal.take().rows
+    journal.requeue()
+    assert journal.take().rows == first
 
 
-def test_counting_a_write_does_not_ask_for_another_one() -> None:
-    kept = journal()
-    kept.take()
-    kept.written(Reply())
-    kept.add(SOURCE, [Sample(EVENTS.name, ("x",), 1)], urgent=False)
-    assert not kept.pending()
-    raised(kept, 1, "y")
-    assert kept.pending()
-    assert len(kept.take().totals) == 2
+def test_increment_that_is_not_urgent_starts_no_write() -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply())
+    journal.add(SOURCE, [Sample(EVENTS.name, ("x",), 1)], urgent=False)
+    assert not journal.pending()
+    increment(journal, 1, "y")
+    assert journal.pending()
+    assert len(journal.take().totals) == 2
 
 
 KEY = ("p", "t")
 
 
-def test_what_a_run_left_is_written_in_one_batch_with_what_it_counted() -> None:
-    """Else a record of the kernel's log would be counted twice, or never, after kill -9."""
-    kept = journal()
-    kept.take()
-    kept.written(Reply())
-    raised(kept, 1)
-    kept.save_state(KEY, b"read up to 7")
-    batch = kept.take()
+def test_state_is_written_in_one_batch_with_the_counts_of_its_run() -> None:
+    """Otherwise kill -9 could make a kernel log record count twice, or not at all."""
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply())
+    increment(journal, 1)
+    journal.save_state(KEY, b"read up to 7")
+    batch = journal.take()
     assert (len(batch.totals), batch.states) == (1, (SavedState("p", "t", b"read up to 7"),))
-    kept.give_back()
-    assert kept.take().states == batch.states
-    kept.written(Reply())
-    kept.save_state(KEY, b"read up to 7")
-    assert kept.take().states == ()
+    journal.requeue()
+    assert journal.take().states == batch.states
+    journal.written(Reply())
+    journal.save_state(KEY, b"read up to 7")
+    assert journal.take().states == ()
 
 
-def test_a_state_is_written_after_counts_that_do_not_fit_into_a_batch(
+def test_state_waits_for_counts_that_do_not_fit_into_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nodevitals.state.journal.MAX_BATCH_TOTALS", 1)
-    kept = journal()
-    kept.take()
-    kept.written(Reply())
-    raised(kept, 1, "x")
-    raised(kept, 1, "y")
-    kept.save_state(KEY, b"new")
-    assert kept.take().states == ()
-    kept.written(Reply())
-    assert len(kept.take().states) == 1
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply())
+    increment(journal, 1, "x")
+    increment(journal, 1, "y")
+    journal.save_state(KEY, b"new")
+    assert journal.take().states == ()
+    journal.written(Reply())
+    assert len(journal.take().states) == 1
 
 
-def test_what_earlier_agents_remembered_is_recalled_once_loaded() -> None:
-    kept = journal()
-    assert kept.take().load
-    kept.written(Reply(states=(SavedState("p", "t", b"old"),)))
-    assert kept.saved_state(KEY) == b"old"
-    assert kept.saved_state(("p", "other")) == b""
+def test_states_of_earlier_agents_are_loaded() -> None:
+    journal = new_journal()
+    assert journal.take().load
+    journal.written(Reply(states=(SavedState("p", "t", b"old"),)))
+    assert journal.saved_state(KEY) == b"old"
+    assert journal.saved_state(("p", "other")) == b""
 
 
-def test_a_new_database_gets_the_states_again() -> None:
-    kept = journal()
-    kept.take()
-    kept.written(Reply())
-    kept.save_state(KEY, b"new")
-    kept.take()
-    kept.written(Reply(opened=True))
-    assert kept.take().states == (SavedState("p", "t", b"new"),)
+def test_states_are_written_again_to_a_new_database() -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply())
+    journal.save_state(KEY, b"new")
+    journal.take()
+    journal.written(Reply(opened=True))
+    assert journal.take().states == (SavedState("p", "t", b"new"),)
 
 
-def test_a_retired_device_is_told_to_its_probe_until_it_is_seen_again() -> None:
-    kept = journal()
-    kept.take()
-    kept.written(Reply(latest=(Row(1.0, "p", "GPU-1", FORGOTTEN), Row(1.0, "q", "GPU-2", "ok"))))
-    assert (kept.forgotten("p"), kept.forgotten("q")) == (("GPU-1",), ())
-    kept.take()
-    kept.written(Reply(forgotten=(("q", "GPU-2"),)))
-    assert kept.forgotten("q") == ("GPU-2",)
-    kept.observe(2.0, "q", [Condition("GPU-2", "ok")])
-    assert kept.forgotten("q") == ()
+def test_probe_receives_a_forgotten_device_until_it_is_seen_again() -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply(latest=(Row(1.0, "p", "GPU-1", FORGOTTEN), Row(1.0, "q", "GPU-2", "ok"))))
+    assert (journal.forgotten("p"), journal.forgotten("q")) == (("GPU-1",), ())
+    journal.take()
+    journal.written(Reply(forgotten=(("q", "GPU-2"),)))
+    assert journal.forgotten("q") == ("GPU-2",)
+    journal.observe(2.0, "q", [Condition("GPU-2", "ok")])
+    assert journal.forgotten("q") == ()
 
 
-def test_a_run_that_was_under_way_does_not_bring_a_retired_device_back() -> None:
-    kept = journal()
-    kept.observe(1.0, "p", [Condition("GPU-1", "lost")])
-    kept.take()
-    kept.written(Reply(forgotten=(("p", "GPU-1"),)))
-    kept.observe(2.0, "p", [Condition("GPU-1", "lost")])
-    assert kept.take().rows == ()
-    kept.written(Reply())
-    assert kept.forgotten("p") == ("GPU-1",)
+def test_run_that_started_before_forget_does_not_restore_the_device() -> None:
+    journal = new_journal()
+    journal.observe(1.0, "p", [Condition("GPU-1", "lost")])
+    journal.take()
+    journal.written(Reply(forgotten=(("p", "GPU-1"),)))
+    journal.observe(2.0, "p", [Condition("GPU-1", "lost")])
+    assert journal.take().rows == ()
+    journal.written(Reply())
+    assert journal.forgotten("p") == ("GPU-1",)
 
 
-def test_an_event_is_a_row_each_time_and_has_its_own_time() -> None:
-    kept = journal()
-    kept.take()
-    kept.written(Reply())
-    kept.note(9.0, "p", [Event("GPU-1", "xid 13", "a"), Event("GPU-1", "xid 13", "b", 5.0)])
-    assert kept.take().rows == (
+def test_each_event_becomes_a_row_with_its_own_time() -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply())
+    journal.note(9.0, "p", [Event("GPU-1", "xid 13", "a"), Event("GPU-1", "xid 13", "b", 5.0)])
+    assert journal.take().rows == (
         Row(9.0, "p", "GPU-1", "xid 13", "a"),
         Row(5.0, "p", "GPU-1", "xid 13", "b"),
     )

@@ -1,4 +1,4 @@
-"""Who the peers are, from what people and Prometheus write."""
+"""Addresses and lists of peers, as people and Prometheus write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.document import DocumentError
-from nodevitals.probes.common.targets import Peer, is_address, parse_address, parse_file
+from nodevitals.probes.common.addresses import (
+    ListedTarget,
+    is_address,
+    parse_address,
+    parse_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,30 +26,31 @@ from nodevitals.probes.common.targets import Peer, is_address, parse_address, pa
         ("fd00::2", ("fd00::2", 22)),
     ],
 )
-def test_addresses(text: str, address: tuple[str, int]) -> None:
+def test_address_has_host_and_port(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text, 22) == address
 
 
 @pytest.mark.parametrize(
     "text", ["", ":22", "a:b", "a:0", "a:65536", "[fd00::2", "[fd00::2]22", "http://a:80", " a:1"]
 )
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no address|is no port"):
         parse_address(text, 22)
 
 
-def test_a_file_in_either_format() -> None:
+def test_file_is_json_or_yaml() -> None:
     text = b'[{"targets": ["a:1", "b"], "labels": {"rack": "r1"}}, {"targets": []}]'
-    assert parse_file(text, 22, "ssh") == [Peer("a", 1, "ssh"), Peer("b", 22, "ssh")]
+    assert parse_file(text, 22) == [ListedTarget("a", 1), ListedTarget("b", 22)]
+    assert parse_file(text, 22, "rack") == [ListedTarget("a", 1, "r1"), ListedTarget("b", 22, "r1")]
     text = b"- targets:\n  - a:1\n  labels:\n    rack: r1\n"
-    assert parse_file(text, 22, "tcp") == [Peer("a", 1, "tcp")]
-    assert parse_file(b"[]", 22, "tcp") == []
+    assert parse_file(text, 22) == [ListedTarget("a", 1)]
+    assert parse_file(b"[]", 22) == []
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "Expected a list, got nothing"),  # somebody is about to write it
+        (b"", "Expected a list, got nothing"),  # about to be written
         (b"targets: [a]", "Expected a list"),
         (b"- {targets: [a], label: {}}", "[0].label: unknown key"),
         (b"- {targets: [1]}", "[0].targets[0]: Expected `str`"),
@@ -53,22 +59,22 @@ def test_a_file_in_either_format() -> None:
         (b"\xff\xfe\x00", "YAML"),
     ],
 )
-def test_a_file_that_does_not_fit_says_where(text: bytes, message: str) -> None:
+def test_malformed_file_is_reported_with_paths(text: bytes, message: str) -> None:
     with pytest.raises(DocumentError) as error:
-        parse_file(text, 22, "tcp")
+        parse_file(text, 22)
     assert message in str(error.value)
 
 
 @given(st.binary(max_size=200))
-def test_any_file_is_peers_or_problems(text: bytes) -> None:
+def test_any_file_gives_targets_or_problems(text: bytes) -> None:
     try:
-        peers = parse_file(text, 22, "tcp")
+        targets = parse_file(text, 22)
     except DocumentError:
         return
-    assert all(peer.host and 0 < peer.port < 65536 for peer in peers)
+    assert all(one.host and 0 < one.port < 65536 for one in targets)
 
 
-def test_which_hosts_need_a_name_service() -> None:
+def test_addresses_need_no_name_service() -> None:
     assert is_address("10.0.0.1")
     assert is_address("fd00::1")
     assert not is_address("10.0.0")

@@ -170,7 +170,7 @@ def test_a_folder_without_rule_files_is_a_finding(tmp_path: Path) -> None:
         ("groups: [", "not valid YAML"),
         ("groups: {}", "Expected `array | null`, got `object`"),
         ("groups: [{rules: [x]}]", "Expected `object`, got `str`"),
-        ("a: 1\na: 2", "a: written twice"),
+        ("a: 1\na: 2", "a: duplicate key"),
     ],
 )
 @pytest.mark.parametrize("folder", [".", "tests"])

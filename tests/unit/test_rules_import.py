@@ -134,7 +134,7 @@ def test_mail_settings_are_kept() -> None:
     assert document["route"]["repeat_interval"] == "7200s"
     to = {one["name"]: one.get("email_configs", [{}])[0].get("to") for one in document["receivers"]}
     assert to == {
-        "nobody": None,
+        "null": None,
         "operators": "night@mill.example, day@mill.example",
         "job-owner": "{{ .GroupLabels.owner }}@mill.example",
     }
@@ -148,7 +148,7 @@ def test_passwords_are_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("alerts_enabled: true", "alerts_enabled: false", ("nobody", "7200s", False)),
+        ("alerts_enabled: true", "alerts_enabled: false", ("null", "7200s", False)),
         ("reminders_enabled: true", "reminders_enabled: false", ("operators", "8760h", True)),
         ("alert_job_owners: true", "alert_job_owners: false", ("operators", "7200s", False)),
         ("reminder_wait_time: 7200", "reminder_wait_time: 36h", ("operators", "129600s", True)),

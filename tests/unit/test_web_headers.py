@@ -1,4 +1,4 @@
-"""What a client's headers ask for, and where to listen."""
+"""Content negotiation by request headers, and listen addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from nodevitals.connections import parse_listen_address
-from nodevitals.web.server import accepts_gzip, wants_openmetrics
+from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ from nodevitals.web.server import accepts_gzip, wants_openmetrics
         (";;;,,,q=", False),
     ],
 )
-def test_accept(accept: str, openmetrics: bool) -> None:
-    assert wants_openmetrics(accept) is openmetrics
+def test_prefers_openmetrics(accept: str, openmetrics: bool) -> None:
+    assert prefers_openmetrics(accept) is openmetrics
 
 
 @pytest.mark.parametrize(
-    ("header", "takes"),
+    ("header", "expected"),
     [
         ("gzip", True),
         ("deflate, gzip;q=0.5", True),
@@ -44,11 +44,11 @@ def test_accept(accept: str, openmetrics: bool) -> None:
         ("br", False),
     ],
 )
-def test_accept_encoding(header: str, takes: bool) -> None:
-    assert accepts_gzip(header) is takes
+def test_accepts_gzip(header: str, expected: bool) -> None:
+    assert accepts_gzip(header) is expected
 
 
-def test_listen_addresses() -> None:
+def test_parse_listen_address() -> None:
     assert parse_listen_address("127.0.0.1:1") == (socket.AF_INET, ("127.0.0.1", 1))
     assert parse_listen_address("[::1]:2") == (socket.AF_INET6, ("::1", 2))
     assert parse_listen_address(":3")[1][1] == 3

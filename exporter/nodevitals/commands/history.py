@@ -20,7 +20,7 @@ import msgspec
 from nodevitals.commands.options import load_config
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
 from nodevitals.document import parse_duration
-from nodevitals.state import history
+from nodevitals.state import database
 from nodevitals.state.journal import Row
 
 
@@ -52,14 +52,14 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.action == "forget":
             return _forget(directory, options.name)
-        with history.open_for_reading(directory) as connection:
-            rows = history.query(connection, _since(options.since), options.device)
+        with database.open_for_reading(directory) as connection:
+            rows = database.query(connection, _since(options.since), options.device)
     except sqlite3.Error as error:
         raise CommandError(
-            f"{directory}/{history.FILE_NAME}: {error}; has `nodevitals serve` run on this node?"
+            f"{directory}/{database.FILE_NAME}: {error}; has `nodevitals serve` run on this node?"
         ) from None
     if options.json:
-        print_json(history.as_records(rows))
+        print_json(database.as_records(rows))
     elif options.csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(("time", "probe", "device", "state", "detail"))
@@ -79,10 +79,10 @@ def _print_rows(rows: Sequence[Row]) -> None:
 def _forget(directory: str, device: str | None) -> int:
     if device is None:
         raise CommandError("history forget: name the device")
-    if not os.path.exists(os.path.join(directory, history.FILE_NAME)):
+    if not os.path.exists(os.path.join(directory, database.FILE_NAME)):
         raise CommandError(f"{directory}: no history here")
-    connection = history.connect(directory)
-    known_by = history.forget(connection, device, time.time())
+    connection = database.connect(directory)
+    known_by = database.forget(connection, device, time.time())
     connection.close()
     if not known_by:
         raise CommandError(f"{device}: not in the history of this node")

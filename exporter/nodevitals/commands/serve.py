@@ -70,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     config = load_config(options.config)
     access = _load_access(options.web_config)
     agent = Agent(host_of(options), options.config, options.web_config, config)
+    agent.handle_signals()
     try:
         server = Server(options.listen, agent, access, options.telemetry_path, options.lifecycle)
     except ValueError as error:

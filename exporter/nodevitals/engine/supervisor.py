@@ -25,7 +25,7 @@ from nodevitals.state.journal import Journal
 from nodevitals.wire import Condition, ProbeResult, one_line
 
 # What arrives within this time is published together: a run's result and the write of its counts.
-PUBLISH_SECONDS = 0.25
+PUBLISH_SECONDS = 0.1
 # The longest sleep: `/healthz` calls the loop dead when it has not come around for longer.
 TICK_SECONDS = 5.0
 # How often the age of an overdue run is exposed anew.

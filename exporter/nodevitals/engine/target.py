@@ -110,7 +110,7 @@ class JournalInput:
         except ProtocolError:
             reply = None
         if reply is None:
-            self._journal.give_back()
+            self._journal.requeue()
         else:
             self._journal.written(reply)
 

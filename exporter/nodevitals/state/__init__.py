@@ -1,1 +1,1 @@
-"""What outlives a restart: pending writes and the SQLite file."""
+"""State that outlives a restart: the journal of pending writes, and the SQLite database."""

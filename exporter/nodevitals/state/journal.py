@@ -1,8 +1,8 @@
-"""What the agent must not forget: counters it keeps, and changes of state on their way to disk.
+"""The agent's counters, the states of probes, and history rows that are not yet on disk.
 
-The agent itself writes nothing: it hands a `Batch` to the history's worker whenever something is
-new and the worker is free. When the worker fails, the batch comes back; rows wait, up to a bound,
-and the oldest are dropped and counted. Totals are absolute, so the newest is all that matters.
+The agent itself writes no file: it sends a `Batch` to the history's worker when there is something
+to write and the worker is idle. When the worker fails, the batch is queued again. Rows wait up to a
+limit; then the oldest are dropped and counted. Totals are absolute, so only the newest is kept.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from nodevitals.wire import Condition, Event, Sample
 MAX_WAITING_ROWS = 2000
 MAX_BATCH_ROWS = 500
 MAX_BATCH_TOTALS = 5000
-# A probe that counts by an open label could make us keep counters without end.
-MAX_COUNTERS_A_SOURCE = 10_000
+# Bounds the memory of a probe that counts by a label with ever new values.
+MAX_COUNTERS_PER_SOURCE = 10_000
 MAX_FORGOTTEN = 1000
 FORGOTTEN = "forgotten"
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One change: when (seconds since the epoch), by which probe, of what, to which state."""
+    """A change of state of a device; `time` is in seconds since the epoch."""
 
     time: float
     probe: str
@@ -37,7 +37,7 @@ class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A kept counter's value; `part` and the two before it say whose lines it belongs to."""
+    """The value of a counter; `probe`, `target` and `part` are its Source."""
 
     probe: str
     target: str
@@ -56,7 +56,7 @@ class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """To the history's worker. `load` asks for what earlier agents left, in the Reply."""
+    """To the history's worker. `load` requests what earlier agents wrote, in the Reply."""
 
     boot_id: str = ""
     rows: tuple[Row, ...] = ()
@@ -66,9 +66,11 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """From the history's worker: totals of this boot, states, and the latest row of each
-    device, when asked to load; what `history forget` has retired since the last reply; and
-    whether the file was opened anew for this batch, so that it may lack what was written before.
+    """From the history's worker.
+
+    `totals` (of this boot), `states` and `latest` (the last row of each device) are the reply to
+    `load`; `forgotten` are the (probe, device) pairs that `history forget` has retired since the
+    last reply; `opened`: the file was opened for this batch, and may lack what was written before.
     """
 
     totals: tuple[Total, ...] = ()
@@ -82,7 +84,7 @@ _Key = tuple[str, tuple[str, ...]]
 
 
 class Journal:
-    """Kept counters and pending rows. Used by the supervisor's thread alone."""
+    """Counters, states and pending rows. Used only by the supervisor's thread."""
 
     def __init__(self, families: Mapping[str, Family], boot_id: str) -> None:
         self._families = families
@@ -91,7 +93,7 @@ class Journal:
         self._unwritten: set[tuple[Source, _Key]] = set()
         self._saved_states: dict[tuple[str, str], bytes] = {}
         self._unwritten_states: set[tuple[str, str]] = set()
-        # Whether a run that began since was told of it.
+        # Whether a run that started after the retirement has received it.
         self._forgotten: dict[tuple[str, str], bool] = {}
         self._rows: deque[Row] = deque()
         self._states: dict[tuple[str, str], str] = {}
@@ -99,23 +101,23 @@ class Journal:
         self._sent: Batch | None = None
         self._loaded = False
         self.ready = False
-        """Whether counters may be shown: loaded, or given up loading. A counter shown at 0 and
-        then raised to what an earlier agent left would be a false increase."""
+        """Whether counters may be exposed: they are loaded, or cannot be loaded. A counter exposed
+        at 0 and then raised to the value of an earlier agent would be a false increase."""
         self.dropped_rows = 0
 
     def observe(self, now: float, probe: str, conditions: Iterable[Condition]) -> None:
-        """Note the states of devices; those that changed become rows."""
+        """Take the states of devices; each change becomes a row."""
         for condition in conditions:
             key = (probe, condition.device)
             if self._forgotten.get(key) is False:
-                continue  # said by a run that was under way while somebody retired it
+                continue  # from a run that started before the device was retired
             if self._states.get(key) != condition.state:
                 self._states[key] = condition.state
                 self._forgotten.pop(key, None)
                 self._append(Row(now, probe, condition.device, condition.state, condition.detail))
 
     def note(self, now: float, probe: str, events: Iterable[Event]) -> None:
-        """Note what happened: a row each."""
+        """Take events; each becomes a row."""
         for event in events:
             self._append(Row(event.time or now, probe, *msgspec.structs.astuple(event)[:3]))
 
@@ -127,14 +129,14 @@ class Journal:
             self.dropped_rows += 1
 
     def add(self, source: Source, increments: Iterable[Sample], urgent: bool = True) -> None:
-        """Add to a source's counters. What is not urgent is written with what is.
+        """Add to a source's counters. Increments that are not urgent wait for the next batch.
 
-        Raises InvalidSampleError for what is no counter's.
+        Raises InvalidSampleError for a sample that does not fit a counter.
         """
         checked = [(self._key(sample), sample.value) for sample in increments]
         totals = self._totals.setdefault(source, {})
-        if len(totals) + sum(key not in totals for key, _ in checked) > MAX_COUNTERS_A_SOURCE:
-            raise InvalidSampleError(f"over {MAX_COUNTERS_A_SOURCE} counters")
+        if len(totals) + sum(key not in totals for key, _ in checked) > MAX_COUNTERS_PER_SOURCE:
+            raise InvalidSampleError(f"over {MAX_COUNTERS_PER_SOURCE} counters")
         for key, amount in checked:
             if amount or key not in totals:
                 totals[key] = totals.get(key, 0.0) + amount
@@ -144,13 +146,13 @@ class Journal:
     def _key(self, sample: Sample) -> _Key:
         family = self._families.get(sample.family)
         if family is None or family.kind != "counter" or not family.accepts(sample.labels):
-            raise InvalidSampleError(f"{sample.family}{sample.labels} is no counter of ours")
+            raise InvalidSampleError(f"{sample.family}{sample.labels} is not a declared counter")
         if not (math.isfinite(sample.value) and sample.value >= 0):
-            raise InvalidSampleError(f"{sample.family} cannot be raised by {sample.value}")
+            raise InvalidSampleError(f"{sample.family} cannot be increased by {sample.value}")
         return sample.family, sample.labels
 
     def totals(self, source: Source) -> list[Sample]:
-        """A source's counters as samples; none while they may still be loaded."""
+        """A source's counters as samples; empty until `ready`."""
         if not self.ready:
             return []
         return [
@@ -159,54 +161,54 @@ class Journal:
         ]
 
     def save_state(self, key: tuple[str, str], state: bytes) -> None:
-        """Keep the state of a target. It is written with what else is to be written."""
+        """Keep the state of a target. It is written with the next batch."""
         if self._saved_states.get(key) != state:
             self._saved_states[key] = state
             self._unwritten_states.add(key)
 
     def saved_state(self, key: tuple[str, str]) -> bytes:
-        """The last state of a target; b'' where there is none."""
+        """The last state of a target; b'' if there is none."""
         return self._saved_states.get(key, b"")
 
     def forgotten(self, probe: str) -> tuple[str, ...]:
-        """The devices of a probe that were retired and not seen since, for a run that begins."""
+        """The devices of a probe that were retired and not seen since, for a run that starts."""
         found = sorted(device for owner, device in self._forgotten if owner == probe)
         self._forgotten.update({(probe, device): True for device in found})
         return tuple(found)
 
     def pending(self) -> bool:
-        """Whether there is anything that should be written now."""
+        """Whether there is anything to write now."""
         return self._urgent
 
     def unwritten(self) -> bool:
-        """Whether there is anything that was not written yet, urgent or not."""
+        """Whether there is anything to write, urgent or not."""
         return bool(self._rows or self._unwritten or self._unwritten_states)
 
     def take(self) -> Batch:
-        """What to hand to the worker now; kept until `written` or `give_back`."""
+        """The next batch; kept until `written` or `requeue`."""
         rows = tuple(self._rows.popleft() for _ in range(min(len(self._rows), MAX_BATCH_ROWS)))
         chosen = sorted(self._unwritten)[:MAX_BATCH_TOTALS]
         totals = tuple(Total(*source, *key, self._totals[source][key]) for source, key in chosen)
         self._unwritten.difference_update(chosen)
         self._urgent = bool(self._rows or self._unwritten)
-        # Totals are written only once those of earlier agents are in: ours would overwrite them.
+        # Totals are written only after those of earlier agents are loaded: they would be
+        # overwritten.
         load = not self._loaded and not self.ready
         if load:
             self._unwritten.update(_keys(totals))
             self._urgent = bool(self._rows or totals)
             totals = ()
         states: tuple[SavedState, ...] = ()
-        if not load and not self._unwritten:  # a state goes with all its counts, or waits
+        if not load and not self._unwritten:  # a state is written with all its counts, or later
             chosen_states = sorted(self._unwritten_states)
             states = tuple(SavedState(*key, self._saved_states[key]) for key in chosen_states)
             self._unwritten_states.clear()
         self._sent = Batch(self._boot_id, rows, totals, states, load)
         return self._sent
 
-    def written(self, reply: Reply) -> bool:
-        """The batch is on disk. Whether the counters have become ready with it."""
-        became_ready = not self.ready
-        if self._sent is not None and self._sent.load and became_ready:
+    def written(self, reply: Reply) -> None:
+        """The batch is on disk, and counters are `ready`."""
+        if self._sent is not None and self._sent.load and not self.ready:
             self._load(reply)
         self._sent = None
         if reply.opened:
@@ -216,11 +218,10 @@ class Journal:
         for key in reply.forgotten:
             self._forget(key)
         self.ready = self._loaded = True
-        return became_ready
 
-    def give_back(self) -> bool:
-        """The batch is lost: keep it for the next. Whether counters have become ready: where
-        nothing can be loaded they start at 0, as after any restart.
+    def requeue(self) -> None:
+        """The batch was not written: its content goes into the next one. Counters are `ready`:
+        if nothing can be loaded they start at 0.
         """
         if self._sent is not None:
             self._rows.extendleft(reversed(self._sent.rows))
@@ -228,9 +229,7 @@ class Journal:
             self._unwritten_states.update((s.probe, s.target) for s in self._sent.states)
             self._urgent = True
             self._sent = None
-        became_ready = not self.ready
         self.ready = True
-        return became_ready
 
     def _forget(self, key: tuple[str, str]) -> None:
         self._states.pop(key, None)
@@ -250,7 +249,7 @@ class Journal:
             totals[key] = totals.get(key, 0.0) + total.value
             self._unwritten.add((source, key))
         known = {(row.probe, row.device): row.state for row in reply.latest}
-        # What was observed before the load came is compared with it now.
+        # Rows from before the load may repeat the last row of an earlier agent.
         fresh = [row for row in self._rows if known.get((row.probe, row.device)) != row.state]
         self._rows = deque(fresh)
         for device, state in known.items():

@@ -1,1 +1,1 @@
-"""The HTTP server of `/metrics`."""
+"""The HTTP server for `/metrics`."""

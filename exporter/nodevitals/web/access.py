@@ -1,7 +1,7 @@
 """The web configuration file, in the format of Prometheus' exporter-toolkit.
 
-YAML text in, TLS context and users out. What that format knows and this server cannot do is an
-error, so that nobody believes in a protection that is not there.
+In: YAML text. Out: a TLS context and users. A setting of that format that this server does not
+support is an error, so that no operator relies on a protection that is not in place.
 https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
 """
 
@@ -31,76 +31,87 @@ _CLIENT_CERTIFICATES = {
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
 }
-# Checked for names that do not exist, so that they take as long as those that do.
-_NOBODY = b"$2b$10$22VEZxFhfui4J.Wd/sNdAefHcq1Bl74hpXHxi1NDdFl4Z28wgxETq"
-MAX_REMEMBERED_LOGINS = 100
+# Checked for users that do not exist, so that they take as long as those that do.
+_UNKNOWN_USER_HASH = b"$2b$10$22VEZxFhfui4J.Wd/sNdAefHcq1Bl74hpXHxi1NDdFl4Z28wgxETq"
+MAX_CACHED_LOGINS = 100
 
 
-class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`tls_server_config`. Paths are relative to the file that names them."""
+class WebTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`tls_server_config`. Relative paths start at the directory of the web configuration file."""
 
     cert_file: str
+    """PEM file with the server's certificate and its intermediate certificates."""
     key_file: str
+    """PEM file with the private key of the certificate."""
     client_auth_type: Literal[
         "NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"
     ] = "NoClientCert"
+    """Whether clients need a certificate."""
     client_ca_file: str | None = None
+    """PEM file with the certificate authorities that client certificates are verified against."""
     min_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS12"
+    """Lowest TLS version that the server accepts."""
     max_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS13"
+    """Highest TLS version that the server accepts."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`http_server_config`. `http2` is accepted and has no effect: the server speaks HTTP/1.1."""
+    """`http_server_config`."""
 
     http2: bool = True
+    """Accepted and ignored: the server uses HTTP/1.1."""
     headers: dict[str, str] = {}
+    """Headers to add to every response."""
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole web configuration file."""
 
-    tls_server_config: TlsSettings | None = None
+    tls_server_config: WebTlsSettings | None = None
+    """TLS settings; without them the server uses plain HTTP."""
     http_server_config: HttpSettings = HttpSettings()
+    """HTTP settings."""
     basic_auth_users: dict[str, str] = {}
+    """User names and their bcrypt password hashes; without users no login is required."""
 
 
 class Access:
-    """Who may come in: a TLS context, users with bcrypt hashes, and headers for every answer."""
+    """Access control: a TLS context, users with bcrypt hashes, and headers for every response."""
 
     def __init__(self, settings: WebSettings, tls: ssl.SSLContext | None) -> None:
         self.tls = tls
         self.headers = settings.http_server_config.headers
         self._users = {user: hashed.encode() for user, hashed in settings.basic_auth_users.items()}
         self._secret = secrets.token_bytes(32)
-        self._known: set[bytes] = set()
+        self._verified: set[bytes] = set()
         self._one_at_a_time = threading.Lock()
 
     @property
     def open_to_all(self) -> bool:
-        """Whether no password is asked for."""
+        """Whether no login is required."""
         return not self._users
 
-    def admits(self, user: str, password: str) -> bool:
-        """Whether the password is the user's. bcrypt takes 50 ms of a core on purpose: a success
-        is remembered, and guesses are worked off one after the other.
+    def verify(self, user: str, password: str) -> bool:
+        """Whether the password is correct. One bcrypt check takes 50 ms of a core: successes are
+        cached, and checks run one at a time.
         """
-        words = f"{len(user)}:{user}{password}".encode()
-        login = hashlib.blake2b(words, key=self._secret).digest()
-        if login in self._known:
+        text = f"{len(user)}:{user}{password}".encode()
+        login = hashlib.blake2b(text, key=self._secret).digest()
+        if login in self._verified:
             return True
         with self._one_at_a_time:
-            hashed = self._users.get(user, _NOBODY)
+            hashed = self._users.get(user, _UNKNOWN_USER_HASH)
             try:
-                right = bcrypt.checkpw(password.encode()[:72], hashed) and user in self._users
+                correct = bcrypt.checkpw(password.encode()[:72], hashed) and user in self._users
             except ValueError:
                 return False
-            if right and len(self._known) < MAX_REMEMBERED_LOGINS:
-                self._known.add(login)
-            return right
+            if correct and len(self._verified) < MAX_CACHED_LOGINS:
+                self._verified.add(login)
+            return correct
 
 
 def load(path: str | None) -> Access:
-    """Access from a web configuration file; open to all without one. Raises DocumentError."""
+    """Read a web configuration file; without one, no login is required. Raises DocumentError."""
     if path is None:
         return Access(WebSettings(), None)
     problems: list[Problem] = []
@@ -129,13 +140,15 @@ def _problems(settings: WebSettings) -> Iterator[Problem]:
             )
     tls = settings.tls_server_config
     if tls is not None and tls.client_auth_type != "NoClientCert" and tls.client_ca_file is None:
-        yield Problem("tls_server_config.client_ca_file", "missing: clients are to be verified")
+        yield Problem(
+            "tls_server_config.client_ca_file", "missing: needed to verify client certificates"
+        )
     for name, value in settings.http_server_config.headers.items():
         if not name.replace("-", "").isalnum() or "\n" in value or "\r" in value:
             yield Problem(f"http_server_config.headers.{name}", "not a header")
 
 
-def _context(settings: TlsSettings, folder: Path) -> ssl.SSLContext:
+def _context(settings: WebTlsSettings, folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.maximum_version = _VERSIONS[settings.max_version]

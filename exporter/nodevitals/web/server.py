@@ -1,7 +1,7 @@
-"""HTTP for scrapers, on the standard library's server.
+"""The HTTP server for scrapes, based on the standard library's.
 
-In: requests, some of them hostile. Out: bodies that lie ready. A scrape touches no hardware, no
-disk and no child process. `connections.py` keeps the connections in check.
+In: requests, some of them hostile. Out: response bodies that are already rendered. A scrape
+touches no hardware, no disk and no child process. `connections.py` limits the connections.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from nodevitals import __version__
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.exposition import Variant
 from nodevitals.web.access import Access
+from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
 
 MAX_HEAD_BYTES = 16 * 1024
-# Prometheus' own client gives up an idle connection after five minutes.
+# Prometheus closes an idle connection after five minutes.
 IDLE_SECONDS = 330.0
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,51 +33,23 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 log = logging.getLogger(__name__)
 
 
-class Agent(Protocol):
-    """What the web asks of the rest."""
+class Backend(Protocol):
+    """What the server needs from the agent."""
 
     def scrape(self, variant: Variant) -> bytes:
         """The body of a scrape."""
 
     def probe_names(self) -> frozenset[str]:
-        """What collect[] may name."""
+        """The values that collect[] accepts."""
 
     def health(self) -> str:
-        """'' while the supervisor's loop ticks, else what is wrong."""
+        """'' while the supervisor's loop ticks, else the problem."""
 
     def readiness(self) -> str:
-        """'' once every target has ended a run, else which have not."""
+        """'' once every target has completed a run, else those that have not."""
 
     def reload(self) -> str:
-        """Load the configuration anew; '' or what is wrong with it."""
-
-
-def wants_openmetrics(accept: str) -> bool:
-    """Whether an Accept header prefers OpenMetrics to the text format."""
-    quality = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
-    for part in accept.split(","):
-        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        values = dict(item.split("=", 1) for item in parameters if "=" in item)
-        if kind in quality and values.get("version", "1.0.0") in ("1.0.0", "0.0.1", "0.0.4"):
-            quality[kind] = max(quality[kind], _quality(values.get("q", "1")))
-    preferred, plain = quality.values()
-    return preferred > 0 and preferred >= plain
-
-
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding header takes gzip."""
-    for part in accept_encoding.split(","):
-        name, _, parameter = part.strip().lower().partition(";")
-        if name.strip() == "gzip":
-            return _quality(parameter.strip().removeprefix("q=") or "1") > 0
-    return False
-
-
-def _quality(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+        """Reload the configuration; '' or the problems with it."""
 
 
 class _HeadTooLargeError(Exception):
@@ -91,7 +64,7 @@ class _HeadReader:
         self.left = MAX_HEAD_BYTES
 
     def readline(self, _limit: int = -1) -> bytes:
-        """A line, within what is left of the head."""
+        """A line, within the rest of the limit."""
         line = self._stream.readline(self.left + 1)
         self.left -= len(line)
         if self.left < 0:
@@ -104,22 +77,22 @@ class _HeadReader:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One connection's thread."""
+    """Handles the requests of one connection, in its own thread."""
 
     server: Server
     protocol_version = "HTTP/1.1"
     server_version = f"nodevitals/{__version__}"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body in one segment; apart they cost a delayed ACK, 40 ms
+    wbufsize = -1  # head and body in one segment: separate ones cost a delayed ACK, 40 ms
     error_message_format = "%(code)d %(message)s\n"
     error_content_type = "text/plain; charset=utf-8"
 
     def version_string(self) -> str:
-        """Leave out the interpreter's version, which is nobody's business."""
+        """The Server header, without the version of the interpreter."""
         return self.server_version
 
     def setup(self) -> None:
-        """Wrap the socket where TLS is on; the handshake runs here, off the accept loop."""
+        """Wrap the socket if TLS is on; the handshake runs here, not in the accept loop."""
         self.record = self.server.record_of(self.request)
         tls = self.server.access.tls
         if tls is not None:
@@ -133,7 +106,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.rfile = self.head  # type: ignore[assignment]
 
     def handle_one_request(self) -> None:
-        """One request, its head limited in size."""
+        """Handle one request; the size of its head is limited."""
         self.head.left = MAX_HEAD_BYTES
         try:
             super().handle_one_request()
@@ -147,7 +120,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
     def parse_request(self) -> bool:
-        """Parse the head; what the request brings beyond it is not read, so it ends here."""
+        """Parse the head. A body is not read, so a request with one ends the connection."""
         parsed = super().parse_request()
         self.record.expect(RESPONSE_SECONDS)
         if parsed and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers):
@@ -155,7 +128,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return parsed
 
     def do_GET(self) -> None:
-        """Serve what there is to read."""
+        """Handle a request for metrics, the landing page, health or readiness."""
         url = urlsplit(self.path)
         routes: dict[str, Callable[[str], None]] = {
             self.server.telemetry_path: self._metrics,
@@ -164,28 +137,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "/readyz": lambda _: self._status(self.server.agent.readiness()),
         }
         route = routes.get(url.path)
-        if url.path not in ("/healthz", "/readyz") and not self._admitted():
+        if url.path not in ("/healthz", "/readyz") and not self._authorized():
             return
         if route is None:
-            self._answer(HTTPStatus.NOT_FOUND, b"404 not found\n")
+            self._respond(HTTPStatus.NOT_FOUND, b"404 not found\n")
         else:
             route(url.query)
 
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        """Reload, where that is switched on."""
-        if not self._admitted():
+        """Reload the configuration, if --web.enable-lifecycle is set."""
+        if not self._authorized():
             return
         if urlsplit(self.path).path != "/-/reload":
-            self._answer(HTTPStatus.NOT_FOUND, b"404 not found\n")
+            self._respond(HTTPStatus.NOT_FOUND, b"404 not found\n")
         elif not self.server.lifecycle:
             text = b"Lifecycle API is not enabled: start with --web.enable-lifecycle.\n"
-            self._answer(HTTPStatus.FORBIDDEN, text)
+            self._respond(HTTPStatus.FORBIDDEN, text)
         else:
             problem = self.server.agent.reload()
             status = HTTPStatus.INTERNAL_SERVER_ERROR if problem else HTTPStatus.OK
-            self._answer(status, (problem or "reloaded").encode() + b"\n")
+            self._respond(status, (problem or "reloaded").encode() + b"\n")
 
     do_PUT = do_POST
 
@@ -193,23 +166,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             names = parse_qs(query, max_num_fields=100).get("collect[]", [])
         except ValueError:
-            self._answer(HTTPStatus.BAD_REQUEST, b"too many parameters\n")
+            self._respond(HTTPStatus.BAD_REQUEST, b"too many parameters\n")
             return
         unknown = sorted(set(names) - self.server.agent.probe_names())
         if unknown:
             known = ", ".join(sorted(self.server.agent.probe_names()))
-            text = f"collect[]: no probe {unknown[0]!r}; there are: {known}\n"
-            self._answer(HTTPStatus.BAD_REQUEST, text.encode())
+            text = f"collect[]: unknown probe {unknown[0]!r}; known: {known}\n"
+            self._respond(HTTPStatus.BAD_REQUEST, text.encode())
             return
         variant = Variant(
-            openmetrics=wants_openmetrics(self.headers.get("Accept", "")),
+            openmetrics=prefers_openmetrics(self.headers.get("Accept", "")),
             compressed=accepts_gzip(self.headers.get("Accept-Encoding", "")),
             probes=frozenset(names) if names else None,
         )
         body = self.server.agent.scrape(variant)
         extra = {"Content-Encoding": "gzip"} if variant.compressed else {}
         content_type = OPENMETRICS if variant.openmetrics else TEXT
-        self._answer(HTTPStatus.OK, body, content_type, extra)
+        self._respond(HTTPStatus.OK, body, content_type, extra)
 
     def _landing(self, _: str) -> None:
         path = html.escape(self.server.telemetry_path)
@@ -222,21 +195,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
             f'<p><a href="{path}">Metrics</a>, or those of one probe:</p><ul>{items}</ul>'
             '<p><a href="/healthz">Health</a> <a href="/readyz">Readiness</a></p>\n'
         )
-        self._answer(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
+        self._respond(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
 
     def _status(self, problem: str) -> None:
         status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
-        self._answer(status, (problem or "ok").encode() + b"\n")
+        self._respond(status, (problem or "ok").encode() + b"\n")
 
-    def _admitted(self) -> bool:
+    def _authorized(self) -> bool:
         access = self.server.access
-        if access.open_to_all or self._knows_password(access):
+        if access.open_to_all or self._login_is_valid(access):
             return True
         challenge = {"WWW-Authenticate": 'Basic realm="nodevitals", charset="UTF-8"'}
-        self._answer(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", extra=challenge)
+        self._respond(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", extra=challenge)
         return False
 
-    def _knows_password(self, access: Access) -> bool:
+    def _login_is_valid(self, access: Access) -> bool:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return False
@@ -244,9 +217,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
             return False
-        return bool(colon) and access.admits(user, password)
+        return bool(colon) and access.verify(user, password)
 
-    def _answer(
+    def _respond(
         self,
         status: HTTPStatus,
         body: bytes,
@@ -264,17 +237,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: scrapes are many and none of them is news."""
+        """Log requests at debug level only: each scrape would be a line."""
         log.debug("%s %s", self.client_address[0], format % args)
 
 
 class Server(CappedServer):
-    """The port: what the handler needs to know, on a capped server."""
+    """The server of one port, with what its handlers need."""
 
     def __init__(
         self,
         listen_address: str,
-        agent: Agent,
+        agent: Backend,
         access: Access,
         telemetry_path: str = "/metrics",
         lifecycle: bool = False,

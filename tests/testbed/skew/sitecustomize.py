@@ -1,4 +1,4 @@
-"""A node's clock that is wrong, below our code: SKEW_SECONDS is added to the time of day."""
+"""A node whose clock is wrong, simulated below our code: adds SKEW_SECONDS to the time of day."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 _skew = float(os.environ.get("SKEW_SECONDS", "0"))
 if _skew:
-    _right = time.time
+    _system_time = time.time
 
-    def _wrong() -> float:
-        return _right() + _skew
+    def _skewed_time() -> float:
+        return _system_time() + _skew
 
-    time.time = _wrong
+    time.time = _skewed_time

@@ -1,1 +1,1 @@
-"""`nodevitals fabric`: bandwidth tests by hand."""
+"""`nodevitals fabric`: bandwidth tests between nodes, started by an operator."""

@@ -1,4 +1,4 @@
-"""A collective's result to a Pushgateway: it is nobody's who stays to be scraped.
+"""Pushes a collective's result to a Pushgateway, as no process stays to be scraped.
 
 https://github.com/prometheus/pushgateway
 """
@@ -10,27 +10,27 @@ import urllib.error
 import urllib.request
 from urllib.parse import quote
 
-from nodevitals.commands.fabric.collective import Collective
+from nodevitals.commands.fabric.launch import Collective
 from nodevitals.exposition import header, render_samples
 from nodevitals.linux.host import node_name
-from nodevitals.probe import Sample
 from nodevitals.probes.fabric.families import BUS, COLLECTIVE_SUCCESS, PUSHED
 from nodevitals.probes.fabric.report import Report
+from nodevitals.wire import Sample
 
 PUSH_SECONDS = 10.0
 
 
 class PushError(Exception):
-    """The gateway did not take it, and why."""
+    """The gateway did not accept the result; the message says why."""
 
 
 def push(url: str, wanted: Collective, report: Report) -> None:
-    """Replace what the gateway has of this collective from this node. Raises PushError."""
+    """Replace the gateway's result of this collective from this node. Raises PushError."""
     if not url.startswith(("http://", "https://")):
         raise PushError(f"{url} is no URL of a Pushgateway: write http://HOST:9091")
     job, instance = "nodevitals", quote(node_name(), safe="")
     group = f"job/{job}/instance/{instance}/collective/{wanted.backend}_{wanted.operation}"
-    request = urllib.request.Request(  # noqa: S310 - its scheme was looked at
+    request = urllib.request.Request(  # noqa: S310 - its scheme was checked
         f"{url.rstrip('/')}/metrics/{group}",
         data=exposition(wanted, report),
         method="PUT",
@@ -48,7 +48,7 @@ def push(url: str, wanted: Collective, report: Report) -> None:
 
 
 def exposition(wanted: Collective, report: Report) -> bytes:
-    """The result in the text format; a failure has no figure."""
+    """The result in the text format; a failure has no bandwidth."""
     words = (wanted.backend, wanted.operation)
     samples = [Sample(COLLECTIVE_SUCCESS.name, words, float(report.outcome == "ok"))]
     if report.outcome == "ok":

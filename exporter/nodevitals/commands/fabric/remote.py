@@ -1,5 +1,5 @@
-"""Other nodes by ssh, for the checks that a person starts. No password is asked for, and what runs
-there ends by its own `timeout` also when we, or the connection, die.
+"""Commands on other nodes by ssh, without passwords. A command there ends by its own `timeout`,
+also when this process or the connection dies.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from nodevitals.probes.fabric.settings import TestSettings
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0
-# Where nobody but root can write: root writes there what it finds in it. Gone with the boot, as the
-# governors are that it speaks of.
+# Only root can write there, and must: root restores the governors from it. Like the governors, the
+# file does not outlive the boot.
 GOVERNORS = "/run/nodevitals-governors"
-# Those that a crashed check has left are the true ones: they are not written over.
+# Governors saved by a check that crashed are the original ones: they are not overwritten.
 _SAVE_AND_SET = f"""\
 set -e; cd /sys/devices/system/cpu; ls cpu*/cpufreq/scaling_governor >/dev/null 2>&1 || exit 0
 [ -e {GOVERNORS} ] ||
@@ -40,8 +40,8 @@ Value = TypeVar("Value")
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a command there printed on both streams, and its status; -1 where it was not heard of
-    any more.
+    """The output of a command there on both streams, and its status; -1 where no answer came in
+    time.
     """
 
     text: str
@@ -49,13 +49,13 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def command(node: str, argv: Sequence[str], seconds: float) -> list[str]:
-    """Return the local command line for one that ends there after so long."""
+    """Return the local command line for a command that ends there after so many seconds."""
     there = ["timeout", "--kill-after=1", f"{seconds:g}", *argv]
     return [*SSH, node, "--", shlex.join(there)]
 
 
 def run(node: str, argv: Sequence[str], seconds: float) -> Done:
-    """Run it there to its end."""
+    """Run a command there to its end."""
     try:
         done = subprocess.run(
             command(node, argv, seconds),
@@ -71,20 +71,20 @@ def run(node: str, argv: Sequence[str], seconds: float) -> Done:
 
 
 def on_each(nodes: Iterable[str], act: Callable[[str], Value]) -> dict[str, Value]:
-    """Act on all nodes at once."""
+    """Call `act` for all nodes at once."""
     names = list(nodes)
     with ThreadPoolExecutor(max_workers=64) as threads:
         return dict(zip(names, threads.map(act, names), strict=True))
 
 
 def unreachable(nodes: Iterable[str]) -> dict[str, str]:
-    """Nodes that ssh cannot log in to, and its last words."""
+    """Nodes that ssh cannot log in to, each with the last line of its output."""
     found = on_each(nodes, lambda node: run(node, ["true"], 5))
     return {node: _last_line(done.text) for node, done in found.items() if done.status != 0}
 
 
 def in_use(nodes: Iterable[str]) -> dict[str, str]:
-    """Nodes where somebody has an accelerator open, and who; or where that cannot be seen."""
+    """Nodes where processes have an accelerator open, with their names, or where it is unknown."""
     found = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10))
     used = {}
     for node, done in found.items():
@@ -97,17 +97,17 @@ def in_use(nodes: Iterable[str]) -> dict[str, str]:
 
 
 def set_governors(nodes: Iterable[str]) -> None:
-    """Let processors run at their full speed."""
+    """Let the processors run at full speed."""
     on_each(nodes, lambda node: run(node, ["sh", "-c", _SAVE_AND_SET], 10))
 
 
 def restore_governors(nodes: Iterable[str]) -> None:
-    """As it was before, also before a check that crashed."""
+    """Restore the governors, also those that a crashed check has changed."""
     on_each(nodes, lambda node: run(node, ["sh", "-c", _RESTORE], 10))
 
 
 def gid_indexes(nodes: Iterable[str], test: TestSettings) -> dict[str, int | None]:
-    """The GID that each node's port should use: not the same everywhere. None on InfiniBand."""
+    """The GID index that each node's port should use, as nodes differ. None on InfiniBand."""
     folder = f"/sys/class/infiniband/{test.device}/ports/{test.ib_port}"
     script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
     found = on_each(nodes, lambda node: run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10))
@@ -115,7 +115,7 @@ def gid_indexes(nodes: Iterable[str], test: TestSettings) -> dict[str, int | Non
 
 
 def parse_gids(text: str) -> list[Gid]:
-    """A port's table from `grep -H .` of its files; rows that are not whole are left out."""
+    """A port's table from `grep -H .` of its files, without incomplete rows."""
     files = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     indexes = sorted(
         int(name[5:]) for name in files if name.startswith("gids/") and name[5:].isdigit()

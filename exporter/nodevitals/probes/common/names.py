@@ -1,6 +1,6 @@
-"""Names into addresses, many at once: the C library's resolver blocks, so each in a thread.
+"""Resolves many names at once: the C library's resolver blocks, so each name has a thread.
 
-A thread that hangs in the name service is left behind; it goes with the worker.
+A thread that hangs in the name service is left behind; it ends with the worker.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import threading
 import time
 from collections.abc import Iterable
 
-MOST_THREADS = 32
-# Of the 8 MiB that a thread gets otherwise, 32 would take all that a worker may have.
+MAX_THREADS = 32
+# The usual stack of 8 MiB, 32 times, would use all the memory that a worker may have.
 STACK_BYTES = 512 * 1024
 
 
 def resolve(hosts: Iterable[str], deadline: float) -> dict[str, tuple[str, ...]]:
-    """Every address of each host, best first; () for a name that is not known, or that the name
-    service was asked for and has not answered by `deadline` (monotonic seconds). Names that it
-    could not be asked for by then are left out.
+    """Every address of each host, best first; () for an unknown name, and for a name that was
+    looked up without an answer by `deadline` (monotonic seconds). Names whose look-up did not
+    start by then are left out.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[str, tuple[str, ...]]] = queue.SimpleQueue()
     wanted = set(hosts)
     for host in sorted(wanted):
         waiting.put(host)
-    asked: list[str] = []
+    started: list[str] = []
     threading.stack_size(STACK_BYTES)
-    for _ in range(min(MOST_THREADS, len(wanted))):
-        threading.Thread(target=_work, args=(waiting, asked, answers), daemon=True).start()
+    for _ in range(min(MAX_THREADS, len(wanted))):
+        threading.Thread(target=_resolve_all, args=(waiting, started, answers), daemon=True).start()
     found: dict[str, tuple[str, ...]] = {}
     while len(found) < len(wanted):
         try:
@@ -37,12 +37,12 @@ def resolve(hosts: Iterable[str], deadline: float) -> dict[str, tuple[str, ...]]
         except queue.Empty:
             break
         found[host] = addresses
-    return dict.fromkeys(asked, ()) | found
+    return dict.fromkeys(started, ()) | found
 
 
-def _work(
+def _resolve_all(
     waiting: queue.SimpleQueue[str],
-    asked: list[str],
+    started: list[str],
     answers: queue.SimpleQueue[tuple[str, tuple[str, ...]]],
 ) -> None:
     while True:
@@ -50,9 +50,9 @@ def _work(
             host = waiting.get_nowait()
         except queue.Empty:
             return
-        asked.append(host)
+        started.append(host)
         try:
-            # What one node has no route to is left out (AI_ADDRCONFIG).
+            # AI_ADDRCONFIG omits the family to which this node has no route.
             rows = socket.getaddrinfo(
                 host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
             )

@@ -1,4 +1,4 @@
-"""How much a node may test: so many seconds and bytes in any hour."""
+"""Limits how much a node tests: seconds and bytes in any hour."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ HOUR = 3600.0
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For both sides of a test: who is tested spends as much as who tests."""
+    """Limits for any hour. A test is charged to both of its nodes."""
 
     seconds_per_hour: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
+    """Time for which test tools may run on this node."""
     bytes_per_hour: Annotated[int, msgspec.Meta(gt=0)] = 100_000_000_000
+    """Number of bytes that tests may move on this node."""
 
 
 class Spent(msgspec.Struct, array_like=True, frozen=True):
-    """One test: when it began (seconds since the epoch), how long it took, what it moved."""
+    """The cost of one test: its start (seconds since the epoch), its duration, its bytes."""
 
     time: float
     seconds: float
@@ -25,14 +27,14 @@ class Spent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Meter:
-    """What was spent in the hour before now. A clock that was set back frees nothing."""
+    """The cost of the tests in the last hour. A clock that was set back frees nothing."""
 
     def __init__(self, settings: BudgetSettings, spent: tuple[Spent, ...] = ()) -> None:
         self.settings = settings
         self._spent = list(spent)
 
     def allows(self, now: float, seconds: float, size: float) -> bool:
-        """Whether one more test fits, at its most."""
+        """Whether one more test fits, at its highest cost."""
         self._spent = [one for one in self._spent if now - one.time < HOUR]
         total_seconds = sum(one.seconds for one in self._spent) + seconds
         total_bytes = sum(one.bytes for one in self._spent) + size
@@ -42,9 +44,9 @@ class Meter:
         )
 
     def charge(self, now: float, seconds: float, size: float) -> None:
-        """A test has ended, well or not."""
+        """Charge a test that has ended, whatever its outcome."""
         self._spent.append(Spent(now, seconds, size))
 
     def spent(self) -> tuple[Spent, ...]:
-        """What is to be remembered over a restart."""
+        """What must be kept over a restart."""
         return tuple(self._spent)

@@ -1,104 +1,117 @@
-"""Who takes part: names, where they listen, which group they are in.
+"""The members: the nodes that take part, with their addresses and groups.
 
 In: lists in the configuration, file_sd files, a name service. Out: the same roster on every node
-that sees the same lists.
+that reads the same lists.
 """
 
 from __future__ import annotations
 
-import glob
 import socket
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
-from nodevitals.document import DocumentError, Problem, convert, parse_yaml
 from nodevitals.linux.host import Host, node_name
 from nodevitals.probe import ProbeError
-from nodevitals.probes.common.names import resolve
-from nodevitals.probes.common.targets import is_address, parse_address
+from nodevitals.probes.common.addresses import ListedTarget, is_address, parse_address
+from nodevitals.probes.common.discovery import Discovery, DiscoveryState
 from nodevitals.probes.fabric.plan import Roster
-from nodevitals.probes.fabric.settings import DEFAULT_PORT, FabricSettings, StaticPeers
+from nodevitals.probes.fabric.settings import DEFAULT_PORT, FabricSettings
 
 NAME_SECONDS = 3.0
 MAX_MEMBERS = 50_000
 
 
-class Member(msgspec.Struct, frozen=True):
-    """Where a member listens, and its group ('' where there are none)."""
-
-    host: str
-    port: int
-    group: str
-
-
-def load(settings: FabricSettings, host: Host) -> dict[str, Member]:
-    """All members by name. Raises ProbeError where a list cannot be had: half a list would make
-    another plan than everybody else's.
+class Membership(msgspec.Struct, frozen=True):
+    """All members by name with their addresses, the plan's roster of them, and the name of this
+    node among them.
     """
-    groups = list(settings.static)
-    for pattern in settings.file_sd:
-        files = sorted(glob.glob(host.root(pattern)))
-        if not files:
-            raise ProbeError("list", f"{pattern}: no such file")
-        for file in files:
-            groups += _read(file)
-    addresses = resolve(settings.dns_sd, time.monotonic() + NAME_SECONDS)
-    for name in settings.dns_sd:
-        if not addresses.get(name):
-            raise ProbeError("list", f"{name}: the name service has no address of it")
-        groups.append(StaticPeers(targets=tuple(sorted(addresses[name]))))
-    return _members(groups, settings.group_by)
+
+    name: str
+    members: dict[str, ListedTarget]
+    roster: Roster
 
 
-def _members(groups: list[StaticPeers], group_by: str) -> dict[str, Member]:
-    members: dict[str, Member] = {}
-    for group in groups:
-        for target in group.targets:
-            try:
-                host, port = parse_address(target, DEFAULT_PORT)
-            except ValueError as error:
-                raise ProbeError("list", str(error)) from None
-            members[host] = Member(host, port, str(group.labels.get(group_by, "")))
+class MemberLists:
+    """The membership by the last good lists. Half a list would give another plan than that of the
+    other nodes, so all lists are read, or none is used.
+    """
+
+    def __init__(self, settings: FabricSettings, host: Host) -> None:
+        self._settings = settings
+        self._host = host
+        self._slot = -1
+        self.membership: Membership | None = None
+        self.problem = ""
+        """Why the lists could not be read for this slot, in one line."""
+
+    def load(self) -> None:
+        """Read all lists. Raises ProbeError."""
+        settings = self._settings
+        members = load_members(settings, self._host)
+        name = own_name(members, settings.name)
+        self.membership = Membership(name, members, roster_of(members, settings.across_pairs))
+
+    def refresh(self, slot: int) -> None:
+        """Read all lists once per slot; the last good ones stay in use while that fails."""
+        if slot == self._slot:
+            return
+        self._slot = slot
+        try:
+            self.load()
+            self.problem = ""
+        except ProbeError as error:
+            self.problem = error.message
+
+
+def load_members(settings: FabricSettings, host: Host) -> dict[str, ListedTarget]:
+    """All members by name. Raises ProbeError where any list cannot be read."""
+    members = {target.host: target for target in _static(settings)}
+    discovery = Discovery(
+        host, DiscoveryState(), DEFAULT_PORT, settings.group_by, require_files=True
+    )
+    deadline = time.monotonic() + NAME_SECONDS
+    for _, target in discovery.targets(settings.file_sd, settings.dns_sd, deadline):
+        members[target.host] = target
+    for problem in discovery.problems:
+        raise ProbeError("list", problem.message)
     if len(members) > MAX_MEMBERS:
         raise ProbeError("list", f"{len(members)} members, over {MAX_MEMBERS}")
     return members
 
 
-def _read(file: str) -> list[StaticPeers]:
-    problems: list[Problem] = []
-    try:
-        found = convert(parse_yaml(Path(file).read_bytes()), tuple[StaticPeers, ...], "", problems)
-    except OSError as error:
-        raise ProbeError("list", f"{file}: {error.strerror}") from None
-    except DocumentError as error:
-        raise ProbeError("list", f"{file}: {error}") from None
-    if problems:
-        raise ProbeError("list", f"{file}: {problems[0]}")
-    return list(found)
+def _static(settings: FabricSettings) -> list[ListedTarget]:
+    found = []
+    for source in settings.static:
+        group = source.labels.get(settings.group_by, "")
+        for text in source.targets:
+            try:
+                found.append(ListedTarget(*parse_address(text, DEFAULT_PORT), group))
+            except ValueError as error:
+                raise ProbeError("list", str(error)) from None
+    return found
 
 
-def roster_of(members: Mapping[str, Member], across_pairs: int) -> Roster:
-    """The plan's view of them."""
+def roster_of(members: Mapping[str, ListedTarget], across_pairs: int) -> Roster:
+    """The roster of these members."""
     return Roster(((name, member.group) for name, member in members.items()), across_pairs)
 
 
-def own_name(members: Mapping[str, Member], configured: str) -> str:
-    """Which member we are. Raises ProbeError for none."""
+def own_name(members: Mapping[str, ListedTarget], configured: str) -> str:
+    """The name of this node on the lists. Raises ProbeError where it is not listed."""
     for name in (configured, node_name()):
         if name in members:
             return name
     if not configured:
         for name in members:
-            if is_address(name) and _is_ours(name):
+            if is_address(name) and _is_own(name):
                 return name
     raise ProbeError("not_listed", f"{configured or node_name()} is not among the peers; set name")
 
 
-def _is_ours(address: str) -> bool:
-    """Whether an address is of this node: only then can it be bound."""
+def _is_own(address: str) -> bool:
+    """Whether an address belongs to this node: only then can it be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

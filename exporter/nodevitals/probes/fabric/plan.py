@@ -1,9 +1,10 @@
-"""Who tests whom in which slot: a pure function of the members, so that nobody has to be asked.
+"""The plan: which nodes test each other in which slot, as a pure function of the members, so that
+no coordination is needed.
 
-Within a group a round-robin tournament by the circle method: of n members every pair meets once in
-n - 1 rounds (n where n is odd, each sitting out once). Every fourth slot is between groups: those
-meet by the same method, and of each pair of groups a few members test each other, so that the load
-between two leaves is the same in a cluster of any size.
+Within a group it is a round-robin tournament by the circle method: of n members every pair is
+tested once in n - 1 rounds (n where n is odd; then one member is free in each round). Every fourth
+slot is between groups: pairs of groups follow the same method, and of each pair of groups a few
+members test each other, so that the load between two leaves does not depend on the cluster's size.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 ACROSS_EVERY = 4
-"""One slot in so many is between groups, where there are several."""
+"""One of so many slots is between groups, where there are several."""
 
 
-class Meeting(msgspec.Struct, frozen=True, order=True):
-    """A test: `source` starts it, `target` opens the server side."""
+class Pairing(msgspec.Struct, frozen=True, order=True):
+    """Two nodes that test each other: `source` starts the test, `target` runs the server side."""
 
     source: str
     target: str
 
 
 class Roster:
-    """All members by group. Equal on every node that knows the same members."""
+    """All members by group; the same on every node that has the same lists."""
 
     def __init__(self, members: Iterable[tuple[str, str]], across_pairs: int = 1) -> None:
-        """From (name, group); `across_pairs` tests at a time between two groups."""
+        """From (name, group); `across_pairs` tests run at a time between two groups."""
         self._group_of = dict(members)
         groups: dict[str, list[str]] = {}
         for name in sorted(self._group_of):
@@ -45,8 +46,10 @@ class Roster:
     def __len__(self) -> int:
         return len(self._place)
 
-    def meeting(self, name: str, slot: int) -> Meeting | None:
-        """Whom this member meets in a slot; None for nobody. Raises KeyError for a stranger."""
+    def pairing(self, name: str, slot: int) -> Pairing | None:
+        """This member's pairing in a slot; None where it is free. Raises KeyError for a name that
+        is not a member's.
+        """
         group = self._group_of[name]
         round_number, across = self._round(slot)
         if not across:
@@ -58,8 +61,8 @@ class Roster:
         pairs = self._across(min(place, other), max(place, other), round_number)
         return next((pair for pair in pairs if name in (pair.source, pair.target)), None)
 
-    def meetings(self, slot: int) -> Iterator[Meeting]:
-        """All tests of a slot."""
+    def pairings(self, slot: int) -> Iterator[Pairing]:
+        """All pairings of a slot."""
         round_number, across = self._round(slot)
         if across:
             for place in range(len(self._names)):
@@ -81,28 +84,28 @@ class Roster:
         across = part == ACROSS_EVERY - 1
         return (turn, True) if across else (turn * (ACROSS_EVERY - 1) + part, False)
 
-    def _across(self, low: int, high: int, round_number: int) -> list[Meeting]:
-        """The tests between two groups: other members each time these two meet."""
+    def _across(self, low: int, high: int, round_number: int) -> list[Pairing]:
+        """The pairings between two groups: other members each time."""
         one, other = self.groups[self._names[low]], self.groups[self._names[high]]
         cycle = round_number // rounds(len(self._names))
         pairs = min(self._across_pairs, len(one), len(other))
         first = cycle * pairs
-        # Moved on by one each time the first group is through, so that all pairs come in time.
-        moved = first + first // len(one)
+        # Shifted by one whenever the first group is through, so that all pairs come in time.
+        shifted = first + first // len(one)
         return [
-            _directed(one[(first + i) % len(one)], other[(moved + i) % len(other)], cycle + i)
+            _directed(one[(first + i) % len(one)], other[(shifted + i) % len(other)], cycle + i)
             for i in range(pairs)
         ]
 
 
 def rounds(count: int) -> int:
-    """How many rounds a tournament of so many takes."""
+    """Number of rounds in a tournament of so many members."""
     return max(1, count - 1 + count % 2)
 
 
 def opponent(place: int, count: int, round_number: int) -> int | None:
-    """Whom a place meets in a round of the circle method; None where it sits out."""
-    last = count - 1 + count % 2  # with an odd count, nobody has this place
+    """The opponent of a place in a round of the circle method; None where the place is free."""
+    last = count - 1 + count % 2  # with an odd count, no member has this place
     turn = round_number % rounds(count)
     if place == last:
         other = turn
@@ -113,7 +116,7 @@ def opponent(place: int, count: int, round_number: int) -> int | None:
     return other if other < count and other != place else None
 
 
-def _within(group: Sequence[str], place: int, round_number: int) -> Meeting | None:
+def _within(group: Sequence[str], place: int, round_number: int) -> Pairing | None:
     other = opponent(place, len(group), round_number)
     if other is None:
         return None
@@ -121,6 +124,6 @@ def _within(group: Sequence[str], place: int, round_number: int) -> Meeting | No
     return _directed(group[low], group[high], low + high + round_number // rounds(len(group)))
 
 
-def _directed(one: str, other: str, turn: int) -> Meeting:
-    """In turns, each of a pair is the source."""
-    return Meeting(one, other) if turn % 2 == 0 else Meeting(other, one)
+def _directed(one: str, other: str, turn: int) -> Pairing:
+    """The two members of a pair are the source in turns."""
+    return Pairing(one, other) if turn % 2 == 0 else Pairing(other, one)

@@ -1,39 +1,35 @@
-"""Probe `fabric`: small bandwidth and latency tests between nodes, when nobody works.
+"""Probe `fabric`: small bandwidth and latency tests between nodes while no job uses them.
 
-In: lists of peers, the plan, the gate, tools (perftest, iperf3) here and on the peer. Out:
-`nodevitals_fabric_*`, and history rows. Its worker lives on: a thread of it tests
-(`fabric/station.py`), another listens for peers, and a run only tells what has happened since the
-last one. Off by default.
+In: lists of peers, the plan, the gate, and tools (perftest, iperf3) here and on the peers. Out:
+`nodevitals_fabric_*`, and rows of the history. The worker is resident: one thread of it runs tests,
+another listens for peers, and a run of the probe reports what has finished since the last one.
 """
 
 from __future__ import annotations
 
 import time
-from typing import ClassVar
 
 import msgspec
-from msgspec.msgpack import encode
 
-from nodevitals.config import ProbeSettings
-from nodevitals.probe import Family, Probe, ProbeError, Readings
+from nodevitals.probe import Probe, ProbeError, Readings
 from nodevitals.probes.fabric import families as fabric
-from nodevitals.probes.fabric import kind
+from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
-from nodevitals.probes.fabric.members import load, own_name, roster_of
-from nodevitals.probes.fabric.protocol import Caller
+from nodevitals.probes.fabric.protocol import FabricClient
 from nodevitals.probes.fabric.report import REASONS, Report
+from nodevitals.probes.fabric.results import ServedTest, StartedTest
+from nodevitals.probes.fabric.runner import FabricRunner
 from nodevitals.probes.fabric.secrets import Secrets
-from nodevitals.probes.fabric.server import Server
+from nodevitals.probes.fabric.server import FabricServer
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
-from nodevitals.probes.fabric.station import Result, Roll, Served, Station
 
-# Of each test the newest results are told: enough for a median; a node that was mended is well
-# again after twice as many slots, as it is the source in every second one.
-RESULTS_A_TEST = 8
+# The newest results of each test are exposed: enough for a median. A node that was repaired is
+# healthy again after twice as many slots, as it is the source in every second one.
+RESULTS_PER_TEST = 8
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """The newest result with a peer."""
+class PairResult(msgspec.Struct, frozen=True, array_like=True):
+    """The newest result of a test with a peer."""
 
     test: str
     source: str
@@ -41,133 +37,132 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     report: Report
 
 
-class Memory(msgspec.Struct):
-    """What must outlive the agent: the budget above all."""
+class FabricState(msgspec.Struct):
+    """What must outlive the agent, above all the budget. `since` is when this node first took part
+    (seconds since the epoch, 0 before).
+    """
 
-    since: float
+    since: float = 0.0
     spent: tuple[Spent, ...] = ()
-    results: list[Kept] = []
+    results: list[PairResult] = []
     last_success: dict[str, float] = {}
 
 
 class FabricProbe(Probe):
-    """The fabric between nodes."""
+    """Bandwidth and latency tests between nodes, while no job uses them."""
 
-    name: ClassVar[str] = "fabric"
-    families: ClassVar[tuple[Family, ...]] = fabric.ALL
-    Settings: ClassVar[type[ProbeSettings]] = FabricSettings
-    resident: ClassVar[bool] = True
-    remembers: ClassVar[bool] = True
-    start_seconds: ClassVar[float] = 10.0
+    name = "fabric"
+    default = "off"
+    families = fabric.ALL
+    Settings = FabricSettings
+    State = FabricState
+    resident = True
+    persistent = True
+    start_seconds = 10.0
     settings: FabricSettings
-
-    @classmethod
-    def targets(cls, settings: FabricSettings) -> tuple[str, ...]:
-        """One, where it was turned on."""
-        return (cls.name,) if settings.enabled is not False else ()
+    state: FabricState
 
     def open(self) -> None:
-        """Read the secrets; the rest begins with the first run, which knows what was spent."""
-        self._station: Station | None = None
+        """Read the secrets. The first run starts the rest, as only a run has the state."""
+        self._runner: FabricRunner | None = None
         if self.settings.tls is None:
             raise ProbeError("tls", "tls is missing")
         self._secrets = Secrets(self.settings.token_file, self.settings.tls)
 
     def run(self, readings: Readings) -> None:
-        """Tell what has happened since the last run."""
-        memory = readings.recalled(Memory) or Memory(since=time.time())
+        """Report what has happened since the last run."""
         self._secrets.refresh()
-        if self._station is None:
-            self._meter = Meter(self.settings.budget, memory.spent)
-            self._station = self._started()
+        if self._runner is None:
+            self._meter = Meter(self.settings.budget, self.state.spent)
+            self._runner = self._started()
+            self.state.since = self.state.since or time.time()
         self._declare(readings)
-        for result in self._station.results():
-            if isinstance(result, Served):
-                _count_cost(readings, result.test, result.seconds)
+        for finished in self._runner.finished():
+            if isinstance(finished, ServedTest):
+                _count_cost(readings, finished.test, finished.seconds)
             else:
-                _take(readings, memory, result)
-        memory.spent = self._meter.spent()
-        readings.carry = encode(memory)
-        self._tell(readings, memory)
-        if self._station.broken is not None:
-            raise self._station.broken
+                self._record(readings, finished)
+        self.state.spent = self._meter.spent()
+        self._report_tests(readings)
+        self._report_lists(readings, self._runner)
+        if self._runner.error is not None:
+            raise self._runner.error
 
     def close(self) -> None:
         """Nothing: the worker ends, and with it its threads, its tools and its port."""
 
-    def _started(self) -> Station:
+    def _started(self) -> FabricRunner:
         settings = self.settings
-
-        def roll() -> Roll:
-            members = load(settings, self.host)
-            name = own_name(members, settings.name)
-            return Roll(name, members, roster_of(members, settings.across_pairs))
-
-        station = Station(settings, self.host, Caller(self._secrets), self._meter, roll)
+        runner = FabricRunner(settings, self.host, FabricClient(self._secrets), self._meter)
         try:
-            server = Server(settings.listen_address, self._secrets, station)
+            server = FabricServer(settings.listen_address, self._secrets, runner.server_side)
         except OSError as error:
             text = f"cannot listen on {settings.listen_address}: {error.strerror}"
             raise ProbeError("listen", text) from None
-        station.start()
+        runner.start()
         server.start()
-        return station
+        return runner
 
     def _declare(self, readings: Readings) -> None:
-        """Counters begin at 0, so that the first event is seen."""
+        """Start the counters at 0, so that the first event counts as an increase."""
         for test in self.settings.tests:
-            words = (test.tool, test.operation)
-            readings.increment(fabric.RUNS, 0, *words, "ok", "")
+            labels = (test.tool, test.operation)
+            readings.increment(fabric.RUNS, 0, *labels, "ok", "")
             for reason in REASONS:
-                readings.increment(fabric.RUNS, 0, *words, "failed", reason)
+                readings.increment(fabric.RUNS, 0, *labels, "failed", reason)
             for skip in fabric.SKIPS:
-                readings.increment(fabric.SKIPPED, 0, *words, skip)
-            readings.increment(fabric.SECONDS, 0, *words)
-            readings.increment(fabric.BYTES, 0, *words)
+                readings.increment(fabric.SKIPPED, 0, *labels, skip)
+            readings.increment(fabric.SECONDS, 0, *labels)
+            readings.increment(fabric.BYTES, 0, *labels)
 
-    def _tell(self, readings: Readings, memory: Memory) -> None:
+    def _record(self, readings: Readings, started: StartedTest) -> None:
+        """Count a test, and keep its result where it has one."""
+        test, report = started.test, started.report
+        labels = (test.tool, test.operation)
+        if started.seconds:
+            _count_cost(readings, test, started.seconds)
+        if started.skipped:
+            readings.increment(fabric.SKIPPED, 1, *labels, started.skipped)
+        if report is None:
+            return
+        readings.increment(fabric.RUNS, 1, *labels, report.outcome, report.reason or "")
+        name = f"{test.tool} {test.operation} {test.device} {started.source} {started.peer}"
+        if report.outcome == "ok":
+            self.state.last_success[f"{test.tool}-{test.operation}"] = started.time
+            readings.condition(name, "ok")
+        else:
+            readings.condition(name, report.reason or "failed", report.message)
+        self._keep(PairResult(test.key, started.source, started.peer, report))
+
+    def _keep(self, new: PairResult) -> None:
+        """Keep a result in place of the last one with this peer, and the newest of the others."""
+        others = [one for one in self.state.results if (one.test, one.peer) != (new.test, new.peer)]
+        newest = [one for one in others if one.test == new.test][-(RESULTS_PER_TEST - 1) :]
+        self.state.results = [*(one for one in others if one.test != new.test), *newest, new]
+
+    def _report_tests(self, readings: Readings) -> None:
         tests = {test.key: test for test in self.settings.tests}
-        for kept in memory.results:
-            if kept.test in tests:
-                _tell_result(readings, tests[kept.test], kept)
+        for result in self.state.results:
+            if result.test in tests:
+                _report_result(readings, tests[result.test], result)
         for test in self.settings.tests:
-            readings.add(fabric.EXPECTED, kind.expected_of(test, self.host), *test.labels)
-        seen = {(test.tool, test.operation) for test in self.settings.tests}
-        for tool, operation in seen:
-            last = memory.last_success.get(f"{tool}-{operation}")
+            expected = measurement.expected_of(test, self.host)
+            readings.add(fabric.EXPECTED, expected, *test.labels)
+        for tool, operation in {(test.tool, test.operation) for test in self.settings.tests}:
+            last = self.state.last_success.get(f"{tool}-{operation}")
             readings.add(fabric.LAST_SUCCESS, last, tool, operation)
-        readings.add(fabric.ENABLED, memory.since)
+        readings.add(fabric.ENABLED, self.state.since)
         readings.add(fabric.SLOT, self.settings.slot)
-        if self._station is not None and self._station.roll is not None:
-            readings.add(fabric.INFO, 1, self._station.roll.name)
-            readings.add(fabric.MEMBERS, len(self._station.roll.roster))
-            # No failure of the run: that would end the lane, and the last good lists with it.
-            trouble = self._station.trouble
-            readings.add(fabric.LISTS_READ, not trouble)
-            readings.condition("fabric lists", "unreadable" if trouble else "ok", trouble)
 
-
-def _take(readings: Readings, memory: Memory, result: Result) -> None:
-    """Count a result, and keep it where it says something of the fabric."""
-    test, report = result.test, result.report
-    words = (test.tool, test.operation)
-    if result.seconds:
-        _count_cost(readings, test, result.seconds)
-    if result.skipped:
-        readings.increment(fabric.SKIPPED, 1, *words, result.skipped)
-    if report is None:
-        return
-    readings.increment(fabric.RUNS, 1, *words, report.outcome, report.reason or "")
-    name = f"{test.tool} {test.operation} {test.device} {result.source} {result.peer}"
-    if report.outcome == "ok":
-        memory.last_success[f"{test.tool}-{test.operation}"] = result.time
-        readings.condition(name, "ok")
-    else:
-        readings.condition(name, report.reason or "failed", report.message)
-    kept = Kept(test.key, result.source, result.peer, report)
-    others = [one for one in memory.results if (one.test, one.peer) != (kept.test, kept.peer)]
-    newest = [one for one in others if one.test == kept.test][-(RESULTS_A_TEST - 1) :]
-    memory.results = [*(one for one in others if one.test != kept.test), *newest, kept]
+    def _report_lists(self, readings: Readings, runner: FabricRunner) -> None:
+        membership, problem = runner.lists.membership, runner.lists.problem
+        if membership is None:
+            return
+        readings.add(fabric.INFO, 1, membership.name)
+        readings.add(fabric.MEMBERS, len(membership.roster))
+        # Not a failure of the run, which would end the worker, and the last good lists with it.
+        readings.add(fabric.LISTS_READ, not problem)
+        readings.condition("fabric lists", "unreadable" if problem else "ok", problem)
 
 
 def _count_cost(readings: Readings, test: TestSettings, seconds: float) -> None:
@@ -175,13 +170,13 @@ def _count_cost(readings: Readings, test: TestSettings, seconds: float) -> None:
     readings.increment(fabric.BYTES, test.total_bytes, test.tool, test.operation)
 
 
-def _tell_result(readings: Readings, test: TestSettings, kept: Kept) -> None:
+def _report_result(readings: Readings, test: TestSettings, result: PairResult) -> None:
     tool, operation, device, message_bytes = test.labels
-    labels = (tool, operation, kept.source, kept.peer, device, message_bytes)
-    if kept.report.outcome != "ok":
-        readings.add(fabric.FAILURE, 1, *labels, kept.report.reason or "harness")
+    labels = (tool, operation, result.source, result.peer, device, message_bytes)
+    if result.report.outcome != "ok":
+        readings.add(fabric.FAILURE, 1, *labels, result.report.reason or "harness")
         return
-    row = kept.report.rows[0]
+    row = result.report.rows[0]
     if test.is_latency:
         for statistic, seconds in (row.latency_seconds or {}).items():
             readings.add(fabric.LATENCY, seconds, *labels, statistic)

@@ -1,7 +1,7 @@
-"""What two agents say to each other over HTTPS, as JSON.
+"""The protocol between two agents: JSON over HTTPS, and its client.
 
-The source opens a test on the target (`POST /fabric/v1/tests`), runs its client, and closes it
-(`DELETE /fabric/v1/tests/ID`). Opening twice with one id opens once: an answer may get lost.
+The source opens a test on the target (`POST /fabric/v1/tests`), runs its client, and closes the
+test (`DELETE /fabric/v1/tests/ID`). Opening twice with one id opens once: a response may get lost.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PATH = "/fabric/v1/tests"
 MAX_BODY_BYTES = 4096
 CONNECT_SECONDS = 3.0
 
-Refusal = Literal["busy", "plan_differs", "test_differs", "failed"]
+RefusalKind = Literal["busy", "plan_differs", "test_differs", "failed"]
 
 
-class Open(msgspec.Struct, frozen=True, kw_only=True):
-    """The source asks for the server side of one of its tests."""
+class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The source requests the server side of a test."""
 
     id: str
     source: str
@@ -35,30 +35,30 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool listens on this port."""
+    """The server side is running: the tool listens on this port."""
 
     port: int
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Not now, or not at all. `failed` has a reason of fabric/report.py."""
+    """No server side is running. `failed` has a reason of report.py, `busy` one of the gate."""
 
-    refusal: Refusal
+    refusal: RefusalKind
     reason: str = ""
     message: str = ""
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the server side ended before it was closed: '' where it did not, else a word of the gate
-    or of fabric/report.py.
+    """The server side is closed. `ended` is why it had ended before: '' where it had not, else a
+    reason of the gate or `timeout`.
     """
 
     ended: str = ""
 
 
 class TransportError(Exception):
-    """The peer could not be asked: `unreachable`, `timeout`, or `harness` for a wrong answer.
-    `connected` says that it may have heard us all the same.
+    """A request failed: `unreachable`, `timeout`, or `harness` for a wrong response. Where
+    `connected`, the peer may have received the request all the same.
     """
 
     def __init__(
@@ -72,35 +72,35 @@ class TransportError(Exception):
         self.connected = connected
 
 
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
-class Caller:
-    """Asks peers, with our token."""
+class FabricClient:
+    """Sends requests to peers, with the token."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
-    def open(self, host: str, port: int, body: Open, seconds: float) -> Opened | Refused:
-        """Ask for the server side; raises TransportError."""
-        status, data = self._ask(host, port, "POST", PATH, msgspec.json.encode(body), seconds)
+    def open(self, host: str, port: int, body: OpenRequest, seconds: float) -> Opened | Refused:
+        """Open a test; raises TransportError."""
+        status, data = self._request(host, port, "POST", PATH, msgspec.json.encode(body), seconds)
         if status == HTTPStatus.OK:
             return _decoded(data, Opened)
         return _decoded(data, Refused)
 
     def close(self, host: str, port: int, identity: str, seconds: float) -> Closed:
-        """Say that we are done; raises TransportError."""
-        _, data = self._ask(host, port, "DELETE", f"{PATH}/{identity}", b"", seconds)
+        """Close a test; raises TransportError."""
+        _, data = self._request(host, port, "DELETE", f"{PATH}/{identity}", b"", seconds)
         return _decoded(data, Closed)
 
     def _connected(self, host: str, port: int) -> ssl.SSLSocket:
-        """A connection before its handshake."""
+        """A connection, before its handshake."""
         sock = socket.create_connection((host, port), CONNECT_SECONDS)
         return self._secrets.client_context.wrap_socket(
             sock, server_hostname=host, do_handshake_on_connect=False
         )
 
-    def _ask(
+    def _request(
         self, host: str, port: int, method: str, path: str, body: bytes, seconds: float
     ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(host, port)
@@ -117,9 +117,9 @@ class Caller:
             response = connection.getresponse()
             data = response.read(MAX_BODY_BYTES)
         except TimeoutError:
-            raise TransportError("timeout", f"{host}: no answer in time", connected) from None
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # nobody is behind what answers
-            raise TransportError("unreachable", f"{host}: hung up", connected) from None
+            raise TransportError("timeout", f"{host}: no response in time", connected) from None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # a forwarder without a server behind it
+            raise TransportError("unreachable", f"{host}: connection closed", connected) from None
         except ssl.SSLError as error:
             raise TransportError("harness", f"{host}: TLS: {error.reason}", connected) from None
         except OSError as error:
@@ -137,13 +137,13 @@ class Caller:
 
 
 def _cut(sock: ssl.SSLSocket) -> None:
-    """End a conversation that drips: each of its reads would be in time, and none the last."""
+    """End a connection on which data trickles: each read would be in time, and none the last."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-def _decoded(data: bytes, kind: type[Answer]) -> Answer:
+def _decoded(data: bytes, kind: type[Response]) -> Response:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise TransportError("harness", f"an answer of another kind: {error}") from None
+        raise TransportError("harness", f"unexpected response: {error}") from None

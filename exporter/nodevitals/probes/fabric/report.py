@@ -1,4 +1,4 @@
-"""What a bandwidth tool measured, or why it measured nothing."""
+"""The report of a bandwidth tool: its results, or why there are none."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Reason = Literal[
     "tool_missing",
     "harness",
 ]
-"""Why there is no figure. Only `corruption` speaks of data; `harness` is our own trouble, or the
-tool's: whatever it is, it is no slow link."""
+"""Why there is no result. Only `corruption` concerns data; `harness` is a fault of this program or
+of the tool, never a slow link."""
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -29,12 +29,12 @@ LATENCY = ("send_lat", "write_lat")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of results. None is what the tool does not say.
+class ResultRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of results. None where the tool does not report it.
 
-    Sizes in bytes, bandwidths in bytes a second; `latency_seconds` by statistic: minimum, maximum,
-    median, mean, p99, p999. `bus_bandwidth_bytes_per_second` is a collective's, comparable between
-    numbers of ranks.
+    Sizes in bytes, bandwidths in bytes per second; `latency_seconds` by statistic: minimum,
+    maximum, median, mean, p99, p999. `bus_bandwidth_bytes_per_second` is that of a collective,
+    comparable between numbers of ranks.
     """
 
     operation: str | None = None
@@ -50,38 +50,40 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool's whole output. `failed` always has a reason, and `message` the line that says so."""
+    """The whole output of a tool. `failed` always has a reason, and in `message` the line that
+    shows it.
+    """
 
     outcome: Literal["ok", "failed"]
     reason: Reason | None = None
     message: str = ""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ResultRow, ...] = ()
 
 
-# What Open MPI's --tag-output and srun's --label put before each line.
+# Prefixes of Open MPI's --tag-output and of srun's --label.
 _PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+: ?)")
 
 
 def untagged(text: str) -> str:
-    """What ranks printed, without the launcher's word of which."""
+    """The output of ranks without the launcher's prefixes."""
     return "\n".join(_PREFIX.sub("", line) for line in text.splitlines())
 
 
-Marks = Sequence[tuple[re.Pattern[str], Reason]]
+FailurePatterns = Sequence[tuple[re.Pattern[str], Reason]]
 
 
-def marks(*pairs: tuple[str, Reason]) -> Marks:
-    """Patterns of failure, the first that is found anywhere counts."""
+def failure_patterns(*pairs: tuple[str, Reason]) -> FailurePatterns:
+    """Patterns of failures; the first one found anywhere decides."""
     return [(re.compile(pattern), reason) for pattern, reason in pairs]
 
 
-def failed(reason: Reason, message: str, rows: Sequence[Row] = ()) -> Report:
-    """Return a report of a test that gave no figure to judge by."""
+def failed(reason: Reason, message: str, rows: Sequence[ResultRow] = ()) -> Report:
+    """A report of a test without a usable result."""
     return Report(outcome="failed", reason=reason, message=message[:300], rows=tuple(rows))
 
 
-def judged(text: str, rows: Sequence[Row], failures: Marks) -> Report:
-    """A failure that the text speaks of, else its rows; no row at all is the harness failing."""
+def judged(text: str, rows: Sequence[ResultRow], failures: FailurePatterns) -> Report:
+    """The failure that the text reports, else its rows; without any row, a `harness` failure."""
     lines = text.splitlines()
     for pattern, reason in failures:
         for line in lines:
@@ -98,5 +100,5 @@ def judged(text: str, rows: Sequence[Row], failures: Marks) -> Report:
 
 
 def agrees(value: float, expected: float, digit: float, share: float = 1e-3) -> bool:
-    """Whether two figures that say the same in two ways do, given the worth of the last digit."""
+    """Whether two figures for the same quantity agree, given the value of the last digit."""
     return abs(value - expected) <= digit + share * abs(expected)

@@ -1,5 +1,5 @@
-"""The token and the certificates, read anew when their files change: certificates are renewed while
-agents run. A TLS context takes a new certificate for the connections that come after.
+"""The token and the certificates, read again when their files change: certificates are renewed
+while agents run. A TLS context uses a new certificate for later connections.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import ssl
 from pathlib import Path
 
 from nodevitals.probe import ProbeError
-from nodevitals.probes.fabric.settings import TlsSettings
+from nodevitals.probes.fabric.settings import FabricTlsSettings
 
 MIN_TOKEN_CHARACTERS = 16
 
 
 class Secrets:
-    """What both sides of a conversation need. Raises ProbeError where a file is no good."""
+    """Token and TLS contexts of server and client. Raises ProbeError for an unusable file."""
 
-    def __init__(self, token_file: str, tls: TlsSettings) -> None:
+    def __init__(self, token_file: str, tls: FabricTlsSettings) -> None:
         self._token_file = token_file
         self._tls = tls
         self.server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -27,7 +27,7 @@ class Secrets:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what has changed."""
+        """Read the files that have changed."""
         files = (self._token_file, self._tls.cert_file, self._tls.key_file, self._tls.ca_file)
         try:
             changed = tuple(os.stat(file).st_mtime_ns for file in files)

@@ -1,16 +1,15 @@
-"""What the configuration says of fabric tests."""
+"""The configuration of fabric tests."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
-from nodevitals.config import ProbeSettings
 from nodevitals.connections import parse_listen_address
-from nodevitals.document import BytesPerSecond, Problem, Seconds
+from nodevitals.probe import BytesPerSecond, ProbeSettings, Problem, Seconds
+from nodevitals.probes.common.discovery import FileSource, NameSource, path_problems
 from nodevitals.probes.fabric.budget import BudgetSettings
 from nodevitals.probes.fabric.gate import GateSettings
 from nodevitals.probes.fabric.report import BANDWIDTH, LATENCY
@@ -19,28 +18,35 @@ DEFAULT_PORT = 9856
 TOOLS = ("perftest", "iperf3")
 OPERATIONS = (*BANDWIDTH, *LATENCY, "tcp")
 Positive = Annotated[int, msgspec.Meta(gt=0)]
-Port = Annotated[int, msgspec.Meta(ge=1024, le=65535)]
+ToolPort = Annotated[int, msgspec.Meta(ge=1024, le=65535)]
 
 
 class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One test. Both sides must be configured alike; who is not is told so, and not tested.
+    """One test. Both nodes of a pair must have the same settings, or they refuse to test."""
 
-    `device` is an RDMA device, for iperf3 a network interface (which tells who is busy).
-    `expected` is what a sound link reaches with this size of messages; without it 0.9 of the line
-    rate, from 1 MiB on.
-    """
-
-    __test__ = False  # not one of pytest's
+    __test__ = False  # not for pytest
 
     tool: Literal["perftest", "iperf3"]
+    """Program that runs the test: perftest or iperf3. Example: `perftest`"""
     operation: str
+    """perftest: write_bw, read_bw, send_bw, send_lat or write_lat; iperf3: tcp.
+    Example: `write_bw`"""
     device: str
+    """RDMA device; for iperf3 the network interface whose traffic counts as use of the link.
+    Example: `mlx5_0`"""
     ib_port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1
+    """Port of the RDMA device."""
     message_bytes: Positive = 65536
+    """Size of one message in bytes."""
     iterations: Annotated[int, msgspec.Meta(ge=5)] = 1000
+    """Number of messages."""
     queue_pairs: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Number of queue pairs, or of iperf3's parallel streams."""
     expected: BytesPerSecond | None = None
+    """Bandwidth of a healthy link with messages of this size; by default 0.9 of the link's rate for
+    messages from 1 MiB on. Example: `380Gb/s`"""
     timeout: Seconds = 20.0
+    """Time that one test may take."""
 
     @property
     def is_latency(self) -> bool:
@@ -49,91 +55,115 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def total_bytes(self) -> int:
-        """What it moves."""
+        """Number of bytes that it moves."""
         return self.message_bytes * self.iterations
 
     @property
     def key(self) -> str:
-        """What both sides know it by: all that must be equal."""
+        """Everything that must be equal on both nodes, as one word."""
         sizes = (self.message_bytes, self.iterations, self.queue_pairs)
         return "-".join(map(str, (self.tool, self.operation, self.device, self.ib_port, *sizes)))
 
     @property
     def labels(self) -> tuple[str, str, str, str]:
-        """What its figures are told by."""
+        """The labels tool, operation, device and message_bytes of its samples."""
         return (self.tool, self.operation, self.device, str(self.message_bytes))
 
     def problems(self) -> Iterator[Problem]:
-        """What does not go together."""
+        """Report an operation that the tool does not have."""
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
         if self.operation not in known:
             yield Problem("operation", f"{self.operation!r}: {self.tool} has {', '.join(known)}")
 
 
-class StaticPeers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As in Prometheus' static_configs: `node-1` or `node-1:9856`, and labels of them all."""
+class StaticSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Peers in the format of Prometheus' static_configs."""
 
     targets: tuple[str, ...]
+    """Names or addresses, with or without a port. Example: `[node-1, "node-2:9856"]`"""
     labels: dict[str, str] = {}
+    """Labels of all these peers. Example: `{leaf: a}`"""
 
 
-class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Certificates as PEM files: this node's, and the authority that signed everybody's."""
+class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Certificates, as PEM files."""
 
     cert_file: str
+    """Certificate of this node. Example: `/etc/nodevitals/tls.crt`"""
     key_file: str
+    """Private key of this node. Example: `/etc/nodevitals/tls.key`"""
     ca_file: str
+    """Certificate of the authority that signed the certificates of all nodes.
+    Example: `/etc/nodevitals/ca.crt`"""
 
 
 class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Off until somebody turns it on; then there must be a token and certificates."""
+    """Off unless `enabled` is true or auto; then a token and certificates are needed."""
 
-    enabled: Literal["auto"] | bool = False
     interval: Seconds | None = 5.0
+    """Time between two runs, which report the results; tests follow the slots."""
     timeout: Seconds | None = 5.0
+    """Time that a run may take; at most the interval."""
     name: str = ""
-    """Ours on the lists; '' for the node's name, or an address of this node."""
+    """Name of this node on the lists; by default the node's name, or an address of this node.
+    Example: `node-1`"""
     listen_address: str = f":{DEFAULT_PORT}"
-    static: tuple[StaticPeers, ...] = ()
-    file_sd: tuple[str, ...] = ()
-    dns_sd: tuple[str, ...] = ()
+    """Address and port on which the agent listens for other agents."""
+    static: tuple[StaticSource, ...] = ()
+    """Peers, listed in the configuration."""
+    file_sd: tuple[str | FileSource, ...] = ()
+    """Files that list peers: paths or patterns, or `files` with a port.
+    Example: `["/etc/nodevitals/fabric/*.yaml"]`"""
+    dns_sd: tuple[str | NameSource, ...] = ()
+    """DNS names of peers: names, or `names` with a port.
+    Example: `[nodevitals-fabric.monitoring.svc]`"""
     group_by: str = ""
-    """A label of the peers, such as leaf or rail: those who share it test each other."""
+    """Label of the peers, such as leaf or rail, whose value divides them into groups.
+    Example: `leaf`"""
     across_pairs: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
+    """Number of tests at a time between two groups."""
     slot: Seconds = 600.0
+    """Duration of a slot; in most slots a node is tested with one peer."""
     tests: tuple[TestSettings, ...] = ()
+    """Tests to run with each peer, the same on all nodes."""
     token_file: str = ""
-    tls: TlsSettings | None = None
-    tool_ports: tuple[Port, Port] = (18600, 18699)
+    """File with the token that all nodes share, of at least 16 characters.
+    Example: `/etc/nodevitals/fabric-token`"""
+    tls: FabricTlsSettings | None = None
+    """Certificates for the connections between agents."""
+    tool_ports: tuple[ToolPort, ToolPort] = (18600, 18699)
+    """First and last TCP port on which test tools listen."""
     gate: GateSettings = GateSettings()
+    """What keeps tests from running."""
     budget: BudgetSettings = BudgetSettings()
+    """Limits of all tests on this node in any hour."""
 
     def problems(self) -> Iterator[Problem]:
-        """Where it is on, what it cannot do without."""
+        """Report what does not fit and, where the probe is on, what is missing."""
         for number, test in enumerate(self.tests):
             for problem in test.problems():
                 yield Problem(f"tests[{number}].{problem.path}", problem.message)
-        for number, file in enumerate(self.file_sd):
-            if not os.path.isabs(file):
-                yield Problem(f"file_sd[{number}]", "not an absolute path")
+        yield from path_problems(self.file_sd)
         if self.tool_ports[0] > self.tool_ports[1]:
             yield Problem("tool_ports", "write [FIRST, LAST]")
         try:
             parse_listen_address(self.listen_address)
         except ValueError as error:
             yield Problem("listen_address", str(error))
-        if self.enabled is False:
-            return
+        if self.enabled is not False:
+            yield from self._missing()
+
+    def _missing(self) -> Iterator[Problem]:
         if not self.token_file:
-            yield Problem("token_file", "needed: nobody may start tests here without a token")
+            yield Problem("token_file", "needed: without a token any client could start tests here")
         if self.tls is None:
             yield Problem("tls", "needed: a token must not be sent in the clear")
         if not self.tests:
             yield Problem("tests", "none")
         if len({test.labels for test in self.tests}) < len(self.tests):
             text = "two have the same tool, operation, device and message_bytes"
-            yield Problem("tests", f"{text}: their figures could not be told apart")
+            yield Problem("tests", f"{text}: their results could not be distinguished")
         if not (self.static or self.file_sd or self.dns_sd):
-            yield Problem("static", "no peers: name them here, in file_sd or in dns_sd")
+            yield Problem("static", "no peers: list them here, in file_sd or in dns_sd")
         if self.slot < 3 * sum(test.timeout for test in self.tests):
             yield Problem("slot", "under three times the timeouts of all tests")

@@ -1,1 +1,1 @@
-"""Other nodes, as seen from this one: who they are, and whether they can be reached."""
+"""Reachability of other nodes from this one."""

@@ -1,7 +1,7 @@
-"""Connects to peers, many at once, from one thread; nothing is said to them.
+"""Connects to many peers at once, from one thread, and sends them nothing.
 
-In: peers with their addresses. Out: an `Answer` each. TCP's own measure of the round trip is the
-kernel's, from SYN to SYN-ACK: how busy this process is does not enter.
+In: peers with their addresses. Out: a `DialResult` for each. The kernel measures the round trip,
+from SYN to SYN-ACK, so the load on this process has no influence on it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
-
-from nodevitals.probes.common.targets import Peer
 
 REASONS = (
     "refused",
@@ -34,11 +32,11 @@ _REASON_OF = {
     errno.ETIMEDOUT: "timeout",
     errno.ECONNRESET: "closed",
     errno.EPIPE: "closed",
-    # A rule of this node's own firewall.
+    # A rule of this node's own firewall rejects it.
     errno.EPERM: "blocked",
     errno.EACCES: "blocked",
 }
-# Ours, not the peer's: no port, memory or descriptor to spare.
+# Faults of this node, not of the peer: no free port, memory or file descriptor.
 _LOCAL = (errno.EADDRNOTAVAIL, errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
 # RFC 4253, 4.2: a server may send other lines before its version.
 _BANNER = b"SSH-"
@@ -49,12 +47,23 @@ _RTT_OFFSET, _RETRANSMITS_OFFSET = 68, 100
 
 
 class LocalError(Exception):
-    """This node could not even try; nothing is known of the peer."""
+    """This node could not try to connect; the state of the peer is unknown."""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a connection. `reason` is '' where the peer is as it should be; the round trip
-    is None where it was not measured: no connection, or a lost SYN.
+class Peer(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """A peer: its name or address, its TCP port, and the protocol to expect there."""
+
+    host: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class DialResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result of one connection. `reason` is '' where the peer is reachable; the round trip is
+    None where it was not measured: no connection, or a lost SYN.
     """
 
     reason: str
@@ -73,11 +82,11 @@ class _Attempt:
 
 def dial(
     peers: Sequence[tuple[Peer, str]], timeout: float, concurrency: int, start_until: float
-) -> Iterator[tuple[Peer, Answer]]:
-    """Connect to each peer at its address, so many at once; each gets `timeout` seconds. After
-    `start_until` (monotonic seconds) no other is begun.
+) -> Iterator[tuple[Peer, DialResult]]:
+    """Connect to each peer at its address, at most `concurrency` at once, each for at most
+    `timeout` seconds. After `start_until` (monotonic seconds) no further connection is started.
 
-    Raises LocalError where this node has no socket or port to spare.
+    Raises LocalError where this node has no free socket or port.
     """
     waiting = deque(peers)
     selector = selectors.DefaultSelector()
@@ -89,37 +98,37 @@ def dial(
                     waiting.clear()
                     break
                 peer, address = waiting.popleft()
-                begun = _begin(peer, address, time.monotonic() + timeout)
-                if isinstance(begun, Answer):
-                    yield peer, begun
+                started = _start(peer, address, time.monotonic() + timeout)
+                if isinstance(started, DialResult):
+                    yield peer, started
                 else:
-                    active[begun.sock.fileno()] = begun
-                    selector.register(begun.sock, selectors.EVENT_WRITE, begun)
+                    active[started.sock.fileno()] = started
+                    selector.register(started.sock, selectors.EVENT_WRITE, started)
             if not active:
                 continue
             soonest = min(attempt.deadline for attempt in active.values())
             ready = selector.select(max(0.0, soonest - time.monotonic()))
             now = time.monotonic()
-            ended = [(key.data, _go_on(key.data, selector)) for key, _ in ready]
-            late = [(one, _late(one)) for one in active.values() if one.deadline <= now]
-            for attempt, answer in {id(a): (a, b) for a, b in (*late, *ended) if b}.values():
+            ended = [(key.data, _proceed(key.data, selector)) for key, _ in ready]
+            late = [(one, _expired(one)) for one in active.values() if one.deadline <= now]
+            for attempt, result in {id(a): (a, b) for a, b in (*late, *ended) if b}.values():
                 selector.unregister(attempt.sock)
                 del active[attempt.sock.fileno()]
                 attempt.sock.close()
-                yield attempt.peer, answer
+                yield attempt.peer, result
     finally:
         for attempt in active.values():
             attempt.sock.close()
         selector.close()
 
 
-def _begin(peer: Peer, address: str, deadline: float) -> _Attempt | Answer:
+def _start(peer: Peer, address: str, deadline: float) -> _Attempt | DialResult:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         if error.errno == errno.EAFNOSUPPORT:
-            return Answer("unreachable")
+            return DialResult("unreachable")
         raise LocalError(f"no socket: {error.strerror}") from None
     code = sock.connect_ex((address, peer.port))
     if code in (0, errno.EINPROGRESS):
@@ -127,28 +136,28 @@ def _begin(peer: Peer, address: str, deadline: float) -> _Attempt | Answer:
     sock.close()
     if code in _LOCAL and family == socket.AF_INET:
         raise LocalError(os.strerror(code))
-    return Answer(_reason(code))
+    return DialResult(_reason(code))
 
 
 def _reason(code: int) -> str:
     return _REASON_OF.get(code, "unreachable")
 
 
-def _late(attempt: _Attempt) -> Answer:
-    said = "protocol" if attempt.received else "silent"
-    return Answer(said if attempt.connected else "timeout", attempt.round_trip)
+def _expired(attempt: _Attempt) -> DialResult:
+    reason = "protocol" if attempt.received else "silent"
+    return DialResult(reason if attempt.connected else "timeout", attempt.round_trip)
 
 
-def _go_on(attempt: _Attempt, selector: selectors.BaseSelector) -> Answer | None:
-    """The answer once it is there; None while more is to come."""
+def _proceed(attempt: _Attempt, selector: selectors.BaseSelector) -> DialResult | None:
+    """Handle an event of the socket. The result once there is one; None until then."""
     if not attempt.connected:
         code = attempt.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            return Answer(_reason(code))
+            return DialResult(_reason(code))
         attempt.connected = True
         attempt.round_trip = _round_trip(attempt.sock)
         if attempt.peer.protocol == "tcp":
-            return Answer("", attempt.round_trip)
+            return DialResult("", attempt.round_trip)
         selector.modify(attempt.sock, selectors.EVENT_READ, attempt)
         return None
     try:
@@ -156,15 +165,15 @@ def _go_on(attempt: _Attempt, selector: selectors.BaseSelector) -> Answer | None
     except BlockingIOError:
         return None
     except OSError as error:
-        return Answer(_reason(error.errno or 0), attempt.round_trip)
+        return DialResult(_reason(error.errno or 0), attempt.round_trip)
     attempt.received += data
     lines = attempt.received.split(b"\n")
     if any(line.startswith(_BANNER) for line in lines):
-        return Answer("", attempt.round_trip)
+        return DialResult("", attempt.round_trip)
     if not data:
-        return Answer("protocol" if attempt.received else "closed", attempt.round_trip)
+        return DialResult("protocol" if attempt.received else "closed", attempt.round_trip)
     too_long = len(attempt.received) > _MAX_BANNER_BYTES
-    return Answer("protocol", attempt.round_trip) if too_long else None
+    return DialResult("protocol", attempt.round_trip) if too_long else None
 
 
 def _round_trip(sock: socket.socket) -> float | None:

@@ -1,259 +1,164 @@
-"""Probe `peers`: can this node reach the others, and how long is the way there and back.
+"""Probe `peers`: whether this node can reach other nodes, and the round trip time to each.
 
 In: lists of peers (in the configuration, in file_sd files, from a name service), and the network.
-Out: `nodevitals_peer_*`. Of a long list each run takes those whose turn it is: who was not tested
-for longest, and each node in an order of its own, so that nobody is called by all at once. Of an
-SSH server the banner is read; no login is tried.
+Out: `nodevitals_peer_*`. Of a long list each run tests the peers that were tested least recently,
+in an order of this node's own, so that not all nodes connect to one peer at once. Of an SSH server
+only the banner is read; no login is tried.
 """
 
 from __future__ import annotations
 
-import glob
-import os
 import time
-from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from collections.abc import Iterable, Iterator
 
 import msgspec
-from msgspec.msgpack import encode
 
-from nodevitals.config import ProbeSettings
-from nodevitals.document import DocumentError, Problem, Seconds
 from nodevitals.linux.host import node_name, stable_fraction
-from nodevitals.probe import Family, Probe, ProbeError, Readings
-from nodevitals.probes.common.names import resolve
-from nodevitals.probes.common.targets import PROTOCOLS, Peer, Protocol, is_address, parse_file
-from nodevitals.probes.peers.dial import REASONS, Answer, LocalError, dial
+from nodevitals.probe import Families, Probe, ProbeError, Readings
+from nodevitals.probes.common.addresses import is_address
+from nodevitals.probes.common.discovery import Discovery, DiscoveryState, Source, service_names
+from nodevitals.probes.peers.dial import REASONS, DialResult, LocalError, Peer, dial
+from nodevitals.probes.peers.settings import (
+    DEFAULT_PORT,
+    MAX_PEERS,
+    PROTOCOLS,
+    PeerFileSource,
+    PeerNameSource,
+    PeersSettings,
+    Protocol,
+)
 
-MAX_PEERS = 2000
-# A name that is asked for by every node in every run is a load on the name service.
-NAME_SECONDS = 300.0
 STALE_ROUNDS = 3
-_LABELS = ("peer", "port", "protocol")
-_CLOSED = {"protocol": PROTOCOLS}
 
-REACHABLE = Family(
-    name="nodevitals_peer_reachable",
-    kind="gauge",
-    help="Whether the peer took a connection and, where it should speak SSH, sent its banner.",
-    labels=_LABELS,
-    closed=_CLOSED,
+metrics = Families("peer", "peer", "port", protocol=PROTOCOLS)
+REACHABLE = metrics.gauge(
+    "reachable", "Whether the peer accepted a connection and, with protocol ssh, sent its banner."
 )
-ROUND_TRIP = Family(
-    name="nodevitals_peer_round_trip_seconds",
-    kind="gauge",
-    help="From SYN to SYN-ACK, by the kernel's measure; missing where a packet was lost.",
-    labels=_LABELS,
-    closed=_CLOSED,
+ROUND_TRIP = metrics.gauge(
+    "round_trip_seconds",
+    "Time from SYN to SYN-ACK, measured by the kernel; missing where a packet was lost.",
 )
-FAILURE = Family(
-    name="nodevitals_peer_failure",
-    kind="gauge",
-    help="Always 1; why a peer could not be reached. Missing while it can.",
-    labels=(*_LABELS, "reason"),
-    closed={**_CLOSED, "reason": REASONS},
+FAILURE = metrics.gauge(
+    "failure",
+    "Always 1; why the peer could not be reached. Missing while it is reachable.",
+    reason=REASONS,
 )
-LISTED = Family(name="nodevitals_peers_listed", kind="gauge", help="Peers on all lists.")
-ROUND = Family(
-    name="nodevitals_peer_round_seconds",
-    kind="gauge",
-    help="How long a round takes in which every peer has its turn once.",
-)
-
-Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+lists = Families("")
+LISTED = lists.gauge("peers_listed", "Number of peers on all lists.")
+ROUND = lists.gauge("peer_round_seconds", "Time in which every peer is tested once.")
 
 
-class PeerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One peer."""
-
-    host: str
-    port: Port = 22
-    protocol: Protocol = "tcp"
-
-
-class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files of Prometheus' file_sd; the port is for targets that name none."""
-
-    files: tuple[str, ...]
-    port: Port = 22
-    protocol: Protocol = "tcp"
-
-
-class NameSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Names of which every address is a peer, such as a headless service's."""
-
-    names: tuple[str, ...]
-    port: Port = 22
-    protocol: Protocol = "tcp"
-
-
-class PeersSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who the peers are, and how hard they are looked at."""
-
-    interval: Seconds | None = 15.0
-    timeout: Seconds | None = 10.0
-    targets: tuple[PeerSettings, ...] = ()
-    file_sd: tuple[FileSettings, ...] = ()
-    dns_sd: tuple[NameSettings, ...] = ()
-    connect_timeout: Seconds = 2.0
-    concurrency: Annotated[int, msgspec.Meta(ge=1, le=256)] = 32
-    peers_per_run: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
-
-    def problems(self) -> Iterator[Problem]:
-        """The lists must be bounded, and files absolute."""
-        if len(self.targets) > MAX_PEERS:
-            yield Problem("targets", f"over {MAX_PEERS} peers")
-        for number, source in enumerate(self.file_sd):
-            for index, file in enumerate(source.files):
-                if not os.path.isabs(file):
-                    yield Problem(f"file_sd[{number}].files[{index}]", "not an absolute path")
-
-
-class Result(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a peer's last test, and when that was (seconds since the epoch)."""
+class PeerResult(msgspec.Struct, frozen=True, array_like=True):
+    """The result of a peer's last test, and when that was (seconds since the epoch)."""
 
     peer: Peer
-    answer: Answer
+    result: DialResult
     time: float
 
 
-class Name(msgspec.Struct, frozen=True, array_like=True):
-    """A name's addresses, and when they were asked for."""
+class PeersState(msgspec.Struct):
+    """The last result of each peer, and what the discovery of peers falls back to."""
 
-    addresses: tuple[str, ...]
-    time: float
-
-
-class Memory(msgspec.Struct):
-    """From run to run: results, addresses, and the last good state of each file."""
-
-    results: list[Result] = []
-    names: dict[str, Name] = {}
-    files: dict[str, list[Peer]] = {}
+    results: list[PeerResult] = []
+    discovery: DiscoveryState = msgspec.field(default_factory=DiscoveryState)
 
 
 class PeersProbe(Probe):
-    """Other nodes."""
+    """Whether this node can reach other nodes; off without a list of peers."""
 
-    name: ClassVar[str] = "peers"
-    families: ClassVar[tuple[Family, ...]] = (REACHABLE, ROUND_TRIP, FAILURE, LISTED, ROUND)
-    Settings: ClassVar[type[ProbeSettings]] = PeersSettings
+    name = "peers"
+    families = (*metrics, *lists)
+    Settings = PeersSettings
+    State = PeersState
     settings: PeersSettings
+    state: PeersState
 
     @classmethod
-    def targets(cls, settings: PeersSettings) -> tuple[str, ...]:
-        """One, where there is a list at all."""
+    def targets(cls, settings: PeersSettings) -> list[tuple[str, PeersSettings]]:
+        """One target where any peer is listed, or where the probe is required."""
         listed = settings.targets or settings.file_sd or settings.dns_sd
-        return (cls.name,) if listed or settings.enabled is True else ()
+        return [(cls.name, settings)] if listed or settings.required else []
 
     def run(self, readings: Readings) -> None:
-        """Test those whose turn it is, and tell of all."""
-        settings = self.settings
-        interval, allowed = settings.interval or 15.0, settings.timeout or 10.0
-        began = time.monotonic()
-        # The last connection begun must end, and the results be told, before the deadline; a
-        # name service that hangs must not keep us from those whose address is known.
-        self._connect_timeout = min(settings.connect_timeout, allowed / 2)
-        self._start_until = began + allowed * 0.9 - self._connect_timeout
-        self._names_until = began + (self._start_until - began) * 0.8
-        self._troubles: list[ProbeError] = []
-        memory = readings.recalled(Memory) or Memory()
-        peers = self._listed(memory)
-        runs = -(-len(peers) // settings.peers_per_run)
-        round_seconds = runs * interval
+        """Test the peers that are due, and report the last result of every peer."""
+        self._set_deadlines()
+        state, count = self.state, self.settings.peers_per_run
+        self._discovery = Discovery(self.host, state.discovery, DEFAULT_PORT)
+        self._problems: list[ProbeError] = []
+        peers = self._listed()
+        interval = self.timing.interval_seconds
+        round_seconds = -(-len(peers) // count) * interval
         oldest = time.time() - STALE_ROUNDS * max(round_seconds, interval)
-        known = {r.peer: r for r in memory.results if r.peer in peers and r.time >= oldest}
-        chosen = _turn(peers, known, settings.peers_per_run)
-        self._look_up([peer.host for peer in chosen], memory)
-        for peer, answer in self._test(chosen, memory):
-            known[peer] = Result(peer, answer, time.time())
-        named = {peer.host for peer in peers} | set(self._service_names())
-        memory.names = {host: name for host, name in memory.names.items() if host in named}
-        memory.results = list(known.values())
+        known = {r.peer: r for r in state.results if r.peer in peers and r.time >= oldest}
+        due = least_recent(peers, known, count)
+        self._discovery.look_up([peer.host for peer in due], self._names_until)
+        for peer, result in self._test(due):
+            known[peer] = PeerResult(peer, result, time.time())
+        state.results = list(known.values())
+        self._forget_names(peers)
         readings.add(LISTED, len(peers))
         readings.add(ROUND, round_seconds)
-        for result in memory.results:
-            _tell(result, readings)
-        readings.carry = encode(memory)
-        for trouble in self._troubles:
-            raise trouble
+        for one in state.results:
+            _report(one, readings)
+        for problem in (*self._discovery.problems, *self._problems):
+            raise problem
 
-    def _listed(self, memory: Memory) -> set[Peer]:
+    def _set_deadlines(self) -> None:
+        """The last connection must end, and the results be reported, before the run's deadline; a
+        name service that hangs must leave time for the peers whose address is known.
+        """
+        started, allowed = time.monotonic(), self.timing.timeout_seconds
+        self._connect_timeout = min(self.settings.connect_timeout, allowed / 2)
+        self._start_until = started + allowed * 0.9 - self._connect_timeout
+        self._names_until = started + (self._start_until - started) * 0.8
+
+    def _listed(self) -> set[Peer]:
         """All peers of all lists."""
         settings = self.settings
         peers = {Peer(one.host, one.port, one.protocol) for one in settings.targets}
-        files: dict[str, list[Peer]] = {}
-        for source in settings.file_sd:
-            for path in _expand(source.files):
-                files[path] = self._read(path, source, memory.files.get(path, []))
-                peers.update(files[path])
-        memory.files = files
-        before = dict(memory.names)
-        self._look_up(self._service_names(), memory)
-        for service in settings.dns_sd:
-            for name in service.names:
-                found = memory.names.get(name)
-                if found is None or not found.addresses:
-                    text = f"the name service knows no address of {name}"
-                    self._troubles.append(ProbeError("name", text))
-                    found = before.get(name)  # those that it had are still somewhere
-                if found is not None:
-                    memory.names[name] = found
-                    addresses = found.addresses
-                    peers.update(Peer(one, service.port, service.protocol) for one in addresses)
+        for source, target in self._discovery.targets(
+            settings.file_sd, settings.dns_sd, self._names_until
+        ):
+            peers.add(Peer(target.host, target.port, _protocol(source)))
         if len(peers) > MAX_PEERS:
             text = f"{len(peers)} peers on the lists; only {MAX_PEERS} are tested"
-            self._troubles.append(ProbeError("too_many", text))
+            self._problems.append(ProbeError("too_many", text))
             peers = set(sorted(peers, key=_order)[:MAX_PEERS])
         return peers
 
-    def _read(self, path: str, source: FileSettings, last_good: list[Peer]) -> list[Peer]:
-        """A file's peers; where it is half written or gone, those it last had."""
-        try:
-            with open(path, "rb") as handle:
-                return parse_file(handle.read(), source.port, source.protocol)
-        except OSError as error:
-            what = str(error.strerror)
-        except DocumentError as error:
-            what = str(error)
-        kept = f"; the {len(last_good)} peers it had before are tested" if last_good else ""
-        self._troubles.append(ProbeError("file_sd", f"{path}: {what}{kept}"))
-        return last_good
-
-    def _service_names(self) -> list[str]:
-        return [name for service in self.settings.dns_sd for name in service.names]
-
-    def _look_up(self, hosts: list[str], memory: Memory) -> None:
-        """Ask for names that are new, or were asked for long ago."""
-        now = time.time()
-        fresh = {h for h, n in memory.names.items() if now - n.time < NAME_SECONDS and n.addresses}
-        names = {host for host in hosts if not is_address(host)} - fresh
-        found = resolve(names, self._names_until)
-        memory.names.update({host: Name(addresses, now) for host, addresses in found.items()})
-
-    def _test(self, peers: list[Peer], memory: Memory) -> Iterator[tuple[Peer, Answer]]:
-        ready = []
+    def _test(self, peers: Iterable[Peer]) -> Iterator[tuple[Peer, DialResult]]:
+        names, ready = self.state.discovery.names, []
         for peer in peers:
-            name = memory.names.get(peer.host)
+            name = names.get(peer.host)
             if is_address(peer.host):
                 ready.append((peer, peer.host))
             elif name is not None and name.addresses:
                 ready.append((peer, name.addresses[0]))
             elif name is not None:
-                yield peer, Answer("name")
-        settings = self.settings
+                yield peer, DialResult("name")
+        concurrency = self.settings.concurrency
         try:
-            yield from dial(ready, self._connect_timeout, settings.concurrency, self._start_until)
+            yield from dial(ready, self._connect_timeout, concurrency, self._start_until)
         except LocalError as error:
-            self._troubles.append(ProbeError("local", f"this node cannot connect: {error}"))
+            self._problems.append(ProbeError("local", f"this node cannot connect: {error}"))
+
+    def _forget_names(self, peers: Iterable[Peer]) -> None:
+        """Drop the names that are on no list any more."""
+        listed = {peer.host for peer in peers} | set(service_names(self.settings.dns_sd))
+        names = self.state.discovery.names
+        self.state.discovery.names = {one: name for one, name in names.items() if one in listed}
+
+
+def _protocol(source: Source) -> Protocol:
+    return source.protocol if isinstance(source, PeerFileSource | PeerNameSource) else "tcp"
 
 
 def _order(peer: Peer) -> float:
     return stable_fraction(node_name(), peer.host, str(peer.port), peer.protocol)
 
 
-def _turn(peers: set[Peer], known: dict[Peer, Result], count: int) -> list[Peer]:
-    """Whose turn it is: who was not tested for longest, and among equals in this node's order."""
+def least_recent(peers: set[Peer], known: dict[Peer, PeerResult], count: int) -> list[Peer]:
+    """The peers that were tested least recently; among equals in this node's own order."""
 
     def key(peer: Peer) -> tuple[float, float]:
         return (known[peer].time if peer in known else 0.0, _order(peer))
@@ -261,16 +166,11 @@ def _turn(peers: set[Peer], known: dict[Peer, Result], count: int) -> list[Peer]
     return sorted(peers, key=key)[:count]
 
 
-def _expand(patterns: tuple[str, ...]) -> Iterator[str]:
-    for pattern in patterns:
-        yield from sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
-
-
-def _tell(result: Result, readings: Readings) -> None:
-    peer, answer = result.peer, result.answer
+def _report(one: PeerResult, readings: Readings) -> None:
+    peer, result = one.peer, one.result
     labels = (peer.host, str(peer.port), peer.protocol)
-    readings.add(REACHABLE, not answer.reason, *labels)
-    readings.add(ROUND_TRIP, answer.round_trip_seconds, *labels)
-    if answer.reason:
-        readings.add(FAILURE, 1, *labels, answer.reason)
-    readings.condition(str(peer), answer.reason or "ok", peer.protocol)
+    readings.add(REACHABLE, not result.reason, *labels)
+    readings.add(ROUND_TRIP, result.round_trip_seconds, *labels)
+    if result.reason:
+        readings.add(FAILURE, 1, *labels, result.reason)
+    readings.condition(str(peer), result.reason or "ok", peer.protocol)

@@ -21,13 +21,13 @@ def alertmanager_file(settings: Settings) -> str:
     mailed = bool(settings.get("alerts_enabled", True)) and bool(settings.text("receiver"))
     wait = prometheus_duration(settings.get("reminder_wait_time")) or "4h"
     route: dict[str, Any] = {
-        "receiver": "operators" if mailed else "nobody",
+        "receiver": "operators" if mailed else "null",
         "group_by": ["cluster", "instance", "alertname"],
         "group_wait": "30s",
         "group_interval": "5m",
         "repeat_interval": wait if settings.get("reminders_enabled", True) else NEVER,
     }
-    receivers: list[dict[str, Any]] = [{"name": "nobody"}]
+    receivers: list[dict[str, Any]] = [{"name": "null"}]
     if mailed:
         receivers.append(_mail("operators", settings.text("receiver")))
     if mailed and settings.get("alert_job_owners"):

@@ -1,4 +1,4 @@
-"""Bandwidth tools: a command line each, and a parser of what it prints."""
+"""Bandwidth tools: the command line of each, and the parser of its output."""
 
 from __future__ import annotations
 

@@ -1,20 +1,27 @@
-"""HCCL test: all_reduce_test and its kin of the Ascend toolkit.
+"""HCCL test: all_reduce_test and the like of the Ascend toolkit.
 
-What it calls GB/s are GiB/s (2^30): its own bytes over its own time say so. It has no bus
-bandwidth. https://www.hiascend.com/document (HCCL performance test tool)
+Its GB/s are GiB/s (2^30), as its own bytes and times show. It reports no bus bandwidth.
+https://www.hiascend.com/document (HCCL performance test tool)
 """
 
 from __future__ import annotations
 
 import re
 
-from nodevitals.probes.fabric.report import Report, Row, agrees, judged, marks, untagged
+from nodevitals.probes.fabric.report import (
+    Report,
+    ResultRow,
+    agrees,
+    failure_patterns,
+    judged,
+    untagged,
+)
 
 GIBI = 2**30
 _ROW = re.compile(
     r"^\s*(\d+)\s*\|\s*(\d+\.\d\d)\s*\|\s*(\d+\.\d{5})\s*\|\s*(success|failed|NULL)\s*$"
 )
-FAILURES = marks(
+FAILURES = failure_patterns(
     (r"\|\s*failed\s*$", "corruption"),
     (r"(?i)connect.* timeout|HCCL_CONNECT_TIMEOUT|retcode: 9\b", "timeout"),
     (
@@ -44,15 +51,15 @@ def parse(text: str) -> Report:
     return judged(plain, rows, FAILURES)
 
 
-def _row(line: str) -> Row | None:
+def _row(line: str) -> ResultRow | None:
     match = _ROW.match(line)
     if match is None:
         return None
-    size, microseconds, said = int(match[1]), float(match[2]), float(match[3])
-    if microseconds <= 0 or not agrees(said, size / (microseconds * 1e-6) / GIBI, 1e-5, 2e-3):
+    size, microseconds, printed = int(match[1]), float(match[2]), float(match[3])
+    if microseconds <= 0 or not agrees(printed, size / (microseconds * 1e-6) / GIBI, 1e-5, 2e-3):
         return None
-    return Row(
+    return ResultRow(
         message_bytes=size,
-        bandwidth_bytes_per_second=said * GIBI,
+        bandwidth_bytes_per_second=printed * GIBI,
         wrong={"success": 0, "failed": 1, "NULL": None}[match[4]],
     )

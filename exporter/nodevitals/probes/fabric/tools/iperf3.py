@@ -1,4 +1,4 @@
-"""iperf3: plain TCP, the tool that any machine can run. With -J it ends with 0 whatever happened.
+"""iperf3: plain TCP, on any machine. With -J its exit status is 0 whatever happened.
 
 https://software.es.net/iperf/
 """
@@ -6,13 +6,18 @@ https://software.es.net/iperf/
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-from nodevitals.probes.fabric.report import Report, Row, agrees, failed, judged, marks
+from nodevitals.probes.fabric.report import (
+    Report,
+    ResultRow,
+    agrees,
+    failed,
+    failure_patterns,
+    judged,
+)
 
-WAITS = re.compile(r"^Server listening on \d+", re.MULTILINE)
-FAILURES = marks(
+FAILURES = failure_patterns(
     (r"the server is busy", "peer_busy"),
     (r"(?i)timed out|timeout", "timeout"),
     (r"unable to start listener|Address already in use", "harness"),
@@ -38,25 +43,25 @@ def argv(
 
 
 def parse(text: str) -> Report:
-    """Read a client's JSON; of plain text, only what went wrong."""
+    """Read a client's JSON; of plain text, only the failure."""
     start = text.find("{")
     if start < 0:
         return judged(text, [], FAILURES)
     try:
         document, _ = json.JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError):
-        return judged(text, [], (*FAILURES, *marks((r"\{", "harness"))))
+        return judged(text, [], (*FAILURES, *failure_patterns((r"\{", "harness"))))
     error = document.get("error")
     if error is not None:
         return judged(f"iperf3: error - {error}", [], FAILURES)
     try:
         rows = _rows(document)
     except (KeyError, TypeError, ValueError):
-        return failed("harness", "iperf3's JSON has not what it should have")
+        return failed("harness", "iperf3's JSON lacks expected fields")
     return judged("", rows, ())
 
 
-def _rows(document: dict[str, Any]) -> list[Row]:
+def _rows(document: dict[str, Any]) -> list[ResultRow]:
     end = document["end"]
     size = int(document["start"]["test_start"]["blksize"])
     rows = []
@@ -70,7 +75,7 @@ def _rows(document: dict[str, Any]) -> list[Row]:
             if seconds <= 0 or not agrees(rate, total / seconds, 1.0):
                 raise ValueError(received)
             rows.append(
-                Row(
+                ResultRow(
                     operation="tcp",
                     message_bytes=size,
                     bandwidth_bytes_per_second=rate,

@@ -1,7 +1,7 @@
-"""nccl-tests: all_reduce_perf and its kin, under mpirun or srun.
+"""nccl-tests: all_reduce_perf and the like, under mpirun or srun.
 
-A row says its algorithm bandwidth twice, as such and as bytes over time, which tells a garbled row.
-GB are 10^9. https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+A row has its algorithm bandwidth twice, as such and as bytes over time, which reveals a garbled
+row. GB are 10^9. https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nodevitals.probes.fabric.report import Report, Row, agrees, failed, judged, marks, untagged
+from nodevitals.probes.fabric.report import (
+    Report,
+    ResultRow,
+    agrees,
+    failed,
+    failure_patterns,
+    judged,
+    untagged,
+)
 
 GIGA = 1e9
 _STARTING = re.compile(r"# Collective test starting: (\w+?)_perf")
@@ -18,7 +26,7 @@ _HALF = rf"{_TIME}\s+(\d+\.\d\d)\s+(\d+\.\d\d)\s+(\d+|N/A|\d+e[+-]?\d+)"
 _ROW = re.compile(
     rf"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)(?:\s+([a-z]\w*))?(?:\s+(-?\d+))?\s+{_HALF}\s+{_HALF}\s*$"
 )
-FAILURES = marks(
+FAILURES = failure_patterns(
     (r"# Out of bounds values : .*FAILED", "corruption"),
     (r"Test timeout|Timeout waiting", "timeout"),
     (
@@ -55,7 +63,7 @@ def parse(text: str) -> Report:
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """By what algorithm bandwidth is multiplied to compare between numbers of ranks."""
+    """Bus bandwidth per algorithm bandwidth; the former is comparable between numbers of ranks."""
     if operation == "all_reduce":
         return 2 * (ranks - 1) / ranks
     if operation in ("all_gather", "reduce_scatter", "alltoall"):
@@ -63,8 +71,8 @@ def bus_factor(operation: str, ranks: int) -> float:
     return 1.0
 
 
-def _rows(line: str, operation: str | None) -> Iterator[Row]:
-    """Both halves of a line, or none: out of place and in place."""
+def _rows(line: str, operation: str | None) -> Iterator[ResultRow]:
+    """Both halves of a line, out of place and in place, or none."""
     match = _ROW.match(line)
     if match is None:
         return
@@ -73,7 +81,7 @@ def _rows(line: str, operation: str | None) -> Iterator[Row]:
     if not all(_is_sound(size, *map(float, half[:3])) for half in halves):
         return
     for in_place, (_, algorithm, bus, wrong) in enumerate(halves):
-        yield Row(
+        yield ResultRow(
             operation=operation,
             message_bytes=size,
             bandwidth_bytes_per_second=round(float(algorithm) * GIGA),

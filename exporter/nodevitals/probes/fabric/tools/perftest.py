@@ -1,8 +1,8 @@
 """perftest: ib_write_bw, ib_read_bw, ib_send_bw, ib_send_lat, ib_write_lat.
 
-Each row says its bandwidth twice, in bytes and in messages a second, so a row that was cut or run
-through by another line is noticed. `MB/sec` are MiB. JSON of Debian 12's version is not valid, and
-names no unit; both are read as they are. https://github.com/linux-rdma/perftest
+Each row has its bandwidth twice, in bytes and in messages per second, which reveals a row that was
+cut or mixed with another line. `MB/sec` are MiB. The JSON of Debian 12's version is not valid and
+names no unit; it is read all the same. https://github.com/linux-rdma/perftest
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from nodevitals.probes.fabric.report import Report, Row, agrees, judged, marks
+from nodevitals.probes.fabric.report import Report, ResultRow, agrees, failure_patterns, judged
 
 BYTES_OF_UNIT = {"MB/sec": 2**20, "MiB/sec": 2**20, "Gb/sec": 1e9 / 8}
-WAITS = re.compile(r"\* Waiting for client to connect\.\.\. \*")
 _OPERATIONS = {"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send", "Atomic": "atomic"}
 _TITLE = re.compile(
     r"^\s*(RDMA_Write|RDMA_Read|Send|Atomic)(?: Bidirectional)? (BW|Latency) Test\s*$"
@@ -33,7 +32,7 @@ _BANDWIDTH_ROW = re.compile(
 _LATENCY_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+" + r"\s*".join([r"(\d+\.\d\d)"] * 7) + r"\s*$")
 _STATISTICS = ("minimum", "maximum", "median", "mean", "", "p99", "p999")
 
-FAILURES = marks(
+FAILURES = failure_patterns(
     (r"Couldn't listen to port", "harness"),
     (r"Did not detect devices|IB device \S+ not found|Unable to find the Infiniband", "no_device"),
     (r"Port number \d+ state is|Port \d+ .*(?:is not|not) active", "port_down"),
@@ -41,27 +40,27 @@ FAILURES = marks(
     (r"Couldn't connect to|Problem in resolving|Unable to open file descriptor", "unreachable"),
     (r"Failed to modify QP \d+ to RT[RS]", "unreachable"),
     (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
-    # The peer has gone away: tries are exceeded. Any other status is a quarrel between the two.
+    # Retries exceeded: the peer is gone. Any other status is a mismatch between the two sides.
     (r"Failed status[- ](?:12\b|.*\(12\))", "unreachable"),
     (r"Failed status", "harness"),
     (r"Completion with error|Failed to complete run_iter", "harness"),
 )
 
 
-class Test(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run: both sides get the same."""
+class PerftestOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a test, the same on both sides but for the GID."""
 
     operation: str
     device: str
     ib_port: int = 1
     gid_index: int | None = None
-    """None on InfiniBand, which has no use for it."""
+    """None on InfiniBand, which does not need it."""
     message_bytes: int = 65536
     iterations: int = 1000
     queue_pairs: int = 1
 
 
-def argv(test: Test, tcp_port: int, peer: str | None = None) -> list[str]:
+def argv(test: PerftestOptions, tcp_port: int, peer: str | None = None) -> list[str]:
     """Return the command line of the client, or of the server where there is no peer."""
     command = [f"ib_{test.operation}", "-d", test.device, "-i", str(test.ib_port)]
     if test.gid_index is not None:
@@ -79,10 +78,10 @@ def parse(text: str) -> Report:
     return judged(text, rows, FAILURES)
 
 
-def _rows(text: str) -> list[Row]:
-    rows: list[Row] = []
+def _rows(text: str) -> list[ResultRow]:
+    rows: list[ResultRow] = []
     operation: str | None = None
-    read: Callable[[str], Row | None] = _latency
+    read: Callable[[str], ResultRow | None] = _latency
     unit = ""
     for line in text.splitlines():
         title = _TITLE.match(line)
@@ -103,7 +102,7 @@ def _operation(verb: str, kind: str) -> str:
     return f"{_OPERATIONS[verb]}_{'bw' if kind == 'BW' else 'lat'}"
 
 
-def _bandwidth(line: str, unit: str) -> Row | None:
+def _bandwidth(line: str, unit: str) -> ResultRow | None:
     match = _BANDWIDTH_ROW.match(line)
     factor = BYTES_OF_UNIT.get(unit)
     if match is None or factor is None:
@@ -113,28 +112,28 @@ def _bandwidth(line: str, unit: str) -> Row | None:
     digit = (0.5e-6 if average < 0.1 else 0.005) * factor + 0.5 * size
     if not size or not agrees(average * factor, messages * 1e6 * size, digit):
         return None
-    return Row(
+    return ResultRow(
         message_bytes=size,
         iterations=iterations,
         bandwidth_bytes_per_second=average * factor,
-        # 0.00 is how it says that it did not look.
+        # 0.00 means that it was not measured.
         peak_bytes_per_second=peak * factor or None,
     )
 
 
-def _latency(line: str) -> Row | None:
+def _latency(line: str) -> ResultRow | None:
     match = _LATENCY_ROW.match(line)
     if match is None:
         return None
     return _latency_row(int(match[1]), int(match[2]), [float(one) for one in match.groups()[2:]])
 
 
-def _latency_row(size: int, iterations: int, figures: list[float]) -> Row | None:
-    """From microseconds; None where they are not in their order."""
+def _latency_row(size: int, iterations: int, figures: list[float]) -> ResultRow | None:
+    """From microseconds; None where they are not in ascending order."""
     least, most, median, mean, _, p99, p999 = figures
     if not (least <= median <= p99 <= p999 <= most and least <= mean <= most):
         return None
-    return Row(
+    return ResultRow(
         message_bytes=size,
         iterations=iterations,
         latency_seconds={
@@ -145,7 +144,7 @@ def _latency_row(size: int, iterations: int, figures: list[float]) -> Row | None
     )
 
 
-# JSON: valid from 24.01 on; before that bare words and commas too many.
+# JSON: valid from 24.01 on; before that with bare words and superfluous commas.
 
 _PAIR = re.compile(r'^\s*"?([A-Za-z_][\w.()/]*?)"?\s*:\s*"?([^",{}]+?)"?\s*,?\s*$', re.MULTILINE)
 _LATENCY_KEYS = (
@@ -159,7 +158,7 @@ _LATENCY_KEYS = (
 )
 
 
-def _json_rows(text: str, start: int) -> list[Row]:
+def _json_rows(text: str, start: int) -> list[ResultRow]:
     if text.count("{") != text.count("}"):
         return []  # cut off
     pairs = {key.partition("(")[0]: value for key, value in _PAIR.findall(text, start)}
@@ -179,13 +178,13 @@ def _json_rows(text: str, start: int) -> list[Row]:
     return [msgspec.structs.replace(row, operation=_operation(*title.groups()) if title else None)]
 
 
-def _json_bandwidth(size: int, iterations: int, pairs: dict[str, str]) -> Row | None:
-    """The unit is not told: it is the one with which the bytes agree with the messages."""
+def _json_bandwidth(size: int, iterations: int, pairs: dict[str, str]) -> ResultRow | None:
+    """The unit is not given: it is the one with which the bytes agree with the messages."""
     average, peak = float(pairs["BW_average"]), float(pairs["BW_peak"])
     messages = float(pairs["MsgRate"]) * 1e6
     for factor in set(BYTES_OF_UNIT.values()):
         if size and agrees(average * factor, messages * size, 0.005 * factor + 0.5 * size):
-            return Row(
+            return ResultRow(
                 message_bytes=size,
                 iterations=iterations,
                 bandwidth_bytes_per_second=average * factor,

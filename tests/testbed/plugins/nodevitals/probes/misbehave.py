@@ -1,6 +1,6 @@
-"""A probe that misbehaves on request: each target is one kind of misbehaviour.
+"""A probe whose targets each misbehave in one way.
 
-Found by the agent because its folder is on PYTHONPATH, as a site's own probes are.
+The agent finds it because its directory is on PYTHONPATH, as it finds a site's own probes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ EVENTS = metrics.counter("events_total", "Number of events.")
 
 
 class MisbehaveSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do, and where: `series` makes a healthy result that large."""
+    """The behaviours of the targets."""
 
     behaviours: tuple[str, ...] = ()
+    """Name of each target; the part before a hyphen is its behaviour."""
     folder: str = ""
+    """Directory that `hangs` lists."""
     series: int = 1
+    """Number of series of `healthy`."""
 
 
-def _raw(data: bytes) -> None:
-    """Write onto the worker's channel, past its protocol."""
+def _write_raw(data: bytes) -> None:
+    """Write to the worker's channel without its protocol."""
     for descriptor in range(3, 64):
         try:
             os.write(descriptor, data)
@@ -40,7 +43,7 @@ def _raw(data: bytes) -> None:
         return
 
 
-def _forever() -> NoReturn:
+def _sleep_forever() -> NoReturn:
     while True:
         time.sleep(3600)
 
@@ -52,7 +55,7 @@ class _Behaviours:
         readings.increment(EVENTS, 1, "run")
 
     def sleeps(self, *_: Any) -> None:
-        _forever()
+        _sleep_forever()
 
     def hangs(self, _: Readings, settings: Any) -> None:
         os.listdir(settings.folder)
@@ -70,20 +73,20 @@ class _Behaviours:
             hoard.append(bytearray(1 << 20))
 
     def garbage(self, *_: Any) -> None:
-        _raw(b"\x00\x00\x00\x08garbage!")
-        _forever()
+        _write_raw(b"\x00\x00\x00\x08garbage!")
+        _sleep_forever()
 
     def huge_header(self, *_: Any) -> None:
-        _raw(b"\xff\xff\xff\xff" + bytes(65536))
-        _forever()
+        _write_raw(b"\xff\xff\xff\xff" + bytes(65536))
+        _sleep_forever()
 
-    def talks_on(self, *_: Any) -> None:
+    def extra_results(self, *_: Any) -> None:
         answer = frame(ProbeResult(outcome="ok"))
         while True:
-            _raw(answer * 100)
+            _write_raw(answer * 100)
 
     def half_frame(self, *_: Any) -> None:
-        _raw(b"\x00\x00\x10\x00half")
+        _write_raw(b"\x00\x00\x10\x00half")
         os._exit(0)
 
     def forks(self, *_: Any) -> None:
@@ -103,7 +106,7 @@ class _Behaviours:
 
     def ignores_term(self, *_: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _forever()
+        _sleep_forever()
 
     def floods_stderr(self, readings: Readings, _: Any) -> None:
         for _index in range(2000):
@@ -112,33 +115,33 @@ class _Behaviours:
         readings.add(VALUE, 1, "flooded")
 
     def raises(self, *_: Any) -> None:
-        raise KeyError("nobody\nexpected this")
+        raise KeyError("unexpected\nerror")
 
     def fails(self, readings: Readings, _: Any) -> None:
-        readings.add(VALUE, 0, "told")
+        readings.add(VALUE, 0, "before the error")
         raise ProbeError("broken", "the thing is broken")
 
     def absent(self, *_: Any) -> None:
         raise Absent("no such hardware")
 
     def undeclared(self, readings: Readings, _: Any) -> None:
-        """A mistake of the probe's author."""
+        """A bug in the probe."""
         other = Family(name="nodevitals_undeclared", kind="gauge", help="Not declared.")
         readings.add(other, 1)
 
     def invalid(self, readings: Readings, _: Any) -> None:
-        """Memory that a library has overwritten: past the checks of Readings."""
+        """Memory that a library has overwritten: not checked by Readings."""
         readings.samples.append(Sample("nodevitals_undeclared", (), 1.0))
 
-    def twice(self, readings: Readings, _: Any) -> None:
+    def duplicate(self, readings: Readings, _: Any) -> None:
         sample = Sample(VALUE.name, ("same",), 1.0)
         readings.samples += [sample, sample]
 
-    def hoards(self, *_: Any) -> None:
-        _raw(frame(ProbeResult(outcome="ok", state=bytes(4 * 1024 * 1024 - 200))))
+    def state_too_large(self, *_: Any) -> None:
+        _write_raw(frame(ProbeResult(outcome="ok", state=bytes(4 * 1024 * 1024 - 200))))
         os._exit(0)
 
-    def too_large(self, readings: Readings, _: Any) -> None:
+    def result_too_large(self, readings: Readings, _: Any) -> None:
         for item in range(100):
             readings.add(VALUE, item, f"{item}" + "x" * 100_000)
 
@@ -152,7 +155,7 @@ BEHAVIOURS = tuple(name for name in vars(_Behaviours) if not name.startswith("_"
 
 
 class MisbehaveProbe(Probe):
-    """One misbehaviour."""
+    """One behaviour."""
 
     name = "misbehave"
     families = metrics
@@ -160,7 +163,7 @@ class MisbehaveProbe(Probe):
 
     @classmethod
     def targets(cls, settings: MisbehaveSettings) -> Iterable[tuple[str, MisbehaveSettings]]:
-        """One per behaviour; `healthy-2` and so on are further healthy ones."""
+        """One target per behaviour."""
         return [(name, settings) for name in settings.behaviours]
 
     def run(self, readings: Readings) -> None:

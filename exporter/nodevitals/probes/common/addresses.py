@@ -1,4 +1,4 @@
-"""Who the peers are: addresses as people write them, and files as Prometheus' file_sd has them.
+"""Addresses as people write them, and lists of them in the format of Prometheus' file_sd.
 
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
 """
@@ -6,29 +6,27 @@ https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_s
 from __future__ import annotations
 
 import socket
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from nodevitals.document import DocumentError, Problem, convert, parse_yaml
 
-Protocol = Literal["tcp", "ssh"]
-PROTOCOLS: tuple[Protocol, ...] = ("tcp", "ssh")
+TcpPort = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
-class Peer(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Whom to connect to, by what name or address, and what it should speak."""
+class ListedTarget(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """One target of a list: a name or an address, a port, and the value of the label that groups
+    targets ('' without one).
+    """
 
     host: str
     port: int
-    protocol: str
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+    group: str = ""
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of a file: targets, and labels, which are Prometheus' business."""
+class TargetGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of a file_sd file."""
 
     targets: tuple[str, ...]
     labels: dict[str, Any] = {}
@@ -56,24 +54,25 @@ def parse_address(text: str, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def parse_file(text: bytes, default_port: int, protocol: str) -> list[Peer]:
-    """The peers of a file_sd file, JSON or YAML. Raises DocumentError with every problem."""
+def parse_file(text: bytes, default_port: int, group_label: str = "") -> list[ListedTarget]:
+    """The targets of a file_sd file, JSON or YAML. Raises DocumentError with every problem."""
     problems: list[Problem] = []
-    groups = convert(parse_yaml(text), tuple[Group, ...], "", problems)
-    peers = []
+    groups = convert(parse_yaml(text), tuple[TargetGroup, ...], "", problems)
+    found = []
     for number, group in enumerate(groups or ()):
         for index, target in enumerate(group.targets if group is not None else ()):
+            label = str(group.labels.get(group_label, ""))
             try:
-                peers.append(Peer(*parse_address(target, default_port), protocol))
+                found.append(ListedTarget(*parse_address(target, default_port), label))
             except ValueError as error:
                 problems.append(Problem(f"[{number}].targets[{index}]", str(error)))
     if problems:
         raise DocumentError(problems)
-    return peers
+    return found
 
 
 def is_address(host: str) -> bool:
-    """Whether no name service is needed."""
+    """Whether this is an IP address, which needs no name service."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

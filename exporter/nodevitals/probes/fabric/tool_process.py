@@ -1,6 +1,6 @@
-"""A bandwidth tool that runs: its output, its end, and whether its port listens.
+"""A running bandwidth tool: its output, its end, and whether its port listens.
 
-It is killed with the thread that started it, and with the worker: nothing is left running.
+The kernel kills it with the thread that started it, and so with the worker: nothing stays behind.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LISTEN = "0A"
 
 
 class ToolMissingError(Exception):
-    """The program is not there, or may not be run."""
+    """The program does not exist, or may not be executed."""
 
 
-class Process:
-    """One run of a tool, both streams into memory of at most MAX_OUTPUT_BYTES."""
+class ToolProcess:
+    """One run of a tool. Both streams go to memory, at most MAX_OUTPUT_BYTES."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._output = os.memfd_create("output", os.MFD_CLOEXEC)
@@ -45,12 +45,12 @@ class Process:
         return self._process.poll()
 
     def text(self) -> str:
-        """What it has printed."""
+        """Its output so far."""
         return os.pread(self._output, MAX_OUTPUT_BYTES, 0).decode("utf-8", "replace")
 
     def end(self) -> None:
-        """Kill it where it still runs, and give its memory back. What hangs in the kernel is left
-        to the fork server.
+        """Kill it where it still runs, and free its memory. A process that hangs in the kernel is
+        left to the fork server.
         """
         if self._process.poll() is None:
             self._process.kill()
@@ -66,9 +66,9 @@ def _prepare() -> None:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody in this network namespace listens on a TCP port.
+    """Whether any process of this network namespace listens on a TCP port.
 
-    Not read from the tool's output, which may stand in its buffer.
+    The tool's output does not show it reliably: it may still be in the tool's buffer.
     """
     wanted = f":{port:04X}"
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):

@@ -1,0 +1,177 @@
+"""Discovers peers: reads file_sd files and resolves names.
+
+In: the sources of a probe's settings, files below --path.rootfs, the name service. Out: the targets
+on all lists, and what was wrong. A source that cannot be read keeps the targets that it last had.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from nodevitals.document import DocumentError, Problem
+from nodevitals.linux.host import Host
+from nodevitals.probe import ProbeError
+from nodevitals.probes.common.addresses import ListedTarget, TcpPort, is_address, parse_file
+from nodevitals.probes.common.names import resolve
+
+# If every node resolved every name in every run, the name service would have to bear it.
+NAME_SECONDS = 300.0
+
+
+class FileSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files in the format of Prometheus' file_sd."""
+
+    files: tuple[str, ...]
+    """Absolute paths of JSON or YAML files; may contain wildcards."""
+    port: TcpPort | None = None
+    """Port of targets that are listed without one."""
+
+
+class NameSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """DNS names, such as that of a headless service."""
+
+    names: tuple[str, ...]
+    """Names; every address of each is a peer."""
+    port: TcpPort | None = None
+    """Port of these peers."""
+
+
+Source = str | FileSource | NameSource
+
+
+class ResolvedName(msgspec.Struct, frozen=True, array_like=True):
+    """The addresses of a name, and when it was resolved (seconds since the epoch)."""
+
+    addresses: tuple[str, ...]
+    time: float
+
+
+class DiscoveryState(msgspec.Struct):
+    """What a later discovery falls back to: the last good list of each file, and the names."""
+
+    files: dict[str, list[ListedTarget]] = {}
+    names: dict[str, ResolvedName] = {}
+
+
+def path_problems(file_sd: Sequence[str | FileSource]) -> Iterator[Problem]:
+    """Paths that are not absolute, as problems of a configuration."""
+    for number, source in enumerate(file_sd):
+        is_path = isinstance(source, str)
+        for index, file in enumerate(_files(source)):
+            if not os.path.isabs(file):
+                place = f"file_sd[{number}]" if is_path else f"file_sd[{number}].files[{index}]"
+                yield Problem(place, "not an absolute path")
+
+
+class Discovery:
+    """One reading of all lists. `problems` has what was wrong; what is here all the same can be
+    used.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        state: DiscoveryState,
+        default_port: int,
+        group_label: str = "",
+        require_files: bool = False,
+    ) -> None:
+        """`group_label` is the label whose value becomes `ListedTarget.group`; `require_files`
+        makes a path or a pattern without any file a problem.
+        """
+        self._host = host
+        self._state = state
+        self._default_port = default_port
+        self._group_label = group_label
+        self._require_files = require_files
+        self.problems: list[ProbeError] = []
+
+    def targets(
+        self,
+        file_sd: Iterable[str | FileSource],
+        dns_sd: Sequence[str | NameSource],
+        deadline: float,
+    ) -> Iterator[tuple[Source, ListedTarget]]:
+        """Every listed target, with the source that lists it. Names must be resolved by `deadline`
+        (monotonic seconds).
+        """
+        files: dict[str, list[ListedTarget]] = {}
+        for source in file_sd:
+            port = self._port(source)
+            for path in self._expand(_files(source)):
+                files[path] = self._read(path, port)
+                yield from ((source, target) for target in files[path])
+        self._state.files = files
+        self._refresh(service_names(dns_sd), deadline)
+        for service in dns_sd:
+            port = self._port(service)
+            for name in _names(service):
+                known = self._state.names.get(name)
+                for address in sorted(known.addresses) if known else ():
+                    yield service, ListedTarget(address, port)
+
+    def look_up(self, hosts: Iterable[str], deadline: float) -> None:
+        """Resolve the names among these hosts that are new, that failed, or whose addresses are
+        old. A name without an address loses those that it had.
+        """
+        now = time.time()
+        names = self._state.names
+        fresh = {h for h, n in names.items() if now - n.time < NAME_SECONDS and n.addresses}
+        found = resolve({host for host in hosts if not is_address(host)} - fresh, deadline)
+        names.update({host: ResolvedName(addresses, now) for host, addresses in found.items()})
+
+    def _refresh(self, names: Sequence[str], deadline: float) -> None:
+        """Look up the names of services. Their peers stay while the name service is away."""
+        before = dict(self._state.names)
+        self.look_up(names, deadline)
+        for name in names:
+            found = self._state.names.get(name)
+            if found is None or not found.addresses:
+                text = f"the name service returned no address of {name}"
+                self.problems.append(ProbeError("name", text))
+                if name in before:
+                    self._state.names[name] = before[name]
+
+    def _expand(self, patterns: Iterable[str]) -> Iterator[str]:
+        for pattern in patterns:
+            path = self._host.root(pattern)
+            found = sorted(glob.glob(path)) if glob.has_magic(pattern) else [path]
+            if not found and self._require_files:
+                self.problems.append(ProbeError("file_sd", f"{path}: No such file"))
+            yield from found
+
+    def _read(self, path: str, port: int) -> list[ListedTarget]:
+        """A file's targets; its last good ones where it is half written or gone."""
+        try:
+            with open(path, "rb") as handle:
+                return parse_file(handle.read(), port, self._group_label)
+        except OSError as error:
+            problem = str(error.strerror)
+        except DocumentError as error:
+            problem = str(error)
+        last_good = self._state.files.get(path, [])
+        kept = f"; the {len(last_good)} targets of its last good content stay" if last_good else ""
+        self.problems.append(ProbeError("file_sd", f"{path}: {problem}{kept}"))
+        return last_good
+
+    def _port(self, source: Source) -> int:
+        own = None if isinstance(source, str) else source.port
+        return self._default_port if own is None else own
+
+
+def service_names(dns_sd: Iterable[str | NameSource]) -> list[str]:
+    """All names of these sources."""
+    return [name for source in dns_sd for name in _names(source)]
+
+
+def _files(source: str | FileSource) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else source.files
+
+
+def _names(source: str | NameSource) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else source.names

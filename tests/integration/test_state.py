@@ -1,0 +1,248 @@
+"""Counters and history across restarts, and faulty state directories."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testbed.faultyfs import FaultyFileSystem
+from testbed.node import Node, run, wait_until
+
+EVENTS = "nodevitals_misbehave_events_total"
+INTERVAL_SECONDS = 0.2
+
+
+def settings(*behaviours: str, **more: object) -> dict[str, object]:
+    """Return a configuration with fast targets. On a busy machine some of their runs time out."""
+    misbehave = {"behaviours": list(behaviours), "interval": f"{INTERVAL_SECONDS}s"}
+    return {"probes": {"misbehave": misbehave}, **more}
+
+
+def slow_settings(*behaviours: str, series: int = 1) -> dict[str, object]:
+    """Return a configuration whose targets have five seconds for each run, and so do not time out
+    on a busy machine. They run again after a reload with another `series`.
+    """
+    misbehave = {"behaviours": list(behaviours), "series": series}
+    return {"probes": {"misbehave": {"interval": "5s", **misbehave}}}
+
+
+def run_again(node: Node, *behaviours: str, series: int) -> None:
+    """Reload with other settings, which makes each target run within half a second."""
+    before = node.value(EVENTS) or 0
+    node.write(slow_settings(*behaviours, series=series))
+    node.hang_up()
+    wait_until(lambda: (node.value(EVENTS) or 0) > before, 60)
+
+
+def run_history_again(node: Node, config: dict[str, object]) -> None:
+    """Reload with another limit of the history, which makes its worker run at once."""
+    node.write({**config, "history": {"max_rows": 99_999}})
+    node.hang_up()
+
+
+@pytest.mark.parametrize("end", ["term", "kill"])
+def test_counters_continue_after_a_restart_within_a_boot(tmp_path: Path, end: str) -> None:
+    """They do not fall, and rise by at most one event per interval."""
+    node = Node(tmp_path, settings("healthy"))
+    with node:
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 5)
+        before, started = node.value(EVENTS) or 0, time.monotonic()
+        if end == "kill":
+            node.kill()
+    node.start()
+    after = wait_until(lambda: node.value(EVENTS))
+    intervals = (time.monotonic() - started) / INTERVAL_SECONDS
+    node.end()
+    assert before <= after <= before + intervals + 2
+
+
+def test_counters_of_another_boot_are_removed(tmp_path: Path) -> None:
+    node = Node(tmp_path, settings("healthy"))
+    with node:
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+    with sqlite3.connect(tmp_path / "state/history.db") as database:
+        database.execute("UPDATE totals SET boot_id = 'earlier', value = 1000")
+    with node:
+        assert wait_until(lambda: node.value(EVENTS)) < 1000
+
+
+def history(node: Node, *arguments: str) -> list[dict[str, str]]:
+    """Return the rows of `nodevitals history --json`."""
+    done = run("history", f"--config.file={node.config_file}", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, str]] = json.loads(done.stdout)
+    return rows
+
+
+def test_history_has_a_row_for_each_change_only(tmp_path: Path) -> None:
+    """Neither further runs with the same result nor a restart add a row."""
+    node = Node(tmp_path, slow_settings("healthy", "fails"))
+    with node:
+        wait_until(lambda: node.get("/readyz").status_code == 200)
+        for series in range(2, 5):
+            run_again(node, "healthy", "fails", series=series)
+        failed = {"target": "fails", "outcome": "error"}
+        wait_until(lambda: (node.value("nodevitals_probe_runs_total", **failed) or 0) > 1, 60)
+    with node:
+        wait_until(lambda: node.get("/readyz").status_code == 200)
+    rows = [(row["device"], row["state"]) for row in history(node)]
+    assert [state for device, state in rows if device == "healthy"] == ["ok"]
+    assert [state for device, state in rows if device == "fails"] == ["broken"]
+    assert history(node, "--device", "fails")[0]["detail"] == "the thing is broken"
+    assert history(node, "--since", "2099-01-01") == []
+    assert len(history(node, "--since", "1h")) == len(rows)
+
+
+def test_history_as_table_and_csv(tmp_path: Path) -> None:
+    node = Node(tmp_path, slow_settings("fails"))
+    with node:
+        wait_until(lambda: node.get("/readyz").status_code == 200)
+    table = run("history", f"--config.file={node.config_file}").stdout.splitlines()
+    assert table[0].split() == ["TIME", "PROBE", "DEVICE", "STATE", "DETAIL"]
+    text = run("history", f"--config.file={node.config_file}", "--csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert "broken" in {row["state"] for row in rows}
+
+
+def test_forget_retires_a_device_of_a_running_agent(tmp_path: Path) -> None:
+    """The device still exists, so a run after that adds it again."""
+    with Node(tmp_path, slow_settings("healthy")) as node:
+        wait_until(lambda: node.value("nodevitals_history_rows"))
+        run_again(node, "healthy", series=2)
+        config = f"--config.file={node.config_file}"
+        assert run("history", "forget", "unknown", config).returncode == 1
+        done = run("history", "forget", "healthy", config)
+        assert done.stdout == "healthy: forgotten (misbehave)\n"
+
+        def states() -> list[str]:
+            return [row["state"] for row in history(node, "--device", "healthy")]
+
+        assert states() == ["ok", "forgotten"]
+        numbers = itertools.count(3)
+
+        def is_added_again() -> bool:
+            run_again(node, "healthy", series=next(numbers))
+            return states() == ["ok", "forgotten", "ok"]
+
+        # The first run starts a write, whose reply has the retirement; the second adds the row.
+        wait_until(is_added_again)
+
+
+def test_missing_history_is_a_one_line_error(tmp_path: Path) -> None:
+    done = run("history", "--state-directory", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert "has `nodevitals serve` run on this node?" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def assert_works_without_state(node: Node, reason: str) -> None:
+    """Assert that the agent serves and counts, and logs the error of its directory once."""
+    wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+    assert node.value("nodevitals_probe_success", probe="history") == 0
+    assert f"history: error ({reason})" in node.log()
+    assert node.log().count("history: error") == 1
+
+
+def test_state_directory_that_cannot_be_created_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = settings("healthy", state_directory=str(tmp_path / "file/state"))
+    with Node(tmp_path, config) as node:
+        assert_works_without_state(node, "state_directory")
+
+
+def test_read_only_state_directory_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", tmp_path / "state"], check=True)
+    try:
+        with Node(tmp_path, settings("healthy")) as node:
+            assert_works_without_state(node, "state_directory")
+    finally:
+        subprocess.run(["umount", tmp_path / "state"], check=True)
+
+
+def test_counters_are_written_once_a_full_state_directory_has_space(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", state], check=True)
+    config = settings("healthy")
+    node = Node(tmp_path, config)
+    try:
+        with node:
+            wait_until(lambda: (node.value(EVENTS) or 0) >= 2)
+            filler = os.open(state / "filler", os.O_CREAT | os.O_WRONLY)
+            with pytest.raises(OSError, match="space"):
+                while True:
+                    os.write(filler, bytes(4096))
+            os.close(filler)
+            wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 0, 60)
+            assert "history: error (disk_full)" in node.log()
+            counted = node.value(EVENTS) or 0
+            (state / "filler").unlink()
+            run_history_again(node, config)
+            wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1, 60)
+        with node:
+            assert wait_until(lambda: node.value(EVENTS)) >= counted
+    finally:
+        subprocess.run(["umount", "-l", state], check=True)
+
+
+def test_damaged_history_is_moved_aside(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/history.db").write_bytes(b"no database at all" * 1000)
+    config = settings("healthy")
+    with Node(tmp_path, config) as node:
+        wait_until(lambda: "history: error (corrupt)" in node.log())
+        assert (tmp_path / "state/history.db.corrupt").exists()
+        run_history_again(node, config)
+        wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1, 40)
+
+
+def test_removed_state_directory_is_created_again_with_all_counters(tmp_path: Path) -> None:
+    """Writes to the deleted file would succeed and be lost."""
+    with Node(tmp_path, settings("healthy")) as node:
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+        before = node.value(EVENTS) or 0
+        shutil.rmtree(tmp_path / "state")
+        wait_until((tmp_path / "state/history.db").exists)
+        wait_until(lambda: (node.value(EVENTS) or 0) >= before + 3)
+        node.kill()
+    with node:
+        assert wait_until(lambda: node.value(EVENTS)) >= before
+
+
+def process_states(pids: Iterable[int]) -> set[str]:
+    """Return the states of those processes that still exist."""
+    found: set[str] = set()
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found.add(psutil.Process(pid).status())
+    return found
+
+
+def test_hung_state_directory_affects_only_the_history(tmp_path: Path) -> None:
+    """Scrapes, probes and the stop succeed while SIGKILL does not end the history's worker."""
+    with FaultyFileSystem(tmp_path) as disk:
+        disk.fault("hang")
+        config = settings("healthy", state_directory=str(disk.mountpoint / "state"))
+        with Node(tmp_path, config) as node:
+            last = "nodevitals_probe_last_success_timestamp_seconds"
+            before = wait_until(lambda: node.value(last, target="healthy"))
+            wait_until(lambda: (node.value(last, target="healthy") or 0) > before)
+            assert node.get("/healthz").status_code == 200
+            assert "history/history" in node.get("/readyz").text
+            tree = node.tree()
+            node.end()
+            assert psutil.STATUS_DISK_SLEEP in process_states(tree)
