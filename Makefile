@@ -1,19 +1,19 @@
-# Two commands do everything on a fresh Debian-like machine: `make demo` and `make test`.
+# `make demo` and `make test` need nothing but a fresh Debian-like machine.
 .PHONY: demo test proof lint generate setup clean
 
 PYTHON := .venv/bin/python
 EXAMPLE := exporter/packaging/nodevitals.example.yaml
 ONCE ?=
-# Tests wait more than they compute.
+# Most tests wait rather than compute: more workers than processors.
 WORKERS ?= 3
 
 setup:
 	@tools/setup
 
-demo: setup ## the whole pipeline on this machine, with faults; ONCE=1: one scripted tour
+demo: setup ## run the whole pipeline on this machine, with faults; ONCE=1: one scripted tour
 	@tools/private-mounts $(PYTHON) -m demo $(if $(ONCE),--once)
 
-test: setup lint ## everything that CI runs
+test: setup lint ## run everything that CI runs
 	$(PYTHON) -m pytest --dist=loadfile --no-loadscope-reorder --tx=$(WORKERS)*popen//python=tools/test-python
 
 lint: setup
@@ -27,10 +27,10 @@ lint: setup
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml
 
-proof: setup ## the long forms: benchmarks, and ten misbehaviours at once for minutes
+proof: setup ## run the benchmarks and the long forms of tests
 	tools/private-mounts $(PYTHON) -m tests.bench
 
-generate: setup ## write the files that are made from code
+generate: setup ## write the files that are generated from code
 	$(PYTHON) -m nodevitals metrics --format markdown > docs/METRICS.md
 	$(PYTHON) -m nodevitals.commands.example > $(EXAMPLE)
 

@@ -1,1 +1,1 @@
-"""Benchmarks: every performance claim, measured side by side in one run."""
+"""Benchmarks: every performance claim, measured in one run beside what it is compared with."""

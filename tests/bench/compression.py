@@ -1,4 +1,4 @@
-"""gzip levels on the text of a scrape: why the snapshot packs at the level it does."""
+"""Size and time of gzip levels on the text of a scrape: why exposition.py has the level it has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main(_: Path) -> None:
     lines = []
     for family in range(FAMILIES):
         name = f"nodevitals_accelerator_family_{family}"
-        lines.append(f"# HELP {name} What family {family} means.\n# TYPE {name} gauge\n")
+        lines.append(f"# HELP {name} Value {family} of a device.\n# TYPE {name} gauge\n")
         lines += [
             f'{name}{{vendor="nvidia",device="{device}",uuid="GPU-{device * 2654435761:020x}"}}'
             f" {(device * 7919 + family) % 1000 / 10}\n"
@@ -28,10 +28,10 @@ def main(_: Path) -> None:
         times = []
         for _round in range(ROUNDS):
             started = time.perf_counter()
-            packer = zlib.compressobj(level, zlib.DEFLATED, 31)
-            packed = packer.compress(text) + packer.flush()
+            compressor = zlib.compressobj(level, zlib.DEFLATED, 31)
+            compressed = compressor.compress(text) + compressor.flush()
             times.append(time.perf_counter() - started)
-        size = f"{len(packed) / 1024:.0f} KiB"
+        size = f"{len(compressed) / 1024:.0f} KiB"
         rows.append([str(level), size, f"{percentile(times, 0.5) * 1000:.1f} ms"])
     print(f"{DEVICES * FAMILIES} series, {len(text) / 1024:.0f} KiB of text.\n")
     table(["level", "size", "time"], rows)

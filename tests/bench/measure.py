@@ -1,4 +1,4 @@
-"""What the benchmarks share: a raw keep-alive scraper, percentiles, memory and CPU of a tree."""
+"""Shared by the benchmarks: a keep-alive scraper, percentiles, memory and CPU of a process tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REQUEST = "GET {} HTTP/1.1\r\nHost: bench\r\nAccept-Encoding: gzip\r\n\r\n"
 
 
 class Scraper:
-    """One keep-alive connection that asks for gzip and reads the whole body."""
+    """A keep-alive connection that requests gzip and reads whole bodies."""
 
     def __init__(self, port: int, path: str = "/metrics") -> None:
         self._request = REQUEST.format(path).encode()
@@ -20,7 +20,7 @@ class Scraper:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def scrape(self) -> float:
-        """Return the seconds from the request's first byte to the body's last."""
+        """Return the seconds from the first byte of the request to the last byte of the body."""
         started = time.perf_counter()
         self._socket.sendall(self._request)
         data = b""
@@ -52,7 +52,7 @@ class Scraper:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that so many of the values do not exceed."""
+    """Return the value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -64,7 +64,7 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def pss_bytes(pid: int) -> int:
-    """Return the proportional memory of a process and its descendants together."""
+    """Return the sum of the proportional set sizes of a process and its descendants."""
     total = 0
     for process in tree(pid):
         try:
@@ -75,7 +75,7 @@ def pss_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process, its living descendants and those it has reaped."""
+    """Return the CPU time of a process, its live descendants and those it has reaped."""
     total = 0.0
     for process in tree(pid):
         try:

@@ -1,4 +1,4 @@
-"""Scrapes and schedules while ten workers misbehave at once, next to the same when none does."""
+"""Scrapes and schedules while ten workers misbehave at once, compared with none."""
 
 from __future__ import annotations
 
@@ -30,50 +30,75 @@ def main(folder: Path) -> None:
             filer.fault("hang" if bad else "none")
             rows.append(_measure(folder / title, title, bad, filer.mountpoint))
         filer.fault("hang")
-        title = "and the fork server killed, then stopped"
+        title = "also the fork server killed, then stopped"
         rows.append(_measure(folder / title, title, BAD, filer.mountpoint, attack=True))
-    print(f"{SECONDS} s each, a scrape every 20 ms, probes every {INTERVAL} s, timeout 1 s.\n")
-    head = ["", "scrapes", "p50", "p99", "max", "failed", "processes, most", "PSS, end"]
-    table([*head, "healthy runs, done of due", "worst gap"], rows)
+    print(f"{SECONDS} s each, one scrape per 20 ms, probes every {INTERVAL} s, timeout 1 s.\n")
+    head = ["", "scrapes", "p50", "p99", "max", "failed", "processes, max", "PSS, end"]
+    table([*head, "healthy runs, done of due", "longest gap"], rows)
+
+
+class Measurement:
+    """Scrapes of a running agent, and runs of its healthy targets, over `SECONDS`."""
+
+    def __init__(self, node: Node) -> None:
+        self.scrape_seconds: list[float] = []
+        self.failed = 0
+        self.most_processes = 0
+        self.gaps: list[float] = []
+        self._node = node
+        self._last_success: dict[str, float] = {}
+
+    def take(self, attack: bool) -> None:
+        """Scrape every 20 ms; with `attack`, kill the fork server and later suspend another."""
+        scraper = Scraper(self._node.port)
+        began = next_check = time.monotonic()
+        attacks = [(SECONDS / 3, "kill"), (2 * SECONDS / 3, "suspend")] if attack else []
+        while time.monotonic() - began < SECONDS:
+            if attacks and time.monotonic() - began > attacks[0][0]:
+                getattr(self._node.fork_server(), attacks.pop(0)[1])()
+            try:
+                self.scrape_seconds.append(scraper.scrape())
+            except (OSError, AssertionError):
+                self.failed += 1
+            if time.monotonic() > next_check:
+                next_check = time.monotonic() + 0.1
+                self.most_processes = max(self.most_processes, len(psutil.pids()))
+                self._check_gaps()
+            time.sleep(0.02)
+        scraper.close()
+
+    def _check_gaps(self) -> None:
+        """Record the time between two successes of each healthy target, from their timestamps."""
+        for (name, labels), value in self._node.samples("/metrics?collect[]=misbehave").items():
+            target = dict(labels).get("target", "")
+            if name == "nodevitals_probe_last_success_timestamp_seconds" and target in HEALTHY:
+                before = self._last_success.get(target)
+                if before is not None and value > before:
+                    self.gaps.append(value - before)
+                self._last_success[target] = value
 
 
 def _measure(
     folder: Path, title: str, bad: tuple[str, ...], hung: Path, attack: bool = False
 ) -> list[str]:
+    """Return a row of the table."""
     folder.mkdir()
     misbehave = {"behaviours": [*HEALTHY, *bad], "folder": str(hung), "series": 100}
     timing = {"interval": f"{INTERVAL}s", "timeout": "1s"}
-    node = Node(folder, {"defaults": timing, "probes": {"misbehave": misbehave}})
-    times, most, failed = [], 0, 0
-    gaps: list[float] = []
-    seen: dict[str, float] = {}
-    with node:
+    with Node(folder, {"defaults": timing, "probes": {"misbehave": misbehave}}) as node:
         wait_until(lambda: node.value("nodevitals_probe_success", target="healthy-0") == 1)
-        scraper = Scraper(node.port)
-        done, began = -_healthy_runs(node), time.monotonic()
-        attacks = [(SECONDS / 3, "kill"), (2 * SECONDS / 3, "suspend")] if attack else []
-        look = began
-        while time.monotonic() - began < SECONDS:
-            if attacks and time.monotonic() - began > attacks[0][0]:
-                getattr(node.fork_server(), attacks.pop(0)[1])()
-            try:
-                times.append(scraper.scrape())
-            except (OSError, AssertionError):
-                failed += 1
-            if time.monotonic() > look:
-                look = time.monotonic() + 0.1
-                most = max(most, len(psutil.pids()))
-                _note_runs(node, seen, gaps)
-            time.sleep(0.02)
-        done += _healthy_runs(node)
+        before = _healthy_runs(node)
+        measured = Measurement(node)
+        measured.take(attack)
+        done = _healthy_runs(node) - before
         memory = pss_bytes(node.process.pid)
-        scraper.close()
+    times, gaps = measured.scrape_seconds, measured.gaps
     return [
         title,
         str(len(times)),
         *(f"{percentile(times, share) * 1000:.2f} ms" for share in (0.5, 0.99, 1.0)),
-        str(failed),
-        str(most),
+        str(measured.failed),
+        str(measured.most_processes),
         f"{memory / 2**20:.1f} MiB",
         f"{done:.0f} of {len(HEALTHY) * SECONDS // INTERVAL}",
         f"{max(gaps):.2f} s" if gaps else "-",
@@ -81,7 +106,7 @@ def _measure(
 
 
 def _healthy_runs(node: Node) -> float:
-    """Count the successful runs of the healthy targets."""
+    """Return the number of successful runs of the healthy targets."""
     return sum(
         value
         for (name, labels), value in node.samples("/metrics?collect[]=misbehave").items()
@@ -89,14 +114,3 @@ def _healthy_runs(node: Node) -> float:
         and ("outcome", "ok") in labels
         and dict(labels)["target"] in HEALTHY
     )
-
-
-def _note_runs(node: Node, seen: dict[str, float], gaps: list[float]) -> None:
-    """Collect the time between two successes of each healthy target, from their timestamps."""
-    for (name, labels), value in node.samples("/metrics?collect[]=misbehave").items():
-        target = dict(labels).get("target", "")
-        if name == "nodevitals_probe_last_success_timestamp_seconds" and target in HEALTHY:
-            before = seen.get(target)
-            if before is not None and value > before:
-                gaps.append(value - before)
-            seen[target] = value

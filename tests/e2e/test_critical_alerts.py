@@ -150,7 +150,8 @@ def cluster(
         )
         stack.enter_context(prometheus)
         made.start()
-        healthy = "min by (instance) (nodevitals_probe_success) == 1"
+        # Every target has succeeded once.
+        healthy = "min by (instance) (max_over_time(nodevitals_probe_success[5m])) == 1"
         wait_until(lambda: len(prometheus.query(healthy)) == len(targets), 60)
         # Two more scrapes: a counter whose first value is raised already shows no increase.
         before = scrapes(prometheus)

@@ -1,4 +1,4 @@
-"""What a message says, in both languages: what broke, where, since when, what to do."""
+"""The text of a notification in both languages: the fault, its place, its start, the next step."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MOUNT = {
 
 
 def message(folder: Path, template: str) -> list[str]:
-    """Let amtool render a template, as Alertmanager does."""
+    """Return the lines of a template, rendered by amtool as Alertmanager renders it."""
     data = {"receiver": "r", "status": "firing", "externalURL": "http://alertmanager.example"}
     file = folder / "data.json"
     file.write_text(json.dumps({**data, "alerts": [PORT, MOUNT]}))
@@ -74,7 +74,7 @@ def message(folder: Path, template: str) -> list[str]:
     return done.stdout.strip().splitlines()
 
 
-def test_a_message_in_english(tmp_path: Path) -> None:
+def test_english_notification_has_every_field(tmp_path: Path) -> None:
     assert message(tmp_path, "nodevitals.subject") == [
         "[FIRING 1] RDMA port mlx5_0/1 down or missing on n1 (and 1 more)"
     ]
@@ -91,10 +91,10 @@ def test_a_message_in_english(tmp_path: Path) -> None:
         "Alertmanager: http://alertmanager.example",
     ):
         assert line in lines
-    assert sum(line.startswith("  Action:") for line in lines) == 1  # what is over needs nothing
+    assert sum(line.startswith("  Action:") for line in lines) == 1  # a resolved alert needs none
 
 
-def test_a_message_in_chinese(tmp_path: Path) -> None:
+def test_chinese_notification_has_every_field(tmp_path: Path) -> None:
     assert message(tmp_path, "nodevitals.zh.subject") == ["[告警 1] RDMA 端口断开：n1 等 2 条"]
     lines = message(tmp_path, "nodevitals.zh.text")
     for line in (
