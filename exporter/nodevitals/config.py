@@ -32,8 +32,11 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class HistorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of the history is kept."""
+    """How often the history is written, and how much of it is kept."""
 
+    interval: Seconds = 15.0
+    """Longest time until a repeated outcome of a run is counted and written; changes are written
+    at once."""
     max_age: Seconds = 90 * 86400.0
     """Age at which rows are removed; the last row of each device stays."""
     max_rows: Annotated[int, msgspec.Meta(ge=100, le=10_000_000)] = 100_000
@@ -50,7 +53,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Directory of the history, and of counters and states that outlive a restart; null keeps
     nothing."""
     history: HistorySettings = HistorySettings()
-    """How much of the history is kept."""
+    """How often the history is written, and how much of it is kept."""
     defaults: Defaults = Defaults()
     """Timing of the probes that set none of their own."""
     probes: dict[str, Any] = {}

@@ -34,7 +34,7 @@ def small(folder: Path) -> Node:
         "network": {"enabled": "auto"},
         "kernel_log": {"enabled": "auto"},
     }
-    return Node(folder, {"probes": probes})
+    return Node(folder, {"history": {}, "probes": probes})
 
 
 def large(folder: Path, log: KernelLog) -> Node:
@@ -48,7 +48,8 @@ def large(folder: Path, log: KernelLog) -> Node:
         "nvidia": machine.settings,
         "rdma": {"enabled": "auto"},
     }
-    return Node(folder, {"probes": probes}, *machine.flags, **machine.environment)
+    config = {"history": {}, "probes": probes}
+    return Node(folder, config, *machine.flags, **machine.environment)
 
 
 def parts(pid: int) -> dict[str, float]:

@@ -14,7 +14,7 @@ from nodevitals import probes
 from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
 from nodevitals.engine.lifecycle import GRACE_SECONDS, REAP_SECONDS
-from nodevitals.engine.plan import HISTORY_TIMING, plan_targets
+from nodevitals.engine.plan import HISTORY_TIMEOUT_SECONDS, plan_targets
 from nodevitals.engine.supervisor import PUBLISH_SECONDS, Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host
@@ -140,7 +140,7 @@ def test_counters_are_exposed_when_the_history_worker_is_stuck(tmp_path: Path) -
             step_until_success(running, clock)
             assert RUNS not in scrape(running)
             # The deadline with SIGTERM, SIGKILL, no exit, and the next time to publish.
-            for seconds in (HISTORY_TIMING.timeout_seconds, GRACE_SECONDS, REAP_SECONDS, 1):
+            for seconds in (HISTORY_TIMEOUT_SECONDS, GRACE_SECONDS, REAP_SECONDS, 1):
                 wait_for_fork_server(running)
                 clock.advance(seconds)
                 running.step()

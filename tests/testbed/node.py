@@ -81,11 +81,12 @@ class Node:
 
     def write(self, config: dict[str, Any]) -> None:
         """Replace the configuration file (JSON is YAML). Probes of hardware that the test machine
-        may have are off unless `config` has them.
+        may have are off unless `config` has them. Counts of runs are written soon: tests wait
+        for them.
         """
+        kept = {"state_directory": str(self.folder / "state"), "history": {"interval": "250ms"}}
         probes = {**OFF, **config.get("probes", {})}
-        config = {"state_directory": str(self.folder / "state"), **config, "probes": probes}
-        self.config_file.write_text(json.dumps(config))
+        self.config_file.write_text(json.dumps({**kept, **config, "probes": probes}))
 
     def start(self) -> Node:
         """Start the agent and wait until the port accepts connections."""

@@ -271,3 +271,43 @@ def test_each_event_becomes_a_row_with_its_own_time() -> None:
         Row(9.0, "p", "GPU-1", "xid 13", "a"),
         Row(5.0, "p", "GPU-1", "xid 13", "b"),
     )
+
+
+def test_count_that_is_not_urgent_is_exposed_once_it_is_written() -> None:
+    """Exposed before, it would fall when the agent is killed and starts again."""
+    journal = new_journal()
+    increment(journal, 0)
+    for _ in range(2):  # it loads, then writes
+        journal.take()
+        journal.written(Reply())
+    assert journal.changed_sources() == {SOURCE}
+    journal.add(SOURCE, [Sample(EVENTS.name, ("x",), 3)], urgent=False)
+    assert not journal.pending()
+    assert journal.unwritten()
+    assert journal.changed_sources() == set()
+    assert [sample.value for sample in journal.totals(SOURCE)] == [0]
+    assert [total.value for total in journal.take().totals] == [3]
+    journal.add(SOURCE, [Sample(EVENTS.name, ("x",), 1)], urgent=False)
+    journal.written(Reply())
+    assert journal.changed_sources() == {SOURCE}
+    assert [sample.value for sample in journal.totals(SOURCE)] == [3]
+    increment(journal, 2)
+    assert journal.pending()
+    assert [sample.value for sample in journal.totals(SOURCE)] == [6]
+
+
+def test_counts_are_exposed_at_once_while_nothing_can_be_written() -> None:
+    journal = new_journal()
+    increment(journal, 0)
+    journal.take()
+    journal.written(Reply())
+    journal.add(SOURCE, [Sample(EVENTS.name, ("x",), 1)], urgent=False)
+    journal.take()
+    journal.requeue()
+    assert [sample.value for sample in journal.totals(SOURCE)] == [1]
+    journal.add(SOURCE, [Sample(EVENTS.name, ("x",), 1)], urgent=False)
+    assert [sample.value for sample in journal.totals(SOURCE)] == [2]
+    journal.take()
+    journal.written(Reply())
+    journal.add(SOURCE, [Sample(EVENTS.name, ("x",), 1)], urgent=False)
+    assert [sample.value for sample in journal.totals(SOURCE)] == [2]

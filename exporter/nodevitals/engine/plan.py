@@ -11,7 +11,7 @@ from nodevitals.probe import Probe, ProbeSettings, Timing
 from nodevitals.state.history import HistoryProbe, HistoryProbeSettings
 from nodevitals.wire import encode, one_line
 
-HISTORY_TIMING = Timing(interval_seconds=15.0, timeout_seconds=10.0, stale_after_seconds=45.0)
+HISTORY_TIMEOUT_SECONDS = 10.0
 
 
 def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[TargetSpec]:
@@ -29,7 +29,13 @@ def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[Targ
             max_age=config.history.max_age,
             max_rows=config.history.max_rows,
         )
-        specs += _specs(HistoryProbe, settings, HISTORY_TIMING)
+        interval = config.history.interval
+        timing = Timing(
+            interval_seconds=interval,
+            timeout_seconds=HISTORY_TIMEOUT_SECONDS,
+            stale_after_seconds=max(3 * interval, 3 * HISTORY_TIMEOUT_SECONDS),
+        )
+        specs += _specs(HistoryProbe, settings, timing)
     return specs
 
 

@@ -32,18 +32,17 @@ class Status:
     def begin(self, target: Target, now: float) -> None:
         """Expose a new target: its counters start at 0."""
         for outcome in OUTCOMES:
-            self._add(target, outcome, 0)
+            self._add(target, outcome, 0, urgent=False)
         self.show_counters(target)
         self.show(target, now)
 
-    def count(self, target: Target, outcome: Outcome) -> None:
-        """Count a run that has ended."""
-        self._add(target, outcome, 1)
-        self.show_counters(target)
+    def count(self, target: Target, outcome: Outcome, urgent: bool) -> None:
+        """Count a run that has ended. One that ended as the run before it is not urgent."""
+        self._add(target, outcome, 1, urgent)
 
-    def _add(self, target: Target, outcome: Outcome, amount: int) -> None:
+    def _add(self, target: Target, outcome: Outcome, amount: int, urgent: bool) -> None:
         sample = Sample(PROBE_RUNS.name, (*target.spec.key, outcome), amount)
-        self._journal.add(target.kept, [sample], urgent=target.input.urgent)
+        self._journal.add(target.kept, [sample], urgent)
 
     def show_counters(self, target: Target) -> None:
         """Expose the counters that the agent keeps for a target."""

@@ -54,7 +54,6 @@ class Supervisor:
         self.targets: dict[tuple[str, str], Target] = {}
         self._retired: list[Target] = []
         self._status = Status(snapshot, journal)
-        self._counters_shown = False
         self._workers_shown: tuple[int, int] | None = None
         self._next_overdue = 0.0
         self._next_publish = math.inf
@@ -247,11 +246,12 @@ class Supervisor:
     def _ended(self, target: Target, result: ProbeResult) -> None:
         """A run has ended, one way or another."""
         now = self._clock.time()
+        changed = target.last is None or target.last.outcome != result.outcome
         target.last = result
         if result.outcome == "ok":
             target.last_success = now
         target.input.settle(result)
-        self._status.count(target, result.outcome)
+        self._status.count(target, result.outcome, changed and target.input.urgent)
         condition = Condition(target.spec.target, state_of(result), result.text)
         self.journal.observe(now, target.spec.probe, [condition])
         self._status.log(target, result)
@@ -262,7 +262,7 @@ class Supervisor:
             self._status.show(target, now)
 
     def _show_what_time_changes(self, now: float) -> None:
-        """Drop what is stale, count what is overdue; and the counters once they are loaded."""
+        """Drop what is stale, expose what is overdue, and the counters that have changed."""
         overdue_due = now >= self._next_overdue
         for target in self.targets.values():
             stale = -math.inf < target.fresh_until <= now
@@ -272,10 +272,10 @@ class Supervisor:
             if stale or (overdue_due and target.lifecycle.overdue(now)):
                 self._status.show(target, now)
                 self._next_overdue = now + OVERDUE_SECONDS
-        if self.journal.ready and not self._counters_shown:
-            self._counters_shown = True
-            for target in self.targets.values():
-                self._status.show_counters(target)
+        for source in self.journal.changed_sources():
+            counted = self.targets.get((source.probe, source.target))
+            if counted is not None:
+                self._status.show_counters(counted)
         everyone = [*self.targets.values(), *self._retired]
         stuck = sum(target.lifecycle.phase is Phase.STUCK for target in everyone)
         workers = (self.processes.count() - stuck, stuck)

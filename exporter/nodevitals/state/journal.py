@@ -90,6 +90,12 @@ class Journal:
         self._families = families
         self._boot_id = boot_id
         self._totals: dict[Source, dict[_Key, float]] = {}
+        # What is exposed. A total that waits to be written is behind: a counter that was exposed
+        # and not written would fall when the agent is killed and starts again.
+        self._exposed: dict[Source, dict[_Key, float]] = {}
+        self._changed: set[Source] = set()
+        self._may_wait = False
+        """Whether counts may wait: the last batch was written."""
         self._unwritten: set[tuple[Source, _Key]] = set()
         self._saved_states: dict[tuple[str, str], bytes] = {}
         self._unwritten_states: set[tuple[str, str]] = set()
@@ -129,7 +135,8 @@ class Journal:
             self.dropped_rows += 1
 
     def add(self, source: Source, increments: Iterable[Sample], urgent: bool = True) -> None:
-        """Add to a source's counters. Increments that are not urgent wait for the next batch.
+        """Add to a source's counters. Increments that are not urgent are exposed once they are
+        written, with the next batch.
 
         Raises InvalidSampleError for a sample that does not fit a counter.
         """
@@ -142,6 +149,26 @@ class Journal:
                 totals[key] = totals.get(key, 0.0) + amount
                 self._unwritten.add((source, key))
                 self._urgent = self._urgent or urgent
+                if urgent or not self._may_wait or not amount:
+                    self._expose(source, key, totals[key])
+
+    def _expose(self, source: Source, key: _Key, value: float) -> None:
+        self._exposed.setdefault(source, {})[key] = value
+        self._changed.add(source)
+
+    def _expose_all(self) -> None:
+        for source, totals in self._totals.items():
+            self._exposed[source] = dict(totals)
+            self._changed.add(source)
+
+    def changed_sources(self) -> set[Source]:
+        """The sources whose exposed counters have changed since the last call; none until
+        `ready`.
+        """
+        if not self.ready:
+            return set()
+        changed, self._changed = self._changed, set()
+        return changed
 
     def _key(self, sample: Sample) -> _Key:
         family = self._families.get(sample.family)
@@ -152,12 +179,12 @@ class Journal:
         return sample.family, sample.labels
 
     def totals(self, source: Source) -> list[Sample]:
-        """A source's counters as samples; empty until `ready`."""
+        """A source's exposed counters as samples; empty until `ready`."""
         if not self.ready:
             return []
         return [
             Sample(family, labels, value)
-            for (family, labels), value in sorted(self._totals.get(source, {}).items())
+            for (family, labels), value in sorted(self._exposed.get(source, {}).items())
         ]
 
     def save_state(self, key: tuple[str, str], state: bytes) -> None:
@@ -208,8 +235,16 @@ class Journal:
 
     def written(self, reply: Reply) -> None:
         """The batch is on disk, and counters are `ready`."""
-        if self._sent is not None and self._sent.load and not self.ready:
-            self._load(reply)
+        if not self.ready:
+            if self._sent is not None and self._sent.load:
+                self._load(reply)
+            self._expose_all()
+        elif self._sent is not None:
+            for total in self._sent.totals:
+                source, counter = _keys([total])[0]
+                if total.value > self._exposed.get(source, {}).get(counter, -1.0):
+                    self._expose(source, counter, total.value)
+        self._may_wait = True
         self._sent = None
         if reply.opened:
             everything = ((source, key) for source, kept in self._totals.items() for key in kept)
@@ -229,6 +264,8 @@ class Journal:
             self._unwritten_states.update((s.probe, s.target) for s in self._sent.states)
             self._urgent = True
             self._sent = None
+        self._may_wait = False
+        self._expose_all()
         self.ready = True
 
     def _forget(self, key: tuple[str, str]) -> None:
