@@ -13,8 +13,9 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_yaml
+from nodevitals.document import DocumentError, Problem, convert, parse_yaml
 from nodevitals.probe import Probe, ProbeSettings, Timing
+from nodevitals.quantities import Seconds
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # Prometheus sets these on every series; labels of the same name become exported_…

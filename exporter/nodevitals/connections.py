@@ -16,6 +16,8 @@ import threading
 import time
 from typing import Any
 
+from nodevitals.quantities import parse_listen_address
+
 MAX_CONNECTIONS = 128
 # From the first byte of a connection to the end of its first request's head, with the handshake.
 HEAD_SECONDS = 10.0
@@ -142,17 +144,3 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     def _forget(self, key: int) -> Connection:
         with self._lock:
             return self._leaving.pop(key, None) or self._connections.pop(key)
-
-
-def parse_listen_address(text: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """`:9855`, `127.0.0.1:9855`, `[::1]:9855` as a family and an address. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not a listen address: write it like :9855 or 127.0.0.1:9855")
-    host = host.removeprefix("[").removesuffix("]")
-    if host == "":
-        if socket.has_dualstack_ipv6():
-            return socket.AF_INET6, ("::", int(port))
-        return socket.AF_INET, ("0.0.0.0", int(port))
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return family, (host, int(port))

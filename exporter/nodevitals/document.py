@@ -6,14 +6,15 @@ All of them are reported at once.
 
 from __future__ import annotations
 
-import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import yaml
+
+from nodevitals.quantities import Spelling
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -21,12 +22,6 @@ MAX_NODES = 200_000
 
 # libyaml's parser where PyYAML was built with it: ten times faster on long peer lists.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BIT_RATE = re.compile(r"(\d+(?:\.\d+)?) ?([MGT])b(?:/s|it/s|ps)")
-_UNIT_BITS = {"M": 1e6, "G": 1e9, "T": 1e12}
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
@@ -45,41 +40,6 @@ class DocumentError(Exception):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = tuple(problems)
-
-
-def parse_duration(text: object) -> float:
-    """Seconds from `500ms`, `30s`, `5m`, `1h`, `1d`. Raises ValueError with the format."""
-    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration: write it like 500ms, 30s, 5m or 1h")
-    seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
-    if seconds <= 0:
-        raise ValueError(f"{text!r} must be greater than 0")
-    return seconds
-
-
-def parse_bit_rate(text: object) -> float:
-    """Bytes per second from `400Gb/s`, as links are sold. Raises ValueError with the format."""
-    match = _BIT_RATE.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise ValueError(f"{text!r} is not a rate: write it like 400Gb/s or 100Mb/s")
-    rate = float(match[1]) * _UNIT_BITS[match[2]] / 8
-    if rate <= 0:
-        raise ValueError(f"{text!r} must be greater than 0")
-    return rate
-
-
-class Spelling(msgspec.Struct, frozen=True):
-    """Marks a number that is written with a unit; `parse` reads it."""
-
-    parse: typing.Callable[[object], float]
-
-
-Seconds = Annotated[float, Spelling(parse_duration)]
-"""Seconds; written as `500ms`, `30s`, `5m` or `1h`."""
-
-BytesPerSecond = Annotated[float, Spelling(parse_bit_rate)]
-"""Bytes per second; written in bits, `400Gb/s`."""
 
 
 def parse_yaml(text: bytes) -> Any:

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from nodevitals.document import BytesPerSecond, Problem, Seconds
+from nodevitals.document import Problem
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.families import Families, Family
 from nodevitals.linux.host import Host
+from nodevitals.quantities import BytesPerSecond, Seconds
 from nodevitals.wire import MAX_MESSAGE_BYTES, Condition, Event, Message, Sample, encode
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import trustme
 
-from nodevitals.document import parse_duration
+from nodevitals.quantities import parse_duration
 from testbed.namespaces import Namespace, Network, ip
 from testbed.node import ROOT, Node, wait_until
 

@@ -6,7 +6,8 @@ import pytest
 
 from nodevitals import probes
 from nodevitals.config import load, parse
-from nodevitals.document import DocumentError, parse_duration
+from nodevitals.document import DocumentError
+from nodevitals.quantities import parse_duration
 
 
 def problems(text: str) -> list[str]:

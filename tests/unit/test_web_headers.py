@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nodevitals.connections import parse_listen_address
+from nodevitals.quantities import parse_listen_address
 from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
 
 

@@ -21,8 +21,8 @@ import msgspec
 
 from nodevitals import probes
 from nodevitals.config import Config
-from nodevitals.document import BytesPerSecond, Seconds
 from nodevitals.probe import Probe, ProbeSettings
+from nodevitals.quantities import BytesPerSecond, Seconds
 
 HEAD = """\
 # Configuration of nodevitals; by convention /etc/nodevitals/nodevitals.yaml.

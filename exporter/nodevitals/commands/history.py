@@ -19,7 +19,7 @@ import msgspec
 
 from nodevitals.commands.options import load_config
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
-from nodevitals.document import parse_duration
+from nodevitals.quantities import parse_duration
 from nodevitals.state import database
 from nodevitals.state.journal import Row
 

@@ -9,12 +9,12 @@ import msgspec
 from nodevitals.commands.fabric import remote
 from nodevitals.commands.options import load_config
 from nodevitals.commands.terminal import CommandError
-from nodevitals.document import parse_bit_rate
 from nodevitals.linux.host import Host
 from nodevitals.probe import ProbeError
 from nodevitals.probes.common.addresses import ListedTarget
 from nodevitals.probes.fabric.members import load_members
 from nodevitals.probes.fabric.settings import FabricSettings
+from nodevitals.quantities import parse_bit_rate
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:

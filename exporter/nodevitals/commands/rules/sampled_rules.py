@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
-from nodevitals.document import DocumentError, Problem, Seconds, convert, parse_yaml
+from nodevitals.document import DocumentError, Problem, convert, parse_yaml
+from nodevitals.quantities import Seconds
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -8,6 +8,7 @@ another listens for peers, and a run of the probe reports what has finished sinc
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,13 +16,12 @@ from nodevitals.probe import Probe, ProbeError, Readings
 from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
-from nodevitals.probes.fabric.protocol import FabricClient
 from nodevitals.probes.fabric.report import REASONS, Report
 from nodevitals.probes.fabric.results import ServedTest, StartedTest
-from nodevitals.probes.fabric.runner import FabricRunner
-from nodevitals.probes.fabric.secrets import Secrets
-from nodevitals.probes.fabric.server import FabricServer
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
+
+if TYPE_CHECKING:
+    from nodevitals.probes.fabric.runner import FabricRunner
 
 # The newest results of each test are exposed: enough for a median. A node that was repaired is
 # healthy again after twice as many slots, as it is the source in every second one.
@@ -64,6 +64,9 @@ class FabricProbe(Probe):
 
     def open(self) -> None:
         """Read the secrets. The first run starts the rest, as only a run has the state."""
+        # HTTP and TLS take 4 MB: imported in this worker alone, not in the parent of every fork.
+        from nodevitals.probes.fabric.secrets import Secrets
+
         self._runner: FabricRunner | None = None
         if self.settings.tls is None:
             raise ProbeError("tls", "tls is missing")
@@ -92,6 +95,10 @@ class FabricProbe(Probe):
         """Nothing: the worker ends, and with it its threads, its tools and its port."""
 
     def _started(self) -> FabricRunner:
+        from nodevitals.probes.fabric.protocol import FabricClient
+        from nodevitals.probes.fabric.runner import FabricRunner
+        from nodevitals.probes.fabric.server import FabricServer
+
         settings = self.settings
         runner = FabricRunner(settings, self.host, FabricClient(self._secrets), self._meter)
         try:

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from nodevitals.connections import parse_listen_address
 from nodevitals.probe import BytesPerSecond, ProbeSettings, Problem, Seconds
 from nodevitals.probes.common.discovery import FileSource, NameSource, path_problems
 from nodevitals.probes.fabric.budget import BudgetSettings
 from nodevitals.probes.fabric.gate import GateSettings
 from nodevitals.probes.fabric.report import BANDWIDTH, LATENCY
+from nodevitals.quantities import parse_listen_address
 
 DEFAULT_PORT = 9856
 TOOLS = ("perftest", "iperf3")

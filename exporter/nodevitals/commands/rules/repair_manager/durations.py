@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodevitals.document import parse_duration
+from nodevitals.quantities import parse_duration
 
 
 def parse_seconds(value: Any) -> float:
