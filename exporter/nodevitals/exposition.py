@@ -106,13 +106,35 @@ def header(family: Family, openmetrics: bool = False) -> bytes:
     return f"# HELP {name} {help_text}\n# TYPE {name} {family.kind}\n".encode()
 
 
+class Block:
+    """One family's lines at one moment, by probe. Immutable: publishing again shares it."""
+
+    def __init__(self, family: Family, lines: Iterable[tuple[str, bytes]]) -> None:
+        self._family = family
+        self._lines = tuple(lines)
+        # Two threads may fill one entry at once; both write the same bytes.
+        self._whole: dict[bool, bytes] = {}
+
+    def text(self, openmetrics: bool, probes: frozenset[str] | None) -> bytes:
+        """The header and the lines, of some probes or of all; b'' where there are none."""
+        if probes is not None:
+            return self._joined(
+                openmetrics, [text for probe, text in self._lines if probe in probes]
+            )
+        if openmetrics not in self._whole:
+            self._whole[openmetrics] = self._joined(openmetrics, [text for _, text in self._lines])
+        return self._whole[openmetrics]
+
+    def _joined(self, openmetrics: bool, lines: list[bytes]) -> bytes:
+        return b"".join([header(self._family, openmetrics), *lines]) if lines else b""
+
+
 class Exposition:
     """Everything exposed at one moment, in the variants that were requested."""
 
-    def __init__(self, blocks: tuple[tuple[Family, tuple[tuple[str, bytes], ...]], ...]) -> None:
+    def __init__(self, blocks: tuple[Block, ...]) -> None:
         self._blocks = blocks
-        # Two threads may fill one entry at once; both write the same bytes.
-        self._bodies: dict[Variant, bytes] = {}
+        self._bodies: dict[Variant, bytes] = {}  # filled by any thread, as in Block
 
     def body(self, variant: Variant) -> bytes:
         """The body of one variant, built at most once."""
@@ -130,14 +152,7 @@ class Exposition:
         return body
 
     def _join(self, variant: Variant) -> bytes:
-        parts: list[bytes] = []
-        for family, owned in self._blocks:
-            chosen = [
-                lines for probe, lines in owned if variant.probes is None or probe in variant.probes
-            ]
-            if chosen:
-                parts.append(header(family, variant.openmetrics))
-                parts.extend(chosen)
+        parts = [block.text(variant.openmetrics, variant.probes) for block in self._blocks]
         if variant.openmetrics:
             parts.append(b"# EOF\n")
         return b"".join(parts)
@@ -150,19 +165,25 @@ class Snapshot:
         self.families = families
         self._lines: dict[str, dict[Source, bytes]] = {name: {} for name in families}
         self._owned: dict[Source, frozenset[str]] = {}
+        self._blocks = {name: Block(family, ()) for name, family in families.items()}
+        self._changed: set[str] = set()
         self._requested: dict[Variant, float] = {}
         self._exposition = Exposition(())
-        self.changed = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from what is published."""
+        return bool(self._changed)
 
     def put(self, source: Source, lines: Mapping[str, bytes]) -> None:
         """Replace a source's lines, by family, with these."""
         for name in self._owned.get(source, frozenset()) - lines.keys():
             del self._lines[name][source]
-            self.changed = True
+            self._changed.add(name)
         for name, text in lines.items():
             if self._lines[name].get(source) != text:
                 self._lines[name][source] = text
-                self.changed = True
+                self._changed.add(name)
         self._owned[source] = frozenset(lines)
 
     def drop(self, source: Source) -> None:
@@ -172,14 +193,11 @@ class Snapshot:
 
     def publish(self, now: float) -> None:
         """Make the lines visible to scrapes; build the variants that scrapes have requested."""
-        self._exposition = exposition = Exposition(
-            tuple(
-                (self.families[name], tuple((source.probe, text) for source, text in owned.items()))
-                for name, owned in self._lines.items()
-                if owned
-            )
-        )
-        self.changed = False
+        for name in self._changed:
+            lines = ((source.probe, text) for source, text in self._lines[name].items())
+            self._blocks[name] = Block(self.families[name], lines)
+        self._changed.clear()
+        self._exposition = exposition = Exposition(tuple(self._blocks.values()))
         for variant, requested in list(self._requested.items()):
             if now - requested < REQUESTED_SECONDS:
                 exposition.body(variant)
