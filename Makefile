@@ -2,7 +2,6 @@
 .PHONY: demo test proof lint generate setup clean
 
 PYTHON := .venv/bin/python
-EXAMPLE := exporter/packaging/nodevitals.example.yaml
 ONCE ?=
 # Most tests wait rather than compute: more workers than processors.
 WORKERS ?= 3
@@ -20,10 +19,7 @@ lint: setup
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	$(PYTHON) -m nodevitals metrics --format markdown | diff - docs/METRICS.md || \
-		{ echo 'docs/METRICS.md is stale: make generate' >&2; exit 1; }
-	$(PYTHON) -m nodevitals.commands.example | diff - $(EXAMPLE) || \
-		{ echo '$(EXAMPLE) is stale: make generate' >&2; exit 1; }
+	$(PYTHON) tools/generate --check
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml
 
@@ -31,8 +27,7 @@ proof: setup ## run the benchmarks and the long forms of tests
 	tools/private-mounts $(PYTHON) -m tests.bench
 
 generate: setup ## write the files that are generated from code
-	$(PYTHON) -m nodevitals metrics --format markdown > docs/METRICS.md
-	$(PYTHON) -m nodevitals.commands.example > $(EXAMPLE)
+	$(PYTHON) tools/generate
 
 clean:
 	rm -rf .venv .tools .demo dist

@@ -1,6 +1,6 @@
 """The example configuration, made from the Settings: their fields, docstrings and defaults.
 
-`python -m nodevitals.commands.example` prints it. Text after `#` and a space explains; a key after
+`make generate` writes it. Text after `#` and a space explains; a key after
 a bare `#` is commented out and shows its default, or the `Example:` of its docstring.
 """
 
@@ -10,7 +10,6 @@ import ast
 import inspect
 import itertools
 import re
-import sys
 import textwrap
 import types
 import typing
@@ -19,7 +18,6 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from nodevitals import probes
 from nodevitals.config import Config
 from nodevitals.probe import Probe, ProbeSettings
 from nodevitals.quantities import BytesPerSecond, Seconds
@@ -194,7 +192,3 @@ def _duration(seconds: float) -> str:
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"
     return f"{seconds * 1000:g}ms"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(example_configuration(probes.registered()))

@@ -150,7 +150,9 @@ class NodeState(msgspec.Struct):
 
 
 class NodeProbe(Probe):
-    """The machine itself."""
+    """The machine itself: CPU, memory, load, processes in uninterruptible sleep, clock, file
+    descriptors, memory errors, NVMe, OOM kills.
+    """
 
     name = "node"
     default = "on"

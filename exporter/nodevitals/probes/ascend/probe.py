@@ -90,7 +90,9 @@ class AscendState(msgspec.Struct):
 
 
 class AscendProbe(Probe):
-    """Ascend NPUs."""
+    """Ascend NPUs through npu-smi and hccn_tool: which answer and which are lost, health and fault
+    codes, HBM ECC, RoCE ports, optical power.
+    """
 
     name = "ascend"
     families = (*accelerators.counts, *accelerators.metrics, *chip_metrics, *metrics)

@@ -49,7 +49,7 @@ class FabricState(msgspec.Struct):
 
 
 class FabricProbe(Probe):
-    """Bandwidth and latency tests between nodes, while no job uses them."""
+    """Small bandwidth and latency tests between nodes, while no job uses them."""
 
     name = "fabric"
     default = "off"

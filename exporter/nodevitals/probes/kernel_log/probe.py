@@ -32,7 +32,9 @@ class KernelLogSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown
 
 
 class KernelLogProbe(Probe):
-    """The kernel's log."""
+    """The kernel log: Xids and SXids with one action each, OOM kills, hung tasks, NFS, I/O, file
+    system, memory, PCIe and NVMe errors; counted once over restarts.
+    """
 
     name = "kernel_log"
     families = FAMILIES

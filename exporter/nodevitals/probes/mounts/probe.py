@@ -84,7 +84,9 @@ class MountState(msgspec.Struct):
 
 
 class MountsProbe(Probe):
-    """Mounts: whether each file system is mounted, is the expected one, and stores data."""
+    """Mounts: mounted, the expected file system, writable, returns what was written; space and
+    inodes.
+    """
 
     name = "mounts"
     families = families.metrics

@@ -56,7 +56,7 @@ class NetworkState(msgspec.Struct):
 
 
 class NetworkProbe(Probe):
-    """Physical network interfaces and bonds: carrier, speed, errors and traffic of each."""
+    """Physical network interfaces and bonds: carrier, speed, errors, drops; bond members."""
 
     name = "network"
     families = (*network.metrics, *network.interface_metrics)

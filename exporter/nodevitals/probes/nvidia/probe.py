@@ -58,7 +58,9 @@ class NvidiaState(msgspec.Struct):
 
 
 class NvidiaProbe(Probe):
-    """NVIDIA GPUs."""
+    """NVIDIA GPUs through NVML: which answer and which are lost, ECC, remapped rows, NVLink,
+    fabric, PCIe, slowdowns, temperatures, power, recovery action.
+    """
 
     name = "nvidia"
     families = FAMILIES

@@ -64,7 +64,9 @@ class PeersState(msgspec.Struct):
 
 
 class PeersProbe(Probe):
-    """Whether this node can reach other nodes; off without a list of peers."""
+    """Connections from this node to others, by TCP or to an SSH banner: round-trip time, reason of
+    a failure. Off without a list of peers.
+    """
 
     name = "peers"
     families = (*metrics, *lists)

@@ -63,7 +63,9 @@ class RdmaState(msgspec.Struct):
 
 
 class RdmaProbe(Probe):
-    """RDMA ports: state, rate, errors and traffic of each; which are missing."""
+    """RDMA ports: present, up, at the expected rate; flaps, errors, congestion, saturated counters,
+    traffic; interface and GID of RoCE ports.
+    """
 
     name = "rdma"
     families = (*rdma.metrics, *rdma.port_metrics)
