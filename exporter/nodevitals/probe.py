@@ -188,7 +188,7 @@ class Probe(ABC):
 
     @classmethod
     def targets(cls, settings: Any) -> Iterable[tuple[str, msgspec.Struct]]:
-        """The targets that these settings ask for: the name and the settings of each. No I/O."""
+        """The targets of these settings: the name and the settings of each. No I/O."""
         return [(cls.name, settings)]
 
     @classmethod

@@ -19,7 +19,7 @@ from nodevitals.probe import Timing
 
 FIRST_RUN_SECONDS = 0.5
 GRACE_SECONDS = 2.0
-"""Between TERM and KILL: a driver that is killed in a call may take the card with it."""
+"""Between TERM and KILL: a driver that is killed in a call may leave the device unusable."""
 REAP_SECONDS = 1.0
 """Between KILL and giving up: what lives on is in uninterruptible sleep."""
 LONGEST_BACKOFF_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""The targets that a configuration asks for, as the supervisor takes them."""
+"""The targets of a configuration, as the supervisor takes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HISTORY_TIMEOUT_SECONDS = 10.0
 
 
 def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[TargetSpec]:
-    """The targets a configuration asks for; of the probes in `only`, when given."""
+    """The targets of a configuration; of the probes in `only`, when given."""
     chosen = set(probes.registered()) if only is None else set(only)
     specs: list[TargetSpec] = []
     for name, kind in probes.registered().items():

@@ -173,11 +173,11 @@ class Processes:
                 self._server.kill()
 
     def _command(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
-        """Send a command; one without a reply of its own goes with a ping."""
+        """Send a command, with a ping where it has no reply of its own."""
         if self._control is None:
             return
         # Refused only by a fork server that is dead, or has 200 KiB of small messages unread:
-        # the next tick replaces it and ends what it was asked to run.
+        # the next tick replaces it and ends its workers.
         with contextlib.suppress(OSError):
             socket.send_fds(self._control, [encode(message)], descriptors or [])
             if isinstance(message, Kill):

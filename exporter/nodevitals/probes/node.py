@@ -122,7 +122,7 @@ _TIME_ERROR = 5
 
 
 class ClockState(msgspec.Struct, frozen=True):
-    """What the kernel knows of its clock, in seconds."""
+    """The state of the kernel clock, in seconds."""
 
     synchronized: bool
     offset_seconds: float
