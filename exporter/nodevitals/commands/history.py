@@ -13,12 +13,18 @@ import sqlite3
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 
 import msgspec
 
 from nodevitals.commands.options import load_config
-from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
+from nodevitals.commands.terminal import (
+    CommandError,
+    Subparsers,
+    local_time,
+    print_json,
+    print_table,
+)
 from nodevitals.quantities import parse_duration
 from nodevitals.state import database
 from nodevitals.state.journal import Row
@@ -72,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 def _print_rows(rows: Sequence[Row]) -> None:
     print_table(
         ("TIME", "PROBE", "DEVICE", "STATE", "DETAIL"),
-        [(_local_time(row.time), row.probe, row.device, row.state, row.detail) for row in rows],
+        [(local_time(row.time), row.probe, row.device, row.state, row.detail) for row in rows],
     )
 
 
@@ -103,7 +109,3 @@ def _since(text: str | None) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise CommandError(f"--since: {text!r} is neither like 1h nor like 2026-01-31") from None
-
-
-def _local_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(" ", "seconds")

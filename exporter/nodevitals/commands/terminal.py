@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,3 +36,8 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def print_json(value: Any) -> None:
     """Print a value that msgspec can encode, indented."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def local_time(seconds: float) -> str:
+    """A time (seconds since the epoch) in the local zone, for people."""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(" ", "seconds")

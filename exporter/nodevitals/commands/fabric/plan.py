@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from datetime import datetime, timezone
 
 import msgspec
 
 from nodevitals.commands.fabric.options import fabric_settings, listed_members
-from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
+from nodevitals.commands.terminal import (
+    CommandError,
+    Subparsers,
+    local_time,
+    print_json,
+    print_table,
+)
 from nodevitals.probes.fabric.members import roster_of
 from nodevitals.probes.fabric.plan import Pairing, Roster
 
@@ -45,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     print_table(
         ("SLOT", "BEGINS", "SOURCE", "TARGET"),
         [
-            (slot, _local_time(slot * settings.slot), pairing.source, pairing.target)
+            (slot, local_time(slot * settings.slot), pairing.source, pairing.target)
             for slot, pairing in rows
         ],
     )
@@ -62,7 +67,3 @@ def _pairings(
         raise CommandError(f"{node} is not among the {len(roster)} peers")
     found = ((slot, roster.pairing(node, slot)) for slot in range(first, first + count))
     return [(slot, pairing) for slot, pairing in found if pairing is not None]
-
-
-def _local_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(" ", "seconds")
