@@ -108,6 +108,15 @@ class Readings:
             self._seen.add((family.name, labels))
             self.samples.append(Sample(family.name, labels, float(value)))
 
+    def mark(self) -> int:
+        """A place among the samples, for `discard_since`."""
+        return len(self.samples)
+
+    def discard_since(self, mark: int) -> None:
+        """Discard the samples added since a mark: of a device that was lost while it was read."""
+        self._seen -= {(sample.family, sample.labels) for sample in self.samples[mark:]}
+        del self.samples[mark:]
+
     def increment(self, family: Family, amount: float, *labels: str) -> None:
         """Add to a counter that the agent keeps; 0 makes it start at 0 as soon as its label set is
         known. Raises LabelError where the labels do not fit the family.

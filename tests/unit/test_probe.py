@@ -81,6 +81,19 @@ def test_a_series_that_has_a_value_already_is_refused() -> None:
         readings.add(VALUE, 2, "x", "a")
 
 
+def test_discarded_samples_may_be_added_again() -> None:
+    readings = Readings(families=METRICS)
+    readings.add(VALUE, 1, "kept", "a")
+    mark = readings.mark()
+    readings.add(VALUE, 1, "x", "a")
+    readings.discard_since(mark)
+    readings.add(VALUE, 2, "x", "a")
+    assert [(sample.labels[0], sample.value) for sample in readings.samples] == [
+        ("kept", 1),
+        ("x", 2),
+    ]
+
+
 def test_counters_may_be_raised_several_times() -> None:
     readings = Readings(families=METRICS)
     readings.increment(COUNT, 0, "x")

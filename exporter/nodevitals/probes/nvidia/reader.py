@@ -51,12 +51,12 @@ class NvmlReader:
         driver_version = _report_versions(readings)
         read = {}
         for gpu in gpus:
-            before = len(readings.samples)
+            mark = readings.mark()
             try:
                 device = _read_identity(gpu, driver_version, readings)
                 read[device] = self._reader(gpu).read(gpu, readings)
             except LostError:
-                del readings.samples[before:]
+                readings.discard_since(mark)
                 lost.add(gpu.slot)
         answering = [gpu for gpu in gpus if gpu.slot not in lost]
         self._readers = {gpu.uuid: self._reader(gpu) for gpu in answering}
