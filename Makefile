@@ -19,7 +19,7 @@ lint: setup
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	$(PYTHON) tools/generate --check
+	$(PYTHON) tools/generate.py --check
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml
 
@@ -27,7 +27,7 @@ proof: setup ## run the benchmarks and the long forms of tests
 	tools/private-mounts $(PYTHON) -m tests.bench
 
 generate: setup ## write the files that are generated from code
-	$(PYTHON) tools/generate
+	$(PYTHON) tools/generate.py
 
 clean:
 	rm -rf .venv .tools .demo dist

@@ -15,7 +15,7 @@ from nodevitals import catalogue, probes
 from nodevitals.commands.example import example_configuration
 
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- probes: made by tools/generate -->\n", "<!-- end of probes -->\n"
+BEGIN, END = "<!-- probes: made by make generate -->\n", "<!-- end of probes -->\n"
 
 
 def readme(text: str) -> str:
