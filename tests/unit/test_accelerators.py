@@ -102,3 +102,15 @@ def test_present_device_is_never_lost(
         assert not gone & {f"GPU-{number}" for number in forgotten}
         assert inventory.baseline >= len(present)
         assert len({one.device.uuid for one in inventory.known}) == len(inventory.known)
+
+
+def test_dying_device_keeps_its_serial_number() -> None:
+    """Its UUID still answered, its serial number no longer; the next run finds it lost."""
+    whole = Device(uuid="GPU-1", index="1", slot="0000:1b:00", serial="165", model="H100")
+    dying = Device(uuid="GPU-1", index="1", slot="0000:1b:00")
+    none: frozenset[str] = frozenset()
+    inventory = Inventory().seen([whole], none, none, none, {}, 1.0)
+    inventory = inventory.seen([dying], none, none, none, {}, 2.0)
+    inventory = inventory.seen([], none, none, none, {}, 3.0)
+    assert inventory.known[0].device == whole
+    assert inventory.known[0].lost_at == 3.0

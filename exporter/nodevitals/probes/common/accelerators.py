@@ -124,7 +124,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         ever. `lost` are slots whose device the vendor reports as lost; a device that was never
         known is identified by its slot. `withheld` are slots whose state is unknown.
         """
-        devices = {device.uuid: device for device in present}
+        before = {one.device.uuid: one.device for one in self.known}
+        devices = {device.uuid: _completed(device, before.get(device.uuid)) for device in present}
         slots = {device.slot for device in devices.values()}
         known = [
             KnownDevice(device=device, state=states.get(device.uuid, ""))
@@ -146,6 +147,15 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
             known=tuple(sorted(known, key=lambda one: (one.device.slot, one.device.uuid))),
             baseline=max(len(devices), self.baseline - retired),
         )
+
+
+def _completed(device: Device, before: Device | None) -> Device:
+    """The device, with the serial number and model it had where a dying one returns none."""
+    if before is None:
+        return device
+    return msgspec.structs.replace(
+        device, serial=device.serial or before.serial, model=device.model or before.model
+    )
 
 
 def report(inventory: Inventory, vendor: str, readings: Readings) -> None:
