@@ -7,7 +7,7 @@ I/O happens here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -83,6 +83,7 @@ class Readings:
         received: tuple[Any, ...] = (),
         forgotten: Iterable[str] = (),
         families: Iterable[Family] | None = None,
+        interrupted_at: str = "",
     ) -> None:
         self.samples: list[Sample] = []
         self.increments: list[Sample] = []
@@ -93,6 +94,13 @@ class Readings:
         """Messages of other probes, each of the type `Probe.Message`."""
         self.forgotten = frozenset(forgotten)
         """Devices that `nodevitals history forget` has retired and that were not seen since."""
+        self.interrupted_at = interrupted_at
+        """The device of `at` that the last run was ended at, '' where it was not: to be read
+        last, so that the others are read before it hangs again."""
+        self.device = ""
+        self.call = ""
+        self.watch: Callable[[Readings], None] | None = None
+        """Set by the engine: called when the first device is named."""
         self._families = None if families is None else frozenset(one.name for one in families)
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -107,6 +115,16 @@ class Readings:
                 raise LabelError(f"{family.name}{labels} is added twice")
             self._seen.add((family.name, labels))
             self.samples.append(Sample(family.name, labels, float(value)))
+
+    def at(self, device: str, call: str) -> None:
+        """Name the device that is read now and the call into its driver, as in `at("GPU 3",
+        "nvmlDeviceGetTemperature")`. A run that is ended there exposes what was added before, and
+        its error names both.
+        """
+        self.device, self.call = device, call
+        if self.watch is not None:
+            self.watch(self)
+            self.watch = None
 
     def mark(self) -> int:
         """A place among the samples, for `discard_since`."""

@@ -18,6 +18,7 @@ MAX_FRAME_BYTES = 4 * 1024 * 1024
 MAX_STATE_BYTES = 1024 * 1024
 MAX_MESSAGE_BYTES = 64 * 1024
 MAX_REASON_CHARACTERS = 64
+MAX_DEVICE_CHARACTERS = 64
 MAX_TEXT_CHARACTERS = 500
 MAX_TRACE_CHARACTERS = 8000
 _HEADER_BYTES = 4
@@ -73,7 +74,9 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `reason` is one word, `text` one line, `trace` a traceback or ''. `increments` add to counters
     that the agent keeps; `state` is msgpack of the probe's State for the next run, or b'' to keep
-    the last one; `stays` says that the worker waits for another run.
+    the last one; `stays` says that the worker waits for another run. `unfinished_at`: the run goes
+    on, and may soon be past its deadline; these are its samples so far, this is the device that it
+    reads and `text` the call that it is in.
     """
 
     outcome: Outcome
@@ -88,6 +91,9 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     duration_seconds: float = 0.0
     state: Annotated[bytes, msgspec.Meta(max_length=MAX_STATE_BYTES)] = b""
     stays: bool = False
+    unfinished_at: Annotated[
+        str, msgspec.Meta(max_length=MAX_DEVICE_CHARACTERS, pattern=_ONE_LINE)
+    ] = ""
 
 
 def one_line(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nodevitals.engine.processes import SILENCE_SECONDS
+from nodevitals.engine.control import SILENCE_SECONDS
 from testbed.faultyfs import FaultyFileSystem
 from testbed.node import Node, environment, run, wait_until
 
@@ -225,6 +225,37 @@ def test_fork_server_that_exits_or_stops_is_replaced(tmp_path: Path, number: int
         assert set(runs(node, "sleeps")) <= {"timeout", "error"}
         wait_until(lambda: node.value("nodevitals_fork_server_restarts_total") == 1)
     assert not psutil.pid_exists(before.pid)
+
+
+def test_fork_server_without_cpu_time_for_seconds_is_kept(tmp_path: Path) -> None:
+    """Runs are late, or fail with a timeout; no worker is stuck, for no signal was delivered."""
+    with Node(tmp_path, settings("healthy", "sleeps")) as node:
+        wait_until(lambda: runs(node, "healthy"))
+        server = node.fork_server()
+        wait_until(server.children)  # `sleeps` runs: its deadline passes meanwhile
+        server.suspend()
+        time.sleep(SILENCE_SECONDS / 2)
+        server.resume()
+        done = runs(node, "healthy")["ok"]
+        wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
+        assert "starting another" not in node.log()
+        assert set(runs(node, "sleeps")) <= {"timeout"}
+        assert set(runs(node, "healthy")) <= {"ok", "timeout"}
+
+
+def test_hung_device_is_named_and_the_others_are_exposed(tmp_path: Path) -> None:
+    """It is read last in the next run, and the run that hangs exposes what it has read."""
+    timing = {"interval": "5s", "timeout": "5s", "stale_after": "5m"}
+    config = settings("hangs_at_device", **timing)
+    with Node(tmp_path, config) as node:
+        value = "nodevitals_misbehave_value"
+        wait_until(lambda: node.value(value, item="device 2") == 1, 60)
+        assert node.value(value, item="device 0") == 1
+        assert node.value(value, item="device 1") is None
+        line = "no result within 5 s; reading device 1, in driver_read; killed by SIG"
+        wait_until(lambda: line in node.log())
+        assert set(runs(node, "hangs_at_device")) == {"timeout"}
+        assert node.value("nodevitals_probe_success", target="hangs_at_device") == 0
 
 
 def test_worker_that_is_stuck_when_the_fork_server_dies_is_not_replaced(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def step_until_success(running: Supervisor, clock: ManualClock) -> None:
 def wait_for_fork_server(running: Supervisor) -> None:
     """Step until the fork server has replied, so that the clock may move past its deadline."""
     running.step()
-    while running.processes._answer_due is not None:
+    while running.processes.unanswered:
         time.sleep(0.01)
         running.step()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,6 +53,19 @@ def test_later_runs_keep_their_offset_in_the_interval(spread: float) -> None:
         for start in starts
     )
     assert all(after - before > 14.9 for before, after in itertools.pairwise(starts))
+
+
+def test_process_is_stuck_only_when_sigkill_was_delivered() -> None:
+    """A fork server without CPU time has sent nothing yet."""
+    life = started()
+    assert life.command(life.wake, 0) is Command.TERM
+    assert life.command(life.wake, 0) is Command.KILL
+    for _ in range(5):
+        before = life.wake
+        assert life.command(before, signal.SIGTERM) is None
+        assert life.phase is Phase.KILLED
+        assert life.wake == before + REAP_SECONDS
+    assert life.command(life.wake, signal.SIGKILL) is Command.ABANDON
 
 
 def test_missed_runs_are_skipped() -> None:

@@ -23,7 +23,7 @@ from nodevitals.wire import (
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=5), st.integers(1, 50))
 def test_frames_are_complete_at_any_split(bodies: list[bytes], piece: int) -> None:
-    stream = b"".join(frame(Run(body)) for body in bodies)
+    stream = b"".join(frame(Run(state=body)) for body in bodies)
     reader = FrameReader()
     found = []
     for start in range(0, len(stream), piece):

@@ -31,14 +31,23 @@ MAX_STDERR_CHARACTERS = 2000
 class Worker:
     """One worker process. The code that starts it sets the three callbacks.
 
-    `adopted`: its fork server is gone, and the agent itself is its parent now.
+    `requested`: when, on the monotonic clock. `pid`: None until it is started. `signalled`: the
+    last signal that was delivered to it. `adopted`: its fork server is gone, and the agent itself
+    is its parent now.
     """
 
     def __init__(
-        self, number: int, selector: selectors.BaseSelector, channel: socket.socket, stderr: int
+        self,
+        number: int,
+        selector: selectors.BaseSelector,
+        channel: socket.socket,
+        stderr: int,
+        now: float,
     ) -> None:
         self.number = number
+        self.requested = now
         self.pid: int | None = None
+        self.signalled = 0
         self.adopted = False
         self.on_result: Callable[[ProbeResult], None] = lambda _: None
         self.on_garbage: Callable[[str], None] = lambda _: None

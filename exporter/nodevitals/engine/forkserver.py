@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from typing import NoReturn
 
 from nodevitals.catalogue import preload
@@ -25,6 +26,7 @@ from nodevitals.engine.protocol import (
     Kill,
     Ping,
     Pong,
+    Signalled,
     Spawn,
     Started,
     ToForkServer,
@@ -35,8 +37,10 @@ from nodevitals.wire import decode, encode
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
 MAX_PROCESSES_PER_WORKER = 64
-# That many more threads on the node within a second: count which worker started them.
+# That many more threads on the node within so many looks, which take a second where there is CPU
+# time for them: count which worker started them.
 STORM_THREADS = 150
+STORM_LOOKS = 20
 LOOK_SECONDS = 0.05
 # A worker is watched closely after its start and after it was signalled: then it is a resident
 # between runs, or in a call that the agent's deadline ends.
@@ -66,8 +70,9 @@ class ForkServer:
         self._pids: dict[int, int] = {}
         self._workers: dict[int, int] = {}
         self._notes: dict[int, str] = {}
+        self._unsent: deque[bytes] = deque()
         self._calm_threads = 0
-        self._calm_until = 0.0
+        self._calm_looks = 0
         self._watched_from: dict[int, float] = {}
         self._walk_allowed_at = 0.0
         self._must_walk = False
@@ -81,10 +86,15 @@ class ForkServer:
         poller.register(self._wakeup_read, select.POLLIN)
         while not self._ending:
             watching = bool(self._pids) or self._look_for_orphans
-            poller.poll(self._look_seconds() * 1000 if watching else None)
+            wait = self._look_seconds()
+            if wait > LOOK_SECONDS:
+                self._calm_looks = 0  # the next look may find as many threads as it likes
+            poller.modify(self._control, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+            poller.poll(wait * 1000 if watching else None)
             self._drain_wakeups()
             self._reap()
             self._receive()
+            self._flush()
             if watching:
                 self._watch()
         self._end_everything()
@@ -116,10 +126,13 @@ class ForkServer:
     def _execute(self, message: ToForkServer, descriptors: list[int]) -> None:
         if isinstance(message, Spawn) and len(descriptors) == 2:
             self._fork(message.worker, *descriptors)
+        elif isinstance(message, Spawn):  # the kernel drops what does not fit into our table
+            self._send(Exited(message.worker, 127, "not started: too many open files"))
         elif isinstance(message, Kill):
             self._signal_group(message.worker, message.signal)
             if message.worker in self._watched_from:
                 self._watched_from[message.worker] = time.monotonic()
+            self._send(Signalled(message.worker, message.signal))
         elif isinstance(message, Ping):
             self._send(Pong(len(self._pids)))
 
@@ -179,11 +192,14 @@ class ForkServer:
             self._walk()
 
     def _is_storm(self) -> bool:
-        """Whether the node has many more threads than it had a second ago or less."""
-        threads, now = load_average().threads, time.monotonic()
-        storm = now < self._calm_until and threads > self._calm_threads + STORM_THREADS
-        if storm or now >= self._calm_until or threads < self._calm_threads:
-            self._calm_threads, self._calm_until = threads, now + 1.0
+        """Whether the node has many more threads than it had a few looks ago. Looks, not seconds:
+        in a storm they are rare.
+        """
+        threads = load_average().threads
+        storm = self._calm_looks > 0 and threads > self._calm_threads + STORM_THREADS
+        self._calm_looks -= 1
+        if storm or self._calm_looks <= 0 or threads < self._calm_threads:
+            self._calm_threads, self._calm_looks = threads, STORM_LOOKS
         return storm
 
     def _walk(self) -> None:
@@ -232,10 +248,19 @@ class ForkServer:
             os.read(self._wakeup_read, 4096)
 
     def _send(self, message: FromForkServer) -> None:
-        # An agent that has left 200 KiB of datagrams unread is stopped or gone; either way it
-        # starts a new fork server when it continues.
-        with contextlib.suppress(OSError):
-            self._control.send(encode(message))
+        self._unsent.append(encode(message))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the agent can take: it may be stopped, or have 300 messages unread."""
+        try:
+            while self._unsent:
+                self._control.send(self._unsent[0])
+                self._unsent.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:  # the agent is gone, which the next receive finds
+            self._unsent.clear()
 
 
 def main() -> NoReturn:

@@ -13,6 +13,7 @@ replaced.
 from __future__ import annotations
 
 import math
+import signal
 from enum import Enum
 
 from nodevitals.probe import Timing
@@ -21,7 +22,7 @@ FIRST_RUN_SECONDS = 0.5
 GRACE_SECONDS = 2.0
 """Between TERM and KILL: a driver that is killed in a call may leave the device unusable."""
 REAP_SECONDS = 1.0
-"""Between KILL and giving up: what lives on is in uninterruptible sleep."""
+"""Between a KILL that was delivered and giving up: what lives on is in uninterruptible sleep."""
 LONGEST_BACKOFF_SECONDS = 30.0
 
 
@@ -89,8 +90,10 @@ class Lifecycle:
         late = self.phase in (Phase.TERMINATING, Phase.KILLED, Phase.STUCK)
         return now - self.began if late and not self._answered else 0.0
 
-    def command(self, now: float) -> Command | None:
-        """What to do now, once; None when nothing is."""
+    def command(self, now: float, last_signal: int = signal.SIGKILL) -> Command | None:
+        """What to do now, once; None when nothing is. `last_signal` is the last one that was
+        delivered to the process.
+        """
         if now < self.wake:
             return None
         if self.phase in (Phase.WAITING, Phase.IDLE):
@@ -109,6 +112,9 @@ class Lifecycle:
         if self.phase is Phase.TERMINATING:
             self._enter(Phase.KILLED, now + REAP_SECONDS)
             return Command.KILL
+        if last_signal != signal.SIGKILL:  # the fork server has no CPU time: this proves nothing
+            self._limit = now + REAP_SECONDS
+            return None
         self._enter(Phase.STUCK, math.inf)
         return Command.ABANDON
 

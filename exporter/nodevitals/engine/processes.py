@@ -1,7 +1,7 @@
 """The agent's side of its processes: the fork server, its replacement, and every worker.
 
 The agent starts workers here; callbacks report their results and their end. Nothing blocks. A
-fork server that dies, or does not reply for two seconds, is killed and replaced: its workers get
+fork server that dies, or does not reply for ten seconds, is killed and replaced: its workers get
 the kernel's PDEATHSIG, the agent adopts and reaps them, and one that cannot die stays known here
 until it does, so that nothing is ever started on top of it.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import selectors
 import signal
@@ -19,32 +20,35 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
 from nodevitals.engine.channel import Worker
+from nodevitals.engine.control import Control
 from nodevitals.engine.protocol import (
     FromForkServer,
     Kill,
     Ping,
     Pong,
+    Signalled,
     Spawn,
     Started,
 )
 from nodevitals.linux.host import Clock
 from nodevitals.linux.process import become_subreaper, children, processes
-from nodevitals.wire import ProtocolError, decode, encode
 
-SILENCE_SECONDS = 2.0
-# With nothing to do for it; each command to it is a ping as well.
-PING_SECONDS = 5.0
 LOOK_SECONDS = 0.25
 # Importing from a cold or slow disk takes its time.
 FIRST_ANSWER_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
 # A fork server that ends before it has answered once would end again: a broken installation.
 LONGEST_RESTART_SECONDS = 30.0
-MAX_DATAGRAM_BYTES = 4096
+# More targets than that wait for their turn: processes that compete for CPU time and memory end no
+# sooner. A run takes milliseconds, so what is older than a second waits for something.
+MAX_UNSTARTED = 16
+MAX_YOUNG = 64
+YOUNG_SECONDS = 1.0
 LOST = "lost with the fork server"
 
 log = logging.getLogger(__name__)
@@ -59,21 +63,17 @@ class Processes:
         self._workers: dict[int, Worker] = {}
         self._next_number = 1
         self._server: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._control: Control | None = None
         self._former: list[subprocess.Popen[bytes]] = []
-        self._next_ping = 0.0
-        self._answer_due: float | None = None
         self._sweep_until = 0.0
         self._start_at = 0.0
         self._silent_starts = 0
-        self._answered = False
         self.restarts = 0
 
     def start(self) -> None:
         """Start the fork server. Returns at once; commands wait in its socket."""
         become_subreaper()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
         with theirs:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "nodevitals.engine.forkserver", str(theirs.fileno())],
@@ -82,31 +82,38 @@ class Processes:
                 cwd="/",  # `-m` looks there for modules, and a mount we stand on cannot be undone
                 start_new_session=True,  # a terminal's ^C is for the agent
             )
-        self._control = ours
-        self._selector.register(ours, selectors.EVENT_READ, self._read_control)
-        self._answered = False
-        self._command(Ping())
-        self._answer_due = self._clock.monotonic() + FIRST_ANSWER_SECONDS
+        self._control = Control(ours, self._selector, self._clock, self._receive)
+        self._control.send(Ping(), patience_seconds=FIRST_ANSWER_SECONDS)
 
     def spawn(self, job: msgspec.Struct) -> Worker:
         """A new worker with its job.
 
         Raises OSError when the agent is out of descriptors or waits to start a fork server.
         """
-        if self._control is None:
+        if self._control is None or not self._control.open:
             raise OSError(errno.ESRCH, "no fork server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         stderr_read, stderr_write = os.pipe()
         # Non-blocking for the writer: a flood is lost at 64 KiB and blocks no process.
         os.set_blocking(stderr_write, False)
-        worker = Worker(self._next_number, self._selector, ours, stderr_read)
+        now = self._clock.monotonic()
+        worker = Worker(self._next_number, self._selector, ours, stderr_read, now)
         self._next_number += 1
         self._workers[worker.number] = worker
-        self._command(Spawn(worker.number), [theirs.fileno(), stderr_write])
-        theirs.close()
-        os.close(stderr_write)
+        self._control.send(Spawn(worker.number), [theirs.detach(), stderr_write])
         worker.send(job)
         return worker
+
+    def room(self, now: float) -> float:
+        """When another worker may start: now, when one gets older, or infinity: when a worker is
+        started or ends. Workers that hang get older; they do not hold up the others.
+        """
+        newest = list(islice(reversed(self._workers.values()), MAX_YOUNG))
+        if sum(worker.pid is None for worker in newest) >= MAX_UNSTARTED:
+            return math.inf
+        if len(newest) < MAX_YOUNG:
+            return now
+        return max(now, newest[-1].requested + YOUNG_SECONDS)
 
     def signal(self, worker: Worker, number: int) -> None:
         """Signal a worker's process group."""
@@ -114,47 +121,50 @@ class Processes:
             for deliver in (os.killpg, os.kill):  # unreaped and ours, so the id is still its own
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     deliver(worker.pid, number)
-        else:
-            self._command(Kill(worker.number, number))
+            worker.signalled = number
+        elif self._control is not None and self._control.open:
+            self._control.send(Kill(worker.number, number))
 
     def count(self) -> int:
         """Workers that are not reaped."""
         return len(self._workers)
 
     @property
+    def unanswered(self) -> bool:
+        """Whether the fork server has yet to reply to a command."""
+        return self._control is not None and self._control.answer_due < math.inf
+
+    @property
     def wake(self) -> float:
         """When `tick` is due next."""
-        if self._server is None:
+        if self._server is None or self._control is None:
             return self._start_at
-        due = self._next_ping if self._answer_due is None else self._answer_due
         adopted = any(worker.adopted for worker in self._workers.values())
-        if self._control is None or adopted or self._former:
-            due = min(due, self._clock.monotonic() + LOOK_SECONDS)
-        return due
+        if not self._control.open or adopted or self._former:
+            return min(self._control.wake, self._clock.monotonic() + LOOK_SECONDS)
+        return self._control.wake
 
     def tick(self) -> None:
         """Call when `wake` is due, after what has arrived was read: an agent that was stopped
         itself must read the replies before it calls the fork server unresponsive.
         """
         now = self._clock.monotonic()
-        server = self._server
-        if server is None:
+        server, control = self._server, self._control
+        if server is None or control is None:
             if now >= self._start_at:
                 self._start_again(now)
         elif server.poll() is not None:
             self._replace(f"ended with status {server.returncode}")
-        elif self._answer_due is not None and now > self._answer_due:
+        elif now > control.answer_due:
             self._replace("does not reply")
-        elif self._answer_due is None and now >= self._next_ping:
-            self._command(Ping())
+        elif control.open:
+            control.ping(now)
         self._reap_adopted(now)
 
     def stop(self) -> None:
         """Tell the fork server to end everything, by closing our end."""
         if self._control is not None:
-            self._selector.unregister(self._control)
             self._control.close()
-            self._control = None
         for worker in self._workers.values():
             worker.close_channel()
 
@@ -172,39 +182,7 @@ class Processes:
             with contextlib.suppress(ProcessLookupError):
                 self._server.kill()
 
-    def _command(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
-        """Send a command, with a ping where it has no reply of its own."""
-        if self._control is None:
-            return
-        # Refused only by a fork server that is dead, or has 200 KiB of small messages unread:
-        # the next tick replaces it and ends its workers.
-        with contextlib.suppress(OSError):
-            socket.send_fds(self._control, [encode(message)], descriptors or [])
-            if isinstance(message, Kill):
-                socket.send_fds(self._control, [encode(Ping())], [])
-        now = self._clock.monotonic()
-        self._next_ping = now + PING_SECONDS
-        if self._answer_due is None:
-            self._answer_due = now + SILENCE_SECONDS
-
-    def _read_control(self) -> None:
-        control = self._control
-        while control is not None:
-            try:
-                data = control.recv(MAX_DATAGRAM_BYTES)
-            except OSError:  # nothing more now, or reset because it died, which the tick sees
-                return
-            if not data:
-                self._selector.unregister(control)
-                control.close()
-                self._control = None
-                return
-            with contextlib.suppress(ProtocolError):
-                self._receive(decode(data, FromForkServer))
-
     def _receive(self, message: FromForkServer) -> None:
-        self._answer_due = None
-        self._answered = True
         if isinstance(message, Pong):
             return
         worker = self._workers.get(message.worker)
@@ -212,6 +190,8 @@ class Processes:
             return
         if isinstance(message, Started):
             worker.pid = message.pid
+        elif isinstance(message, Signalled):
+            worker.signalled = message.signal
         else:
             self._ended(worker, message.note or describe_exit(message.status))
 
@@ -222,19 +202,19 @@ class Processes:
         worker.close()
 
     def _replace(self, why: str) -> None:
-        self._silent_starts = 0 if self._answered else self._silent_starts + 1
+        control = self._control
+        answered = control is not None and control.answered
+        self._silent_starts = 0 if answered else self._silent_starts + 1
         wait = min(LONGEST_RESTART_SECONDS, 2.0**self._silent_starts - 1)
         log.error("fork server %s; starting another%s", why, f" in {wait:g} s" if wait else "")
         self.restarts += 1
         self._kill_fork_server()
-        self._read_control()  # what it has reported before
-        if self._control is not None:
-            self._selector.unregister(self._control)
-            self._control.close()
-            self._control = None
+        if control is not None:
+            control.read()  # what it has reported before
+            control.close()
         if self._server is not None:
             self._former.append(self._server)
-            self._server = None
+            self._server = self._control = None
         for worker in list(self._workers.values()):
             worker.adopted = True
             if worker.pid is None:

@@ -6,6 +6,8 @@ each. Fork server: one msgpack message per SOCK_SEQPACKET datagram.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from nodevitals.linux.host import Host
@@ -26,14 +28,17 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
     required: bool = False
 
 
-class Run(msgspec.Struct, frozen=True, tag="run"):
+class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):
     """Sent for each run. `state` is msgpack of the probe's State, or b'' where there is none yet;
-    `received` and `forgotten` are as in `Readings`.
+    `received`, `forgotten` and `interrupted_at` are as in `Readings`. `allowed_seconds`: what the
+    run may take; infinity where no agent waits for its result.
     """
 
     state: bytes = b""
     received: tuple[bytes, ...] = ()
     forgotten: tuple[str, ...] = ()
+    allowed_seconds: float = math.inf
+    interrupted_at: str = ""
 
 
 class Spawn(msgspec.Struct, frozen=True, tag="spawn"):
@@ -60,6 +65,13 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     pid: int
 
 
+class Signalled(msgspec.Struct, frozen=True, tag="signalled"):
+    """From the fork server: a signal was sent to the worker's process group."""
+
+    worker: int
+    signal: int
+
+
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
     """From the fork server: reaped, or never started. `status` is an exit code, or a signal's
     number negated; `note` is the reason where the fork server ended it.
@@ -77,5 +89,5 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 
 
 ToForkServer = Spawn | Kill | Ping
-FromForkServer = Started | Exited | Pong
+FromForkServer = Started | Signalled | Exited | Pong
 ToWorker = Job | Run

@@ -9,27 +9,30 @@ from __future__ import annotations
 import math
 import selectors
 import signal
+import time
 from collections.abc import Iterable, Mapping
 
 from nodevitals.engine.channel import Worker
+from nodevitals.engine.intake import Intake, failure, timeout
 from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.processes import Processes
 from nodevitals.engine.protocol import Job, Run
+from nodevitals.engine.schedule import Schedule
 from nodevitals.engine.status import Status, state_of
 from nodevitals.engine.target import Input, JournalInput, StateInput, Target, TargetSpec
-from nodevitals.exposition import InvalidSampleError, Snapshot, render_samples
+from nodevitals.exposition import InvalidSampleError, Snapshot
 from nodevitals.linux.host import Clock, Host, node_name, stable_fraction
 from nodevitals.probe import Family
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
-from nodevitals.wire import Condition, ProbeResult, one_line
+from nodevitals.wire import Condition, ProbeResult
 
 # What arrives within this time is published together: a run's result and the write of its counts.
 PUBLISH_SECONDS = 0.1
+# Of the loop's time at most: with thousands of targets, to publish takes a tenth of a second.
+PUBLISH_SHARE = 0.1
 # The longest sleep: `/healthz` calls the loop dead when it has not come around for longer.
 TICK_SECONDS = 5.0
-# How often the age of an overdue run is exposed anew.
-OVERDUE_SECONDS = 1.0
 _STUCK = "not ended by SIGKILL; it is not started again until it ends"
 
 
@@ -46,17 +49,19 @@ class Supervisor:
     ) -> None:
         self._host = host
         self._clock = clock
-        self._families = families
         self.snapshot = snapshot
         self.journal = journal
         self.selector = selectors.DefaultSelector()
         self.processes = Processes(self.selector, self._clock)
         self.targets: dict[tuple[str, str], Target] = {}
         self._retired: list[Target] = []
+        self._schedule = Schedule(self.processes.room)
+        self._intake = Intake(families, snapshot, journal)
         self._status = Status(snapshot, journal)
         self._workers_shown: tuple[int, int] | None = None
-        self._next_overdue = 0.0
+        self._stuck = 0
         self._next_publish = math.inf
+        self._publish_took = 0.0
         self.last_tick = self._clock.monotonic()
         self.waiting: tuple[str, ...] = ("everything",)
         """Targets without a result in what is published; for other threads, as is `last_tick`."""
@@ -71,12 +76,14 @@ class Supervisor:
             elif wanted[key] != target.spec:
                 target.change(wanted[key], now)
                 self._status.show(target, now)
+                self._schedule.plan(target, now)
         for key, spec in wanted.items():
             if key not in self.targets:
                 spread = stable_fraction(node_name(), *key)
                 target = Target(spec, self._input_of(spec), spread, now)
                 self.targets[key] = target
                 self._status.begin(target, now)
+                self._schedule.plan(target, now)
 
     def _input_of(self, spec: TargetSpec) -> Input:
         if spec.probe == HistoryProbe.name:
@@ -90,27 +97,58 @@ class Supervisor:
         now = self._clock.monotonic()
         self.last_tick = now
         self.processes.tick()
-        for target in self._awake():
-            if target.input.pending() and (target.last is None or target.last.outcome == "ok"):
-                target.lifecycle.hurry(now)
-            command = target.lifecycle.command(now)
+        self._hurry_history(now)
+        if self._schedule.loading and self.journal.ready:
+            self._schedule.loading = False
+            for target in self.targets.values():
+                self._schedule.plan(target, now)
+        for target in self._schedule.due(now):
+            self._attend(target, now)
+        self._show_counts()
+        self._publish(now)
+
+    def _hurry_history(self, now: float) -> None:
+        target = self.targets.get((HistoryProbe.name, HistoryProbe.name))
+        if target is None or not target.input.pending():
+            return
+        if target.last is None or target.last.outcome == "ok":
+            target.lifecycle.hurry(now)
+            self._schedule.plan(target, now)
+
+    def _attend(self, target: Target, now: float) -> None:
+        """Do what is due for one target."""
+        if not self._schedule.hold(target, now):
+            command = target.lifecycle.command(now, target.delivered_signal())
             if command is not None:
                 self._execute(target, command, now)
-        self._retired = [target for target in self._retired if not target.lifecycle.gone]
-        self._show_what_time_changes(now)
-        if self.snapshot.changed and self._next_publish == math.inf:
-            self._next_publish = now if self.waiting else now + PUBLISH_SECONDS
-        if self.snapshot.changed and now >= self._next_publish:
-            self._next_publish = math.inf
-            self.snapshot.publish(now)
-            self.waiting = tuple(self.unfinished())
+        stale = -math.inf < target.fresh_until <= now
+        if stale:
+            target.fresh_until = -math.inf
+            self.snapshot.drop(target.readings)
+        if stale or now >= target.show_overdue_at:
+            self._show(target, now)
+        self._schedule.plan(target, now)
+
+    def _publish(self, now: float) -> None:
+        if not self.snapshot.changed:
+            return
+        if self._next_publish == math.inf:
+            wait = self._publish_took / PUBLISH_SHARE
+            self._next_publish = now + (wait if self.waiting else max(wait, PUBLISH_SECONDS))
+        if now < self._next_publish:
+            return
+        self._next_publish = math.inf
+        started = time.monotonic()
+        self.snapshot.publish(now)
+        self.waiting = tuple(self.unfinished())
+        self._publish_took = time.monotonic() - started
 
     def flush(self) -> None:
         """Before the agent ends: send unsent input to the workers, which write it after the end."""
         for target in self.targets.values():
             alive = target.lifecycle.phase in (Phase.IDLE, Phase.RUNNING)
             if target.input.unsent() and alive and target.worker is not None:
-                target.worker.send(Run(target.input.take()))
+                target.worker.send(Run(state=target.input.take()))
 
     def unfinished(self) -> list[str]:
         """The targets that have not ended a first run, as probe/target."""
@@ -118,21 +156,10 @@ class Supervisor:
 
     def _patience(self) -> float:
         now = self._clock.monotonic()
-        times = [now + TICK_SECONDS, self.processes.wake]
-        for target in self._awake():
-            times.append(target.lifecycle.wake)
-            if now < target.fresh_until:
-                times.append(target.fresh_until)
-            if target.lifecycle.overdue(now):
-                times.append(self._next_overdue)
+        times = [now + TICK_SECONDS, self.processes.wake, self._schedule.wake(now)]
         if self.snapshot.changed:
             times.append(self._next_publish)
         return max(0.0, min(times) - now)
-
-    def _awake(self) -> list[Target]:
-        """All targets, but those whose state may still be loaded."""
-        awake = [t for t in self.targets.values() if self.journal.ready or not t.spec.persistent]
-        return awake + self._retired
 
     def _execute(self, target: Target, command: Command, now: float) -> None:
         if command is Command.START:
@@ -140,6 +167,7 @@ class Supervisor:
         elif command is Command.RUN:
             self._run(target)
         elif command is Command.ABANDON:
+            self._stuck += 1
             if target.lifecycle.overdue(now):
                 self._ended(target, ProbeResult(outcome="stuck", reason="stuck", text=_STUCK))
         elif target.worker is not None:
@@ -156,7 +184,7 @@ class Supervisor:
             return
         if spec.problem:
             target.lifecycle.exited(now)
-            self._ended(target, _failure("unusable", spec.problem))
+            self._ended(target, failure("unusable", spec.problem))
             return
         job = Job(
             probe=spec.probe,
@@ -172,7 +200,7 @@ class Supervisor:
             worker = target.worker = self.processes.spawn(job)
         except OSError as error:
             target.lifecycle.exited(now)
-            self._ended(target, _failure("spawn", f"cannot start a worker: {error.strerror}"))
+            self._ended(target, failure("spawn", f"cannot start a worker: {error.strerror}"))
             return
         worker.on_result = lambda result: self._on_result(target, result)
         worker.on_garbage = lambda what: self._on_garbage(target, what)
@@ -182,7 +210,16 @@ class Supervisor:
     def _run(self, target: Target) -> None:
         assert target.worker is not None
         forgotten = self.journal.forgotten(target.spec.probe)
-        target.worker.send(Run(target.input.take(), target.messages(), forgotten))
+        allowed_seconds = target.lifecycle.allowed_seconds
+        run = Run(
+            state=target.input.take(),
+            received=target.messages(),
+            forgotten=forgotten,
+            allowed_seconds=allowed_seconds,
+            interrupted_at=target.unfinished_at,
+        )
+        target.unfinished_at = ""
+        target.worker.send(run)
 
     def _on_result(self, target: Target, result: ProbeResult) -> None:
         now = self._clock.monotonic()
@@ -191,51 +228,45 @@ class Supervisor:
             self._on_garbage(target, "a result without a run")
         if target.lifecycle.phase is not Phase.RUNNING or target.garbage:
             return  # past its deadline: the run has been judged
+        if result.unfinished_at:
+            try:
+                self._intake.unfinished(target, result, now)
+            except InvalidSampleError as error:
+                self._on_garbage(target, str(error))
+            self._schedule.plan(target, now)
+            return
         target.lifecycle.answered(now, result.stays)
-        self._ended(target, self._accepted(target, result, now))
+        taken = self._intake.finished(target, result, now, self._clock.time())
+        if taken is result:
+            self._deliver(result)
+        self._ended(target, taken)
+        self._schedule.plan(target, now)
 
     def _on_garbage(self, target: Target, what: str) -> None:
+        now = self._clock.monotonic()
         target.garbage = what
-        target.lifecycle.broke(self._clock.monotonic())
+        target.lifecycle.broke(now)
+        self._schedule.plan(target, now)
 
     def _on_exit(self, target: Target, worker: Worker, how: str) -> None:
         now = self._clock.monotonic()
         target.worker = None
         late = target.lifecycle.overdue(now)
         stuck = target.lifecycle.phase is Phase.STUCK
+        self._stuck -= stuck
         if target.lifecycle.exited(now, worker.adopted) and not stuck and not target.lifecycle.gone:
             stderr = worker.stderr_tail()
             if target.garbage:
-                result = _failure("garbage", target.garbage)
+                result = failure("garbage", target.garbage)
             elif late:
-                text = f"no result within {target.lifecycle.allowed_seconds:g} s; {how}"
-                result = ProbeResult(
-                    outcome="timeout", reason="timeout", text=text, duration_seconds=late
-                )
+                result = timeout(target, late, how)
             else:
-                result = _failure("worker_died", f"{how} without a result", stderr)
+                result = failure("worker_died", f"{how} without a result", stderr)
             self._ended(target, result)
+        if target.lifecycle.gone:
+            self._retired.remove(target)
         self._show(target, now)
-
-    def _accepted(self, target: Target, result: ProbeResult, now: float) -> ProbeResult:
-        """Take in what a run returned; a failure where it does not fit the probe's families,
-        because a vendor's library may have overwritten the worker's memory.
-        """
-        own = {name: self._families[name] for name in target.spec.families}
-        try:
-            lines = render_samples(own, result.samples)
-            self.journal.add(target.kept, result.increments)
-        except InvalidSampleError as error:
-            return _failure("invalid", str(error))
-        target.answered()
-        self._deliver(result)
-        if lines or result.outcome in ("ok", "absent"):
-            target.fresh_until = now + target.spec.timing.stale_after_seconds
-            self.snapshot.put(target.readings, lines)
-        wall = self._clock.time()
-        self.journal.observe(wall, target.spec.probe, result.conditions)
-        self.journal.note(wall, target.spec.probe, result.events)
-        return result
+        self._schedule.plan(target, now)
 
     def _deliver(self, result: ProbeResult) -> None:
         for message in result.messages:
@@ -261,24 +292,13 @@ class Supervisor:
         if not target.lifecycle.gone and target.spec.key in self.targets:
             self._status.show(target, now)
 
-    def _show_what_time_changes(self, now: float) -> None:
-        """Drop what is stale, expose what is overdue, and the counters that have changed."""
-        overdue_due = now >= self._next_overdue
-        for target in self.targets.values():
-            stale = -math.inf < target.fresh_until <= now
-            if stale:
-                target.fresh_until = -math.inf
-                self.snapshot.drop(target.readings)
-            if stale or (overdue_due and target.lifecycle.overdue(now)):
-                self._status.show(target, now)
-                self._next_overdue = now + OVERDUE_SECONDS
+    def _show_counts(self) -> None:
+        """Expose the counters that have changed, and the number of processes."""
         for source in self.journal.changed_sources():
             counted = self.targets.get((source.probe, source.target))
             if counted is not None:
                 self._status.show_counters(counted)
-        everyone = [*self.targets.values(), *self._retired]
-        stuck = sum(target.lifecycle.phase is Phase.STUCK for target in everyone)
-        workers = (self.processes.count() - stuck, stuck)
+        workers = (self.processes.count() - self._stuck, self._stuck)
         if workers != self._workers_shown:
             self._workers_shown = workers
             self._status.show_workers(*workers)
@@ -286,9 +306,7 @@ class Supervisor:
     def _retire(self, target: Target, now: float) -> None:
         target.lifecycle.retire(now)
         self._status.remove(target)
+        target.fresh_until = -math.inf
         if not target.lifecycle.gone:
             self._retired.append(target)
-
-
-def _failure(reason: str, text: str, trace: str = "") -> ProbeResult:
-    return ProbeResult(outcome="error", reason=reason, text=one_line(text), trace=trace)
+        self._schedule.plan(target, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -136,6 +137,13 @@ class Target:
         self.last: ProbeResult | None = None
         self.last_success: float | None = None
         self.fresh_until = -math.inf
+        self.held = False
+        """Whether it is due, and waits for room for another process."""
+        self.show_overdue_at = math.inf
+        self.unfinished_at = ""
+        self.unfinished_call = ""
+        """The device and the call that the run in flight, or the last one, was in when its time
+        was nearly over; '' where it has not reported one."""
         self.garbage = ""
         """What was wrong with what its worker sent in this run."""
         self.logged = ""
@@ -157,6 +165,13 @@ class Target:
     def answered(self) -> None:
         """A run has returned a result: its messages need not be delivered again."""
         self._unanswered = []
+
+    def delivered_signal(self) -> int:
+        """The last signal that its process has received. The kernel has sent SIGKILL to one whose
+        fork server is gone.
+        """
+        worker = self.worker
+        return signal.SIGKILL if worker is None or worker.adopted else worker.signalled
 
     def change(self, spec: TargetSpec, now: float) -> None:
         """Take other settings from the next run on; its state and a process that hangs stay."""

@@ -18,6 +18,7 @@ import traceback
 from typing import Any, NamedTuple, NoReturn
 
 from nodevitals.engine.protocol import Job, Run, ToWorker
+from nodevitals.engine.watch import Outlet, Watch
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.process import die_with_parent, set_nice
 from nodevitals.probe import Probe, Readings
@@ -31,7 +32,6 @@ from nodevitals.wire import (
     ProtocolError,
     decode,
     encode,
-    frame,
     one_line,
 )
 
@@ -52,8 +52,8 @@ def become_worker(channel_fd: int, stderr_fd: int, server_pid: int) -> NoReturn:
 
 
 def _confine(channel_fd: int, stderr_fd: int, server_pid: int) -> None:
-    set_nice(0)  # the fork server's own is not for us
     os.setsid()
+    set_nice(0)  # the fork server's own is not for us
     die_with_parent(signal.SIGKILL)
     if os.getppid() != server_pid:  # it died between fork and prctl
         os._exit(1)
@@ -84,19 +84,20 @@ def _set_limit(which: int, limit: int) -> None:
 
 def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
+    outlet = Outlet(channel)
     runner: _Runner | None = None
     while data := _receive(channel):
         for body in reader.feed(data):
             message = decode(body, ToWorker)
             if isinstance(message, Job):
-                runner = _Runner(message)
+                runner = _Runner(message, outlet)
                 continue
             if runner is None:
                 raise ProtocolError("a run before its job")
             result = runner.run(message)
             # An agent that is gone may have left runs to do: the history's last batches.
             with contextlib.suppress(ConnectionError):
-                channel.sendall(_framed(result))
+                outlet.send(result)
             if not result.stays:
                 return
     if runner is not None:
@@ -108,13 +109,6 @@ def _receive(channel: socket.socket) -> bytes:
         return channel.recv(65536)
     except ConnectionError:  # the agent ended with our last result unread
         return b""
-
-
-def _framed(result: ProbeResult) -> bytes:
-    try:
-        return frame(result)
-    except ProtocolError as error:
-        return frame(ProbeResult(outcome="error", reason="too_large", text=str(error)))
 
 
 class _End(NamedTuple):
@@ -130,8 +124,9 @@ class _End(NamedTuple):
 class _Runner:
     """The probe of this worker, from its first run to its last."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, outlet: Outlet) -> None:
         self._job = job
+        self._outlet = outlet
         self._probe: Probe | None = None
 
     def run(self, run: Run) -> ProbeResult:
@@ -139,7 +134,11 @@ class _Runner:
         what failed, and the next run has a new process, as a driver may want.
         """
         started = time.monotonic()
-        end, readings = self._attempt(run)
+        watch = Watch(self._outlet, run.allowed_seconds)
+        try:
+            end, readings = self._attempt(run, watch)
+        finally:
+            watch.stop()
         stays = end.outcome == "ok" and self._job.stay
         if not stays:
             self.close()
@@ -158,7 +157,7 @@ class _Runner:
             stays=stays,
         )
 
-    def _attempt(self, run: Run) -> tuple[_End, Readings]:
+    def _attempt(self, run: Run, watch: Watch) -> tuple[_End, Readings]:
         readings = Readings()
         try:
             # Imported by name here: the history's writer is a worker too, and no probe of a site's.
@@ -166,6 +165,7 @@ class _Runner:
 
             kind = probe_class(self._job.probe)
             readings = _readings(kind, run)
+            readings.watch = watch.start
             if self._probe is None:
                 self._probe = self._opened(kind)
             self._probe.state = _decoded(run.state, kind.State)
@@ -205,7 +205,7 @@ def _readings(kind: type[Probe], run: Run) -> Readings:
     for body in run.received:
         with contextlib.suppress(ProtocolError):  # from a sender of another version
             messages.append(decode(body, kind.Message))
-    return Readings(tuple(messages), run.forgotten, kind.families)
+    return Readings(tuple(messages), run.forgotten, kind.families, run.interrupted_at)
 
 
 def _decoded(state: bytes, kind: Any) -> Any:

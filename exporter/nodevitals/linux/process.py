@@ -26,9 +26,14 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def set_nice(value: int) -> None:
-    """Set this process's niceness; without permission to lower it, it is unchanged."""
+    """Set this process's niceness, and its session's: with autogroups the kernel divides the
+    processors between sessions, and niceness counts only within one (sched(7)). Without permission
+    to lower it, or without autogroups, it is unchanged.
+    """
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, value)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as file:
+        file.write(str(value))
 
 
 def become_subreaper() -> None:

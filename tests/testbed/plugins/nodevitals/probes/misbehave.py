@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+import msgspec
+
 from nodevitals.probe import Absent, Families, Family, Probe, ProbeError, ProbeSettings, Readings
 from nodevitals.wire import ProbeResult, Sample, frame
 
@@ -59,6 +61,15 @@ class _Behaviours:
 
     def hangs(self, _: Readings, settings: Any) -> None:
         os.listdir(settings.folder)
+
+    def hangs_at_device(self, readings: Readings, _: Any) -> None:
+        """The second of three devices hangs, and a run reads last what hung before."""
+        devices = ["device 0", "device 1", "device 2"]
+        for device in sorted(devices, key=lambda one: one == readings.interrupted_at):
+            readings.at(device, "driver_read")
+            if device == "device 1":
+                _sleep_forever()
+            readings.add(VALUE, 1, device)
 
     def segfaults(self, *_: Any) -> None:
         ctypes.string_at(0)
@@ -164,7 +175,8 @@ class MisbehaveProbe(Probe):
     @classmethod
     def targets(cls, settings: MisbehaveSettings) -> Iterable[tuple[str, MisbehaveSettings]]:
         """One target per behaviour."""
-        return [(name, settings) for name in settings.behaviours]
+        own = msgspec.structs.replace(settings, behaviours=())
+        return [(name, own) for name in settings.behaviours]
 
     def run(self, readings: Readings) -> None:
         """Misbehave."""

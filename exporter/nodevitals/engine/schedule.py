@@ -1,0 +1,63 @@
+"""Which targets are due: by the agenda, and by the room for another process.
+
+In: targets whose lifecycle or samples have changed. Out: the targets to attend to now, and how
+long the loop may sleep. Pure, but for the clock's time that it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from nodevitals.engine.agenda import Agenda
+from nodevitals.engine.lifecycle import Phase
+from nodevitals.engine.target import Target
+
+# How often the age of an overdue run is exposed anew.
+OVERDUE_SECONDS = 1.0
+
+
+class Schedule:
+    """`room`: when another process may start, given now: `Processes.room`."""
+
+    def __init__(self, room: Callable[[float], float]) -> None:
+        self._room = room
+        self._agenda: Agenda[Target] = Agenda()
+        self._held: deque[Target] = deque()
+        """Targets that wait for room, the first that was due first."""
+        self.loading = True
+        """Whether states may still be loaded: persistent targets wait for them."""
+
+    def plan(self, target: Target, now: float) -> None:
+        """Note what comes next for a target; to be called when that may have changed."""
+        late = target.lifecycle.overdue(now) > 0
+        if not late:
+            target.show_overdue_at = math.inf
+        elif not now < target.show_overdue_at < math.inf:
+            # All overdue targets at the same moment, for one publication.
+            target.show_overdue_at = OVERDUE_SECONDS * (now // OVERDUE_SECONDS + 1)
+        waits = target.held or (self.loading and target.spec.persistent)
+        wake = math.inf if waits else target.lifecycle.wake
+        fresh = math.inf if target.fresh_until == -math.inf else target.fresh_until
+        self._agenda.put(target, min(wake, fresh, target.show_overdue_at))
+
+    def due(self, now: float) -> Iterator[Target]:
+        """The targets to attend to now; each is to be planned again."""
+        yield from self._agenda.due(now)
+        while self._held and self._room(now) <= now:
+            target = self._held.popleft()
+            target.held = False
+            yield target
+
+    def hold(self, target: Target, now: float) -> bool:
+        """Whether a target that is due must wait for room; it then comes when there is some."""
+        starts = target.lifecycle.phase is Phase.WAITING and target.lifecycle.wake <= now
+        if starts and not target.held and not target.spec.problem and self._room(now) > now:
+            target.held = True
+            self._held.append(target)
+        return target.held
+
+    def wake(self, now: float) -> float:
+        """When `due` may next return something, but for changes."""
+        return min(self._agenda.next(), self._room(now) if self._held else math.inf)

@@ -1,0 +1,85 @@
+"""What a run has read before its deadline, sent while it hangs.
+
+A thread of the worker waits until the run's time is nearly over; a call into a driver, or a system
+call, does not hold it up. Then it sends the samples so far, with the device and the call that the
+run is in. In: the run's Readings. Out: one frame on the worker's channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import threading
+
+from nodevitals.probe import Readings
+from nodevitals.wire import MAX_DEVICE_CHARACTERS, ProbeResult, ProtocolError, frame, one_line
+
+# Of the time that the run may take; the rest is for the agent to receive it.
+WATCH_SHARE = 0.9
+_STACK_BYTES = 256 * 1024
+
+
+class Outlet:
+    """The worker's end of its channel: whole frames, in the order of the runs."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._finished = 0
+
+    def send(self, result: ProbeResult) -> None:
+        """Send the result of the run in flight. Raises ConnectionError when the agent is gone."""
+        with self._lock:
+            self._finished += 1
+            self._channel.sendall(_framed(result))
+
+    def finished(self) -> int:
+        """Number of runs whose result was sent."""
+        return self._finished
+
+    def send_unfinished(self, result: ProbeResult, finished: int) -> None:
+        """Send what a run has read so far, unless its result was sent meanwhile."""
+        with self._lock, contextlib.suppress(OSError, ProtocolError):
+            if self._finished == finished:
+                self._channel.sendall(frame(result))
+
+
+def _framed(result: ProbeResult) -> bytes:
+    try:
+        return frame(result)
+    except ProtocolError as error:
+        return frame(ProbeResult(outcome="error", reason="too_large", text=str(error)))
+
+
+class Watch:
+    """Sends what one run has read, once, when its time is nearly over."""
+
+    def __init__(self, outlet: Outlet, allowed_seconds: float) -> None:
+        self._outlet = outlet
+        self._seconds = allowed_seconds * WATCH_SHARE
+        self._run = outlet.finished()
+        self._timer: threading.Timer | None = None
+
+    def start(self, readings: Readings) -> None:
+        """Start waiting, in a thread that does not outlive the process."""
+        if self._seconds < math.inf:
+            threading.stack_size(_STACK_BYTES)
+            self._timer = threading.Timer(self._seconds, self._report, [readings])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def stop(self) -> None:
+        """The run is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _report(self, readings: Readings) -> None:
+        result = ProbeResult(
+            outcome="timeout",
+            reason="timeout",
+            text=one_line(readings.call),
+            samples=tuple(readings.samples),
+            unfinished_at=one_line(readings.device, MAX_DEVICE_CHARACTERS),
+        )
+        self._outlet.send_unfinished(result, self._run)
