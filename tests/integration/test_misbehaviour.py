@@ -28,7 +28,6 @@ EXPECTED = {
     "garbage": ("error", "unreadable message"),
     "huge_header": ("error", "a frame of 4294967295 bytes"),
     "half_frame": ("error", "ended with status 0 without a result"),
-    "forks": ("error", "killed for having"),
     "leaves_orphans": ("ok", "ok"),
     "ignores_term": ("timeout", "killed by SIGKILL"),
     "floods_stderr": ("ok", "ok"),
@@ -65,7 +64,7 @@ def runs(node: Node, target: str) -> dict[str, float]:
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Return one agent with every misbehaviour at once, and a healthy target."""
     folder = tmp_path_factory.mktemp("crowd")
-    with Node(folder, settings("healthy", *EXPECTED)) as node:
+    with Node(folder, settings("healthy", "forks", *EXPECTED)) as node:
         yield node
 
 
@@ -94,6 +93,15 @@ def test_worker_that_sends_extra_results_is_killed(tmp_path: Path) -> None:
         wait_until(lambda: runs(node, "healthy").get("ok", 0) >= 2)
 
 
+def test_worker_with_too_many_processes_is_killed(tmp_path: Path) -> None:
+    """Also where the machine has CPU time for a few forks a second only."""
+    with Node(tmp_path, settings("forks", "healthy", interval="15s", timeout="15s")) as node:
+        wait_until(lambda: runs(node, "forks").get("error", 0) >= 1, 60)
+        assert any("killed for having" in line for line in log_lines(node, "forks"))
+        wait_until(lambda: len(node.tree()) < 10)
+        wait_until(lambda: runs(node, "healthy").get("ok", 0) >= 1)
+
+
 def test_persistent_failure_is_logged_once(crowd: Node) -> None:
     """Another line follows only a change; on a busy machine a timeout may come in between."""
     wait_until(lambda: runs(crowd, "fails").get("error", 0) >= 3)
@@ -114,7 +122,7 @@ def test_healthy_target_among_them_keeps_its_schedule(crowd: Node) -> None:
     machine, where they share the processors with those of `spins` and `forks`, most of them.
     """
     wait_until(lambda: runs(crowd, "healthy").get("ok", 0) >= 5, 60)
-    other_runs = max(sum(runs(crowd, behaviour).values()) for behaviour in EXPECTED)
+    other_runs = max(sum(runs(crowd, behaviour).values()) for behaviour in ("forks", *EXPECTED))
     healthy_runs = sum(runs(crowd, "healthy").values())
     assert healthy_runs >= other_runs - 1
     age = time.time() - psutil.Process(crowd.process.pid).create_time()

@@ -37,10 +37,8 @@ from nodevitals.wire import decode, encode
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
 MAX_PROCESSES_PER_WORKER = 64
-# That many more threads on the node within so many looks, which take a second where there is CPU
-# time for them: count which worker started them.
-STORM_THREADS = 150
-STORM_LOOKS = 20
+# Of the time that looking for such workers may take, while the node has ever more threads.
+STORM_SHARE = 0.05
 LOOK_SECONDS = 0.05
 # A worker is watched closely after its start and after it was signalled: then it is a resident
 # between runs, or in a call that the agent's deadline ends.
@@ -71,8 +69,9 @@ class ForkServer:
         self._workers: dict[int, int] = {}
         self._notes: dict[int, str] = {}
         self._unsent: deque[bytes] = deque()
-        self._calm_threads = 0
-        self._calm_looks = 0
+        self._calm_threads: int | None = None
+        """Fewest threads of the node since workers are watched closely, or since a walk."""
+        self._storm_allowed_at = 0.0
         self._watched_from: dict[int, float] = {}
         self._walk_allowed_at = 0.0
         self._must_walk = False
@@ -88,7 +87,7 @@ class ForkServer:
             watching = bool(self._pids) or self._look_for_orphans
             wait = self._look_seconds()
             if wait > LOOK_SECONDS:
-                self._calm_looks = 0  # the next look may find as many threads as it likes
+                self._calm_threads = None
             poller.modify(self._control, select.POLLIN | (select.POLLOUT if self._unsent else 0))
             poller.poll(wait * 1000 if watching else None)
             self._drain_wakeups()
@@ -192,15 +191,17 @@ class ForkServer:
             self._walk()
 
     def _is_storm(self) -> bool:
-        """Whether the node has many more threads than it had a few looks ago. Looks, not seconds:
-        in a storm they are rare.
+        """Whether the node has so many more threads that one worker may have too many: then it is
+        worth a walk.
         """
         threads = load_average().threads
-        storm = self._calm_looks > 0 and threads > self._calm_threads + STORM_THREADS
-        self._calm_looks -= 1
-        if storm or self._calm_looks <= 0 or threads < self._calm_threads:
-            self._calm_threads, self._calm_looks = threads, STORM_LOOKS
-        return storm
+        if self._calm_threads is None or threads < self._calm_threads:
+            self._calm_threads = threads
+        storm = threads > self._calm_threads + MAX_PROCESSES_PER_WORKER
+        if not storm or time.monotonic() < self._storm_allowed_at:
+            return False
+        self._calm_threads = threads
+        return True
 
     def _walk(self) -> None:
         """Look at every process of the node: costly, so rare where nothing is wrong."""
@@ -218,6 +219,7 @@ class ForkServer:
                 self._signal_group(worker, signal.SIGKILL)
         took = time.monotonic() - started
         self._walk_allowed_at = time.monotonic() + max(1.0, took / WALK_SHARE)
+        self._storm_allowed_at = time.monotonic() + took / STORM_SHARE
 
     def _kill_orphans(self, own: list[int]) -> None:
         orphans = [pid for pid in own if pid not in self._workers]
