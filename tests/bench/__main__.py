@@ -20,6 +20,7 @@ from bench import (
     ports,
     quiet,
     scrape,
+    targets,
 )
 
 if __name__ == "__main__":
@@ -28,6 +29,7 @@ if __name__ == "__main__":
         scrape,
         idle,
         misbehaviour,
+        targets,
         nvidia,
         ascend,
         ports,
