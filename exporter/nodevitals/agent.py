@@ -182,9 +182,11 @@ class Agent:
             Sample(catalogue.LOG_DROPPED.name, (), log_handler.dropped if log_handler else 0),
             Sample(catalogue.HISTORY_DROPPED.name, (), self._supervisor.journal.dropped_rows),
             Sample(catalogue.PROCESS_CPU.name, (), usage.user + usage.system),
-            Sample(catalogue.PROCESS_RESIDENT.name, (), _resident_bytes()),
             Sample(catalogue.PROCESS_START.name, (), self._started_at),
         ]
+        resident_bytes = _resident_bytes()
+        if resident_bytes is not None:
+            samples.append(Sample(catalogue.PROCESS_RESIDENT.name, (), resident_bytes))
         for reason, count in (server.evicted if server else {}).items():
             samples.append(Sample(catalogue.WEB_EVICTED.name, (reason,), count))
         lines = render_samples(families, samples)
@@ -213,9 +215,13 @@ def _node_info(labels: dict[str, str]) -> bytes:
     return f"{family.name}{{{pairs}}} 1\n".encode()
 
 
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", encoding="ascii") as handle:
-        return int(handle.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _resident_bytes() -> int | None:
+    """None where it cannot be read, as without a free descriptor."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as handle:
+            return int(handle.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _drain(descriptor: int) -> None:

@@ -266,6 +266,24 @@ def test_hung_device_is_named_and_the_others_are_exposed(tmp_path: Path) -> None
         assert node.value("nodevitals_probe_success", target="hangs_at_device") == 0
 
 
+def test_agent_without_a_free_descriptor_goes_on(tmp_path: Path) -> None:
+    """It can start no worker, no fork server, and read no file; it does all of it afterwards."""
+    with Node(tmp_path, settings("healthy", "sleeps")) as node:
+        wait_until(lambda: runs(node, "healthy"))
+        assert node.get("/healthz").status_code == 200  # on the connection that stays open
+        agent = psutil.Process(node.process.pid)
+        before = agent.rlimit(psutil.RLIMIT_NOFILE)
+        agent.rlimit(psutil.RLIMIT_NOFILE, (0, before[1]))
+        node.fork_server().kill()
+        wait_until(lambda: "cannot start the fork server: Too many open files" in node.log())
+        wait_until(lambda: "healthy: error (spawn): cannot start a worker" in node.log())
+        time.sleep(6)  # the agent's figures of itself are read every five seconds
+        assert node.get("/healthz").status_code == 200
+        agent.rlimit(psutil.RLIMIT_NOFILE, before)
+        done = runs(node, "healthy")["ok"]
+        wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
+
+
 def test_worker_that_is_stuck_when_the_fork_server_dies_is_not_replaced(tmp_path: Path) -> None:
     with FaultyFileSystem(tmp_path) as filer:
         filer.fault("hang")

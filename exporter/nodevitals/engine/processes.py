@@ -97,7 +97,12 @@ class Processes:
         # Non-blocking for the writer: a flood is lost at 64 KiB and blocks no process.
         os.set_blocking(stderr_write, False)
         now = self._clock.monotonic()
-        worker = Worker(self._next_number, self._selector, ours, stderr_read, now)
+        try:
+            worker = Worker(self._next_number, self._selector, ours, stderr_read, now)
+        except OSError:
+            os.close(stderr_read)
+            os.close(stderr_write)
+            raise
         self._next_number += 1
         self._workers[worker.number] = worker
         self._control.send(Spawn(worker.number), [theirs.detach(), stderr_write])
@@ -248,7 +253,10 @@ class Processes:
         known.update(server.pid for server in (self._server, *self._former) if server is not None)
         own = children()
         if own is None:
-            own = [process.pid for process in processes() if process.parent == os.getpid()]
+            try:
+                own = [process.pid for process in processes() if process.parent == os.getpid()]
+            except OSError:  # no descriptor left: the next look finds them
+                own = []
         yield from (pid for pid in own if pid not in known)
 
 
