@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,6 +165,26 @@ def test_changed_settings_take_effect_soon_and_in_a_new_process() -> None:
     life.answered(3.6, stays=True)
     assert life.command(life.wake) is Command.RUN
     assert life.began <= 4.6
+
+
+@pytest.mark.parametrize("moment", ["before its result", "before it is reaped", "afterwards"])
+def test_changed_settings_of_a_run_in_flight_take_effect_soon(moment: str) -> None:
+    """Each place in the interval would be up to an hour away."""
+    hourly = Timing(interval_seconds=3600.0, timeout_seconds=10.0, stale_after_seconds=9000.0)
+    life = started(0.5, hourly)
+    if moment == "before its result":
+        life.change(hourly, 1.0)
+    life.answered(2.0, stays=False)
+    if moment == "before it is reaped":
+        life.change(hourly, 2.5)
+    life.exited(3.0)
+    if moment == "afterwards":
+        life.change(hourly, 3.0)
+    assert life.wake <= 3.0 + FIRST_RUN_SECONDS
+    assert life.command(life.wake) is Command.START
+    life.answered(5.0, stays=False)
+    life.exited(5.1)
+    assert life.wake > 600
 
 
 def test_changed_settings_do_not_reset_an_overdue_run() -> None:

@@ -65,7 +65,7 @@ class Lifecycle:
         self.began = now
         """When the run in flight, or the last one, began."""
         self._origin = now + spread * timing.interval_seconds
-        self._due = now + spread * min(FIRST_RUN_SECONDS, timing.interval_seconds)
+        self._due = self._soon(now)
         self._scheduled = self._due
         self._limit = math.inf
         self._failures = 0
@@ -156,8 +156,8 @@ class Lifecycle:
         self.timing = timing
         self._origin = now + self._spread * timing.interval_seconds
         self._outdated = True
-        if self.phase in (Phase.WAITING, Phase.IDLE):
-            self._due = now + self._spread * min(FIRST_RUN_SECONDS, timing.interval_seconds)
+        if self.phase in (Phase.WAITING, Phase.IDLE, Phase.LINGERING):
+            self._due = self._soon(now)
         if self.phase is Phase.IDLE:
             self._enter(Phase.LINGERING, now)
 
@@ -181,6 +181,11 @@ class Lifecycle:
             allowed = (self._scheduled + wait - self._origin) / interval
             place = max(place, math.ceil(allowed - 1e-6))
         self._due = self._origin + max(0, place) * interval
+        if self._outdated and not self._failures:  # this run had the settings of before
+            self._due = self._soon(now)
+
+    def _soon(self, now: float) -> float:
+        return now + self._spread * min(FIRST_RUN_SECONDS, self.timing.interval_seconds)
 
     def _enter(self, phase: Phase, limit: float) -> None:
         self.phase = phase
