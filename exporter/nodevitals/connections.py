@@ -2,14 +2,17 @@
 
 In: a listening socket and its clients. Out: threads that handle one connection each. At the limit,
 the oldest connection that has not completed a request is closed, so that silent clients cannot keep
-a scrape out.
+a scrape out. A closed connection counts until its thread has ended: threads and descriptors stay
+within the limit.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.server
 import logging
+import select
 import socket
 import socketserver
 import threading
@@ -19,6 +22,11 @@ from typing import Any
 from nodevitals.quantities import parse_listen_address
 
 MAX_CONNECTIONS = 128
+# For the thread of a connection that was closed to make room; the next clients wait in the kernel.
+ROOM_SECONDS = 0.5
+# Between attempts to accept while the process or the system lacks descriptors or memory.
+SHORTAGE_SECONDS = 0.1
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # From the first byte of a connection to the end of its first request's head, with the handshake.
 HEAD_SECONDS = 10.0
 # To write a response, or to find that the connection was cut.
@@ -49,6 +57,12 @@ class Connection:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
+    def is_gone(self) -> bool:
+        """Whether the client has closed its side, or this side was cut (its own thread)."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
 
 class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     """A threading server that limits its connections and closes those past their deadline."""
@@ -66,6 +80,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         # Cut to make room; their threads have not ended yet.
         self._leaving: dict[int, Connection] = {}
         self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
         self.address_family, address = parse_listen_address(listen_address)
         super().__init__(address, handler)
 
@@ -97,17 +112,32 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         with self._lock:
             return self._leaving.get(id(sock)) or self._connections[id(sock)]
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Without a free descriptor, close a connection for the next try."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                with self._lock:
+                    self._evict()
+                    # The client still waits, and would be accepted again without a pause.
+                    self._room.wait(ROOM_SECONDS if self._leaving else SHORTAGE_SECONDS)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Register the connection and start its thread; at the limit, cut another one first."""
         with self._lock:
-            if len(self._connections) >= MAX_CONNECTIONS:
+            if not self._has_room():
                 self._evict()
+            if not self._room.wait_for(self._has_room, ROOM_SECONDS):
+                self.evicted["cap"] += 1
+                self.shutdown_request(request)
+                return
             self._connections[id(request)] = Connection(request)
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no further thread can be started
-            self._forget(id(request))
-            self.shutdown_request(request)
+        except (RuntimeError, MemoryError):  # no further thread can be started
+            self._end(id(request))
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Handle one connection to its end."""
@@ -118,7 +148,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         except Exception:
             log.exception("request from %s", client_address[0])
         finally:
-            self.shutdown_request(self._forget(id(request)).socket)
+            self._end(id(request))
 
     def service_actions(self) -> None:
         """Cut the connections past their deadline; called between accepts, and twice a second."""
@@ -130,17 +160,25 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
                     connection.cut()
                     self.evicted["deadline"] += 1
 
+    def _has_room(self) -> bool:
+        return len(self._connections) + len(self._leaving) < MAX_CONNECTIONS
+
     def _evict(self) -> None:
         """Cut the oldest connection that has completed no request; else the longest idle one."""
+        if not self._connections:
+            return
         key, connection = min(
             self._connections.items(), key=lambda item: (item[1].completed, item[1].since)
         )
-        # Not counted from now on; its thread reads the end of the stream and closes it.
+        # Its thread reads the end of the stream and closes it; until then it is not cut again.
         del self._connections[key]
         self._leaving[key] = connection
         connection.cut()
         self.evicted["cap"] += 1
 
-    def _forget(self, key: int) -> Connection:
+    def _end(self, key: int) -> None:
+        # Under the lock, under which `cut` is called: no cut meets a descriptor that is used anew.
         with self._lock:
-            return self._leaving.pop(key, None) or self._connections.pop(key)
+            connection = self._leaving.pop(key, None) or self._connections.pop(key)
+            self.shutdown_request(connection.socket)
+            self._room.notify()
