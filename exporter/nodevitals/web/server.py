@@ -10,7 +10,6 @@ import base64
 import binascii
 import html
 import http.server
-import io
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
@@ -21,9 +20,9 @@ from nodevitals import __version__
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.exposition import Variant
 from nodevitals.web.access import Access
+from nodevitals.web.framing import HeadReader, HeadTooLargeError, has_body, problem_of
 from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
 
-MAX_HEAD_BYTES = 16 * 1024
 # Prometheus closes an idle connection after five minutes.
 IDLE_SECONDS = 330.0
 
@@ -52,30 +51,6 @@ class Backend(Protocol):
         """Reload the configuration; '' or the problems with it."""
 
 
-class _HeadTooLargeError(Exception):
-    pass
-
-
-class _HeadReader:
-    """The request stream, with a limit on the bytes of one head."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-        self.left = MAX_HEAD_BYTES
-
-    def readline(self, _limit: int = -1) -> bytes:
-        """A line, within the rest of the limit."""
-        line = self._stream.readline(self.left + 1)
-        self.left -= len(line)
-        if self.left < 0:
-            raise _HeadTooLargeError
-        return line
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
     """Handles the requests of one connection, in its own thread."""
 
@@ -102,17 +77,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.record.socket = self.request
             self.request.do_handshake()
         super().setup()
-        self.head = _HeadReader(self.rfile)  # type: ignore[arg-type]
+        self.head = HeadReader(self.rfile)  # type: ignore[arg-type]
         self.rfile = self.head  # type: ignore[assignment]
 
     def handle_one_request(self) -> None:
         """Handle one request; the size of its head is limited."""
-        self.head.left = MAX_HEAD_BYTES
+        self.head.begin()
         try:
             super().handle_one_request()
             self.record.completed = True
             self.record.expect(IDLE_SECONDS)
-        except _HeadTooLargeError:
+        except HeadTooLargeError:
             self.close_connection = True
             self.requestline, self.request_version, self.command = "", self.protocol_version, ""
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -120,16 +95,35 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
     def parse_request(self) -> bool:
-        """Parse the head. A body is not read, so a request with one ends the connection."""
-        parsed = super().parse_request()
+        """Parse the head. A body is not read, so a request with one ends the connection; so does
+        HTTP/1.0, whose proxies may pass on a `Connection: keep-alive` that they do not know.
+        """
+        if not super().parse_request():
+            return False
         self.record.expect(RESPONSE_SECONDS)
-        if parsed and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers):
-            self.close_connection = self.headers.get("Content-Length") != "0"
-        return parsed
+        problem = problem_of(self.head.lines)
+        try:
+            self.url = urlsplit(self.path)
+        except ValueError:
+            problem = problem or "malformed request target"
+        if problem:
+            self.send_error(HTTPStatus.BAD_REQUEST, problem)
+            return False
+        options = ",".join(self.headers.get_all("Connection", [])).lower().split(",")
+        self.close_connection = (
+            self.request_version != self.protocol_version
+            or "close" in map(str.strip, options)
+            or has_body(self.headers["Content-Length"], self.headers["Transfer-Encoding"])
+        )
+        return True
+
+    def handle_expect_100(self) -> bool:
+        """Ask for no body: the response comes at once."""
+        return True
 
     def do_GET(self) -> None:
         """Handle a request for metrics, the landing page, health or readiness."""
-        url = urlsplit(self.path)
+        url = self.url
         routes: dict[str, Callable[[str], None]] = {
             self.server.telemetry_path: self._metrics,
             "/": self._landing,
@@ -150,7 +144,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Reload the configuration, if --web.enable-lifecycle is set."""
         if not self._authorized():
             return
-        if urlsplit(self.path).path != "/-/reload":
+        if self.url.path != "/-/reload":
             self._respond(HTTPStatus.NOT_FOUND, b"404 not found\n")
         elif not self.server.lifecycle:
             text = b"Lifecycle API is not enabled: start with --web.enable-lifecycle.\n"
