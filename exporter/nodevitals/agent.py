@@ -161,7 +161,7 @@ class Agent:
             return "\n".join(map(str, error.problems))
         self._config = config
         if self._server is not None:
-            self._server.access = access
+            self._server.replace_access(access)
         self._supervisor.apply(plan_targets(config))
         self._reload_successful, self._loaded_at = True, time.time()
         self._show_self()

@@ -7,10 +7,7 @@ https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuratio
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, cast
@@ -19,6 +16,7 @@ import bcrypt
 import msgspec
 
 from nodevitals.document import DocumentError, Problem, convert, parse_yaml
+from nodevitals.web.passwords import Passwords
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -31,9 +29,6 @@ _CLIENT_CERTIFICATES = {
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
 }
-# Checked for users that do not exist, so that they take as long as those that do.
-_UNKNOWN_USER_HASH = b"$2b$10$22VEZxFhfui4J.Wd/sNdAefHcq1Bl74hpXHxi1NDdFl4Z28wgxETq"
-MAX_CACHED_LOGINS = 100
 
 
 class WebTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,33 +76,12 @@ class Access:
     def __init__(self, settings: WebSettings, tls: ssl.SSLContext | None) -> None:
         self.tls = tls
         self.headers = settings.http_server_config.headers
-        self._users = {user: hashed.encode() for user, hashed in settings.basic_auth_users.items()}
-        self._secret = secrets.token_bytes(32)
-        self._verified: set[bytes] = set()
-        self._one_at_a_time = threading.Lock()
+        self.passwords = Passwords(settings.basic_auth_users)
 
     @property
     def open_to_all(self) -> bool:
         """Whether no login is required."""
-        return not self._users
-
-    def verify(self, user: str, password: str) -> bool:
-        """Whether the password is correct. One bcrypt check takes 50 ms of a core: successes are
-        cached, and checks run one at a time.
-        """
-        text = f"{len(user)}:{user}{password}".encode()
-        login = hashlib.blake2b(text, key=self._secret).digest()
-        if login in self._verified:
-            return True
-        with self._one_at_a_time:
-            hashed = self._users.get(user, _UNKNOWN_USER_HASH)
-            try:
-                correct = bcrypt.checkpw(password.encode()[:72], hashed) and user in self._users
-            except ValueError:
-                return False
-            if correct and len(self._verified) < MAX_CACHED_LOGINS:
-                self._verified.add(login)
-            return correct
+        return not self.passwords
 
 
 def load(path: str | None) -> Access:

@@ -11,6 +11,7 @@ import binascii
 import html
 import http.server
 import logging
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -22,9 +23,13 @@ from nodevitals.exposition import Variant
 from nodevitals.web.access import Access
 from nodevitals.web.framing import HeadReader, HeadTooLargeError, has_body, problem_of
 from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
+from nodevitals.web.passwords import BusyError
 
 # Prometheus closes an idle connection after five minutes.
 IDLE_SECONDS = 330.0
+# Requests for a reload that wait for its result; each has a thread.
+MAX_WAITING_RELOADS = 8
+RETRY_SECONDS = 1
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -149,8 +154,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif not self.server.lifecycle:
             text = b"Lifecycle API is not enabled: start with --web.enable-lifecycle.\n"
             self._respond(HTTPStatus.FORBIDDEN, text)
+        elif not self.server.reloads.acquire(blocking=False):
+            self._respond_busy(b"Too many requests wait for a reload; try again later.\n")
         else:
-            problem = self.server.agent.reload()
+            try:
+                problem = self.server.agent.reload()
+            finally:
+                self.server.reloads.release()
             status = HTTPStatus.INTERNAL_SERVER_ERROR if problem else HTTPStatus.OK
             self._respond(status, (problem or "reloaded").encode() + b"\n")
 
@@ -197,11 +207,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _authorized(self) -> bool:
         access = self.server.access
-        if access.open_to_all or self._login_is_valid(access):
-            return True
+        try:
+            if access.open_to_all or self._login_is_valid(access):
+                return True
+        except BusyError:
+            self._respond_busy(b"Too many passwords wait to be checked; try again later.\n")
+            return False
         challenge = {"WWW-Authenticate": 'Basic realm="nodevitals", charset="UTF-8"'}
         self._respond(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", extra=challenge)
         return False
+
+    def _respond_busy(self, text: bytes) -> None:
+        """Refuse for now, and end the connection: it would keep a thread."""
+        self.close_connection = True
+        retry = {"Retry-After": str(RETRY_SECONDS)}
+        self._respond(HTTPStatus.SERVICE_UNAVAILABLE, text, extra=retry)
 
     def _login_is_valid(self, access: Access) -> bool:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
@@ -211,7 +231,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
             return False
-        return bool(colon) and access.verify(user, password)
+        address, is_gone = self.client_address[0], self.record.is_gone
+        return bool(colon) and access.passwords.verify(user, password, address, is_gone)
 
     def _respond(
         self,
@@ -250,4 +271,10 @@ class Server(CappedServer):
         self.access = access
         self.telemetry_path = telemetry_path
         self.lifecycle = lifecycle
+        self.reloads = threading.Semaphore(MAX_WAITING_RELOADS)
         super().__init__(listen_address, Handler)
+
+    def replace_access(self, access: Access) -> None:
+        """Use another access control from now on; passwords that were verified stay so."""
+        access.passwords.keep_verified(self.access.passwords)
+        self.access = access
