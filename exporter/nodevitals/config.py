@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
 
-from nodevitals.document import DocumentError, Problem, convert, parse_yaml
+from nodevitals.document import Problem, SettingsDocument, convert, read_file
 from nodevitals.probe import Probe, ProbeSettings, Timing
 from nodevitals.quantities import Seconds
 
@@ -72,28 +71,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
     """A Config in which every probe has its Settings. Raises DocumentError with every problem."""
-    raw = parse_yaml(text)
+    document = SettingsDocument(text)
+    raw = document.values()
     problems: list[Problem] = []
-    document = cast("Config | None", convert({} if raw is None else raw, Config, "", problems))
+    config = cast("Config | None", convert(raw, Config, "", problems))
     sections = raw.get("probes") if isinstance(raw, dict) else None
     settings = _convert_probes(sections if isinstance(sections, dict) else {}, probes, problems)
-    if document is not None:
-        problems.extend(_label_problems(document.labels))
+    if config is not None:
+        problems.extend(_label_problems(config.labels))
         for name, section in settings.items():
-            problems.extend(_timing_problems(f"probes.{name}", section, document.defaults))
-    if problems or document is None:
-        raise DocumentError(problems)
-    return msgspec.structs.replace(document, probes=settings)
+            problems.extend(_timing_problems(f"probes.{name}", section, config.defaults))
+    error = document.error(problems)
+    if error is not None:
+        raise error
+    assert config is not None
+    return msgspec.structs.replace(config, probes=settings)
 
 
 def load(path: str | None, probes: Mapping[str, type[Probe]]) -> Config:
     """The Config in a file, or the defaults when there is none. Raises DocumentError."""
-    if path is None:
-        return parse(b"", probes)
-    try:
-        return parse(Path(path).read_bytes(), probes)
-    except OSError as error:
-        raise DocumentError([Problem("", f"cannot be read: {error.strerror}")]) from None
+    return parse(b"" if path is None else read_file(path), probes)
 
 
 def _convert_probes(

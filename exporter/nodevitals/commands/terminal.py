@@ -20,8 +20,8 @@ class CommandError(Exception):
 
 
 def document_error(file: str | None, error: DocumentError) -> CommandError:
-    """The error of a file that cannot be used: one line per problem, each with the file's name."""
-    return CommandError("\n".join(f"{file}: {problem}" for problem in error.problems))
+    """The error of a file that cannot be used: one line per problem, with the file and the line."""
+    return CommandError("\n".join(problem.within(str(file)) for problem in error.problems))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

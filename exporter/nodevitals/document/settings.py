@@ -1,0 +1,129 @@
+"""A file of settings. In: YAML text. Out: plain values, and what no setting may be.
+
+YAML 1.1 reads 1:30 as 90, 0777 as 511, 1_000 as 1000, `no` as false and 2024-01-01 as a date, and
+other versions do not: such values are errors, as are texts and lists without a bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import yaml
+
+from nodevitals.document.problems import DocumentError, Problem, join
+from nodevitals.document.text import compose, line_of, values_of
+from nodevitals.quantities import shown
+
+MAX_ITEMS = 10_000
+MAX_TEXT_CHARACTERS = 4096
+
+_TAG = "tag:yaml.org,2002:"
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_DECIMAL = re.compile(r"[-+]?[0-9]{0,18}(\.[0-9]{0,18})?([eE][-+]?[0-9]{1,2})?")
+_OCTAL = re.compile(r"[-+]?0[0-9]+")
+_NUMBER = "not a plain decimal number: write its digits, or put text in quotes"
+_READ_AS = {
+    "int": _NUMBER,
+    "float": _NUMBER,
+    "bool": "a boolean in YAML: write true or false, or put text in quotes",
+    "timestamp": "a date in YAML: put it in quotes",
+}
+
+
+class SettingsDocument:
+    """The text of one file. Raises DocumentError where it is not YAML."""
+
+    def __init__(self, text: bytes) -> None:
+        self._lines: dict[str, int] = {}
+        self._refused: dict[str, Problem] = {}
+        self._visited: set[int] = set()
+        root = compose(text)
+        if root is not None:
+            self._check(root, "")
+        self._root = root
+
+    def values(self) -> Any:
+        """The plain values, those that are refused as text; {} of an empty file."""
+        found = values_of(self._root)
+        return {} if found is None else found
+
+    def error(self, problems: Iterable[Problem]) -> DocumentError | None:
+        """What is refused, and these problems of other values, each with its line: that of its
+        path, or of the nearest part of it that the file has. None where there is neither.
+        """
+        others = [
+            msgspec.structs.replace(problem, line=problem.line or self._nearest_line(problem.path))
+            for problem in problems
+            if problem.path not in self._refused
+        ]
+        found = [*self._refused.values(), *others]
+        return DocumentError(found) if found else None
+
+    def _nearest_line(self, path: str) -> int:
+        while path and path not in self._lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self._lines.get(path, 0)
+
+    def _check(self, node: yaml.Node, path: str) -> None:
+        """Record the lines below a node, and what is refused; that is text from now on."""
+        if id(node) in self._visited:
+            return
+        self._visited.add(id(node))
+        wrong = _wrong_scalar(node) if isinstance(node, yaml.ScalarNode) else _wrong_parts(node)
+        if wrong:
+            self._refused.setdefault(path, Problem(path, wrong, line_of(node)))
+            _neutralize(node)
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                below = join(path, str(key.value))
+                self._lines[below] = line_of(key)
+                self._check(key, below)
+                self._check(value, below)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                below = f"{path}[{index}]"
+                self._lines[below] = line_of(item)
+                self._check(item, below)
+
+
+def _neutralize(node: yaml.Node) -> None:
+    """Make it a value that can be constructed: a text, or a list or mapping without parts."""
+    if isinstance(node, yaml.ScalarNode):
+        node.tag, node.value = f"{_TAG}str", shown(node.value)
+    else:
+        node.tag = f"{_TAG}map" if isinstance(node, yaml.MappingNode) else f"{_TAG}seq"
+        node.value = []
+
+
+def _wrong_parts(node: yaml.Node) -> str:
+    """What is wrong with a list or a mapping, or ''."""
+    if len(node.value) > MAX_ITEMS:
+        return f"{len(node.value)} items, over {MAX_ITEMS}"
+    if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+        return f"not valid YAML for a setting: the tag {shown(node.tag)}"
+    return ""
+
+
+def _wrong_scalar(node: yaml.ScalarNode) -> str:
+    """What is wrong with a scalar, or ''."""
+    value, kind = str(node.value), node.tag.removeprefix(_TAG)
+    if len(value) > MAX_TEXT_CHARACTERS:
+        return f"a text of over {MAX_TEXT_CHARACTERS} characters"
+    if _CONTROL.search(value):
+        return f"{shown(value)} contains a control character"
+    plain = {
+        "str": True,
+        "null": True,
+        "merge": True,
+        "int": _DECIMAL.fullmatch(value) and not _OCTAL.fullmatch(value),
+        "float": _DECIMAL.fullmatch(value),
+        "bool": value.lower() in ("true", "false"),
+    }
+    if plain.get(kind):
+        return ""
+    if kind in _READ_AS:
+        return f"{shown(value)} is {_READ_AS[kind]}"
+    return f"not valid YAML for a setting: the tag {shown(node.tag)}"
