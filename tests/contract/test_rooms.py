@@ -23,6 +23,7 @@ ROOMS = (
     "linux",
     "probe",
     "config",
+    "web_config",
     "connections",
     "logs",
     "probes.common",
