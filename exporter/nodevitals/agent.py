@@ -17,9 +17,11 @@ import threading
 import time
 
 from nodevitals import __version__, catalogue, probes
-from nodevitals.config import Config, load
+from nodevitals.config import Config
 from nodevitals.document import DocumentError
-from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.loader import LOAD_SECONDS, load_in_child
+from nodevitals.engine.plan import plan_targets, target_specs
+from nodevitals.engine.protocol import Files, Loaded
 from nodevitals.engine.supervisor import Supervisor
 from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples
 from nodevitals.linux.host import Clock, Host
@@ -27,12 +29,13 @@ from nodevitals.logs import QueuedHandler
 from nodevitals.probe import Family
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
-from nodevitals.web.access import load as load_access
+from nodevitals.web.access import Access, access_of
 from nodevitals.web.server import Server
 from nodevitals.wire import ProbeResult, Sample
 
 HEALTHY_TICK_SECONDS = 10.0
-RELOAD_SECONDS = 10.0
+# For a request to reload: a load that is under way ends first.
+RELOAD_SECONDS = 2 * LOAD_SECONDS + 5.0
 STOP_SECONDS = 2.5
 SELF_SECONDS = 5.0
 
@@ -46,15 +49,18 @@ def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
     return Supervisor(host, families, Snapshot(families), journal, clock or Clock())
 
 
+class LoadError(Exception):
+    """The configuration cannot be used; one line per problem."""
+
+
 class Agent:
     """`nodevitals serve`, from start to SIGTERM."""
 
-    def __init__(
-        self, host: Host, config_path: str | None, web_config_path: str | None, config: Config
-    ) -> None:
-        self._config_path = config_path
-        self._web_config_path = web_config_path
-        self._config = config
+    def __init__(self, host: Host, files: Files) -> None:
+        self._files = files
+        self._first = Loaded()
+        """What `load` has loaded, for `serve`."""
+        self._labels: dict[str, str] = {}
         self._supervisor = new_supervisor(host)
         self._reloads: queue.Queue[queue.Queue[str]] = queue.Queue()
         self._hangup = False
@@ -91,7 +97,7 @@ class Agent:
         return f"no result yet from {', '.join(waiting)}" if waiting else ""
 
     def reload(self) -> str:
-        """Reload on the main thread; '' or what is wrong (any thread)."""
+        """Have the main thread reload; '' or what is wrong (any thread)."""
         answer: queue.Queue[str] = queue.Queue(1)
         self._reloads.put(answer)
         with contextlib.suppress(BlockingIOError):  # full: the main thread wakes anyway
@@ -101,6 +107,18 @@ class Agent:
         except queue.Empty:
             return f"no result within {RELOAD_SECONDS:g} s"
 
+    def load(self) -> Access | None:
+        """Load both files for the first time, before there is any thread; None where SIGTERM came
+        first. Raises LoadError.
+        """
+        loaded = load_in_child(self._files, self._wake_read, lambda: self._stopping)
+        if loaded is None:
+            return None
+        if loaded.errors:
+            raise LoadError("\n".join(loaded.errors))
+        self._first = loaded
+        return access_of(loaded.web)
+
     def serve(self, server: Server, log_handler: QueuedHandler) -> None:
         """Run until SIGTERM or SIGINT; then everything that was started ends."""
         self._log_handler, self._server = log_handler, server
@@ -108,9 +126,11 @@ class Agent:
         supervisor.selector.register(
             self._wake_read, selectors.EVENT_READ, lambda: _drain(self._wake_read)
         )
-        if self._config.state_directory is None:
+        first, self._first = self._first, Loaded()
+        self._labels = first.labels
+        if first.state_directory is None:
             supervisor.journal.requeue()
-        supervisor.apply(plan_targets(self._config))
+        supervisor.apply(target_specs(first.plans))
         self._show_self()
         supervisor.processes.start()
         supervisor.step()
@@ -139,30 +159,41 @@ class Agent:
         self._hangup = True
 
     def _handle_reloads(self) -> None:
+        """Start to load what was requested; during a load, afterwards: the files may differ."""
+        loader = self._supervisor.loader
+        if loader.busy or (self._reloads.empty() and not self._hangup):
+            return
+        self._hangup = False
         waiting = []
         while not self._reloads.empty():
             waiting.append(self._reloads.get_nowait())
-        if waiting or self._hangup:
-            self._hangup = False
-            problem = self._reload()
+
+        def done(loaded: Loaded) -> None:
+            problem = self._apply(loaded)
             for answer in waiting:
                 answer.put(problem)
 
-    def _reload(self) -> str:
-        """Load both files; a bad one changes nothing."""
+        loader.start(self._files, done)
+
+    def _apply(self, loaded: Loaded) -> str:
+        """Use what was loaded; what has errors changes nothing. '' or the errors."""
+        errors = loaded.errors
         try:
-            config = load(self._config_path, probes.registered())
-            access = load_access(self._web_config_path)
+            access = access_of(loaded.web)
         except DocumentError as error:
+            errors = tuple(problem.within(self._files.web or "") for problem in error.problems)
+        if errors:
             self._reload_successful = False
             self._show_self()
-            for problem in error.problems:
-                log.error("reload: %s", problem)
-            return "\n".join(map(str, error.problems))
-        self._config = config
+            for line in errors:
+                log.error("reload: %s", line)
+            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._loaded_at))
+            log.error("reload: nothing is changed; still the configuration of %s", since)
+            return "\n".join(errors)
+        self._labels = loaded.labels
         if self._server is not None:
             self._server.replace_access(access)
-        self._supervisor.apply(plan_targets(config))
+        self._supervisor.apply(target_specs(loaded.plans))
         self._reload_successful, self._loaded_at = True, time.time()
         self._show_self()
         log.info("reload: done")
@@ -190,7 +221,7 @@ class Agent:
         for reason, count in (server.evicted if server else {}).items():
             samples.append(Sample(catalogue.WEB_EVICTED.name, (reason,), count))
         lines = render_samples(families, samples)
-        lines[catalogue.NODE_INFO.name] = _node_info(self._config.labels)
+        lines[catalogue.NODE_INFO.name] = _node_info(self._labels)
         self._supervisor.snapshot.put(Source("agent", "", "self"), lines)
 
     def _stop(self) -> None:

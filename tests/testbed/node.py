@@ -105,7 +105,7 @@ class Node:
         program = ["-m", "nodevitals"]
         if self.prelude:
             run_main = "import runpy; runpy.run_module('nodevitals', run_name='__main__')"
-            program = ["-c", f"{self.prelude}; {run_main}"]
+            program = ["-c", f"{self.prelude}\n{run_main}"]
         return [
             *(sys.executable, *program, "serve"),
             f"--config.file={self.config_file}",

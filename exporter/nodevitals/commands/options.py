@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from nodevitals import probes
 from nodevitals.commands.terminal import document_error
 from nodevitals.config import Config, load
 from nodevitals.document import DocumentError
+from nodevitals.engine.protocol import Files
 from nodevitals.linux.host import Host
 
 
@@ -42,6 +44,13 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
 def host_of(options: argparse.Namespace) -> Host:
     """The node that the --path options describe."""
     return Host(rootfs=options.rootfs, procfs=options.procfs, sysfs=options.sysfs)
+
+
+def files_of(config: str | None, web_config: str | None) -> Files:
+    """The files of `serve`: the process that loads them has another working directory."""
+    return Files(
+        *(path if path is None else os.path.abspath(path) for path in (config, web_config))
+    )
 
 
 def load_config(path: str | None) -> Config:

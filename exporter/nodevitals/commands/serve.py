@@ -6,12 +6,9 @@ import argparse
 import os
 
 from nodevitals import logs
-from nodevitals.agent import Agent
-from nodevitals.commands.options import add_node_options, host_of, load_config
-from nodevitals.commands.terminal import CommandError, Subparsers, document_error
-from nodevitals.document import DocumentError
-from nodevitals.web.access import Access
-from nodevitals.web.access import load as load_access
+from nodevitals.agent import Agent, LoadError
+from nodevitals.commands.options import add_node_options, files_of, host_of
+from nodevitals.commands.terminal import CommandError, Subparsers
 from nodevitals.web.server import Server
 
 DEFAULT_ADDRESS = ":9855"
@@ -67,10 +64,14 @@ def _add_log_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; ends the process with status 0."""
-    config = load_config(options.config)
-    access = _load_access(options.web_config)
-    agent = Agent(host_of(options), options.config, options.web_config, config)
+    agent = Agent(host_of(options), files_of(options.config, options.web_config))
     agent.handle_signals()
+    try:
+        access = agent.load()
+    except LoadError as error:
+        raise CommandError(str(error)) from None
+    if access is None:  # SIGTERM
+        return 0
     try:
         server = Server(options.listen, agent, access, options.telemetry_path, options.lifecycle)
     except ValueError as error:
@@ -82,10 +83,3 @@ def run(options: argparse.Namespace) -> int:
     agent.serve(server, handler)
     # Skips the exit hooks, which would wait for a thread that the kernel does not let go.
     os._exit(0)
-
-
-def _load_access(path: str | None) -> Access:
-    try:
-        return load_access(path)
-    except DocumentError as error:
-        raise document_error(path, error) from None

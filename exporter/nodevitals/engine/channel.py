@@ -11,6 +11,7 @@ import os
 import selectors
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -29,7 +30,8 @@ MAX_STDERR_CHARACTERS = 2000
 
 
 class Worker:
-    """One worker process. The code that starts it sets the three callbacks.
+    """One worker process. The code that starts it sets the three callbacks, and `replies`, the type
+    of what it sends.
 
     `requested`: when, on the monotonic clock. `pid`: None until it is started. `signalled`: the
     last signal that was delivered to it. `adopted`: its fork server is gone, and the agent itself
@@ -49,7 +51,8 @@ class Worker:
         self.pid: int | None = None
         self.signalled = 0
         self.adopted = False
-        self.on_result: Callable[[ProbeResult], None] = lambda _: None
+        self.replies: type[msgspec.Struct] = ProbeResult
+        self.on_result: Callable[[Any], None] = lambda _: None
         self.on_garbage: Callable[[str], None] = lambda _: None
         self.on_exit: Callable[[str], None] = lambda _: None
         self._selector = selector
@@ -107,7 +110,7 @@ class Worker:
             return
         try:
             for body in self._reader.feed(data):
-                self.on_result(decode(body, ProbeResult))
+                self.on_result(decode(body, self.replies))
         except ProtocolError as error:
             self.close_channel()
             self.on_garbage(str(error))

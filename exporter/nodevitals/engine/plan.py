@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nodevitals import probes
+import msgspec
+
+from nodevitals import catalogue, probes
 from nodevitals.config import Config
 from nodevitals.engine.target import TargetSpec
 from nodevitals.probe import Probe, ProbeSettings, Timing
@@ -14,16 +16,34 @@ from nodevitals.wire import encode, one_line
 HISTORY_TIMEOUT_SECONDS = 10.0
 
 
+class ProbePlan(msgspec.Struct, frozen=True):
+    """The targets of one probe, as the process that loads the configuration sends them: each
+    target's name and msgpack of its own settings.
+    """
+
+    probe: str
+    timing: Timing
+    required: bool
+    targets: tuple[tuple[str, bytes], ...]
+    problem: str = ""
+    """Why none of them can run at all."""
+
+
 def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[TargetSpec]:
     """The targets of a configuration; of the probes in `only`, when given."""
+    return target_specs(plan_probes(config, only))
+
+
+def plan_probes(config: Config, only: Iterable[str] | None = None) -> list[ProbePlan]:
+    """The probes of a configuration that are not off; those in `only`, when given."""
     chosen = set(probes.registered()) if only is None else set(only)
-    specs: list[TargetSpec] = []
+    plans = []
     for name, kind in probes.registered().items():
         settings: ProbeSettings = config.probes[name]
         if name in chosen and settings.enabled is not False:
-            specs += _specs(kind, settings, config.timing(settings))
+            plans.append(_plan(kind, settings, config.timing(settings)))
     if only is None and config.state_directory is not None:
-        settings = HistoryProbeSettings(
+        history = HistoryProbeSettings(
             enabled=True,
             state_directory=config.state_directory,
             max_age=config.history.max_age,
@@ -35,30 +55,40 @@ def plan_targets(config: Config, only: Iterable[str] | None = None) -> list[Targ
             timeout_seconds=HISTORY_TIMEOUT_SECONDS,
             stale_after_seconds=max(3 * interval, 3 * HISTORY_TIMEOUT_SECONDS),
         )
-        specs += _specs(HistoryProbe, settings, timing)
-    return specs
+        plans.append(_plan(HistoryProbe, history, timing))
+    return plans
 
 
-def _specs(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> list[TargetSpec]:
+def _plan(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> ProbePlan:
     problem = kind.unusable
-    pairs = [(kind.name, encode(settings))]
+    targets: tuple[tuple[str, bytes], ...] = ((kind.name, encode(settings)),)
     if not problem:
         try:
-            pairs = [(target, encode(own)) for target, own in kind.targets(settings)]
+            targets = tuple((target, encode(own)) for target, own in kind.targets(settings))
         except Exception as error:  # a mistake in a site's probe must not end the others
             problem = one_line(f"targets(): {type(error).__name__}: {error}")
-    return [
-        TargetSpec(
-            probe=kind.name,
-            target=target,
-            settings=own,
-            timing=timing,
-            resident=kind.resident,
-            persistent=kind.persistent,
-            start_seconds=kind.start_seconds,
-            required=settings.required,
-            families=tuple(family.name for family in kind.families),
-            problem=problem,
-        )
-        for target, own in pairs
-    ]
+    return ProbePlan(kind.name, timing, settings.required, targets, problem)
+
+
+def target_specs(plans: Iterable[ProbePlan]) -> list[TargetSpec]:
+    """The targets of these plans."""
+    specs = []
+    for plan in plans:
+        kind = catalogue.probe_class(plan.probe)
+        families = tuple(family.name for family in kind.families)
+        specs += [
+            TargetSpec(
+                probe=plan.probe,
+                target=target,
+                settings=own,
+                timing=plan.timing,
+                resident=kind.resident,
+                persistent=kind.persistent,
+                start_seconds=kind.start_seconds,
+                required=plan.required,
+                families=families,
+                problem=plan.problem,
+            )
+            for target, own in plan.targets
+        ]
+    return specs

@@ -1,7 +1,8 @@
 """What the agent, its fork server and its workers send each other.
 
 Worker channel: frames (`wire.py`), a Job first, then a Run for each run; back comes a ProbeResult
-each. Fork server: one msgpack message per SOCK_SEQPACKET datagram.
+each; or a Load, and back comes Loaded. Fork server: one msgpack message per SOCK_SEQPACKET
+datagram.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import math
 
 import msgspec
 
+from nodevitals.engine.plan import ProbePlan
 from nodevitals.linux.host import Host
 from nodevitals.probe import Timing
+from nodevitals.web_config import WebConfiguration
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
@@ -39,6 +42,32 @@ class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):
     forgotten: tuple[str, ...] = ()
     allowed_seconds: float = math.inf
     interrupted_at: str = ""
+
+
+class Files(msgspec.Struct, frozen=True):
+    """The absolute paths of the configuration and of the web configuration; None for defaults."""
+
+    config: str | None = None
+    web: str | None = None
+
+    def __str__(self) -> str:
+        return " and ".join(path for path in (self.config, self.web) if path) or "no file"
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """Sent instead of a Job: load the configuration, reply and end."""
+
+    files: Files
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What the agent uses of both files; or `errors`, one line each, and nothing else."""
+
+    labels: dict[str, str] = {}
+    state_directory: str | None = None
+    plans: tuple[ProbePlan, ...] = ()
+    web: WebConfiguration = WebConfiguration()
+    errors: tuple[str, ...] = ()
 
 
 class Spawn(msgspec.Struct, frozen=True, tag="spawn"):
@@ -90,4 +119,4 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 
 ToForkServer = Spawn | Kill | Ping
 FromForkServer = Started | Signalled | Exited | Pong
-ToWorker = Job | Run
+ToWorker = Job | Run | Load

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from nodevitals.engine.channel import Worker
 from nodevitals.engine.intake import Intake, failure, timeout
 from nodevitals.engine.lifecycle import Command, Phase
+from nodevitals.engine.loader import Loader
 from nodevitals.engine.processes import Processes
 from nodevitals.engine.protocol import Job, Run
 from nodevitals.engine.schedule import Schedule
@@ -53,6 +54,7 @@ class Supervisor:
         self.journal = journal
         self.selector = selectors.DefaultSelector()
         self.processes = Processes(self.selector, self._clock)
+        self.loader = Loader(self.processes, self._clock)
         self.targets: dict[tuple[str, str], Target] = {}
         self._retired: list[Target] = []
         self._schedule = Schedule(self.processes.room)
@@ -97,6 +99,7 @@ class Supervisor:
         now = self._clock.monotonic()
         self.last_tick = now
         self.processes.tick()
+        self.loader.tick()
         self._hurry_history(now)
         if self._schedule.loading and self.journal.ready:
             self._schedule.loading = False
@@ -156,7 +159,12 @@ class Supervisor:
 
     def _patience(self) -> float:
         now = self._clock.monotonic()
-        times = [now + TICK_SECONDS, self.processes.wake, self._schedule.wake(now)]
+        times = [
+            now + TICK_SECONDS,
+            self.processes.wake,
+            self._schedule.wake(now),
+            self.loader.wake,
+        ]
         if self.snapshot.changed:
             times.append(self._next_publish)
         return max(0.0, min(times) - now)
@@ -298,7 +306,8 @@ class Supervisor:
             counted = self.targets.get((source.probe, source.target))
             if counted is not None:
                 self._status.show_counters(counted)
-        workers = (self.processes.count() - self._stuck, self._stuck)
+        stuck = self._stuck + self.loader.stuck
+        workers = (self.processes.count() - stuck, stuck)
         if workers != self._workers_shown:
             self._workers_shown = workers
             self._status.show_workers(*workers)

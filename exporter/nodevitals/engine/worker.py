@@ -1,7 +1,8 @@
 """A worker: a forked child that is one probe on one target, and may hang or crash alone.
 
-In: a Job, then a Run for each run, on the channel. Out: a ProbeResult frame for each Run. The
-limits below are the worker's own; the deadline and the killing are the agent's.
+In: a Job, then a Run for each run, on the channel. Out: a ProbeResult frame for each Run. Or in: a
+Load, and out: the configuration. The limits below are the worker's own; the deadline and the
+killing are the agent's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import traceback
 from typing import Any, NamedTuple, NoReturn
 
-from nodevitals.engine.protocol import Job, Run, ToWorker
+from nodevitals.engine.protocol import Job, Load, Run, ToWorker
 from nodevitals.engine.watch import Outlet, Watch
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.process import die_with_parent, set_nice
@@ -89,6 +90,9 @@ def _serve(channel: socket.socket) -> None:
     while data := _receive(channel):
         for body in reader.feed(data):
             message = decode(body, ToWorker)
+            if isinstance(message, Load):
+                _load(message, channel)
+                return
             if isinstance(message, Job):
                 runner = _Runner(message, outlet)
                 continue
@@ -102,6 +106,13 @@ def _serve(channel: socket.socket) -> None:
                 return
     if runner is not None:
         runner.close()
+
+
+def _load(message: Load, channel: socket.socket) -> None:
+    from nodevitals.engine.loading import framed, load  # not needed by the worker of a probe
+
+    with contextlib.suppress(ConnectionError):
+        channel.sendall(framed(load(message.files)))
 
 
 def _receive(channel: socket.socket) -> bytes:
