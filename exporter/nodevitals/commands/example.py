@@ -26,7 +26,8 @@ HEAD = """\
 # Configuration of nodevitals; by convention /etc/nodevitals/nodevitals.yaml.
 # Check it with: nodevitals check-config FILE
 #
-# Every key is optional, an unknown key is an error. Durations: 500ms, 30s, 5m, 1h, 1d.
+# Every key is optional, an unknown key is an error. Durations: 500ms, 30s, 5m, 1h, 1d, from 10ms
+# to 365d. A list has at most 10000 items, the file 1 MiB, the agent 5000 targets.
 # Remove the # before a key to set it. The values shown are the defaults or, where there is none,
 # examples.
 """
@@ -66,7 +67,17 @@ def _field(
     default = (
         field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     )
-    return Field(field.name, hint, default, _EXAMPLE.sub("", text), example)
+    return Field(field.name, hint, default, _EXAMPLE.sub("", text) + _bounds(hint), example)
+
+
+def _bounds(hint: Any) -> str:
+    """The bounds of a number, as a sentence; '' of anything else."""
+    plain = _without_none(hint)
+    for part in getattr(plain, "__metadata__", ()):
+        if isinstance(part, msgspec.Meta):
+            above = f" Above {part.gt}, up to {part.le}."
+            return above if part.ge is None else f" From {part.ge} to {part.le}."
+    return ""
 
 
 def _docstrings(struct: type) -> dict[str, str]:

@@ -14,14 +14,13 @@ import msgspec
 import yaml
 
 from nodevitals.document.problems import DocumentError, Problem, join
-from nodevitals.document.text import compose, line_of, values_of
+from nodevitals.document.text import CONTROL, compose, line_of, values_of
 from nodevitals.quantities import shown
 
 MAX_ITEMS = 10_000
 MAX_TEXT_CHARACTERS = 4096
 
 _TAG = "tag:yaml.org,2002:"
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _DECIMAL = re.compile(r"[-+]?[0-9]{0,18}(\.[0-9]{0,18})?([eE][-+]?[0-9]{1,2})?")
 _OCTAL = re.compile(r"[-+]?0[0-9]+")
 _NUMBER = "not a plain decimal number: write its digits, or put text in quotes"
@@ -92,7 +91,7 @@ class SettingsDocument:
 def _neutralize(node: yaml.Node) -> None:
     """Make it a value that can be constructed: a text, or a list or mapping without parts."""
     if isinstance(node, yaml.ScalarNode):
-        node.tag, node.value = f"{_TAG}str", shown(node.value)
+        node.tag = f"{_TAG}str"
     else:
         node.tag = f"{_TAG}map" if isinstance(node, yaml.MappingNode) else f"{_TAG}seq"
         node.value = []
@@ -112,7 +111,7 @@ def _wrong_scalar(node: yaml.ScalarNode) -> str:
     value, kind = str(node.value), node.tag.removeprefix(_TAG)
     if len(value) > MAX_TEXT_CHARACTERS:
         return f"a text of over {MAX_TEXT_CHARACTERS} characters"
-    if _CONTROL.search(value):
+    if CONTROL.search(value):
         return f"{shown(value)} contains a control character"
     plain = {
         "str": True,

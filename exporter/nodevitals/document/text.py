@@ -5,6 +5,7 @@ A duplicate key, or aliases that expand to too many values, are errors.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -16,6 +17,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_NODES = 200_000
 MAX_KEY_CHARACTERS = 256
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 # libyaml's parser where PyYAML was built with it: ten times faster on long peer lists.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -130,9 +132,10 @@ def _find_duplicates(
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
-            if not isinstance(key, yaml.ScalarNode) or len(name) > MAX_KEY_CHARACTERS:
-                text = f"a key that is no text of at most {MAX_KEY_CHARACTERS} characters"
+            name = str(key.value)
+            plain = isinstance(key, yaml.ScalarNode) and len(name) <= MAX_KEY_CHARACTERS
+            if not plain or CONTROL.search(name):
+                text = f"a key that is no plain text of at most {MAX_KEY_CHARACTERS} characters"
                 problems.append(Problem(path, text, line_of(key)))
                 continue
             if name in seen and name != "<<":

@@ -14,7 +14,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     seconds_per_hour: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
     """Time for which test tools may run on this node."""
-    bytes_per_hour: Annotated[int, msgspec.Meta(gt=0)] = 100_000_000_000
+    bytes_per_hour: Annotated[int, msgspec.Meta(ge=1, le=10**15)] = 100_000_000_000
     """Number of bytes that tests may move on this node."""
 
 

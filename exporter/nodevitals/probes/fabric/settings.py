@@ -17,7 +17,7 @@ from nodevitals.quantities import parse_listen_address
 DEFAULT_PORT = 9856
 TOOLS = ("perftest", "iperf3")
 OPERATIONS = (*BANDWIDTH, *LATENCY, "tcp")
-Positive = Annotated[int, msgspec.Meta(gt=0)]
+MessageBytes = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
 ToolPort = Annotated[int, msgspec.Meta(ge=1024, le=65535)]
 
 
@@ -36,9 +36,9 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Example: `mlx5_0`"""
     ib_port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1
     """Port of the RDMA device."""
-    message_bytes: Positive = 65536
+    message_bytes: MessageBytes = 65536
     """Size of one message in bytes."""
-    iterations: Annotated[int, msgspec.Meta(ge=5)] = 1000
+    iterations: Annotated[int, msgspec.Meta(ge=5, le=100_000_000)] = 1000
     """Number of messages."""
     queue_pairs: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Number of queue pairs, or of iperf3's parallel streams."""
