@@ -314,6 +314,11 @@ def test_chain_of_aliases_is_limited_in_depth() -> None:
         parse("\n".join(chain).encode(), PROBES)
 
 
+def test_number_of_values_is_limited_before_they_take_memory() -> None:
+    with pytest.raises(DocumentError, match="over 200000 values"):
+        parse(b"a: [" + b"a," * 250_000 + b"]", PROBES)
+
+
 def test_thousands_of_errors_are_reported_as_the_first_ones() -> None:
     text = "labels: {" + ", ".join(f"a{n}: {n}" for n in range(5000)) + "}"
     with pytest.raises(DocumentError) as caught:

@@ -35,7 +35,7 @@ def compose(text: bytes) -> yaml.Node | None:
     if len(text) > MAX_BYTES:
         raise DocumentError([Problem("", f"larger than {MAX_BYTES // 1024} KiB")])
     try:
-        _check_depth(text)
+        _check_size(text)
         loader = _Loader(text)
         try:
             node: yaml.Node | None = loader.get_single_node()
@@ -77,16 +77,21 @@ def line_of(place: yaml.Node | yaml.Event) -> int:
     return 0 if mark is None else int(mark.line) + 1
 
 
-def _check_depth(text: bytes) -> None:
-    """Limit the depth by the stream of events, because later steps recurse."""
-    depth = 0
+def _check_size(text: bytes) -> None:
+    """Limit depth and number of values by the stream of events: later steps recurse, and take a
+    hundred times the memory of the text.
+    """
+    depth = count = 0
     for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise _too_deep(event)
-        elif isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+            continue
+        count += 1
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        if depth > MAX_DEPTH:
+            raise _too_deep(event)
+        if count > MAX_NODES:
+            raise DocumentError([Problem("", f"over {MAX_NODES} values", line_of(event))])
 
 
 def _too_deep(place: yaml.Node | yaml.Event) -> DocumentError:
