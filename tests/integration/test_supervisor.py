@@ -15,7 +15,8 @@ from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
 from nodevitals.engine.lifecycle import GRACE_SECONDS, REAP_SECONDS
 from nodevitals.engine.plan import HISTORY_TIMEOUT_SECONDS, plan_targets
-from nodevitals.engine.supervisor import PUBLISH_SECONDS, Supervisor
+from nodevitals.engine.publisher import PUBLISH_SECONDS
+from nodevitals.engine.supervisor import Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host
 from testbed.clock import ManualClock

@@ -33,14 +33,14 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):
     """Sent for each run. `state` is msgpack of the probe's State, or b'' where there is none yet;
-    `received`, `forgotten` and `interrupted_at` are as in `Readings`. `allowed_seconds`: what the
-    run may take; infinity where no agent waits for its result.
+    `received`, `forgotten` and `interrupted_at` are as in `Readings`. `report_at`: when a run that
+    goes on reports what it has read, on the monotonic clock, which the processes share.
     """
 
     state: bytes = b""
     received: tuple[bytes, ...] = ()
     forgotten: tuple[str, ...] = ()
-    allowed_seconds: float = math.inf
+    report_at: float = math.inf
     interrupted_at: str = ""
 
 

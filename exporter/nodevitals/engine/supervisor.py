@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import selectors
 import signal
-import time
 from collections.abc import Iterable, Mapping
 
 from nodevitals.engine.channel import Worker
@@ -18,6 +17,7 @@ from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
 from nodevitals.engine.processes import Processes
 from nodevitals.engine.protocol import Job, Run
+from nodevitals.engine.publisher import Publisher
 from nodevitals.engine.schedule import Schedule
 from nodevitals.engine.status import Status, state_of
 from nodevitals.engine.target import Input, JournalInput, StateInput, Target, TargetSpec
@@ -28,10 +28,8 @@ from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.wire import Condition, ProbeResult
 
-# What arrives within this time is published together: a run's result and the write of its counts.
-PUBLISH_SECONDS = 0.1
-# Of the loop's time at most: with thousands of targets, to publish takes a tenth of a second.
-PUBLISH_SHARE = 0.1
+# Of the time that a run may take: then it reports what it has read. The rest is for the report.
+REPORT_SHARE = 0.9
 # The longest sleep: `/healthz` calls the loop dead when it has not come around for longer.
 TICK_SECONDS = 5.0
 _STUCK = "not ended by SIGKILL; it is not started again until it ends"
@@ -62,8 +60,7 @@ class Supervisor:
         self._status = Status(snapshot, journal)
         self._workers_shown: tuple[int, int] | None = None
         self._stuck = 0
-        self._next_publish = math.inf
-        self._publish_took = 0.0
+        self._publisher = Publisher(snapshot)
         self.last_tick = self._clock.monotonic()
         self.waiting: tuple[str, ...] = ("everything",)
         """Targets without a result in what is published; for other threads, as is `last_tick`."""
@@ -108,7 +105,8 @@ class Supervisor:
         for target in self._schedule.due(now):
             self._attend(target, now)
         self._show_counts()
-        self._publish(now)
+        if self._publisher.publish(now, eager=bool(self.waiting)):
+            self.waiting = tuple(self.unfinished())
 
     def _hurry_history(self, now: float) -> None:
         target = self.targets.get((HistoryProbe.name, HistoryProbe.name))
@@ -132,20 +130,6 @@ class Supervisor:
             self._show(target, now)
         self._schedule.plan(target, now)
 
-    def _publish(self, now: float) -> None:
-        if not self.snapshot.changed:
-            return
-        if self._next_publish == math.inf:
-            wait = self._publish_took / PUBLISH_SHARE
-            self._next_publish = now + (wait if self.waiting else max(wait, PUBLISH_SECONDS))
-        if now < self._next_publish:
-            return
-        self._next_publish = math.inf
-        started = time.monotonic()
-        self.snapshot.publish(now)
-        self.waiting = tuple(self.unfinished())
-        self._publish_took = time.monotonic() - started
-
     def flush(self) -> None:
         """Before the agent ends: send unsent input to the workers, which write it after the end."""
         for target in self.targets.values():
@@ -166,7 +150,7 @@ class Supervisor:
             self.loader.wake,
         ]
         if self.snapshot.changed:
-            times.append(self._next_publish)
+            times.append(self._publisher.wake)
         return max(0.0, min(times) - now)
 
     def _execute(self, target: Target, command: Command, now: float) -> None:
@@ -217,13 +201,11 @@ class Supervisor:
 
     def _run(self, target: Target) -> None:
         assert target.worker is not None
-        forgotten = self.journal.forgotten(target.spec.probe)
-        allowed_seconds = target.lifecycle.allowed_seconds
         run = Run(
             state=target.input.take(),
             received=target.messages(),
-            forgotten=forgotten,
-            allowed_seconds=allowed_seconds,
+            forgotten=self.journal.forgotten(target.spec.probe),
+            report_at=target.lifecycle.began + REPORT_SHARE * target.lifecycle.allowed_seconds,
             interrupted_at=target.unfinished_at,
         )
         target.unfinished_at = ""
@@ -234,15 +216,18 @@ class Supervisor:
         if target.lifecycle.phase in (Phase.IDLE, Phase.LINGERING) and target.worker is not None:
             target.worker.close_channel()
             self._on_garbage(target, "a result without a run")
-        if target.lifecycle.phase is not Phase.RUNNING or target.garbage:
-            return  # past its deadline: the run has been judged
-        if result.unfinished_at:
+        running = target.lifecycle.phase is Phase.RUNNING
+        if target.garbage:
+            return
+        if result.unfinished_at and (running or target.lifecycle.overdue(now)):
             try:
                 self._intake.unfinished(target, result, now)
             except InvalidSampleError as error:
-                self._on_garbage(target, str(error))
+                if running:
+                    self._on_garbage(target, str(error))
             self._schedule.plan(target, now)
-            return
+        if result.unfinished_at or not running:
+            return  # past its deadline: the run has been judged
         target.lifecycle.answered(now, result.stays)
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:

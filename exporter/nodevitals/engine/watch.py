@@ -11,12 +11,11 @@ import contextlib
 import math
 import socket
 import threading
+import time
 
 from nodevitals.probe import Readings
 from nodevitals.wire import MAX_DEVICE_CHARACTERS, ProbeResult, ProtocolError, frame, one_line
 
-# Of the time that the run may take; the rest is for the agent to receive it.
-WATCH_SHARE = 0.9
 _STACK_BYTES = 256 * 1024
 
 
@@ -55,17 +54,18 @@ def _framed(result: ProbeResult) -> bytes:
 class Watch:
     """Sends what one run has read, once, when its time is nearly over."""
 
-    def __init__(self, outlet: Outlet, allowed_seconds: float) -> None:
+    def __init__(self, outlet: Outlet, report_at: float) -> None:
         self._outlet = outlet
-        self._seconds = allowed_seconds * WATCH_SHARE
+        self._report_at = report_at
         self._run = outlet.finished()
         self._timer: threading.Timer | None = None
 
     def start(self, readings: Readings) -> None:
         """Start waiting, in a thread that does not outlive the process."""
-        if self._seconds < math.inf:
+        if self._report_at < math.inf:
             threading.stack_size(_STACK_BYTES)
-            self._timer = threading.Timer(self._seconds, self._report, [readings])
+            seconds = max(0.0, self._report_at - time.monotonic())
+            self._timer = threading.Timer(seconds, self._report, [readings])
             self._timer.daemon = True
             self._timer.start()
 

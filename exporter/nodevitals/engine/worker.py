@@ -145,7 +145,7 @@ class _Runner:
         what failed, and the next run has a new process, as a driver may want.
         """
         started = time.monotonic()
-        watch = Watch(self._outlet, run.allowed_seconds)
+        watch = Watch(self._outlet, run.report_at)
         try:
             end, readings = self._attempt(run, watch)
         finally:
