@@ -1,8 +1,10 @@
 """A FUSE file system over a directory, with faults that a control file turns on and off.
 
 `FaultyFileSystem(folder)` mounts it and owns its server process. After `fault("hang")` every call
-hangs until `fault("none")`; the other faults are in `FAULTS`. Run as a program, this module is the
-server: `python -m testbed.faultyfs BACKING CONTROL MOUNTPOINT SOURCE`.
+hangs until `fault("none")`; the other faults are in `FAULTS`. `owners` is how it treats users:
+`kept`; `squashed`, as NFS with root_squash does: the client is `ANONYMOUS`; or `none`, as vfat and
+CIFS do: every file belongs to root and has mode 0755. Run as a program, this module is the
+server: `python -m testbed.faultyfs BACKING CONTROL MOUNTPOINT SOURCE OWNERS`.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).parents[2]
 # The errno that data calls return under each fault; 0 where the fault is another one.
@@ -25,6 +28,7 @@ FAULTS: dict[str, int] = {
     "slow": 0,
     "corrupt": 0,
     "short": 0,
+    "replaced": 0,
     "eio": errno.EIO,
     "enospc": errno.ENOSPC,
     "edquot": errno.EDQUOT,
@@ -32,6 +36,7 @@ FAULTS: dict[str, int] = {
     "eacces": errno.EACCES,
 }
 SLOW_SECONDS = 0.05
+ANONYMOUS = 65534
 
 
 def library_path() -> str:
@@ -81,11 +86,17 @@ class FuseServer:
 class FaultyFileSystem(FuseServer):
     """One mount, as a context manager; at its end the server is killed, which unmounts."""
 
-    def __init__(self, folder: Path, source: str = "filer:/export", name: str = "mount") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: str = "filer:/export",
+        name: str = "mount",
+        owners: Literal["kept", "squashed", "none"] = "kept",
+    ) -> None:
         self.backing = folder / f"{name}.backing"
         self._control = folder / f"{name}.fault"
         paths = map(str, (self.backing, self._control, folder / name))
-        super().__init__(folder / name, "testbed.faultyfs", *paths, source)
+        super().__init__(folder / name, "testbed.faultyfs", *paths, source, owners)
 
     def __enter__(self) -> FaultyFileSystem:
         self.backing.mkdir()
@@ -101,7 +112,15 @@ class FaultyFileSystem(FuseServer):
         draft.replace(self._control)
 
 
-def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
+def _permit(directory: str, wanted: int) -> None:
+    """Raise PermissionError where the anonymous user has not `wanted` (rwx) in a directory."""
+    status = os.stat(directory)
+    bits = status.st_mode >> 6 if status.st_uid == ANONYMOUS else status.st_mode
+    if wanted & ~bits:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), directory)
+
+
+def _serve(backing: str, control: str, mountpoint: str, source: str, owners: str) -> None:
     import mfusepy
 
     class Operations(mfusepy.Operations):  # type: ignore[misc]
@@ -109,6 +128,16 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
 
         def _path(self, path: str) -> str:
             return backing + path
+
+        def _changes(self, path: str) -> str:
+            """The path of an entry that the client creates or removes."""
+            if owners == "squashed":
+                _permit(os.path.dirname(self._path(path)), 3)
+            return self._path(path)
+
+        def _made(self, path: str) -> None:
+            if owners == "squashed":
+                os.chown(self._path(path), ANONYMOUS, ANONYMOUS)
 
         def _fault(self, data_call: bool = True) -> str:
             with open(control, encoding="ascii") as handle:
@@ -129,6 +158,9 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
             names = ["st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime"]
             names += ["st_nlink", "st_size", "st_uid", "st_ino"]
             values = {name: getattr(status, name) for name in names}
+            if owners == "none":
+                mode = stat.S_IFMT(status.st_mode) | 0o755
+                values |= {"st_uid": 0, "st_gid": 0, "st_mode": mode}
             times = ("st_atime", "st_ctime", "st_mtime")
             return values | {name: int(values[name] * 1e9) for name in times}
 
@@ -139,21 +171,37 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
             names += ["f_files", "f_flag", "f_frsize", "f_namemax"]
             return {name: getattr(status, name) for name in names}
 
+        def opendir(self, path: str) -> int:
+            if owners == "squashed":
+                _permit(self._path(path), 4)
+            return 0
+
         def readdir(self, path: str, fh: int) -> list[str]:
             self._fault(data_call=False)
             return [".", "..", *os.listdir(self._path(path))]
 
         def mkdir(self, path: str, mode: int) -> int:
             self._fault()
-            os.mkdir(self._path(path), mode)
+            os.mkdir(self._changes(path), mode)
+            self._made(path)
+            return 0
+
+        def rmdir(self, path: str) -> int:
+            os.rmdir(self._changes(path))
             return 0
 
         def create(self, path: str, mode: int, fi: Any = None) -> int:
             self._fault()
-            return os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+            handle = os.open(self._changes(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+            self._made(path)
+            return handle
 
         def open(self, path: str, flags: int) -> int:
-            self._fault(data_call=False)
+            if self._fault(data_call=False) == "replaced":
+                # Another client was faster: the server does not know the old file any more.
+                os.rename(self._path(path), f"{self._path(path)}.{time.monotonic_ns()}")
+                os.close(os.open(self._path(path), os.O_CREAT))
+                raise mfusepy.FuseOSError(errno.ESTALE)
             return os.open(self._path(path), flags & ~os.O_DIRECT)
 
         def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
@@ -187,13 +235,14 @@ def _serve(backing: str, control: str, mountpoint: str, source: str) -> None:
 
         def unlink(self, path: str) -> int:
             self._fault(data_call=False)
-            os.unlink(self._path(path))
+            os.unlink(self._changes(path))
             return 0
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    mfusepy.FUSE(
-        Operations(), mountpoint, foreground=True, fsname=source, subtype="faulty", direct_io=True
-    )
+    options = {"fsname": source, "subtype": "faulty", "direct_io": True, "foreground": True}
+    # Files have the server's inode numbers, and are not cached: other clients change them as well.
+    shared = {"use_ino": True, "attr_timeout": 0, "entry_timeout": 0}
+    mfusepy.FUSE(Operations(), mountpoint, **options, **shared)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The steps on one mount: statvfs, list, read, write and read back. Each step is timed.
 
-In: a mounted path. Out: samples, or ProbeError with the errno as its reason. Any call may hang.
+In: a mounted path. Out: samples, or ProbeError with the errno as its reason, or `interference`
+where another user causes the failure: then nothing is known of the mount. Any call may hang.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
+from nodevitals.linux.beneath import InterferenceError, mount_id, open_file
 from nodevitals.probe import Family, ProbeError, Readings
-from nodevitals.probes.mounts import families, ownfiles
+from nodevitals.probes.mounts import families
+from nodevitals.probes.mounts.ownfiles import OwnFile
 
 READ_BYTES = 4096
 MAX_LISTED_ENTRIES = 100
@@ -44,11 +47,23 @@ _NEEDED = {
 class MountAccess:
     """Does the steps on one mount and records their durations and results."""
 
-    def __init__(self, readings: Readings, labels: tuple[str, ...], path: str) -> None:
-        """`labels` are the mount's: mountpoint, fstype, source."""
+    def __init__(
+        self, readings: Readings, labels: tuple[str, ...], path: str, mount_ids: frozenset[int]
+    ) -> None:
+        """`labels` are the mount's: mountpoint, fstype, source. `mount_ids` are the kernel's
+        identifiers of what is mounted at the path.
+        """
         self._readings = readings
         self._labels = labels
         self._path = path
+        self._mount_ids = mount_ids
+        self._mount = -1
+        self._own: OwnFile | None = None
+
+    def close(self) -> None:
+        """Close the mount point."""
+        if self._mount >= 0:
+            os.close(self._mount)
 
     @contextmanager
     def _step(self, name: str, *failing: Family) -> Iterator[None]:
@@ -56,7 +71,12 @@ class MountAccess:
         started = time.monotonic()
         try:
             yield
+        except InterferenceError as problem:
+            raise self._interference(str(problem)) from None
         except OSError as error:
+            if self._own is not None and self._own.is_replaced():
+                text = f"{name}: {self._own.name} was removed or replaced"
+                raise self._interference(text) from None
             for family in failing:
                 self._add(family, 0)
             number = error.errno or 0
@@ -65,13 +85,23 @@ class MountAccess:
             raise ProbeError(reason, text) from None
         self._add(families.STEP_SECONDS, time.monotonic() - started, name)
 
+    def _interference(self, text: str) -> ProbeError:
+        return ProbeError("interference", f"{self._path}: {text}")
+
     def _add(self, family: Family, value: float, *labels: str) -> None:
         self._readings.add(family, value, *self._labels, *labels)
 
     def statvfs(self, access: str) -> None:
-        """Record space and inodes. A mount that fails here can be neither read nor written."""
+        """Open the mount point, record space and inodes. A mount that fails here can be neither
+        read nor written.
+        """
         with self._step("statvfs", *_NEEDED[access]):
-            status = os.statvfs(self._path)
+            self._mount = os.open(self._path, os.O_PATH | os.O_CLOEXEC)
+            status = os.statvfs(self._mount)
+        # Later steps start from this descriptor: none of them can leave the mount, also where it
+        # is unmounted meanwhile, or a directory above it is renamed.
+        if mount_id(self._mount) not in self._mount_ids:
+            raise ProbeError("missing", f"{self._path}: was unmounted during this run")
         unit = status.f_frsize
         self._add(families.SIZE, status.f_blocks * unit)
         self._add(families.FREE, status.f_bavail * unit)
@@ -83,12 +113,11 @@ class MountAccess:
         """Read the start of a file, or list the directory where `file` is None."""
         started = time.monotonic()
         if file is None:
-            with self._step("list", families.READABLE), os.scandir(self._path) as entries:
-                for _, _ in zip(entries, range(MAX_LISTED_ENTRIES), strict=False):
-                    pass
+            with self._step("list", families.READABLE):
+                self._list()
         else:
             with self._step("open", families.READABLE):
-                handle = os.open(os.path.join(self._path, file), os.O_RDONLY | os.O_NONBLOCK)
+                handle = open_file(self._mount, file, os.O_RDONLY)
             stream = os.fdopen(handle, "rb", buffering=0)
             with closing(stream), self._step("read", families.READABLE):
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -96,30 +125,36 @@ class MountAccess:
         self._add(families.READ_SECONDS, time.monotonic() - started)
         self._add(families.READABLE, 1)
 
+    def _list(self) -> None:
+        directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._mount)
+        try:
+            with os.scandir(directory) as entries:
+                for _, _ in zip(entries, range(MAX_LISTED_ENTRIES), strict=False):
+                    pass
+        finally:
+            os.close(directory)
+
     def write_and_read_back(self, size: int, fstype: str) -> None:
         """Write random bytes to a new file, read them back, compare, and delete the file."""
         self._readings.increment(families.MISMATCHES, 0, *self._labels)
         started = time.monotonic()
-        name = ownfiles.new_name()
         with self._step("create", families.WRITABLE):
-            directory = ownfiles.open_directory(self._path)
-            handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, dir_fd=directory)
-        try:
-            ownfiles.remove_leftovers(directory, name, os.fstat(handle).st_mtime)
-            written = self._write(handle, size)
-            self._add(families.WRITE_SECONDS, time.monotonic() - started)
-            returned = self._read_back(handle, directory, name, size, fstype)
-        except BaseException:
-            with suppress(OSError):  # the first failure is the one to report
-                os.unlink(name, dir_fd=directory)
-            raise
-        finally:
-            with suppress(OSError):  # a failed close repeats what fsync has reported
-                os.close(handle)
-        with self._step("delete", families.WRITABLE):
-            os.unlink(name, dir_fd=directory)
+            self._own = own = OwnFile(self._mount)
+        with closing(own):
+            try:
+                own.remove_leftovers()
+                written = self._write(own.handle, size)
+                self._add(families.WRITE_SECONDS, time.monotonic() - started)
+                returned = self._read_back(own, size, fstype)
+            except BaseException:
+                with suppress(OSError):  # the first failure is the one to report
+                    own.unlink()
+                raise
+            own.close_handle()
+            with self._step("delete", families.WRITABLE):
+                own.unlink()
         self._add(families.WRITABLE, 1)
-        self._compare(written, returned)
+        self._compare(own, written, returned)
 
     def _write(self, handle: int, size: int) -> bytes:
         with mmap.mmap(-1, size) as block:  # page-aligned, as some O_DIRECT file systems require
@@ -132,10 +167,10 @@ class MountAccess:
                 os.fsync(handle)
             return block[:]
 
-    def _read_back(self, handle: int, directory: int, name: str, size: int, fstype: str) -> bytes:
+    def _read_back(self, own: OwnFile, size: int, fstype: str) -> bytes:
         started = time.monotonic()
         with self._step("open", families.READABLE):
-            reader, method = _open_past_the_cache(handle, directory, name, fstype)
+            reader, method = _open_past_the_cache(own, fstype)
         try:
             with self._step("read", families.READABLE), mmap.mmap(-1, size) as block:
                 done = 0
@@ -145,13 +180,17 @@ class MountAccess:
                         break
                     done += count
                 returned = block[:done]
+                own.note_read(reader)
         finally:
             os.close(reader)
         self._add(families.READ_SECONDS, time.monotonic() - started)
         self._add(families.READ_METHOD, 1, method)
         return returned
 
-    def _compare(self, written: bytes, returned: bytes) -> None:
+    def _compare(self, own: OwnFile, written: bytes, returned: bytes) -> None:
+        if returned != written and own.may_be_altered():
+            text = f"data read back differs, but others can write to it ({own.writers.value})"
+            raise self._interference(text)
         if len(returned) < len(written):
             self._add(families.READABLE, 0)
             text = f"{self._path}: read back {len(returned)} of {len(written)} bytes"
@@ -166,15 +205,14 @@ class MountAccess:
             raise ProbeError("mismatch", text)
 
 
-def _open_past_the_cache(handle: int, directory: int, name: str, fstype: str) -> tuple[int, str]:
+def _open_past_the_cache(own: OwnFile, fstype: str) -> tuple[int, str]:
     """A descriptor whose reads bypass the page cache where that is possible, and the method."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW
     if fstype in _MEMORY_FILE_SYSTEMS:
-        return os.open(name, flags, dir_fd=directory), "cached"
+        return own.open_for_reading(0), "cached"
     try:
-        return os.open(name, flags | os.O_DIRECT, dir_fd=directory), "direct"
+        return own.open_for_reading(os.O_DIRECT), "direct"
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)  # drops pages only after fsync
-    return os.open(name, flags, dir_fd=directory), "dropped"
+    os.posix_fadvise(own.handle, 0, 0, os.POSIX_FADV_DONTNEED)  # drops pages only after fsync
+    return own.open_for_reading(0), "dropped"

@@ -9,14 +9,17 @@ import re
 
 import msgspec
 
+_NUMBER = re.compile(r"[0-9]{1,10}")
+
 
 class Mount(msgspec.Struct, frozen=True):
-    """One mount. `read_only` where the mount or its file system is."""
+    """One mount. `read_only` where the mount or its file system is; `identity` is the kernel's."""
 
     mountpoint: str
     fstype: str
     source: str
     read_only: bool
+    identity: int
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
@@ -24,13 +27,14 @@ def parse_mountinfo(text: str) -> list[Mount]:
     mounts = []
     for line in text.splitlines():
         fields = line.split(" ")
-        if "-" not in fields[6:]:
+        if "-" not in fields[6:] or not _NUMBER.fullmatch(fields[0]):
             continue
         tail = fields[fields.index("-", 6) + 1 :]
         if len(tail) < 3:
             continue
         options = {*fields[5].split(","), *tail[2].split(",")}
-        mounts.append(Mount(_unescape(fields[4]), tail[0], _unescape(tail[1]), "ro" in options))
+        mountpoint, source = _unescape(fields[4]), _unescape(tail[1])
+        mounts.append(Mount(mountpoint, tail[0], source, "ro" in options, int(fields[0])))
     return mounts
 
 
@@ -42,3 +46,8 @@ def _unescape(text: str) -> str:
 def find_mount(mounts: list[Mount], path: str) -> Mount | None:
     """The topmost mount at a mount point: the last one listed; None where there is none."""
     return next((mount for mount in reversed(mounts) if mount.mountpoint == path), None)
+
+
+def mount_ids(mounts: list[Mount], path: str) -> frozenset[int]:
+    """The identifiers of everything that is mounted at a mount point, one above the other."""
+    return frozenset(mount.identity for mount in mounts if mount.mountpoint == path)

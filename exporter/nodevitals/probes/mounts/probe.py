@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from nodevitals.probe import Probe, ProbeError, ProbeSettings, Problem, Readings
 from nodevitals.probes.mounts import families
 from nodevitals.probes.mounts.access import MountAccess
-from nodevitals.probes.mounts.mountinfo import Mount, find_mount, parse_mountinfo
+from nodevitals.probes.mounts.mountinfo import Mount, find_mount, mount_ids, parse_mountinfo
 
 _PAGE_BYTES = 4096
 # Whole pages, as O_DIRECT requires.
@@ -40,8 +40,8 @@ class MountTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Expected source; nothing is read from or written to another one.
     Example: `"filer-1:/export"`"""
     file: str | None = None
-    """File in the mount point to read with `access: read`; without it the directory is listed.
-    Example: `README`"""
+    """Regular file in the mount point to read with `access: read`; links are not followed. Without
+    it the directory is listed. Example: `README`"""
 
 
 class MountsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,8 +65,12 @@ class MountsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
             if target.path in seen:
                 yield Problem(f"{where}.path", f"{target.path} is listed twice")
             seen.add(target.path)
-            if target.file is not None and (target.access != "read" or "/" in target.file):
+            if target.file is not None and (target.access != "read" or not _is_name(target.file)):
                 yield Problem(f"{where}.file", "a plain file name, and only with access: read")
+
+
+def _is_name(file: str) -> bool:
+    return file not in ("", ".", "..") and not {"/", "\0"} & set(file)
 
 
 class MountTargetSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,31 +112,34 @@ class MountsProbe(Probe):
         """Check the mount, then use it as far as its `access` permits."""
         wanted = self.settings.mount
         path = self.host.root(wanted.path)
-        mount = self._find(readings, path)
+        mount, identities = self._find(readings, path)
         labels = (wanted.path, mount.fstype, mount.source)
         readings.add(families.READ_ONLY, mount.read_only, *labels)
         self._check_expectation(readings, mount, labels)
-        access = MountAccess(readings, labels, path)
-        access.statvfs(wanted.access)
-        if wanted.access == "write":
-            access.write_and_read_back(self.settings.block_bytes, mount.fstype)
-        elif wanted.access == "read":
-            access.read_or_list(wanted.file)
+        with closing(MountAccess(readings, labels, path, identities)) as access:
+            access.statvfs(wanted.access)
+            if wanted.access == "write":
+                access.write_and_read_back(self.settings.block_bytes, mount.fstype)
+            elif wanted.access == "read":
+                access.read_or_list(wanted.file)
 
-    def _find(self, readings: Readings, path: str) -> Mount:
+    def _find(self, readings: Readings, path: str) -> tuple[Mount, frozenset[int]]:
+        """The mount at the path, and the kernel's identifiers of all that are mounted there."""
         wanted, state = self.settings.mount, self.state
-        mount = find_mount(self._mounts(), path)
+        mounts = self._mounts()
+        mount = find_mount(mounts, path)
         if mount is not None and mount.fstype == "autofs":
             with suppress(OSError):
                 os.stat(f"{path}/.")  # makes the automounter mount the file system
-            mount = find_mount(self._mounts(), path)
+            mounts = self._mounts()
+            mount = find_mount(mounts, path)
         if mount is None or mount.fstype == "autofs":
             fstype, source = state.fstype or wanted.fstype, state.source or wanted.source
             readings.add(families.PRESENT, 0, wanted.path, fstype or "", source or "")
             raise ProbeError("missing", f"nothing is mounted at {path}")
         state.fstype, state.source = mount.fstype, mount.source
         readings.add(families.PRESENT, 1, wanted.path, mount.fstype, mount.source)
-        return mount
+        return mount, mount_ids(mounts, path)
 
     def _mounts(self) -> list[Mount]:
         try:

@@ -1,0 +1,85 @@
+"""Opens entries of a directory that other users may write to.
+
+In: the directory's descriptor and a name without a slash. An entry is examined before it is opened
+(O_PATH, open(2)), and what was examined is what is opened: no symbolic link is followed, no device
+or FIFO opened, no other mount entered, also where a user replaces the entry meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_KINDS = {
+    stat.S_IFREG: "regular file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
+
+
+class InterferenceError(Exception):
+    """Another user has put something in the way; the text says what, and what to do."""
+
+
+def open_file(directory: int, name: str, flags: int, same: os.stat_result | None = None) -> int:
+    """Open a regular file. Raises InterferenceError where the entry is anything else, or is another
+    file than `same`, and OSError.
+    """
+    flags |= os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        handle = _open(directory, name, stat.S_IFREG, flags, same)
+    except BlockingIOError:
+        # Without O_NONBLOCK a lease delays the opening by /proc/sys/fs/lease-break-time.
+        raise InterferenceError(f"{name}: another process holds a lease on it (fcntl(2))") from None
+    os.set_blocking(handle, True)
+    return handle
+
+
+def open_directory(directory: int, name: str) -> int:
+    """Open a directory. Raises InterferenceError where the entry is anything else, and OSError."""
+    return _open(directory, name, stat.S_IFDIR, os.O_RDONLY | os.O_DIRECTORY, None)
+
+
+def mount_id(descriptor: int) -> int:
+    """The kernel's identifier of the mount that a descriptor is on: the first field of its line in
+    mountinfo.
+    """
+    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
+
+
+def _open(directory: int, name: str, kind: int, flags: int, same: os.stat_result | None) -> int:
+    entry = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        # Asked first: fstat of a file system in user space may hang.
+        if mount_id(entry) != mount_id(directory):
+            raise InterferenceError(f"{name} is a mount point: unmount it")
+        status = os.fstat(entry)
+        found = stat.S_IFMT(status.st_mode)
+        if found != kind:
+            text = f"{name} is a {_KINDS.get(found, 'file')}, not a {_KINDS[kind]}: remove it"
+            raise InterferenceError(text)
+        if same is not None and not os.path.samestat(status, same):
+            raise InterferenceError(f"{name} was replaced by another file")
+        try:
+            return os.open(f"/proc/self/fd/{entry}", flags | os.O_CLOEXEC)
+        except OSError as error:
+            # A file server no longer knows the file where another client has replaced it.
+            if error.errno == errno.ESTALE and _is_replaced(directory, name, status):
+                raise InterferenceError(f"{name} was replaced by another file") from None
+            raise
+    finally:
+        os.close(entry)
+
+
+def _is_replaced(directory: int, name: str, status: os.stat_result) -> bool:
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    return not os.path.samestat(found, status)
