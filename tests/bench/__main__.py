@@ -15,6 +15,7 @@ from bench import (
     fabric,
     guesses,
     idle,
+    lock_race,
     misbehaviour,
     mount_race,
     mutation,
@@ -30,6 +31,7 @@ if __name__ == "__main__":
     for benchmark in (
         scrape,
         idle,
+        lock_race,
         misbehaviour,
         targets,
         guesses,

@@ -61,7 +61,7 @@ class Direct:
         """Run once, with an interval so short that every fast query is due again."""
         host = Host(sysfs=str(self._machine.folder / "sys"), procfs=self._procfs)
         timing = Timing(interval_seconds=0.01, timeout_seconds=timeout)
-        own = AscendSettings(**self._machine.settings, **settings)
+        own = AscendSettings(**{**self._machine.settings, **settings})
         probe = AscendProbe(host, own, "ascend", timing)
         if self._state:
             probe.state = decode(self._state, AscendState)
@@ -319,16 +319,73 @@ def test_probe_waits_for_a_tool_that_runs_without_the_lock(tmp_path: Path) -> No
     assert not overlaps(machine)
 
 
+def holder(machine: Machine, started: float) -> None:
+    """Have /proc report that process 77, started so many seconds ago, holds the lock."""
+    status = os.stat(machine.settings["lock"])
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    ticks = int((9000 - started) * os.sysconf("SC_CLK_TCK"))
+    files = {
+        "locks": f"1: FLOCK  ADVISORY  WRITE 77 {device}:{status.st_ino} 0 EOF\n",
+        "uptime": "9000.00 17000.00\n",
+        "77/stat": f"77 (flock) S {' '.join(['1'] * 18)} {ticks} 0\n",
+        "77/comm": "flock\n",
+    }
+    write(machine.folder / "proc", files)
+
+
 def test_process_that_is_no_tool_cannot_hold_the_lock_for_ever(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
     lock = machine.settings["lock"]
     direct = Direct(machine)
     with open(lock, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert direct.run(timeout=0.5).reason == "busy"
+        assert direct.run(timeout=0.5).reason == "busy", "its holder is not known"
+        os.utime(lock, (time.time() - 3600, time.time() - 3600))
+        assert direct.run(timeout=0.5).reason == "busy", "its holder is not known"
+        holder(machine, started=60)
+        assert direct.run(timeout=0.5).reason == "busy", "no process holds it for so long"
+        holder(machine, started=3600)
+        os.utime(lock)
+        assert direct.run(timeout=0.5).reason == "busy", "an old process has just taken it"
         os.utime(lock, (time.time() - 3600, time.time() - 3600))
         seen = direct.run(TABLE_ONLY_SECONDS)
         assert (seen.reason, seen.values(accelerators.UP)) == ("", [1] * 8)
+
+
+def test_lock_file_is_in_a_directory_of_its_own_and_closed_to_users(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, 1)
+    lock = tmp_path / "run/nodevitals/npu-smi.lock"
+    (tmp_path / "run").mkdir()
+    assert Direct(machine).run(TABLE_ONLY_SECONDS, lock=str(lock)).reason == ""
+    assert (lock.parent.stat().st_mode & 0o777, lock.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_lock_file_of_a_script_is_used_and_closed_to_users(tmp_path: Path) -> None:
+    """A user who can open a file can hold a lock on it."""
+    machine = machine_of(tmp_path, 1)
+    lock = tmp_path / "npu-smi.lock"
+    lock.touch(0o644)
+    assert Direct(machine).run(TABLE_ONLY_SECONDS).reason == ""
+    assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_machine_without_an_npu_has_no_lock_file(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, 0)
+    lock = tmp_path / "run/npu-smi.lock"
+    status, text, errors = once(machine, lock=str(lock))
+    assert (status, samples(text, UP), "no NPU" in errors) == (0, [], True)
+    assert machine.calls() == []
+    assert not lock.parent.exists()
+
+
+def test_npu_that_is_not_on_the_pci_bus_has_device_nodes(tmp_path: Path) -> None:
+    machine = Machine(tmp_path).start()
+    write(tmp_path / "root/dev", {"davinci0": ""})
+    config = tmp_path / "c.yaml"
+    config.write_text(json.dumps({"probes": {"ascend": machine.settings}}))
+    flags = (f"--path.rootfs={tmp_path / 'root'}", f"--path.sysfs={tmp_path / 'nothing'}")
+    done = run("probe", "ascend", f"--config.file={config}", *flags)
+    assert samples(done.stdout, UP) == ["1"] * 8
 
 
 def test_absent_hardware_is_a_failure_only_where_chips_are_expected(tmp_path: Path) -> None:
@@ -346,3 +403,4 @@ def test_npus_without_npu_smi_are_a_failure(tmp_path: Path) -> None:
     machine = Machine(tmp_path).start()
     status, _, errors = once(machine, npu_smi="/nonexistent/npu-smi")
     assert (status, "missing" in errors) == (1, True)
+    assert not os.path.exists(machine.settings["lock"])

@@ -3,8 +3,9 @@
 `Racer(mount, outside, uid)` is a context manager around a process of that user. Round after round,
 it puts directories, links, FIFOs, sparse files and leases in the place of what the probe uses, and
 directories of root in the place of the probe's. With the uid of the agent it works inside the
-probe's directory as well, as a process of the anonymous user of a file server can. Run as a
-program: `python -S racer.py MOUNT OUTSIDE UID SEED`.
+probe's directory as well, as a process of the anonymous user of a file server can. In a directory
+with the name `locks` it interferes with a lock file. Run as a program:
+`python -S racer.py MOUNT OUTSIDE UID SEED`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 OWN = ".nodevitals"
+LOCK = "npu-smi.lock"
 BEACON = "beacon"
 PRECIOUS = "backup"
 MAX_SECONDS = 300  # it ends by itself where its parent does not end it
@@ -132,6 +134,20 @@ class Attack:
                     os.rename(thing, f"{OWN}/{name}")
                     return
 
+    def place_lock(self) -> None:
+        """Put something in the place of the lock file; what is its own it removes first."""
+        with suppress(OSError):
+            os.unlink(LOCK)
+        os.rename(self.thing(), LOCK)
+
+    def hold_lock(self) -> None:
+        """Hold the lock, also of a file that it may only read."""
+        if self._lease >= 0:
+            os.close(self._lease)
+            self._lease = -1
+        self._lease = os.open(LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        fcntl.flock(self._lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
 
 def main(mount: str, outside: str, uid: str, seed: str) -> None:
     """Interfere until the end."""
@@ -150,6 +166,8 @@ def main(mount: str, outside: str, uid: str, seed: str) -> None:
         file.write(bytes(65536))
     ways = [attack.take_the_place, attack.make_first, attack.move_in, attack.move_back]
     ways += [attack.clean, attack.swap_beacon, attack.swap_beacon, attack.lease_beacon]
+    if Path(mount).name == "locks":
+        ways = [attack.place_lock, attack.hold_lock]
     while True:
         with suppress(OSError):
             (attack.swap_inside if own_uid else chance.choice(ways))()

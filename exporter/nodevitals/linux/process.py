@@ -8,10 +8,14 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from nodevitals.linux.sysfs import read_text
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_START_FIELD = 19  # of /proc/PID/stat, counted after the command
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def _prctl(option: int, value: int) -> None:
@@ -84,6 +88,16 @@ def _head(path: str) -> str:
             os.close(descriptor)
     except OSError:
         return ""
+
+
+def seconds_since_start(procfs: str, pid: int) -> float | None:
+    """Time since a process started, by the kernel's clock since boot; None where it has ended."""
+    fields = (read_text(f"{procfs}/{pid}/stat") or "").rpartition(")")[2].split()
+    uptime = (read_text(f"{procfs}/uptime") or "").split()
+    try:
+        return float(uptime[0]) - int(fields[_START_FIELD]) / _TICKS_PER_SECOND
+    except (ValueError, IndexError):
+        return None
 
 
 class LoadAverage(NamedTuple):

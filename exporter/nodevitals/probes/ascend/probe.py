@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from nodevitals.linux.pci import PciReader
+from nodevitals.linux.sysfs import list_names
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
 from nodevitals.probes.ascend import blocks
 from nodevitals.probes.ascend.families import (
@@ -67,8 +68,10 @@ class AscendSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Path of npu-smi, or its name on PATH."""
     hccn_tool: str = "hccn_tool"
     """Path of hccn_tool, or its name on PATH."""
-    lock: str = "/run/lock/npu-smi.lock"
-    """Lock file (flock) held during each call; scripts that call the tools should lock it too."""
+    lock: str = "/run/nodevitals/npu-smi.lock"
+    """Lock file (flock) held during each call, in a directory that only root can write to and that
+    is made where it is missing; scripts of root that call the tools should lock it too, and agents
+    in containers need the node's directory."""
     slow_interval: Seconds = 300.0
     """Time between two readings of ECC errors, fault codes of healthy chips, error counters, link
     speed and optical power."""
@@ -143,6 +146,8 @@ class AscendProbe(Probe):
     def _table(self, on_pci: set[str]) -> Table:
         """The table of the chips. Raises ProbeError with the reason why npu-smi prints none."""
         expected = bool(on_pci or self.state.inventory.known)
+        if not (expected or self.settings.required or self._has_device_nodes()):
+            raise Absent("no NPU on the PCI bus, no /dev/davinci*")  # before a lock file is made
         try:
             text = self._call("npu-smi", ("info",))
         except ProbeError as error:
@@ -160,6 +165,9 @@ class AscendProbe(Probe):
         reason, meaning = _REASONS.get(code[1] if code else "", ("npu_smi", "npu-smi lists no NPU"))
         first = " ".join(text.split())[:100]
         raise ProbeError(reason, f"{meaning}; NPUs on the PCI bus: {len(on_pci)}; output: {first}")
+
+    def _has_device_nodes(self) -> bool:
+        return any(name.startswith("davinci") for name in list_names(self.host.root("/dev")))
 
     def _with_physical_ids(self, chips: tuple[Chip, ...]) -> list[Chip]:
         """The chips with the ids that hccn_tool and npu-exporter use, also where the table does not

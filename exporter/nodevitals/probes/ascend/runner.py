@@ -3,18 +3,18 @@
 npu-smi and hccn_tool take locks of the driver: two at once make both slow, and some versions fail.
 A lock file (flock) separates agents and scripts that use it; a tool that runs without the lock is
 found among the processes. Neither can block the probe for ever, unless it is a tool that hangs in
-the driver: a second one beside it would hang as well.
+the driver: a second one beside it would hang as well. Without the tool there is no lock file.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
+import shutil
 import time
 from collections.abc import Sequence
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.process import processes
+from nodevitals.linux.locks import LockFile
+from nodevitals.linux.process import processes, seconds_since_start
 from nodevitals.linux.sysfs import read_text
 from nodevitals.linux.tool import run
 from nodevitals.probe import ProbeError
@@ -24,8 +24,6 @@ POLL_SECONDS = 0.05
 # No call takes so long. A process that holds the lock for longer hangs elsewhere, and a tool that
 # runs for longer is a watch (npu-smi info watch) or was stopped.
 HOLD_SECONDS = 120.0
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_START_FIELD = 19  # of /proc/PID/stat, counted after the command
 
 
 class ToolRunner:
@@ -50,65 +48,54 @@ class ToolRunner:
 
         Raises ProbeError: `busy`, `lock`, or as `tool.run`.
         """
+        if shutil.which(argv[0]) is None:
+            raise ProbeError("missing", f"{argv[0]}: No such program")
         lock = self._acquire_lock()
         started = time.monotonic()
         try:
-            return run(argv, max(0.0, self.left_seconds), keep=(lock,)).text
+            return run(argv, max(0.0, self.left_seconds), keep=(lock.descriptor,)).text
         finally:
-            os.close(lock)
+            lock.close()
             duration = time.monotonic() - started
             self.used_seconds += duration
             self.slowest_seconds = max(self.slowest_seconds, duration)
 
-    def _acquire_lock(self) -> int:
+    def _acquire_lock(self) -> LockFile:
         while True:
-            descriptor = self._open_lock()
-            if self._try_lock(descriptor):
-                return descriptor
-            held_since = os.fstat(descriptor).st_mtime
-            os.close(descriptor)
-            if time.time() - held_since > HOLD_SECONDS and not tool_is_running(self._host):
-                os.unlink(self._lock_path)  # its holder keeps a file without a name
-                continue
-            if self.left_seconds <= 0:
-                text = f"another process runs {' or '.join(TOOLS)}, or holds {self._lock_path}"
-                raise ProbeError("busy", text)
+            lock = LockFile(self._lock_path)
+            running = tool_is_running(self._host)
+            if not running and lock.try_lock():
+                return lock
+            try:
+                problem = f"another process runs {' or '.join(TOOLS)}"
+                if not running:
+                    problem = self._held(lock)
+            finally:
+                lock.close()
+            if problem and self.left_seconds <= 0:
+                raise ProbeError("busy", problem)
             time.sleep(POLL_SECONDS)
 
-    def _open_lock(self) -> int:
-        try:
-            return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise ProbeError("lock", f"{self._lock_path}: {error.strerror}") from None
-
-    def _try_lock(self, descriptor: int) -> bool:
-        if tool_is_running(self._host):
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        same = os.path.exists(self._lock_path) and os.path.samestat(
-            os.stat(self._lock_path), os.fstat(descriptor)
-        )
-        if same:
-            os.utime(descriptor)
-        return same
+    def _held(self, lock: LockFile) -> str:
+        """Who holds the lock; '' where it was removed from a process that has hung with it."""
+        holder = lock.holder(self._host)
+        if holder is None:
+            return f"{self._lock_path} is held, by a process of another pid namespace"
+        if holder.seconds > HOLD_SECONDS:
+            lock.remove()
+            return ""
+        return f"process {holder.pid} holds {self._lock_path}"
 
 
 def tool_is_running(host: Host) -> bool:
     """Whether one of the tools runs beside which no second one may start: it started within
     HOLD_SECONDS, or it hangs in the kernel.
     """
-    uptime = (read_text(host.proc("uptime")) or "").split()
     for process in processes(host.procfs):
         command = read_text(host.proc(f"{process.pid}/comm"))
         if command not in TOOLS or process.state == "Z":
             continue
-        stat = read_text(host.proc(f"{process.pid}/stat")) or ""
-        fields = stat.rpartition(")")[2].split()
-        if process.state == "D" or len(fields) <= _START_FIELD or not uptime:
-            return True
-        if float(uptime[0]) - int(fields[_START_FIELD]) / _TICKS_PER_SECOND < HOLD_SECONDS:
+        age = seconds_since_start(host.procfs, process.pid)
+        if process.state == "D" or age is None or age < HOLD_SECONDS:
             return True
     return False
