@@ -1,6 +1,6 @@
-"""Opens entries of a directory that other users may write to.
+"""Opens entries of directories that other users may write to.
 
-In: the directory's descriptor and a name without a slash. An entry is examined before it is opened
+In: a directory's descriptor and a name without a slash. An entry is examined before it is opened
 (O_PATH, open(2)), and what was examined is what is opened: no symbolic link is followed, no device
 or FIFO opened, no other mount entered, also where a user replaces the entry meanwhile.
 """
@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 
+MAX_FILE_BYTES = 16 * 1024 * 1024
 _KINDS = {
     stat.S_IFREG: "regular file",
     stat.S_IFDIR: "directory",
@@ -38,6 +39,20 @@ def open_file(directory: int, name: str, flags: int, same: os.stat_result | None
         raise InterferenceError(f"{name}: another process holds a lease on it (fcntl(2))") from None
     os.set_blocking(handle, True)
     return handle
+
+
+def read_file(path: str) -> bytes:
+    """A whole regular file, for lists that others write: symbolic links are followed, devices and
+    FIFOs are not opened. Raises OSError.
+    """
+    entry = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(entry).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        with open(f"/proc/self/fd/{entry}", "rb") as file:
+            return file.read(MAX_FILE_BYTES)
+    finally:
+        os.close(entry)
 
 
 def open_directory(directory: int, name: str) -> int:

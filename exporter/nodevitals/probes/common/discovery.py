@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from nodevitals.document import DocumentError, Problem
+from nodevitals.linux.beneath import read_file
 from nodevitals.linux.host import Host
 from nodevitals.probe import ProbeError
 from nodevitals.probes.common.addresses import ListedTarget, TcpPort, is_address, parse_file
@@ -148,8 +149,7 @@ class Discovery:
     def _read(self, path: str, port: int) -> list[ListedTarget]:
         """A file's targets; its last good ones where it is half written or gone."""
         try:
-            with open(path, "rb") as handle:
-                return parse_file(handle.read(), port, self._group_label)
+            return parse_file(read_file(path), port, self._group_label)
         except OSError as error:
             problem = str(error.strerror)
         except DocumentError as error:
