@@ -8,6 +8,7 @@ the driver: a second one beside it would hang as well. Without the tool there is
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -48,8 +49,8 @@ class ToolRunner:
 
         Raises ProbeError: `busy`, `lock`, or as `tool.run`.
         """
-        if shutil.which(argv[0]) is None:
-            raise ProbeError("missing", f"{argv[0]}: No such program")
+        if shutil.which(argv[0], os.F_OK) is None:
+            raise ProbeError("missing", f"{argv[0]}: No such file or directory")
         lock = self._acquire_lock()
         started = time.monotonic()
         try:

@@ -43,8 +43,6 @@ class OwnFile:
     def __init__(self, mount: int) -> None:
         """Create it on the mount of this descriptor. Raises InterferenceError and OSError."""
         self.name = f"{_prefix()}{secrets.token_hex(8)}.probe"
-        with suppress(FileExistsError):
-            os.mkdir(DIRECTORY, 0o700, dir_fd=mount)
         self._directory = _open_own_directory(mount)
         try:
             self.handle = self._create(mount)
@@ -158,10 +156,22 @@ def other_writers(directory: os.stat_result, file: os.stat_result, own_uid: int)
 
 
 def _open_own_directory(mount: int) -> int:
+    """Make it only where it is missing: an NFS server may refuse that before it says that it is
+    there.
+    """
+    with suppress(FileNotFoundError):
+        return _open_existing(mount)
+    with suppress(FileExistsError):
+        os.mkdir(DIRECTORY, 0o700, dir_fd=mount)
     try:
-        return open_directory(mount, DIRECTORY)
+        return _open_existing(mount)
     except FileNotFoundError:
         raise InterferenceError(f"{DIRECTORY} was removed as it was opened") from None
+
+
+def _open_existing(mount: int) -> int:
+    try:
+        return open_directory(mount, DIRECTORY)
     except PermissionError:
         found = os.stat(DIRECTORY, dir_fd=mount, follow_symlinks=False)
         _refuse_foreign_directory(mount, found)
