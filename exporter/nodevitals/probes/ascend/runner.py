@@ -92,7 +92,11 @@ def tool_is_running(host: Host) -> bool:
     """Whether one of the tools runs beside which no second one may start: it started within
     HOLD_SECONDS, or it hangs in the kernel.
     """
-    for process in processes(host.procfs):
+    try:
+        running = list(processes(host.procfs))
+    except OSError:
+        return False  # the lock is what remains
+    for process in running:
         command = read_text(host.proc(f"{process.pid}/comm"))
         if command not in TOOLS or process.state == "Z":
             continue
