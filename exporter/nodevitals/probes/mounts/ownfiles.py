@@ -3,7 +3,7 @@
 Several nodes may share the mount, so each file name starts with the name of its node. Other users
 may write to the mount, and one may have made the directory first: it is used only where its owner
 is that of a file that the agent makes in it (on NFS with root_squash, an anonymous user) and its
-mode denies access to all others. docs/adr/0014-other-users.md has the reasons.
+mode denies access to all others. docs/adr/0015-other-users.md has the reasons.
 """
 
 from __future__ import annotations
