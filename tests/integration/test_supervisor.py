@@ -146,7 +146,7 @@ def test_counters_are_exposed_when_the_history_worker_is_stuck(tmp_path: Path) -
             # history started late, its deadline is later.
             labels = '{probe="history",target="history"'
             stuck = f'nodevitals_probe_runs_total{labels},outcome="stuck"}} 1'
-            steps = [HISTORY_TIMEOUT_SECONDS, GRACE_SECONDS, REAP_SECONDS, *[1.0] * 10]
+            steps = [HISTORY_TIMEOUT_SECONDS, GRACE_SECONDS, REAP_SECONDS, *[1.0] * 60]
             while stuck not in scrape(running):
                 wait_for_fork_server(running)
                 clock.advance(steps.pop(0))
