@@ -265,6 +265,19 @@ def test_half_written_file_keeps_its_last_good_list(tmp_path: Path, node_2: Name
     assert "[0].targets[0]: '10.0.0.1:99999': '99999' is no port" in message
 
 
+def test_impossible_name_is_a_failure_of_its_peer_alone(tmp_path: Path) -> None:
+    """In the configuration, and in a file."""
+    names = ("a..b", "a" * 70, "a b", "a\0b", ".a")
+    (tmp_path / "peers.yaml").write_text(json.dumps([{"targets": [f"{name}:1" for name in names]}]))
+    targets = tuple(PeerSettings(host=name) for name in (*names, "127.0.0.1"))
+    found = Run(targets=targets, file_sd=(str(tmp_path / "peers.yaml"),))
+    assert found.error is None
+    failures = [s for s in found.readings.samples if s.family == "nodevitals_peer_failure"]
+    reasons = {(sample.labels[0], sample.labels[1]): sample.labels[3] for sample in failures}
+    expected = {(name, port): "name" for name in names for port in ("22", "1")}
+    assert reasons == {**expected, ("127.0.0.1", "22"): "refused"}
+
+
 def test_every_address_of_a_name_is_a_peer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -337,9 +350,12 @@ def test_cut_link_is_reported_until_it_is_repaired(tmp_path: Path, network: Netw
         wait_until(lambda: node.value(reachable) == 1)
         assert node.value(failure) is None
         assert node.value("nodevitals_probe_success", probe="peers") == 1
-        text = run("history", f"--config.file={node.config_file}", "--csv").stdout
-        rows = [line for line in text.splitlines() if f",{peer.address}:{port}," in line]
-        assert len(rows) >= 3
+        wait_until(lambda: len(history_of(node, f"{peer.address}:{port}")) >= 3)
+
+
+def history_of(node: Node, device: str) -> list[str]:
+    text = run("history", f"--config.file={node.config_file}", "--csv").stdout
+    return [line for line in text.splitlines() if f",{device}," in line]
 
 
 def test_no_list_is_no_target_and_errors_have_paths(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ def test_address_has_host_and_port(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text, 22) == address
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 70, "a b", "a\0b", "", "\ud800", "1.2.3"])
+def test_impossible_names_are_no_addresses(host: str) -> None:
+    assert not is_address(host)
+
+
 @pytest.mark.parametrize(
     "text", ["", ":22", "a:b", "a:0", "a:65536", "[fd00::2", "[fd00::2]22", "http://a:80", " a:1"]
 )

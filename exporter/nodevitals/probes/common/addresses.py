@@ -76,7 +76,7 @@ def is_address(host: str) -> bool:
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a NUL character, which YAML permits
             continue
         return True
     return False

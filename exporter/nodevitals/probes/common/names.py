@@ -56,6 +56,6 @@ def _resolve_all(
             rows = socket.getaddrinfo(
                 host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
             )
-        except (OSError, UnicodeError):
+        except (OSError, ValueError):  # ValueError: no possible name, such as `a..b`
             rows = []
         answers.put((host, tuple(dict.fromkeys(str(row[4][0]) for row in rows))))
