@@ -71,6 +71,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     block_on_close = False
     allow_reuse_address = True
     request_queue_size = 256
+    max_connections = MAX_CONNECTIONS
 
     def __init__(
         self, listen_address: str, handler: type[http.server.BaseHTTPRequestHandler]
@@ -161,7 +162,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
                     self.evicted["deadline"] += 1
 
     def _has_room(self) -> bool:
-        return len(self._connections) + len(self._leaving) < MAX_CONNECTIONS
+        return len(self._connections) + len(self._leaving) < self.max_connections
 
     def _evict(self) -> None:
         """Cut the oldest connection that has completed no request; else the longest idle one."""

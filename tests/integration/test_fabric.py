@@ -264,12 +264,19 @@ def test_request_without_the_token_is_rejected(short_pair: Loopback) -> None:
     assert ok(pair) == 0
     assert not pair.tool_processes()
     url = f"https://127.0.0.2:{pair.proxies['127.0.0.2'].port}/fabric/v1/tests"
-    verify = str(pair.folder / "ca.pem")
+    tls = credentials(pair, "127.0.0.3")
     answers = [
-        requests.post(url, headers=headers, data=b"{}", verify=verify, timeout=5).status_code
+        requests.post(url, headers=headers, data=b"{}", timeout=5, **tls).status_code
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Bearer {TOKEN}"})
     ]
     assert answers == [401, 401, 400]
+
+
+def credentials(made: Loopback, name: str) -> dict[str, Any]:
+    """The options with which requests presents a node's certificate."""
+    folder = made.folder / name
+    files = (str(folder / "cert.pem"), str(folder / "key.pem"))
+    return {"verify": str(made.folder / "ca.pem"), "cert": files}
 
 
 def test_unplanned_test_is_refused(pair: Loopback) -> None:
@@ -279,20 +286,20 @@ def test_unplanned_test_is_refused(pair: Loopback) -> None:
     key = f"perftest-write_bw-{DEVICE}-1-65536-1000-1"
     slot = int(time.time() // SLOT_SECONDS)
 
-    def refusal(**changed: object) -> str:
-        body = {"id": "x", "source": "127.0.0.3", "slot": slot, "test": key, **changed}
-        answer = requests.post(
-            url, headers=headers, json=body, verify=str(pair.folder / "ca.pem"), timeout=10
-        )
+    def refusal(client: str = "127.0.0.3", **changed: object) -> str:
+        body = {"id": "x", "source": client, "slot": slot, "test": key, **changed}
+        tls = credentials(pair, client)
+        answer = requests.post(url, headers=headers, json=body, timeout=10, **tls)
         assert answer.status_code == 409, answer.text
         body = answer.json()
         return str(body["refusal"])
 
     wait_until(lambda: pair.nodes["127.0.0.2"].value("nodevitals_fabric_members") == 2)
     assert refusal(test="perftest-other") == "test_differs"
-    assert refusal(source="127.0.0.9") == "plan_differs"
     assert refusal(slot=slot - 100) == "plan_differs"
-    assert refusal(source="127.0.0.2") == "plan_differs"
+    assert refusal(client="127.0.0.2") == "plan_differs"
+    pair.issue("127.0.0.9")
+    assert refusal(client="127.0.0.9") == "plan_differs"
 
 
 @pytest.mark.parametrize("missing", ["token_file", "tls", "tests", "static"])

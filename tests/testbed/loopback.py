@@ -130,6 +130,15 @@ class Loopback:
         """The first of the ports that an agent's tools may use."""
         return FIRST_PORT + self.names.index(name) * PORTS_EACH
 
+    def issue(self, name: str) -> None:
+        """Write a certificate of the cluster's authority for this name, in a folder of its own."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        certificate = self.authority.issue_cert(name)
+        certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+        for number, blob in enumerate(certificate.cert_chain_pems):
+            blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
+
     def tool_processes(self) -> list[psutil.Process]:
         """All running tools."""
         return [
@@ -155,10 +164,7 @@ class Loopback:
         (folder / "proc/2/stat").write_text("2 (kthreadd) S 0 0 0 0 -1\n")
         (folder / "sys").mkdir()
         (folder / "token").write_text(TOKEN + "\n")
-        certificate = self.authority.issue_cert(name)
-        certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
-        for number, blob in enumerate(certificate.cert_chain_pems):
-            blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
+        self.issue(name)
         self.nodes[name] = Node(
             folder,
             self.config(name),

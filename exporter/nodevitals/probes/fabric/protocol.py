@@ -2,6 +2,7 @@
 
 The source opens a test on the target (`POST /fabric/v1/tests`), runs its client, and closes the
 test (`DELETE /fabric/v1/tests/ID`). Opening twice with one id opens once: a response may get lost.
+Both present certificates. Everything that is received is bounded: either side may be hostile.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 from http import HTTPStatus
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from nodevitals.probes.common.addresses import TcpPort, is_address
+from nodevitals.probes.common.names import resolve
 from nodevitals.probes.fabric.secrets import Secrets
 
 PATH = "/fabric/v1/tests"
@@ -23,21 +27,22 @@ MAX_BODY_BYTES = 4096
 CONNECT_SECONDS = 3.0
 
 RefusalKind = Literal["busy", "plan_differs", "test_differs", "failed"]
+Word = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The source requests the server side of a test."""
 
-    id: str
-    source: str
-    slot: int
-    test: str
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    source: Word
+    slot: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+    test: Word
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The server side is running: the tool listens on this port."""
 
-    port: int
+    port: TcpPort
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +77,19 @@ class TransportError(Exception):
         self.connected = connected
 
 
-Response = TypeVar("Response")
+Received = TypeVar("Received")
+
+
+def parse(data: bytes, kind: type[Received]) -> Received:
+    """A message of this type. Raises ValueError with what is wrong, in one line."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 class FabricClient:
-    """Sends requests to peers, with the token."""
+    """Sends requests to peers, with the token and the certificate of this node."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -94,8 +107,8 @@ class FabricClient:
         return _decoded(data, Closed)
 
     def _connected(self, host: str, port: int) -> ssl.SSLSocket:
-        """A connection, before its handshake."""
-        sock = socket.create_connection((host, port), CONNECT_SECONDS)
+        """A connection, before its handshake. Raises OSError."""
+        sock = _connection(host, port)
         return self._secrets.client_context.wrap_socket(
             sock, server_hostname=host, do_handshake_on_connect=False
         )
@@ -103,7 +116,7 @@ class FabricClient:
     def _request(
         self, host: str, port: int, method: str, path: str, body: bytes, seconds: float
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(host, port)
+        connection = http.client.HTTPConnection("peer")  # its Host header: a list's names vary
         connected = False
         try:
             connection.sock = self._connected(host, port)
@@ -114,8 +127,8 @@ class FabricClient:
             connection.sock.settimeout(seconds)
             headers = {"Authorization": f"Bearer {self._secrets.token}", "Connection": "close"}
             connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            data = response.read(MAX_BODY_BYTES)
+            with connection.getresponse() as response:
+                data = response.read(MAX_BODY_BYTES)
         except TimeoutError:
             raise TransportError("timeout", f"{host}: no response in time", connected) from None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # a forwarder without a server behind it
@@ -125,8 +138,8 @@ class FabricClient:
         except OSError as error:
             text = f"{host}: {error.strerror or error}"
             raise TransportError("unreachable", text, connected) from None
-        except http.client.HTTPException as error:
-            raise TransportError("harness", f"{host}: {type(error).__name__}") from None
+        except (http.client.HTTPException, ValueError) as error:
+            raise TransportError("harness", f"{host}: {type(error).__name__}", connected) from None
         finally:
             if connection.sock is not None:
                 cut.cancel()
@@ -136,14 +149,33 @@ class FabricClient:
         raise TransportError("harness", f"{host}: HTTP {response.status} {response.reason}")
 
 
+def _connection(host: str, port: int) -> socket.socket:
+    """A connection to the first address of the host that accepts it. Raises OSError, also where
+    there is no address: a list may have an impossible name.
+    """
+    failure = OSError("the name service returned no address")
+    for address in _addresses(host):
+        try:
+            return socket.create_connection((address, port), CONNECT_SECONDS)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _addresses(host: str) -> tuple[str, ...]:
+    if is_address(host):
+        return (host,)
+    return resolve([host], time.monotonic() + CONNECT_SECONDS).get(host, ())
+
+
 def _cut(sock: ssl.SSLSocket) -> None:
     """End a connection on which data trickles: each read would be in time, and none the last."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-def _decoded(data: bytes, kind: type[Response]) -> Response:
+def _decoded(data: bytes, kind: type[Received]) -> Received:
     try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+        return parse(data, kind)
+    except ValueError as error:
         raise TransportError("harness", f"unexpected response: {error}") from None

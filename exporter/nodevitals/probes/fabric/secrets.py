@@ -1,27 +1,31 @@
 """The token and the certificates, read again when their files change: certificates are renewed
-while agents run. A TLS context uses a new certificate for later connections.
+while agents run. Later connections use new TLS contexts: a replaced authority is no longer trusted.
 """
 
 from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from nodevitals.probe import ProbeError
+from nodevitals.probes.common.addresses import is_address
 from nodevitals.probes.fabric.settings import FabricTlsSettings
 
 MIN_TOKEN_CHARACTERS = 16
 
 
 class Secrets:
-    """Token and TLS contexts of server and client. Raises ProbeError for an unusable file."""
+    """Token and TLS contexts of server and client, which both present the certificate and verify
+    that of the other side. Raises ProbeError for an unusable file.
+    """
 
     def __init__(self, token_file: str, tls: FabricTlsSettings) -> None:
         self._token_file = token_file
         self._tls = tls
-        self.server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.token = ""
         self._read_at: tuple[int, ...] = ()
         self.refresh()
@@ -34,14 +38,41 @@ class Secrets:
             if changed == self._read_at:
                 return
             token = Path(self._token_file).read_text(encoding="ascii", errors="replace").strip()
-            self.server_context.load_cert_chain(self._tls.cert_file, self._tls.key_file)
-            self.client_context.load_verify_locations(self._tls.ca_file)
+            server = self._context(ssl.PROTOCOL_TLS_SERVER)
+            client = self._context(ssl.PROTOCOL_TLS_CLIENT)
         except ssl.SSLError as error:
             text = f"{self._tls.cert_file}, {self._tls.key_file}, {self._tls.ca_file}"
             raise ProbeError("tls", f"{text}: {error.reason or error}") from None
         except OSError as error:
             raise ProbeError("secrets", f"{error.filename}: {error.strerror}") from None
-        if len(token) < MIN_TOKEN_CHARACTERS:
-            text = f"{self._token_file}: under {MIN_TOKEN_CHARACTERS} characters"
-            raise ProbeError("token", text)
+        if len(token) < MIN_TOKEN_CHARACTERS or not (token.isascii() and token.isprintable()):
+            text = f"at least {MIN_TOKEN_CHARACTERS} characters are needed, all printable ASCII"
+            raise ProbeError("token", f"{self._token_file}: {text}")
         self.token, self._read_at = token, changed
+        self.server_context, self.client_context = server, client
+
+    def _context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext:
+        context = ssl.SSLContext(protocol)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(self._tls.cert_file, self._tls.key_file)
+        context.load_verify_locations(self._tls.ca_file)
+        return context
+
+
+def is_issued_for(certificate: Mapping[str, Any], name: str) -> bool:
+    """Whether a verified certificate, as `getpeercert` returns it, has this host name or address
+    among its subject alternative names. The common name does not count, as in Go.
+    """
+    names = [(kind, text.strip()) for kind, text in certificate.get("subjectAltName", ())]
+    if is_address(name):
+        wanted = ip_address(name)
+        return any(kind == "IP Address" and ip_address(text) == wanted for kind, text in names)
+    return any(kind == "DNS" and _covers(text.lower(), name.lower()) for kind, text in names)
+
+
+def _covers(pattern: str, name: str) -> bool:
+    """Whether they are equal; a leading `*` stands for one label."""
+    if pattern.startswith("*."):
+        label, _, name = name.partition(".")
+        return bool(label) and name == pattern[2:]
+    return name == pattern

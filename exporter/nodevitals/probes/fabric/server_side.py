@@ -65,19 +65,24 @@ class ServerSide:
         self._waiting: queue.SimpleQueue[_Session] = queue.SimpleQueue()
         self._session: _Session | None = None
         self._reserved = False
-        self._ended: OrderedDict[str, str] = OrderedDict()
+        self._ended: OrderedDict[str, _Session] = OrderedDict()
+        self._opened: set[tuple[int, str, str]] = set()
         self._port = settings.tool_ports[0]
 
     def open(self, request: OpenRequest) -> Opened | Refused:
-        """Start the server side of a test, and wait until the tool listens."""
+        """Start the server side of a test, and wait until the tool listens. Each test of a slot is
+        opened once, so that a source cannot spend more of the budget here than is planned.
+        """
         test = self._tests.get(request.test)
         if test is None:
             return Refused(refusal="test_differs", message=f"no test {request.test!r} here")
         if not self._is_planned(request):
             return Refused(refusal="plan_differs", message="not by our list, or not in this slot")
         with self._lock:
-            session = self._session
+            session = self._ended.get(request.id) or self._session
             if session is None and not self._reserved:
+                if not self._is_first(request):
+                    return Refused(refusal="busy", reason="repeated", message="opened before")
                 session = self._session = _Session(request, test)
                 self._waiting.put(session)
             elif session is None or session.request.id != request.id:
@@ -91,11 +96,12 @@ class ServerSide:
         """End a server side. Returns why it had ended before, if it had."""
         with self._lock:
             session = self._session
-        if session is not None and session.request.id == identity:
-            session.closing.set()
-            session.ended.wait(CLOSE_SECONDS)
-            return Closed(ended=session.reason)
-        return Closed(ended=self._ended.get(identity, ""))
+            if session is None or session.request.id != identity:
+                ended = self._ended.get(identity)
+                return Closed(ended=ended.reason if ended else "")
+        session.closing.set()
+        session.ended.wait(CLOSE_SECONDS)
+        return Closed(ended=session.reason)
 
     def reserve(self) -> bool:
         """Refuse peers until `release`, for a test of our own; False where a peer was first."""
@@ -122,6 +128,18 @@ class ServerSide:
         if not begin - SKEW_SECONDS <= now <= begin + length + SKEW_SECONDS:
             return False
         return own.roster.pairing(own.name, request.slot) == Pairing(request.source, own.name)
+
+    def _is_first(self, request: OpenRequest) -> bool:
+        """Whether this test was not opened before in this slot; remembers it until the slot is past
+        and no longer planned.
+        """
+        oldest = (time.time() - SKEW_SECONDS) / self._settings.slot - 1
+        self._opened = {one for one in self._opened if one[0] >= oldest}
+        key = (request.slot, request.source, request.test)
+        if key in self._opened:
+            return False
+        self._opened.add(key)
+        return True
 
     def _serve(self, session: _Session) -> None:
         process: ToolProcess | None = None
@@ -173,7 +191,7 @@ class ServerSide:
 
     def _end(self, session: _Session) -> None:
         with self._lock:
-            self._ended[session.request.id] = session.reason
+            self._ended[session.request.id] = session
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
             self._session = None

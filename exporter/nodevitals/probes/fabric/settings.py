@@ -86,10 +86,11 @@ class StaticSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Certificates, as PEM files."""
+    """Certificates, as PEM files. Nodes verify each other: as servers and as clients."""
 
     cert_file: str
-    """Certificate of this node. Example: `/etc/nodevitals/tls.crt`"""
+    """Certificate of this node for server and client authentication; its subjectAltName has the
+    node's name or address on the lists. Example: `/etc/nodevitals/tls.crt`"""
     key_file: str
     """Private key of this node. Example: `/etc/nodevitals/tls.key`"""
     ca_file: str
