@@ -16,7 +16,7 @@ import msgspec
 from nodevitals.linux import tool
 from nodevitals.linux.host import Host
 from nodevitals.linux.process import parse_process_stat
-from nodevitals.linux.sysfs import list_names, read_integer
+from nodevitals.linux.sysfs import list_names, read_integer, read_text
 from nodevitals.probe import ProbeError
 
 GateReason = Literal[
@@ -122,14 +122,26 @@ class Gate:
 
     def _sees_processes(self) -> bool:
         """Whether all processes of the node can be seen, with their open files. Not in a PID
-        namespace of its own, where there is no kthreadd, nor without CAP_SYS_PTRACE.
+        namespace of its own, where there is no kthreadd, nor without CAP_SYS_PTRACE and
+        CAP_DAC_READ_SEARCH.
         """
+        kthreadd = read_text(self._host.proc("2/stat")) or ""
+        names = list_names(self._host.procfs)
+        return "(kthreadd)" in kthreadd and not any(
+            self._is_hidden(name) for name in names if name.isdecimal()
+        )
+
+    def _is_hidden(self, pid: str) -> bool:
+        """Whether its open files may not be seen: their names, or what they are."""
+        folder = os.path.join(self._host.procfs, pid, "fd")
         try:
-            kthreadd = self._host.proc("2/stat").read_text(encoding="utf-8")
-            os.listdir(self._host.proc("1/fd"))
+            for name in os.listdir(folder)[:1]:
+                os.readlink(os.path.join(folder, name))
+        except PermissionError:  # also for one that ends meanwhile
+            return os.path.exists(os.path.join(self._host.procfs, pid))
         except OSError:
             return False
-        return "(kthreadd)" in kthreadd
+        return False
 
     def _accelerator_in_use(self) -> bool:
         names = list_names(self._host.procfs)
