@@ -18,16 +18,21 @@ from testbed.faultyfs import FuseServer
 
 KERNEL_WARNING = 4
 USER_NOTICE = 13
+CAP_SYSLOG = 34
 
 
 class KernelLog(FuseServer):
     """One log; `path` is the value for `probes.kernel_log.path`."""
 
-    def __init__(self, folder: Path, name: str = "kmsg", capacity: int = 1_000_000) -> None:
+    def __init__(
+        self, folder: Path, name: str = "kmsg", capacity: int = 1_000_000, restricted: bool = False
+    ) -> None:
+        """`restricted`: only processes with CAP_SYSLOG open it, as with kernel.dmesg_restrict."""
         self._records = folder / f"{name}.records"
         self.path = folder / name / "kmsg"
         self._capacity = capacity
-        super().__init__(folder / name, "testbed.kmsg", str(self._records), str(folder / name))
+        paths = (str(self._records), str(folder / name))
+        super().__init__(folder / name, "testbed.kmsg", *paths, *["restricted"] * restricted)
 
     def __enter__(self) -> KernelLog:
         self._records.write_text(f"{self._capacity}\n")
@@ -41,7 +46,13 @@ class KernelLog(FuseServer):
             records.write("".join(f"{priority},{{}},{microseconds},-;{text}\n" for text in texts))
 
 
-def _serve(records: str, mountpoint: str) -> None:
+def _has_syslog(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
+    return bool(int(effective, 16) >> CAP_SYSLOG & 1)
+
+
+def _serve(records: str, mountpoint: str, restricted: str = "") -> None:
     import mfusepy
 
     class Operations(mfusepy.Operations):  # type: ignore[misc]
@@ -60,6 +71,8 @@ def _serve(records: str, mountpoint: str) -> None:
             return [".", "..", "kmsg"]
 
         def open(self, path: str, flags: int) -> int:
+            if restricted and not _has_syslog(mfusepy.fuse_get_context()[2]):
+                raise mfusepy.FuseOSError(errno.EPERM)
             self._ring += self._file.readlines()
             handle = len(self._next) + 1
             self._next[handle] = max(0, len(self._ring) - self._capacity)

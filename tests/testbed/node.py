@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,8 @@ class Node:
         self.flags = flags
         self.prelude = ""
         """Python code that the agent's process executes first, to shorten a wait of the agent."""
+        self.wrapper: Sequence[str] = ()
+        """Program and arguments that the agent's command is appended to."""
         self.environment = environment(**more)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -107,7 +109,7 @@ class Node:
             run_main = "import runpy; runpy.run_module('nodevitals', run_name='__main__')"
             program = ["-c", f"{self.prelude}\n{run_main}"]
         return [
-            *(sys.executable, *program, "serve"),
+            *(*self.wrapper, sys.executable, *program, "serve"),
             f"--config.file={self.config_file}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             *self.flags,
