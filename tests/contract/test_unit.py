@@ -16,6 +16,7 @@ SERVICE = parse_service(UNIT.read_text())
 THRESHOLD = 40  # tenths of systemd's exposure level
 NO_RESTRICTIONS = {
     *("ExecStart", "ExecReload", "StateDirectory", "Restart", "RestartSec", "KillMode"),
+    *("RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve"),
     *("TimeoutStopSec", "ProtectHome"),
 }
 CLOSES_DEVICES = ("DeviceAllow", "DevicePolicy", "PrivateDevices", "ProtectClock")

@@ -186,6 +186,7 @@ def test_starting_job_stops_the_test(tmp_path: Path) -> None:
         ({"maintenance_file": "{folder}/job"}, "maintenance"),
         ({"job_command": ["test", "-e", "{folder}/job"]}, "job_marker"),
         ({"job_command": ["sleep", "60"]}, "job_marker"),  # unknown: then no test
+        ({"job_command": ["sh", "-c", "exit 3"]}, "job_marker"),
     ],
 )
 def test_site_keeps_tests_away(tmp_path: Path, gate: dict[str, object], reason: str) -> None:

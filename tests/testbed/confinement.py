@@ -36,6 +36,7 @@ CAPABILITIES = [
 # What does not restrict, or belongs to the cgroup.
 NOT_APPLIED = {
     *("ExecStart", "ExecReload", "StateDirectory", "Restart", "RestartSec", "KillMode"),
+    *("RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve"),
     *("TimeoutStopSec", "TasksMax", "MemoryMax", "SystemCallErrorNumber", "PrivateMounts"),
 }
 Service = dict[str, list[str]]

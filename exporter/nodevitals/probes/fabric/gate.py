@@ -51,8 +51,8 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     job_file: str | None = None
     """File that exists while a job runs. Example: `/run/job`"""
     job_command: tuple[str, ...] = ()
-    """Command that exits with 0 while a job runs; executed before each test.
-    Example: `[/usr/local/bin/node-has-job]`"""
+    """Command that exits with 0 while a job runs, with 1 while none does; executed before each
+    test, which any other status keeps away. Example: `[/usr/local/bin/node-has-job]`"""
     maintenance_file: str | None = None
     """File that exists while no tests are wanted. Example: `/run/nodevitals-maintenance`"""
     link_busy_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
@@ -107,7 +107,7 @@ class Gate:
         if not self.settings.job_command:
             return False
         try:
-            return tool.run(self.settings.job_command, COMMAND_SECONDS).status == 0
+            return tool.run(self.settings.job_command, COMMAND_SECONDS).status != 1
         except ProbeError:
             return True  # unknown: then no test runs
 
