@@ -108,7 +108,7 @@ def decode(data: bytes, kind: Any) -> Any:
     """One value of a type. Raises ProtocolError."""
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"unreadable message: {error}") from None
 
 

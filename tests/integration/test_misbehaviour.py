@@ -26,6 +26,8 @@ EXPECTED = {
     "spins": ("timeout", "no result within 2 s"),
     "allocates": ("error", "MemoryError"),
     "garbage": ("error", "unreadable message"),
+    "garbage_text": ("error", "unreadable message"),
+    "surrogates": ("error", "a text that is no Unicode"),
     "huge_header": ("error", "a frame of 4294967295 bytes"),
     "half_frame": ("error", "ended with status 0 without a result"),
     "leaves_orphans": ("ok", "ok"),

@@ -39,7 +39,7 @@ class Outlet:
 
     def send_unfinished(self, result: ProbeResult, finished: int) -> None:
         """Send what a run has read so far, unless its result was sent meanwhile."""
-        with self._lock, contextlib.suppress(OSError, ProtocolError):
+        with self._lock, contextlib.suppress(OSError, ProtocolError, UnicodeError):
             if self._finished == finished:
                 self._channel.sendall(frame(result))
 
@@ -49,6 +49,9 @@ def _framed(result: ProbeResult) -> bytes:
         return frame(result)
     except ProtocolError as error:
         return frame(ProbeResult(outcome="error", reason="too_large", text=str(error)))
+    except UnicodeEncodeError as error:  # a file's name, or memory that was overwritten
+        text = one_line(f"a text that is no Unicode: {error.object!a}")
+        return frame(ProbeResult(outcome="error", reason="encoding", text=text))
 
 
 class Watch:

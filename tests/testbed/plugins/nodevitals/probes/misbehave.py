@@ -87,6 +87,15 @@ class _Behaviours:
         _write_raw(b"\x00\x00\x00\x08garbage!")
         _sleep_forever()
 
+    def garbage_text(self, *_: Any) -> None:
+        """A result that is whole but for one text, which is no UTF-8."""
+        _write_raw(frame(ProbeResult(outcome="error", text="abc")).replace(b"abc", b"\xff\xfe\xfd"))
+        _sleep_forever()
+
+    def surrogates(self, readings: Readings, _: Any) -> None:
+        """A label as os.fsdecode makes it of a file's name."""
+        readings.add(VALUE, 1, os.fsdecode(b"name \xff"))
+
     def huge_header(self, *_: Any) -> None:
         _write_raw(b"\xff\xff\xff\xff" + bytes(65536))
         _sleep_forever()
