@@ -5,13 +5,15 @@ from __future__ import annotations
 
 class ProbeError(Exception):
     """An expected failure of what is probed: `reason` is one word for rules and the history,
-    `message` one line for people.
+    `message` one line for people. `stays` says that the handles of a resident are good: its process
+    runs again.
     """
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, stays: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.stays = stays
 
 
 class Absent(Exception):

@@ -130,6 +130,7 @@ class _End(NamedTuple):
     text: str = ""
     trace: str = ""
     state: bytes = b""
+    stays: bool = False
 
 
 class _Runner:
@@ -141,8 +142,8 @@ class _Runner:
         self._probe: Probe | None = None
 
     def run(self, run: Run) -> ProbeResult:
-        """Run once. The process is used again only where the run succeeded: its handles may be
-        what failed, and the next run has a new process, as a driver may want.
+        """Run once. The process is used again only where the run succeeded or said so: its handles
+        may be what failed, and the next run has a new process, as a driver may want.
         """
         started = time.monotonic()
         watch = Watch(self._outlet, run.report_at)
@@ -150,7 +151,7 @@ class _Runner:
             end, readings = self._attempt(run, watch)
         finally:
             watch.stop()
-        stays = end.outcome == "ok" and self._job.stay
+        stays = self._job.stay and (end.outcome == "ok" or end.stays)
         if not stays:
             self.close()
         return ProbeResult(
@@ -184,7 +185,8 @@ class _Runner:
                 self._probe.run(readings)
             except ProbeError as error:
                 state = _changed_state(self._probe, run.state)
-                return _End("error", error.reason, error.message, state=state), readings
+                end = _End("error", error.reason, error.message, state=state, stays=error.stays)
+                return end, readings
             return _End("ok", state=_changed_state(self._probe, run.state)), readings
         except Absent as absent:
             outcome: Outcome = "error" if self._job.required else "absent"

@@ -12,7 +12,7 @@ BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
 class PciReader:
-    """Finds the devices; vendor and class of each are read only once."""
+    """Finds the devices; vendor and class of each are read until they are known."""
 
     def __init__(self, host: Host, vendor: str, classes: tuple[str, ...]) -> None:
         """`vendor` is as sysfs writes it; `classes` are the first digits of the classes."""
@@ -20,13 +20,17 @@ class PciReader:
         self._vendor = vendor
         self._classes = classes
         self._wanted: dict[str, bool] = {}
+        self.listed = False
+        """Whether the bus had any device when it was last read."""
 
     def read(self) -> list[Path]:
         """The devices there are now, each a folder named by its bus id."""
         names = set(filter(BUS_ID.fullmatch, list_names(self._folder)))
+        self.listed = bool(names)
         self._wanted = {name: wanted for name, wanted in self._wanted.items() if name in names}
         for name in names - self._wanted.keys():
             vendor = read_text(self._folder / name / "vendor")
-            kind = read_text(self._folder / name / "class") or ""
-            self._wanted[name] = vendor == self._vendor and kind.startswith(self._classes)
+            kind = read_text(self._folder / name / "class")
+            if vendor and kind:
+                self._wanted[name] = vendor == self._vendor and kind.startswith(self._classes)
         return [self._folder / name for name, wanted in sorted(self._wanted.items()) if wanted]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Literal, get_args
 
 import msgspec
@@ -37,6 +38,10 @@ ECC_LOCATIONS = (
 counts = Families("accelerators", "vendor")
 PRESENT = counts.gauge("present", "Number of accelerators that answer.")
 EXPECTED = counts.gauge("expected", "Number of accelerators that the configuration expects.")
+UNREADABLE = counts.gauge(
+    "unreadable",
+    "Number of accelerators that are listed, not lost, and cannot be identified or read.",
+)
 BASELINE = counts.gauge(
     "baseline",
     "Highest number of accelerators that ever answered on this node, less the forgotten ones.",
@@ -53,10 +58,18 @@ INFO = metrics.gauge(
     "firmware_version",
     "vdie_id",
 )
-UP = metrics.gauge("up", "Whether an accelerator that is known on this node answers.")
+UP = metrics.gauge(
+    "up",
+    "Whether an accelerator that is known on this node answers; missing where that is unknown.",
+)
 LOST_TIMESTAMP = metrics.gauge(
     "lost_timestamp_seconds",
     "Unix time at which a known accelerator was first found not to answer; missing while it does.",
+)
+ERROR_INFO = metrics.gauge(
+    "error_info",
+    "Always 1; the vendor's error code for an accelerator that is lost or cannot be read.",
+    "code",
 )
 HEALTHY = metrics.gauge(
     "healthy", "Whether the vendor reports the device as OK; missing where it reports no health."
@@ -79,8 +92,8 @@ PROCESSES = metrics.gauge("processes", "Number of compute processes on the devic
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that has answered: its lasting identity, the vendor's present index, its slot, and
-    what the manufacturer needs for a return.
+    """A device that has answered: its lasting identity, the vendor's present index, its slot (''
+    where it has none), and what the manufacturer needs for a return.
     """
 
     uuid: str
@@ -92,14 +105,16 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device of the inventory. `lost_at` is in seconds since the epoch, None while it answers;
-    `withheld` means that it is there, but not usable here; `state` is the vendor's state where it
-    is not healthy.
+    `withheld` means that its state is unknown: it is not usable here, or not readable; `state` is
+    the vendor's state where it is not healthy; `code` is the vendor's error where it is lost or not
+    readable.
     """
 
     device: Device
     lost_at: float | None = None
     withheld: bool = False
     state: str = ""
+    code: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,17 +131,19 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         forgotten: AbstractSet[str],
         states: Mapping[str, str],
         now: float,
+        codes: Mapping[str, str] = MappingProxyType({}),
     ) -> Inventory:
         """The inventory after a run that found these devices.
 
         A known device that is not among them is lost, until it is back, another answers in its
         slot, or it was forgotten: one that was returned to the manufacturer must not alert for
         ever. `lost` are slots whose device the vendor reports as lost; a device that was never
-        known is identified by its slot. `withheld` are slots whose state is unknown.
+        known is identified by its slot. `withheld` are the slots or uuids of devices whose state is
+        unknown. `codes` are the vendor's errors, by slot or uuid.
         """
         before = {one.device.uuid: one.device for one in self.known}
-        devices = {device.uuid: _completed(device, before.get(device.uuid)) for device in present}
-        slots = {device.slot for device in devices.values()}
+        devices = {device.uuid: completed(device, before.get(device.uuid)) for device in present}
+        slots = {device.slot for device in devices.values() if device.slot}
         known = [
             KnownDevice(device=device, state=states.get(device.uuid, ""))
             for device in devices.values()
@@ -136,12 +153,14 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
             device = one.device
             if device.slot in slots or device.uuid in forgotten:
                 continue
-            away = device.slot in withheld
+            away = not withheld.isdisjoint((device.slot, device.uuid))
             since = one.lost_at if away or one.lost_at is not None else now
-            known.append(KnownDevice(device=device, lost_at=since, withheld=away))
+            code = codes.get(device.uuid) or codes.get(device.slot, "")
+            known.append(KnownDevice(device=device, lost_at=since, withheld=away, code=code))
         known_slots = {one.device.slot for one in known}
         for slot in lost - known_slots - forgotten:
-            known.append(KnownDevice(device=Device(uuid=slot, index="", slot=slot), lost_at=now))
+            device = Device(uuid=slot, index="", slot=slot)
+            known.append(KnownDevice(device=device, lost_at=now, code=codes.get(slot, "")))
         retired = sum(one.device.uuid in forgotten for one in gone)
         return Inventory(
             known=tuple(sorted(known, key=lambda one: (one.device.slot, one.device.uuid))),
@@ -149,7 +168,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _completed(device: Device, before: Device | None) -> Device:
+def completed(device: Device, before: Device | None) -> Device:
     """The device, with the serial number and model it had where a dying one returns none."""
     if before is None:
         return device
@@ -165,15 +184,28 @@ def report(inventory: Inventory, vendor: str, readings: Readings) -> None:
     here = [one for one in inventory.known if not one.withheld]
     readings.add(PRESENT, sum(one.lost_at is None for one in here), vendor)
     readings.add(BASELINE, inventory.baseline, vendor)
-    for one in here:
+    for one in inventory.known:
         device = one.device
         labels = (vendor, device.index, device.uuid)
-        readings.add(UP, one.lost_at is None, *labels)
-        readings.add(LOST_TIMESTAMP, one.lost_at, *labels)
-        if one.lost_at is not None:
+        if not one.withheld:
+            readings.add(UP, one.lost_at is None, *labels)
+            readings.add(LOST_TIMESTAMP, one.lost_at, *labels)
+        if one.code or (one.lost_at is not None and not one.withheld):
             bus_id = device.slot.partition("/")[0]
             readings.add(INFO, 1, *labels, device.serial, bus_id, device.model, "", "", "")
-        well = one.state in ("", "none")
-        state = "lost" if one.lost_at is not None else "ok" if well else one.state
-        serial = f", serial {device.serial}" if device.serial else ""
-        readings.condition(device.uuid, state, f"{vendor} {device.index} at {device.slot}{serial}")
+        if one.code:
+            readings.add(ERROR_INFO, 1, *labels, one.code)
+        _record_condition(one, vendor, readings)
+
+
+def _record_condition(one: KnownDevice, vendor: str, readings: Readings) -> None:
+    if one.withheld and not one.code:
+        return
+    device = one.device
+    well = one.state in ("", "none")
+    lost = "lost" if one.lost_at is not None else ""
+    state = "unreadable" if one.withheld else lost or ("ok" if well else one.state)
+    serial = f", serial {device.serial}" if device.serial else ""
+    code = f", error {one.code}" if one.code else ""
+    detail = f"{vendor} {device.index} at {device.slot}{serial}{code}"
+    readings.condition(device.uuid, state, detail)

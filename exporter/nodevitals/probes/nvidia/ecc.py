@@ -9,6 +9,7 @@ import pynvml
 from nodevitals.probe import Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import ECC_KINDS, ECC_LIFETIMES
+from nodevitals.probes.nvidia.absences import Absences
 from nodevitals.probes.nvidia.families import (
     REMAPPED_ROWS,
     RETIRED_PAGES,
@@ -18,7 +19,7 @@ from nodevitals.probes.nvidia.families import (
     SRAM_THRESHOLD,
     VENDOR,
 )
-from nodevitals.probes.nvidia.nvml import Handle, query
+from nodevitals.probes.nvidia.nvml import Failure, Handle, call, query, raise_if_lost
 
 _SRAM = 7
 _SRAM_AND_DRAM = (("sram", _SRAM), ("dram", 2))
@@ -28,16 +29,21 @@ _OLD_LOCATIONS = (
 )
 
 
+_Locations = tuple[tuple[str, int], ...]
+
+
 class EccReader:
     """Reads the memory errors of one GPU, by location where it counts them so."""
 
     def __init__(self) -> None:
-        self._locations: tuple[tuple[str, int], ...] = ()
+        self._absences = Absences()
+        self._locations: _Locations | None = None
 
     def read(self, handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
         """Read all counts. Raises LostError."""
-        # Determined once: were a location to fail for a moment, its count would move to another.
-        self._locations = self._locations or _locations(handle)
+        self._find_locations(handle)
+        if self._locations is None:
+            return
         for kind_number, kind in enumerate(ECC_KINDS):
             for lifetime_number, lifetime in enumerate(ECC_LIFETIMES):
                 which = (handle, kind_number, lifetime_number)
@@ -50,16 +56,40 @@ class EccReader:
                     readings.add(accelerators.ECC_ERRORS, count, *series, "all")
         _read_sram_threshold(handle, readings, labels)
 
+    def _find_locations(self, handle: Handle) -> None:
+        """Find what the GPU counts separately. What was absent is looked for again."""
+        self._absences.start_run()
+        if self._locations == _SRAM_AND_DRAM or not self._absences.asks(_SRAM):
+            return
+        locations = _locations(handle)
+        if locations is not None:
+            self._locations = locations
+            self._absences.learn(_SRAM, locations != _SRAM_AND_DRAM)
 
-def _locations(handle: Handle) -> tuple[tuple[str, int], ...]:
-    """What a GPU counts separately: SRAM and DRAM since Ampere, each structure before it."""
 
-    def counts(number: int) -> bool:
-        return query(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, 1, 0, number) is not None
-
-    if counts(_SRAM):
+def _locations(handle: Handle) -> _Locations | None:
+    """What a GPU counts separately: SRAM and DRAM since Ampere, each structure before it. None
+    where a call failed that may succeed later: were one location missing, its count would move to
+    another.
+    """
+    sram = _counts(handle, _SRAM)
+    if sram is None:
+        return None
+    if sram:
         return _SRAM_AND_DRAM
-    return tuple((name, number) for name, number in _OLD_LOCATIONS if counts(number))
+    old = [(location, _counts(handle, location[1])) for location in _OLD_LOCATIONS]
+    if any(counted is None for _, counted in old):
+        return None
+    return tuple(location for location, counted in old if counted)
+
+
+def _counts(handle: Handle, location: int) -> bool | None:
+    """Whether a GPU counts the errors of a location; None where that is not known."""
+    result = call(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, 1, 0, location)
+    if not isinstance(result, Failure):
+        return True
+    raise_if_lost([result])
+    return False if result.unsupported else None
 
 
 def _read_sram_threshold(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
@@ -71,14 +101,17 @@ def _read_sram_threshold(handle: Handle, readings: Readings, labels: tuple[str, 
 
 def read_repairs(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
     """Read the remapped rows, or on Volta and older the retired pages. Raises LostError."""
-    remapped = query(pynvml.nvmlDeviceGetRemappedRows, handle)
-    if remapped is not None:
+    remapped = call(pynvml.nvmlDeviceGetRemappedRows, handle)
+    if not isinstance(remapped, Failure):
         corrected, uncorrected, pending, failed = remapped
         readings.add(REMAPPED_ROWS, corrected, *labels, "corrected")
         readings.add(REMAPPED_ROWS, uncorrected, *labels, "uncorrected")
         readings.add(ROW_REMAP_PENDING, bool(pending), *labels)
         readings.add(ROW_REMAP_FAILURE, bool(failed), *labels)
         return  # a GPU that remaps rows retires no pages
+    raise_if_lost([remapped])
+    if not remapped.unsupported:
+        return
     for number, cause in enumerate(RETIRED_PAGES.closed["cause"]):
         pages = query(pynvml.nvmlDeviceGetRetiredPages, handle, number)
         readings.add(RETIRED_PAGES, None if pages is None else len(pages), *labels, cause)

@@ -61,6 +61,9 @@ NVLINKS_EXPECTED = _gpu.gauge(
     "nvlinks_expected",
     "Number of NVLinks that must be active: as configured, or else the highest ever active.",
 )
+NVLINKS_UNREADABLE = _gpu.gauge(
+    "nvlinks_unreadable", "Number of NVLinks whose state cannot be read."
+)
 NVLINK_ERRORS = _gpu.counter(
     "nvlink_errors_total",
     "Number of NVLink errors since the driver was loaded; link is empty for the sum of all links.",
@@ -73,7 +76,9 @@ FABRIC_STATE = _gpu.gauge(
     state=FABRIC_STATES,
 )
 FABRIC_HEALTHY = _gpu.gauge(
-    "fabric_healthy", "Whether the NVLink fabric's health summary is healthy."
+    "fabric_healthy",
+    "Whether the NVLink fabric's health summary is healthy; before driver 580, whether it reports "
+    "no fault.",
 )
 FABRIC_FAULT = _gpu.gauge(
     "fabric_fault", "Whether the NVLink fabric reports this fault.", fault=FABRIC_FAULTS
@@ -126,7 +131,8 @@ VERSION_MISMATCH = _node.gauge(
 )
 DEVICES = _node.gauge(
     "devices",
-    "Number of GPUs listed by the PCI bus (without those of virtual machines), driver and NVML.",
+    "Number of GPUs listed by the PCI bus (without those of virtual machines), driver and NVML, "
+    "also of those that cannot be read.",
     source=("pci", "driver", "nvml"),
 )
 

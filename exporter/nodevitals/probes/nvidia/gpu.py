@@ -5,7 +5,7 @@ Nothing is assumed to be supported: where a call fails, its family is missing, a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -13,6 +13,7 @@ from nodevitals.probe import Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS
 from nodevitals.probes.nvidia.ecc import EccReader, read_repairs
+from nodevitals.probes.nvidia.fabric import read_fabric
 from nodevitals.probes.nvidia.families import (
     MEMORY_TEMPERATURE,
     MODE_INFO,
@@ -27,9 +28,19 @@ from nodevitals.probes.nvidia.families import (
     TEMPERATURE_MARGIN,
     VENDOR,
 )
-from nodevitals.probes.nvidia.nvlink import NvlinkReader, read_fabric
-from nodevitals.probes.nvidia.nvml import Field, FieldReader, Gpu, Handle, query
-from nodevitals.probes.nvidia.slowdown import SLOWDOWN_FIELDS, read_slowdown
+from nodevitals.probes.nvidia.nvlink import LINK_COUNT, NvlinkReader
+from nodevitals.probes.nvidia.nvml import (
+    Failure,
+    Field,
+    FieldReader,
+    Gpu,
+    Handle,
+    call,
+    query,
+    query_newest,
+    raise_if_lost,
+)
+from nodevitals.probes.nvidia.slowdown import SlowdownReader
 
 _RECOVERY: Field = (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
 _MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
@@ -49,14 +60,16 @@ class GpuReader:
     """Reads one GPU; does not read again what it does not have."""
 
     def __init__(self, errors_by_link: bool) -> None:
-        self._fields = FieldReader([_RECOVERY, _MEMORY_TEMPERATURE, *SLOWDOWN_FIELDS])
+        self._fields = FieldReader([_RECOVERY, _MEMORY_TEMPERATURE, LINK_COUNT])
         self._ecc = EccReader()
         self._nvlink = NvlinkReader(errors_by_link)
 
-    def read(self, gpu: Gpu, readings: Readings) -> GpuStatus:
-        """Read everything the GPU has. Raises LostError."""
-        labels = (str(gpu.index), gpu.uuid)
+    def read(self, gpu: Gpu, driver_version: str, readings: Readings) -> GpuStatus:
+        """Read everything the GPU has; add nothing where nothing was read. Raises LostError."""
+        labels = (gpu.index, gpu.uuid)
         handle = gpu.handle
+        slowdown = SlowdownReader(driver_version)
+        self._fields.add(slowdown.fields)
         fields = self._fields.read(handle)
         _read_load(handle, readings, labels)
         _read_temperature(handle, fields, readings, labels)
@@ -64,19 +77,19 @@ class GpuReader:
         _read_modes(handle, readings, labels)
         self._ecc.read(handle, readings, labels)
         read_repairs(handle, readings, labels)
-        links = self._nvlink.read(handle, readings, labels)
+        links = self._nvlink.read(handle, fields, readings, labels)
         read_fabric(handle, readings, labels)
         _read_pcie(handle, readings, labels)
-        read_slowdown(handle, fields, readings, labels)
-        return GpuStatus(len(links), sum(links), _report_recovery(fields, readings, labels))
+        slowdown.read(handle, fields, self._fields.lacks, readings, labels)
+        return GpuStatus(links.known, links.up, _report_recovery(fields, readings, labels))
 
 
 def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
     both = (VENDOR, *labels)
     rates = query(pynvml.nvmlDeviceGetUtilizationRates, handle)
     readings.add(accelerators.UTILIZATION, rates and rates.gpu / 100, *both)
-    memory = query(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-    memory = memory or query(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    function = pynvml.nvmlDeviceGetMemoryInfo
+    memory = query_newest((function, handle, pynvml.nvmlMemory_v2), (function, handle))
     if memory is not None:
         readings.add(accelerators.MEMORY_USED, memory.used, *both)
         readings.add(accelerators.MEMORY_TOTAL, memory.total, *both)
@@ -119,13 +132,24 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _read_modes(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
-    modes = (
-        query(pynvml.nvmlDeviceGetPersistenceMode, handle),
-        (query(pynvml.nvmlDeviceGetMigMode, handle) or [None])[0],
-        (query(pynvml.nvmlDeviceGetEccMode, handle) or [None])[0],
-    )
-    words = ("" if mode is None else "on" if mode else "off" for mode in modes)
-    readings.add(MODE_INFO, 1, *labels, *words)
+    """Read the modes; a mode that could not be read is not one that the GPU does not have."""
+    modes = [
+        call(pynvml.nvmlDeviceGetPersistenceMode, handle),
+        call(pynvml.nvmlDeviceGetMigMode, handle),
+        call(pynvml.nvmlDeviceGetEccMode, handle),
+    ]
+    failed = [mode for mode in modes if isinstance(mode, Failure)]
+    raise_if_lost(failed)
+    if len(failed) == len(modes) or not all(mode.unsupported for mode in failed):
+        return
+    readings.add(MODE_INFO, 1, *labels, *map(_word, modes))
+
+
+def _word(mode: Any) -> str:
+    if isinstance(mode, Failure):
+        return ""
+    current = mode[0] if isinstance(mode, list) else mode
+    return "on" if current else "off"
 
 
 def _read_pcie(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:

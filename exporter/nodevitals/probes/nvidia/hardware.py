@@ -22,17 +22,21 @@ _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\S+)")
 
 class Hardware(msgspec.Struct, frozen=True):
     """Bus ids on the PCI bus, each with the driver it is bound to; bus ids that the NVIDIA driver
-    lists; and the loaded driver's version ('' where there is none).
+    lists; and the loaded driver's version ('' where there is none). Virtual functions (SR-IOV) are
+    no GPUs of their own. `bus_listed` is False where no device of the PCI bus can be seen.
     """
 
     pci: dict[str, str]
     driver: tuple[str, ...]
     module_version: str
+    bus_listed: bool
 
     @property
     def passed_through(self) -> set[str]:
-        """The bus ids of GPUs that are bound to vfio-pci, for virtual machines."""
-        return {bus_id for bus_id, driver in self.pci.items() if driver == "vfio-pci"}
+        """The bus ids of GPUs that are bound to a driver of VFIO, for virtual machines: vfio-pci,
+        on Grace nvgrace_gpu_vfio_pci.
+        """
+        return {bus_id for bus_id, driver in self.pci.items() if "vfio" in driver}
 
 
 class HardwareReader:
@@ -44,11 +48,15 @@ class HardwareReader:
 
     def read(self) -> Hardware:
         """What is listed now."""
-        driver = filter(BUS_ID.fullmatch, list_names(self._host.proc("driver/nvidia/gpus")))
+        paths = self._pci.read()
+        virtual = {path.name for path in paths if link_name(path / "physfn")}
+        gpus = [path for path in paths if path.name not in virtual]
+        listed = filter(BUS_ID.fullmatch, list_names(self._host.proc("driver/nvidia/gpus")))
         return Hardware(
-            pci={normal_bus_id(path.name): link_name(path / "driver") for path in self._pci.read()},
-            driver=tuple(sorted(normal_bus_id(name) for name in driver)),
+            pci={normal_bus_id(path.name): link_name(path / "driver") for path in gpus},
+            driver=tuple(sorted(normal_bus_id(name) for name in listed if name not in virtual)),
             module_version=parse_version(read_text(self._host.proc("driver/nvidia/version")) or ""),
+            bus_listed=self._pci.listed,
         )
 
 

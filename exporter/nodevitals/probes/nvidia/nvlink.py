@@ -1,4 +1,4 @@
-"""NVLink of a GPU: its links, their errors, and its registration with the NVLink fabric.
+"""NVLink of a GPU: its links and their errors.
 
 Field ids and their generations: nvml.h. The old summed fields (32 to 59, 148 to 160) are always 0
 on Hopper, so they are not read.
@@ -6,22 +6,13 @@ on Hopper, so they are not read.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
+from typing import NamedTuple
 
 import pynvml
 
 from nodevitals.probe import Readings
-from nodevitals.probes.nvidia.families import (
-    FABRIC_FAULT,
-    FABRIC_FAULTS,
-    FABRIC_HEALTHY,
-    FABRIC_STATE,
-    FABRIC_STATES,
-    NVLINK_ERRORS,
-    NVLINK_UP,
-)
-from nodevitals.probes.nvidia.nvml import Field, FieldReader, Handle, query
+from nodevitals.probes.nvidia.families import NVLINK_ERRORS, NVLINK_UP, NVLINKS_UNREADABLE
+from nodevitals.probes.nvidia.nvml import Failure, Field, FieldReader, Handle, call, raise_if_lost
 
 # By link. Hopper has the first three, Blackwell the rest; older GPUs have functions instead.
 _ERROR_FIELDS: tuple[tuple[str, int], ...] = (
@@ -41,8 +32,15 @@ _ERROR_FIELDS: tuple[tuple[str, int], ...] = (
     ("symbol", pynvml.NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS),
 )
 _FUNCTION_KINDS = ("replay", "recovery", "crc", "crc_data", "ecc_data")
-_FABRIC_NOT_SUPPORTED = 0
-_FABRIC_COMPLETED = 3
+
+LINK_COUNT: Field = (pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, 0)
+
+
+class Links(NamedTuple):
+    """Number of links that the GPU has, and of those that are active."""
+
+    known: int
+    up: int
 
 
 class NvlinkReader:
@@ -50,79 +48,92 @@ class NvlinkReader:
 
     def __init__(self, by_link: bool) -> None:
         self._by_link = by_link
-        self._fields: FieldReader | None = None
+        self._fields = FieldReader()
         self._links = 0
-        self._summed: dict[tuple[str, str], int] = {}
+        self._summed: dict[str, int] = {}
 
-    def read(self, handle: Handle, readings: Readings, labels: tuple[str, ...]) -> list[int]:
-        """Read all links; 1 for each that is active, 0 for the others. Raises LostError."""
-        states = list(_states(handle, self._links))
-        self._links = max(self._links, len(states))
-        if states and self._fields is None:
-            codes = [code for _, code in _ERROR_FIELDS]
-            self._fields = FieldReader([(code, link) for link, _ in states for code in codes])
-        fields = self._fields.read(handle) if self._fields else {}
-        for link, state in states:
+    def read(
+        self,
+        handle: Handle,
+        fields: dict[Field, float],
+        readings: Readings,
+        labels: tuple[str, ...],
+    ) -> Links:
+        """Read all links; `fields` has the value of LINK_COUNT. Raises LostError."""
+        states = self._read_states(handle, int(fields.get(LINK_COUNT, 0)))
+        if not states:
+            return Links(0, 0)
+        for link, state in states.items():
             readings.add(NVLINK_UP, state, *labels, str(link))
-        counts: dict[tuple[str, str], list[float]] = {}
-        for link, _ in states:
-            for kind, count in _errors(handle, link, fields).items():
-                key = (str(link) if self._by_link else "", kind)
-                counts.setdefault(key, []).append(count)
-        for key, parts in counts.items():
-            # A sum without one of its links would fall, and be an increase when the link is back.
-            self._summed[key] = max(self._summed.get(key, 0), len(parts))
-            if len(parts) == self._summed[key]:
-                readings.add(NVLINK_ERRORS, sum(parts), *labels, *key)
-        return [state for _, state in states]
+        unreadable = sum(state is None for state in states.values())
+        readings.add(NVLINKS_UNREADABLE, unreadable, *labels)
+        self._fields.add((code, link) for link in states for _, code in _ERROR_FIELDS)
+        values = self._fields.read(handle)
+        errors = {link: self._read_errors(handle, link, values) for link in states}
+        if self._by_link:
+            for link, counts in errors.items():
+                for kind, count in counts.items():
+                    readings.add(NVLINK_ERRORS, count, *labels, str(link), kind)
+        else:
+            self._add_sums(errors, states, readings, labels)
+        return Links(len(states), sum(state == 1 for state in states.values()))
+
+    def _read_states(self, handle: Handle, count: int) -> dict[int, int | None]:
+        """1 for each link that is active, 0 for the others, None where that cannot be read."""
+        states: dict[int, int | None] = {}
+        self._links = max(self._links, count)
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            state = call(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+            if not isinstance(state, Failure):
+                states[link] = int(state == pynvml.NVML_FEATURE_ENABLED)
+                continue
+            raise_if_lost([state])
+            if link >= self._links and state.unsupported:
+                break  # no such link; GetNvLinkCapability succeeds for every number
+            states[link] = None
+        self._links = max(self._links, len(states))
+        return states
+
+    def _read_errors(
+        self, handle: Handle, link: int, values: dict[Field, float]
+    ) -> dict[str, float | None]:
+        """The counts of one link, None where they cannot be read, without those it lacks."""
+        found: dict[str, float | None] = {}
+        for kind, code in _ERROR_FIELDS:
+            field = (code, link)
+            if not self._fields.lacks(field) and found.get(kind) is None:
+                found[kind] = values.get(field)
+        return found or _read_old_errors(handle, link)
+
+    def _add_sums(
+        self,
+        errors: dict[int, dict[str, float | None]],
+        states: dict[int, int | None],
+        readings: Readings,
+        labels: tuple[str, ...],
+    ) -> None:
+        """Add the sums of all links. A sum without one of its links would fall, and be an increase
+        when the link is back: a kind is missing where it is for a link that is active or unknown,
+        or where more links had it before. The counts of a link that is down may be absent.
+        """
+        for kind in {kind: None for counts in errors.values() for kind in counts}:
+            parts = [counts[kind] for counts in errors.values() if kind in counts]
+            needed = [link for link, state in states.items() if state != 0]
+            self._summed[kind] = max(self._summed.get(kind, 0), len(parts))
+            read = [part for part in parts if part is not None]
+            whole = len(read) == self._summed[kind]
+            if whole and all(kind in errors[link] for link in needed):
+                readings.add(NVLINK_ERRORS, sum(read), *labels, "", kind)
 
 
-def _states(handle: Handle, known: int) -> Iterator[tuple[int, int]]:
-    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = query(pynvml.nvmlDeviceGetNvLinkState, handle, link)
-        if state is not None:
-            yield link, int(state)
-        elif link >= known:  # no such link; GetNvLinkCapability succeeds for every number
-            return
-
-
-def _errors(handle: Handle, link: int, fields: dict[Field, float]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for kind, code in _ERROR_FIELDS:
-        value = fields.get((code, link))
-        if value is not None:
-            found.setdefault(kind, value)
-    if not found:
-        for number, kind in enumerate(_FUNCTION_KINDS):
-            value = query(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, number)
-            if value is not None:
-                found[kind] = value
+def _read_old_errors(handle: Handle, link: int) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for number, kind in enumerate(_FUNCTION_KINDS):
+        result = call(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, number)
+        if not isinstance(result, Failure):
+            found[kind] = result
+            continue
+        raise_if_lost([result])
+        if not result.unsupported:
+            found[kind] = None
     return found
-
-
-def read_fabric(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
-    """Read the registration with the fabric, and the fabric's health. Raises LostError."""
-    summary: int | None = None
-    for structure in (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t):
-        info = structure()
-        if query(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is not None:
-            summary = getattr(info, "healthSummary", None)
-            break
-    else:
-        return
-    if info.state == _FABRIC_NOT_SUPPORTED:
-        return
-    state = FABRIC_STATES[min(info.state, _FABRIC_COMPLETED) - 1]
-    if info.state == _FABRIC_COMPLETED and info.status != pynvml.NVML_SUCCESS:
-        state = "failed"
-    readings.add(FABRIC_STATE, 1, *labels, state)
-    if summary:
-        readings.add(FABRIC_HEALTHY, summary == 1, *labels)
-    mask = info.healthMask
-    for number, fault in enumerate(FABRIC_FAULTS[:-1]):
-        value = mask >> 2 * number & 3  # 0: not supported, 1: true, 2: false
-        if value in (1, 2):
-            readings.add(FABRIC_FAULT, value == 1, *labels, fault)
-    configuration = mask >> 8 & 15  # 0: not supported, 1: correct, others: what is wrong
-    if configuration:
-        readings.add(FABRIC_FAULT, configuration > 1, *labels, FABRIC_FAULTS[-1])

@@ -1,40 +1,67 @@
 """NVML with typed results: a call that fails returns None, a lost GPU is an exception.
 
 In: nvidia-ml-py (`pynvml`) on the driver's libnvidia-ml.so.1. Every call may hang or crash, so
-only a worker may use this module. Structures and semantics: nvml.h. For a lost GPU, calls return
-15, or with many drivers 999, which also has other meanings.
+only a worker may use this module. Structures and semantics: nvml.h. A GPU is lost where NVML
+returns 15; 999 has other meanings too.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 import pynvml
 
-from nodevitals.probes.common.nvidia import normal_bus_id
+from nodevitals.probes.nvidia.absences import Absences
 
-NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
 VERSION_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-_LOST = (pynvml.NVML_ERROR_GPU_IS_LOST,)
-LOST_OR_UNKNOWN = (*_LOST, pynvml.NVML_ERROR_UNKNOWN)
-# The errors of a field that a GPU does not have; any other error may be temporary.
-_UNSUPPORTED = (
+LOST = pynvml.NVML_ERROR_GPU_IS_LOST
+UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
+# The errors of a call that a GPU or a driver does not have; any other error may be temporary.
+UNSUPPORTED = (
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_DEPRECATED,
+)
+# After these errors, only another start of the library helps.
+STALE_LIBRARY = (
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    VERSION_MISMATCH,
 )
 _FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-MAX_EVENTS_PER_RUN = 1000
 # No limit is documented; no other client is known to read more in one call.
 FIELDS_PER_CALL = 100
 
 Handle = Any
 Field = tuple[int, int]
 """A field's id and its scope: a link's number, else 0."""
+
+
+class Failure(NamedTuple):
+    """A call that failed: NVML's code and the function's name."""
+
+    code: int
+    function: str
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether the GPU or the driver does not have what was asked for."""
+        return self.code in UNSUPPORTED
+
+    @property
+    def label(self) -> str:
+        """The code as a label's value: one of NVML's, 1 to 999."""
+        return str(self.code if 0 < self.code < UNKNOWN else UNKNOWN)
+
+    def __str__(self) -> str:
+        return f"{self.function}: {pynvml.NVMLError(self.code)} ({self.code})"
 
 
 class NvmlError(Exception):
@@ -47,20 +74,26 @@ class NvmlError(Exception):
 
 
 class LostError(Exception):
-    """The GPU is lost; `code` is NVML's."""
+    """The GPU is lost: the call that returned that."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(f"NVML error {code}")
-        self.code = code
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """A GPU that NVML has a handle for: `slot` is its normal bus id."""
+    """A GPU that NVML has a handle for. `slot` is its normal bus id, '' where it has none (Jetson);
+    `index` is '' where NVML does not return it.
+    """
 
     slot: str
-    index: int
+    index: str
     uuid: str
     handle: Handle
+
+
+failures: list[Failure] = []
+"""The calls of this worker that failed, since this list was last cleared."""
 
 
 def start(library: str) -> None:
@@ -69,135 +102,106 @@ def start(library: str) -> None:
         pynvml.nvmlLib = ctypes.CDLL(library)
     except OSError as error:
         raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from None
-    _required(pynvml.nvmlInit)
+    require(pynvml.nvmlInit)
 
 
 def library_version() -> str | None:
     """The library's own version, without the NVML major before it; needs no driver."""
-    version = query(pynvml.nvmlSystemGetNVMLVersion)
+    version = attempt(pynvml.nvmlSystemGetNVMLVersion)
     return version.partition(".")[2] if version else None
 
 
-def query(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns; None where it fails. Raises LostError."""
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, or its Failure. All calls of NVML pass here."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
-        if error.value in _LOST:
-            raise LostError(error.value) from None
-        return None
+        failure = Failure(error.value, function.__name__)
     except (pynvml.NVMLLibraryMismatchError, ValueError):  # ValueError: text that is not UTF-8
-        return None
+        failure = Failure(UNKNOWN, function.__name__)
+    failures.append(failure)
+    return failure
 
 
-def _required(function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except pynvml.NVMLError as error:
-        raise NvmlError(error.value, str(error)) from None
+def query(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call on a GPU returns; None where it fails. Raises LostError."""
+    return query_newest((function, *arguments))
 
 
-def gpus() -> list[Gpu]:
-    """The GPUs that answer, in the library's order. Raises NvmlError."""
-    found = []
-    for index in range(_required(pynvml.nvmlDeviceGetCount)):
-        try:
-            found.append(_gpu(pynvml.nvmlDeviceGetHandleByIndex(index)))
-        except (pynvml.NVMLError, ValueError):
-            continue  # `gpu_at` its bus id returns why
-    return found
+def raise_if_lost(failed: Iterable[Failure]) -> None:
+    """Raise LostError where one of these failures says that the GPU is lost."""
+    for failure in failed:
+        if failure.code == LOST:
+            raise LostError(failure)
 
 
-def gpu_at(slot: str) -> Gpu | int:
-    """The GPU in a slot, or NVML's error code."""
-    try:
-        return _gpu(pynvml.nvmlDeviceGetHandleByPciBusId(f"{slot}.0".encode()))
-    except pynvml.NVMLError as error:
-        code: int = error.value
-        return code
-    except ValueError:
-        return pynvml.NVML_ERROR_UNKNOWN  # type: ignore[no-any-return]
+def query_newest(*calls: tuple[Any, ...]) -> Any:
+    """What the first of several calls returns that the GPU and its driver have; None where it
+    fails. A call that may fail for a moment is not replaced by an older one, which may count
+    differently. Raises LostError.
+    """
+    for function, *arguments in calls:
+        result = call(function, *arguments)
+        if not isinstance(result, Failure):
+            return result
+        raise_if_lost([result])
+        if not result.unsupported:
+            return None
+    return None
 
 
-def _gpu(handle: Handle) -> Gpu:
-    info = pynvml.nvmlDeviceGetPciInfo(handle)
-    return Gpu(
-        normal_bus_id(_text(info.busId)),
-        pynvml.nvmlDeviceGetIndex(handle),
-        pynvml.nvmlDeviceGetUUID(handle),
-        handle,
-    )
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns that is not on one GPU; None where it fails."""
+    result = call(function, *arguments)
+    return None if isinstance(result, Failure) else result
 
 
-def _text(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("ascii", "replace")
+def require(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns without which nothing works. Raises NvmlError."""
+    result = call(function, *arguments)
+    if isinstance(result, Failure):
+        raise NvmlError(result.code, str(result))
+    return result
+
+
+def main_failure() -> Failure:
+    """The failure that says most about a GPU of which nothing was read: the most frequent one, and
+    one that is not `unsupported` where there is any.
+    """
+    telling = [one for one in failures if not one.unsupported] or failures
+    code, _ = Counter(one.code for one in telling).most_common(1)[0] if telling else (UNKNOWN, 0)
+    return next((one for one in telling if one.code == code), Failure(code, "nvml"))
 
 
 class FieldReader:
-    """Reads field values of one GPU. Fields that the GPU does not have are read only once."""
+    """Reads field values of one GPU. A field that the GPU does not have is seldom asked again."""
 
-    def __init__(self, fields: Iterable[Field]) -> None:
-        self._fields: Sequence[Field] = tuple(fields)
+    def __init__(self, fields: Iterable[Field] = ()) -> None:
+        self._fields = dict.fromkeys(fields)
+        self._absences = Absences()
+
+    def add(self, fields: Iterable[Field]) -> None:
+        """Read these too, from now on."""
+        self._fields |= dict.fromkeys(fields)
+
+    def lacks(self, field: Field) -> bool:
+        """Whether the GPU said that it does not have this field."""
+        return self._absences.has(field)
 
     def read(self, handle: Handle) -> dict[Field, float]:
         """The values that there are now. Raises LostError."""
         found: dict[Field, float] = {}
-        unsupported = set()
-        for first in range(0, len(self._fields), FIELDS_PER_CALL):
-            some = self._fields[first : first + FIELDS_PER_CALL]
+        self._absences.start_run()
+        asked = [field for field in self._fields if self._absences.asks(field)]
+        for first in range(0, len(asked), FIELDS_PER_CALL):
+            some = asked[first : first + FIELDS_PER_CALL]
             values = query(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
             for field, value in zip(some, values, strict=False):
                 code = value.nvmlReturn
                 if code == pynvml.NVML_SUCCESS and 0 <= value.valueType < len(_FIELD_MEMBERS):
                     found[field] = float(getattr(value.value, _FIELD_MEMBERS[value.valueType]))
-                elif code in _UNSUPPORTED:
-                    unsupported.add(field)
-        self._fields = tuple(field for field in self._fields if field not in unsupported)
+                elif code != pynvml.NVML_SUCCESS:
+                    failures.append(Failure(code, "nvmlDeviceGetFieldValues"))
+                    raise_if_lost(failures[-1:])
+                self._absences.learn(field, code in UNSUPPORTED)
         return found
-
-
-class XidEvents:
-    """NVML's queue of Xids, which the driver fills for every client that registers."""
-
-    def __init__(self) -> None:
-        self._set: Any = None
-        self._registered: set[str] = set()
-        self._slots: dict[int, str] = {}
-
-    def register(self, gpus: Iterable[Gpu]) -> None:
-        """Register for the Xids of these GPUs; of those that were lost in between, again."""
-        by_uuid = {gpu.uuid: gpu for gpu in gpus}
-        self._registered &= by_uuid.keys()
-        if self._set is None:
-            self._set = query(pynvml.nvmlEventSetCreate)
-        if self._set is None:
-            return
-        for uuid in by_uuid.keys() - self._registered:
-            gpu = by_uuid[uuid]
-            try:
-                pynvml.nvmlDeviceRegisterEvents(
-                    gpu.handle, pynvml.nvmlEventTypeXidCriticalError, self._set
-                )
-            except pynvml.NVMLError:
-                continue  # the kernel log is the first source anyway
-            self._registered.add(uuid)
-            self._slots[_address(gpu.handle)] = gpu.slot
-
-    def drain(self) -> list[tuple[str, int]]:
-        """Slot and code of each Xid since the last call."""
-        xids: list[tuple[str, int]] = []
-        while self._set is not None and len(xids) < MAX_EVENTS_PER_RUN:
-            try:
-                event = pynvml.nvmlEventSetWait(self._set, 0)
-            except pynvml.NVMLError as error:
-                if error.value != pynvml.NVML_ERROR_TIMEOUT:
-                    self._set, self._registered = None, set()
-                break
-            slot = self._slots.get(_address(event.device))
-            if slot is not None:
-                xids.append((slot, int(event.eventData)))
-        return xids
-
-
-def _address(handle: Handle) -> int:
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0

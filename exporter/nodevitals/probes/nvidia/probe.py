@@ -30,6 +30,9 @@ from nodevitals.probes.nvidia.hardware import Hardware, HardwareReader
 if TYPE_CHECKING:
     from nodevitals.probes.nvidia.nvml import NvmlError
     from nodevitals.probes.nvidia.reader import GpuScan, NvmlReader
+    from nodevitals.probes.nvidia.unread import Unread
+
+FAILED_RUNS_PER_START = 20
 
 
 class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,10 +54,13 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class NvidiaState(msgspec.Struct):
-    """The known GPUs, and by uuid the highest number of active links that each ever had."""
+    """The known GPUs, by uuid the highest number of active links that each ever had, and the slots
+    of those that were ever seen on the PCI bus.
+    """
 
     inventory: Inventory = Inventory()
     nvlinks: dict[str, int] = {}
+    on_bus: set[str] = set()
 
 
 class NvidiaProbe(Probe):
@@ -82,38 +88,63 @@ class NvidiaProbe(Probe):
         """Only prepare: the first run starts the library, so that it can report what fails."""
         self._hardware = HardwareReader(self.host)
         self._reader: NvmlReader | None = None
+        self._failed_runs = 0
 
     def run(self, readings: Readings) -> None:
         """Read all GPUs, and compare them with the known ones."""
-        from nodevitals.probes.nvidia.nvml import NvmlError
-        from nodevitals.probes.nvidia.reader import NvmlReader
-
         hardware = self._hardware.read()
         readings.add(DEVICES, len(hardware.pci.keys() - hardware.passed_through), "pci")
         readings.add(DEVICES, len(hardware.driver), "driver")
         readings.add(accelerators.EXPECTED, self.settings.expected, VENDOR)
+        scan = self._scan(hardware, readings)
         known = self.state.inventory.known
+        if not (scan.listing.count or hardware.pci or known):
+            raise Absent("the driver is loaded, but there is no GPU")
+        unread = self._update_inventory(scan, hardware, readings)
+        self._update_nvlinks(scan, readings)
+        accelerators.report(self.state.inventory, VENDOR, readings)
+        for (index, slot), failure in unread.strangers.items():
+            readings.add(accelerators.ERROR_INFO, 1, VENDOR, index, slot, failure.label)
+        readings.add(accelerators.UNREADABLE, unread.unreadable, VENDOR)
+        self._send_messages(readings)
+        if unread.unreadable:
+            self._fail_unreadable(scan, unread)
+        self._failed_runs = 0
+
+    def _scan(self, hardware: Hardware, readings: Readings) -> GpuScan:
+        from nodevitals.probes.nvidia.nvml import NvmlError
+        from nodevitals.probes.nvidia.reader import NvmlReader
+
+        devices = [one.device for one in self.state.inventory.known]
+        slots = {*hardware.pci, *hardware.driver, *(device.slot for device in devices)}
         try:
             if self._reader is None:
                 by_link = self.settings.nvlink_errors_by_link
                 self._reader = NvmlReader(self.settings.library, by_link)
-            slots = {*hardware.pci, *hardware.driver, *(one.device.slot for one in known)}
-            scan = self._reader.scan(slots, readings)
+            return self._reader.scan(slots - hardware.passed_through - {""}, devices, readings)
         except NvmlError as error:
             self._fail(error, hardware, readings)
-        if not (scan.read or scan.lost or hardware.pci or known):
-            raise Absent("the driver is loaded, but there is no GPU")
-        scan.withheld |= hardware.passed_through
-        self._update_inventory(scan, readings)
-        self._update_nvlinks(scan, readings)
-        accelerators.report(self.state.inventory, VENDOR, readings)
-        self._send_messages(self._reader, readings)
 
-    def _update_inventory(self, scan: GpuScan, readings: Readings) -> None:
+    def _update_inventory(self, scan: GpuScan, hardware: Hardware, readings: Readings) -> Unread:
+        from nodevitals.probes.nvidia.unread import explain
+
+        state = self.state
+        off_the_bus = state.on_bus - hardware.pci.keys() if hardware.bus_listed else set()
+        known = state.inventory.known
+        unread = explain(scan, known, hardware.passed_through, off_the_bus)
         states = {device.uuid: status.recovery for device, status in scan.read.items()}
-        self.state.inventory = self.state.inventory.seen(
-            scan.read, scan.lost, scan.withheld, readings.forgotten, states, time.time()
+        state.inventory = state.inventory.seen(
+            scan.read,
+            unread.lost,
+            unread.withheld,
+            readings.forgotten,
+            states,
+            time.time(),
+            unread.codes,
         )
+        slots = {one.device.slot for one in state.inventory.known}
+        state.on_bus = slots & (state.on_bus | hardware.pci.keys())
+        return unread
 
     def _update_nvlinks(self, scan: GpuScan, readings: Readings) -> None:
         nvlinks = self.state.nvlinks
@@ -127,13 +158,29 @@ class NvidiaProbe(Probe):
         known = {one.device.uuid for one in self.state.inventory.known}
         self.state.nvlinks = {uuid: links for uuid, links in nvlinks.items() if uuid in known}
 
-    def _send_messages(self, reader: NvmlReader, readings: Readings) -> None:
-        devices = [one.device for one in self.state.inventory.known]
+    def _send_messages(self, readings: Readings) -> None:
+        devices = [one.device for one in self.state.inventory.known if one.device.slot]
         names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
         readings.send("kernel_log", DeviceNames(names))
-        xids = reader.drain_xids()
+        xids = self._reader.drain_xids() if self._reader else []
         if xids:
             readings.send("kernel_log", NvmlXids(xids))
+
+    def _fail_unreadable(self, scan: GpuScan, unread: Unread) -> NoReturn:
+        """Raise which GPUs cannot be identified or read. The library is kept for the others, and
+        started again from time to time: it may be what fails.
+        """
+        from nodevitals.probes.nvidia.nvml import STALE_LIBRARY
+
+        self._failed_runs += 1
+        failed = {*unread.codes.values(), *(one.label for one in unread.strangers.values())}
+        stale = not failed.isdisjoint(map(str, STALE_LIBRARY))
+        raise ProbeError(
+            "unreadable",
+            f"{unread.unreadable} of {scan.listing.count} GPUs cannot be identified or read: "
+            + "; ".join(unread.texts),
+            stays=not stale and self._failed_runs % FAILED_RUNS_PER_START != 0,
+        )
 
     def _fail(self, error: NvmlError, hardware: Hardware, readings: Readings) -> NoReturn:
         """Raise why the library does not work. No GPU is lost by that: all are unknown."""

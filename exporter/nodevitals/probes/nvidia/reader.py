@@ -11,19 +11,30 @@ from nodevitals.probe import Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device
 from nodevitals.probes.nvidia import nvml
+from nodevitals.probes.nvidia.events import XidEvents
 from nodevitals.probes.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERSION_MISMATCH
 from nodevitals.probes.nvidia.gpu import GpuReader, GpuStatus
-from nodevitals.probes.nvidia.nvml import Gpu, LostError, query
+from nodevitals.probes.nvidia.listing import Listing, list_gpus
+from nodevitals.probes.nvidia.nvml import Failure, Gpu, LostError, attempt, query
 
 
 class GpuScan(msgspec.Struct):
-    """The GPUs that were read, with their status; the slots whose GPU is lost; and the slots whose
-    GPU is there, but not accessible to this process.
+    """What NVML lists, and the GPUs that were read, with their status. `lost` and `unreadable` are
+    the others, with a failure of each: by slot, or by uuid where there is no slot.
     """
 
-    read: dict[Device, GpuStatus]
-    lost: set[str]
-    withheld: set[str]
+    listing: Listing
+    read: dict[Device, GpuStatus] = {}
+    lost: dict[str, Failure] = {}
+    unreadable: dict[str, Failure] = {}
+
+    @property
+    def unknown(self) -> int:
+        """Number of listed GPUs that are neither lost, nor read, nor among the unreadable: it is
+        not known which ones they are.
+        """
+        others = len(self.listing.gpus) + len(self.listing.lost) + len(self.listing.unreadable)
+        return max(self.listing.count - others, 0)
 
 
 class NvmlReader:
@@ -33,61 +44,80 @@ class NvmlReader:
         nvml.start(library)
         self._errors_by_link = errors_by_link
         self._readers: dict[str, GpuReader] = {}
-        self._events = nvml.XidEvents()
+        self._events = XidEvents()
+        self._texts: dict[tuple[str, str], str] = {}
 
-    def scan(self, slots: Iterable[str], readings: Readings) -> GpuScan:
+    def scan(self, slots: Iterable[str], known: Iterable[Device], readings: Readings) -> GpuScan:
         """Read every GPU that the library lists, and look for one in each of these slots too."""
-        gpus = nvml.gpus()
-        lost, withheld = set(), set()
-        for slot in sorted(set(slots) - {gpu.slot for gpu in gpus}):
-            found = nvml.gpu_at(slot)
-            if isinstance(found, Gpu):
-                gpus.append(found)
-            elif found in nvml.LOST_OR_UNKNOWN:
-                lost.add(slot)
-            elif found == nvml.NO_PERMISSION:
-                withheld.add(slot)
-        readings.add(DEVICES, len(gpus), "nvml")
-        driver_version = _report_versions(readings)
-        read = {}
-        for gpu in gpus:
-            mark = readings.mark()
-            try:
-                device = _read_identity(gpu, driver_version, readings)
-                read[device] = self._reader(gpu).read(gpu, readings)
-            except LostError:
-                readings.discard_since(mark)
-                lost.add(gpu.slot)
-        answering = [gpu for gpu in gpus if gpu.slot not in lost]
-        self._readers = {gpu.uuid: self._reader(gpu) for gpu in answering}
-        self._events.register(answering)
-        return GpuScan(read, lost, withheld)
+        nvml.failures.clear()
+        devices = {device.uuid: device for device in known}
+        listing = list_gpus(slots, devices.values())
+        scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
+        readings.add(DEVICES, listing.count, "nvml")
+        driver_version = self._report_versions(readings)
+        for gpu in listing.gpus:
+            self._read_gpu(gpu, devices.get(gpu.uuid), driver_version, scan, readings)
+        read = {device.uuid for device in scan.read}
+        self._readers = {uuid: one for uuid, one in self._readers.items() if uuid in read}
+        self._events.register(gpu for gpu in listing.gpus if gpu.uuid in read)
+        return scan
 
     def drain_xids(self) -> list[tuple[str, int]]:
         """Slot and code of each Xid since the last call."""
         return self._events.drain()
 
-    def _reader(self, gpu: Gpu) -> GpuReader:
-        return self._readers.setdefault(gpu.uuid, GpuReader(self._errors_by_link))
+    def _read_gpu(
+        self,
+        gpu: Gpu,
+        known: Device | None,
+        driver_version: str,
+        scan: GpuScan,
+        readings: Readings,
+    ) -> None:
+        """Read one GPU into the scan. A GPU of which only the identity can be read is not up."""
+        nvml.failures.clear()
+        mark = readings.mark()
+        try:
+            device = self._read_identity(gpu, known, driver_version, readings)
+            identity = readings.mark()
+            reader = self._readers.setdefault(gpu.uuid, GpuReader(self._errors_by_link))
+            status = reader.read(gpu, driver_version, readings)
+        except LostError as error:
+            readings.discard_since(mark)
+            scan.lost[gpu.slot or gpu.uuid] = error.failure
+            return
+        if readings.mark() == identity:
+            readings.discard_since(mark)
+            scan.unreadable[gpu.slot or gpu.uuid] = nvml.main_failure()
+        else:
+            scan.read[device] = status
 
+    def _read_identity(
+        self, gpu: Gpu, known: Device | None, driver_version: str, readings: Readings
+    ) -> Device:
+        serial = self._text(gpu.uuid, "serial", query(pynvml.nvmlDeviceGetSerial, gpu.handle))
+        model = self._text(gpu.uuid, "model", query(pynvml.nvmlDeviceGetName, gpu.handle))
+        vbios = query(pynvml.nvmlDeviceGetVbiosVersion, gpu.handle)
+        firmware = self._text(gpu.uuid, "firmware", vbios)
+        device = accelerators.completed(
+            Device(uuid=gpu.uuid, index=gpu.index, slot=gpu.slot, serial=serial, model=model), known
+        )
+        labels = (device.index, device.uuid, device.serial, device.slot, device.model)
+        readings.add(accelerators.INFO, 1, VENDOR, *labels, driver_version, firmware, "")
+        return device
 
-def _report_versions(readings: Readings) -> str:
-    driver: str = query(pynvml.nvmlSystemGetDriverVersion) or ""
-    cuda = query(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-    cuda_version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
-    readings.add(DRIVER_INFO, 1, driver, nvml.library_version() or "", cuda_version)
-    readings.add(VERSION_MISMATCH, 0)
-    return driver
+    def _report_versions(self, readings: Readings) -> str:
+        driver = self._text("", "driver", attempt(pynvml.nvmlSystemGetDriverVersion))
+        cuda = attempt(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        cuda_version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
+        library = self._text("", "library", nvml.library_version())
+        labels = (driver, library, self._text("", "cuda", cuda_version))
+        readings.add(DRIVER_INFO, 1, *labels)
+        readings.add(VERSION_MISMATCH, 0)
+        return driver
 
-
-def _read_identity(gpu: Gpu, driver_version: str, readings: Readings) -> Device:
-    functions = (
-        pynvml.nvmlDeviceGetSerial,
-        pynvml.nvmlDeviceGetName,
-        pynvml.nvmlDeviceGetVbiosVersion,
-    )
-    serial, model, firmware = (query(function, gpu.handle) or "" for function in functions)
-    device = Device(uuid=gpu.uuid, index=str(gpu.index), slot=gpu.slot, serial=serial, model=model)
-    labels = (device.index, device.uuid, serial, device.slot, model, driver_version, firmware, "")
-    readings.add(accelerators.INFO, 1, VENDOR, *labels)
-    return device
+    def _text(self, uuid: str, name: str, value: str | None) -> str:
+        """A text that does not change while the driver is loaded: as it was, where it fails."""
+        if value:
+            self._texts[uuid, name] = value
+        return self._texts.get((uuid, name), "")
