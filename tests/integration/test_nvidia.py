@@ -341,7 +341,7 @@ def repair_call(machine: Machine) -> None:
 
 def mismatch(machine: Machine) -> None:
     """Upgrade the library in place, and let the worker start again."""
-    machine.upgrade_library("580.65.06")
+    machine.upgrade_library("590.44.01")
     machine.state["generation"] = "2"
     machine.write()
 
@@ -351,7 +351,7 @@ def mismatch(machine: Machine) -> None:
     [
         (lambda one: break_call(one, "@hang"), repair_call, "timeout"),
         (lambda one: break_call(one, "@crash"), repair_call, "worker_died"),
-        (mismatch, lambda one: one.reload_driver("580.65.06"), "version_mismatch"),
+        (mismatch, lambda one: one.reload_driver("590.44.01"), "version_mismatch"),
         (lambda one: one.unload_driver(), lambda one: one.start(), "driver_not_loaded"),
     ],
     ids=["hang", "crash", "mismatch", "unload"],
@@ -386,9 +386,9 @@ def test_reloaded_driver_is_used_without_a_restart_of_the_agent(tmp_path: Path) 
     machine = Machine(tmp_path, "H100", 2).start()
     info = "nodevitals_nvidia_driver_info"
     with agent(machine) as running:
-        wait_until(lambda: running.value(info, driver_version="570.86.15") == 1)
-        machine.reload_driver("580.65.06")
-        wait_until(lambda: running.value(info, driver_version="580.65.06") == 1)
+        wait_until(lambda: running.value(info, driver_version="580.95.05") == 1)
+        machine.reload_driver("590.44.01")
+        wait_until(lambda: running.value(info, driver_version="590.44.01") == 1)
         assert running.value(UP, uuid=machine.uuid(1)) == 1
 
 

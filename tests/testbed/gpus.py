@@ -24,7 +24,11 @@ GIB = 1 << 30
 # Field ids of nvml.h
 RECOVERY_ACTION = 230
 MEMORY_TEMPERATURE = 82
-SLOWDOWN_NANOSECONDS = {74: "sw_power_cap", 269: "sw_thermal", 270: "hw_thermal", 271: "brake"}
+LINK_COUNT = 91
+SW_POWER_CAP = 74
+# Slowdowns by software and heat, hardware and heat, power brake: since this driver.
+SLOWDOWN_IDS = {(580, 82): (269, 270, 271), (575, 0): (251, 252, 253)}
+POWER_SMOOTHING_IDS = {(580, 82): (251, 252, 253), (575, 0): (269, 270, 271)}
 HOPPER_NVLINK_FIELDS = (161, 162, 163)
 BLACKWELL_NVLINK_FIELDS = (*range(206, 213), 214, 215, 219, 221)
 # Summed fields of older drivers, which Hopper answers with 0 whatever happened.
@@ -131,8 +135,11 @@ def library(hidden: tuple[str, ...] = ()) -> Path:
 class Machine:
     """One machine and its trees, under `folder`: `proc`, `sys`, `nvml.state`."""
 
-    def __init__(self, folder: Path, model: str = "H100", gpus: int = 8) -> None:
+    def __init__(
+        self, folder: Path, model: str = "H100", gpus: int = 8, driver: str = "580.95.05"
+    ) -> None:
         self.folder = folder
+        self.driver = driver
         self.model = MODELS[model]
         self.slots = [f"0000:{bus}:00" for bus in SLOTS[:gpus]]
         self.state: dict[str, str] = {}
@@ -145,7 +152,7 @@ class Machine:
         trees.procfs(self.folder / "proc")
         trees.sysfs(self.folder / "sys")
         self._events.write_text("")
-        self._load_driver("570.86.15")
+        self._load_driver(self.driver)
         self.state |= {"cuda": "12080", "generation": "1", "events": "1"}
         for number, slot in enumerate(self.slots):
             self._add_device(slot)
@@ -311,7 +318,8 @@ class Machine:
             one |= {"retired.0": 0, "retired.1": 0, "retired_pending": 0}
         if model.fabric:
             one["fabric"] = "3 0 0x0 0"
-        return {f"{number}.{key}": str(value) for key, value in (one | _fields(model)).items()}
+        one |= _fields(model) | _slowdown_fields(model, self.driver)
+        return {f"{number}.{key}": str(value) for key, value in one.items()}
 
 
 def _ecc(model: Model) -> dict[str, int]:
@@ -328,9 +336,8 @@ def _fields(model: Model) -> dict[str, int]:
     found: dict[str, int] = {f"field.{MEMORY_TEMPERATURE}.0": 50, "field.75.0": 0}
     if model.recovery:
         found[f"field.{RECOVERY_ACTION}.0"] = 0
-    if model.cumulative_slowdown:
-        found |= {f"field.{field}.0": 0 for field in SLOWDOWN_NANOSECONDS}
     if model.links:
+        found[f"field.{LINK_COUNT}.0"] = model.links
         found |= {f"field.{field}.0": 0 for field in LEGACY_NVLINK_FIELDS}
     for link in range(model.links):
         found[f"nvlink.{link}"] = 1
@@ -338,3 +345,14 @@ def _fields(model: Model) -> dict[str, int]:
         if model.link_functions:
             found |= {f"nvlink_counter.{kind}.{link}": 0 for kind in range(5)}
     return found
+
+
+def _slowdown_fields(model: Model, driver: str) -> dict[str, int]:
+    """The counters under the ids of this driver, and the settings that have the other ids."""
+    if not model.cumulative_slowdown:
+        return {}
+    version = tuple(int(number) for number in driver.split(".")[:2])
+    ids = next((ids for since, ids in SLOWDOWN_IDS.items() if version >= since), ())
+    settings = next((ids for since, ids in POWER_SMOOTHING_IDS.items() if version >= since), ())
+    found = {f"field.{field}.0": 0 for field in (SW_POWER_CAP, *ids)}
+    return found | {f"field.{field}.0": 12_000_000_000 for field in settings}

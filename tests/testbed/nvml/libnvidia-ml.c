@@ -4,7 +4,9 @@
  * file is replaced. A key that is missing is NVML_ERROR_NOT_SUPPORTED. A value "!N" makes the call
  * return N; "@hang" never return; "@crash" crash the process. Keys of a GPU begin with its slot
  * number and a dot; "gpus" lists the slots that are enumerated, in order. "SLOT.error" is the
- * result of every call on that GPU. $NVML_STATE.events has lines "SLOT XID", appended over time.
+ * result of every call on that GPU, "fault.FUNCTION" that of every call of a function, and
+ * "SLOT.fault.FUNCTION" that of a function on that GPU. $NVML_STATE.events has lines "SLOT XID",
+ * appended over time. nvmlTestbed… are for tests.
  *
  * Layouts and semantics: nvml.h of the CUDA toolkit.
  */
@@ -21,6 +23,7 @@
 enum {
   SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
   INSUFFICIENT_SIZE = 7, TIMEOUT = 10, MISMATCH = 18, VERSION = 25, MAX_GPUS = 64, MAX_KEYS = 20000,
+  MAX_CALLED = 256,
 };
 
 static struct { const char *key, *value; } table[MAX_KEYS];
@@ -29,7 +32,9 @@ static char *text;
 static struct timespec read_at;
 static ino_t read_inode;
 static char gpus[MAX_GPUS]; /* a handle is the address of its GPU's byte here */
-static int initialized;
+static int initialized, has_faults;
+static const char *called[MAX_CALLED]; /* the functions called, each once */
+static int called_size, event_sets;
 static char generation[32], loaded_library[64];
 
 static void reload(void) {
@@ -46,11 +51,12 @@ static void reload(void) {
   text[length] = 0;
   read_inode = status.st_ino;
   read_at = status.st_mtim;
-  table_size = 0;
+  table_size = has_faults = 0;
   for (char *line = text; *line != 0 && table_size < MAX_KEYS;) {
     char *end = strchr(line, '\n'), *tab = strchr(line, '\t');
     if (end == NULL || tab == NULL || tab > end) break;
     *end = *tab = 0;
+    has_faults |= strstr(line, "fault.") != NULL;
     table[table_size].key = line;
     table[table_size++].value = tab + 1;
     line = end + 1;
@@ -83,7 +89,21 @@ static int lookup(const char **value, const char *format, ...) {
   return SUCCESS;
 }
 
-static int ready(void) {
+/* Record that a function is called. The fault that the state has for it. */
+static int fault(const char *function, int slot) {
+  const char *value;
+  char key[96];
+  int index = 0;
+  while (index < called_size && called[index] != function) index++;
+  if (index == called_size && called_size < MAX_CALLED) called[called_size++] = function;
+  reload();
+  if (!has_faults) return SUCCESS;
+  snprintf(key, sizeof key, "%d.fault.%s", slot, function);
+  if (slot < 0 || find(key) == NULL) snprintf(key, sizeof key, "fault.%s", function);
+  return find(key) == NULL ? SUCCESS : lookup(&value, "%s", key);
+}
+
+static int usable(void) {
   const char *value;
   if (!initialized) return UNINITIALIZED;
   /* The driver was reloaded under this process. */
@@ -92,20 +112,30 @@ static int ready(void) {
   return SUCCESS;
 }
 
+/* A function that is not on a GPU begins with ready(), one on a GPU with gpu() or gpu_value(). */
+#define ready() ready_in(__func__)
+static int ready_in(const char *function) {
+  int code = fault(function, -1);
+  return code != SUCCESS ? code : usable();
+}
+
 static int slot_of(void *handle) { return (int)((char *)handle - gpus); }
 
-static int gpu(void *handle, int *slot) {
+#define gpu(handle, slot) gpu_in(__func__, handle, slot)
+static int gpu_in(const char *function, void *handle, int *slot) {
   const char *value;
-  int code = ready();
-  if (code != SUCCESS) return code;
   *slot = slot_of(handle);
   if (*slot < 0 || *slot >= MAX_GPUS) return INVALID_ARGUMENT;
+  int code = fault(function, *slot);
+  if (code == SUCCESS) code = usable();
+  if (code != SUCCESS) return code;
   code = lookup(&value, "%d.error", *slot);
   return code == NOT_SUPPORTED ? SUCCESS : code;
 }
 
-static int gpu_value(void *handle, const char *name, const char **value) {
-  int slot, code = gpu(handle, &slot);
+#define gpu_value(handle, name, value) gpu_value_in(__func__, handle, name, value)
+static int gpu_value_in(const char *function, void *handle, const char *name, const char **value) {
+  int slot, code = gpu_in(function, handle, &slot);
   return code != SUCCESS ? code : lookup(value, "%d.%s", slot, name);
 }
 
@@ -116,12 +146,19 @@ static int copy(int code, const char *value, char *out, unsigned length) {
   return SUCCESS;
 }
 
+/* For tests: the functions called since these were forgotten, and the number of event sets. */
+const char *nvmlTestbedCalled(int index) { return index < called_size ? called[index] : NULL; }
+void nvmlTestbedForget(void) { called_size = 0; }
+int nvmlTestbedEventSets(void) { return event_sets; }
+
 /* Library and system */
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
   const char *value;
+  int code = fault(__func__, -1);
+  if (code != SUCCESS) return code;
   if (lookup(&value, "init_microseconds") == SUCCESS) usleep(atoi(value));
-  int code = lookup(&value, "init");
+  code = lookup(&value, "init");
   if (code != SUCCESS && code != NOT_SUPPORTED) return code;
   if (loaded_library[0] == 0 && lookup(&value, "library") == SUCCESS)
     snprintf(loaded_library, sizeof loaded_library, "%s", value);
@@ -153,11 +190,12 @@ int nvmlSystemGetDriverVersion(char *out, unsigned length) {
 int nvmlSystemGetNVMLVersion(char *out, unsigned length) {
   char version[80];
   snprintf(version, sizeof version, "12.%s", loaded_library);
-  return copy(SUCCESS, version, out, length);
+  return copy(fault(__func__, -1), version, out, length);
 }
 int nvmlSystemGetCudaDriverVersion_v2(int *out) {
   const char *value;
-  int code = lookup(&value, "cuda");
+  int code = fault(__func__, -1);
+  if (code == SUCCESS) code = lookup(&value, "cuda");
   if (code == SUCCESS) *out = atoi(value);
   return code;
 }
@@ -177,17 +215,19 @@ static int enumerated(int index) {
 int nvmlDeviceGetCount_v2(unsigned *out) {
   const char *value;
   int code = ready();
-  if (code == SUCCESS) code = lookup(&value, "count");
+  if (code != SUCCESS) return code;
+  code = lookup(&value, "count");
   if (code != NOT_SUPPORTED) return code;
   for (*out = 0; enumerated((int)*out) >= 0; (*out)++) {}
   return SUCCESS;
 }
-static int handle_of(int slot, void **out) {
+#define handle_of(slot, out) handle_in(__func__, slot, out)
+static int handle_in(const char *function, int slot, void **out) {
   const char *value;
   int code = lookup(&value, "%d.handle", slot);
   if (code != SUCCESS && code != NOT_SUPPORTED) return code;
   *out = &gpus[slot];
-  return gpu(*out, &slot);
+  return gpu_in(function, *out, &slot);
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
   int code = ready(), slot = enumerated((int)index);
@@ -310,20 +350,21 @@ int nvmlDeviceGetUtilizationRates(void *handle, struct utilization *out) {
 }
 struct memory { unsigned long long total, free, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
-int nvmlDeviceGetMemoryInfo(void *handle, struct memory *out) {
+static int memory_in(const char *function, void *handle, struct memory *out) {
   const char *total, *used;
-  int code = gpu_value(handle, "memory_total", &total);
-  if (code == SUCCESS) code = gpu_value(handle, "memory_used", &used);
+  int code = gpu_value_in(function, handle, "memory_total", &total);
+  if (code == SUCCESS) code = gpu_value_in(function, handle, "memory_used", &used);
   if (code != SUCCESS) return code;
   out->total = strtoull(total, NULL, 0);
   out->used = strtoull(used, NULL, 0) + (500ull << 20); /* in this version with the driver's own */
   out->free = out->total - out->used;
   return SUCCESS;
 }
+int nvmlDeviceGetMemoryInfo(void *handle, struct memory *out) { return memory_in(__func__, handle, out); }
 int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *out) {
   struct memory plain;
   if (out->version != 0x2000028) return VERSION;
-  int code = nvmlDeviceGetMemoryInfo(handle, &plain);
+  int code = memory_in(__func__, handle, &plain);
   if (code != SUCCESS) return code;
   out->total = plain.total;
   out->reserved = 500ull << 20;
@@ -426,6 +467,13 @@ int nvmlDeviceGetGpuFabricInfoV(void *handle, struct fabric *out) {
   if (out->version == 0x3000028) out->health_summary = (unsigned char)summary;
   return SUCCESS;
 }
+struct old_fabric { unsigned char cluster[16]; int status; unsigned clique, state; };
+int nvmlDeviceGetGpuFabricInfo(void *handle, struct old_fabric *out) {
+  const char *value;
+  int code = gpu_value(handle, "fabric", &value);
+  if (code == SUCCESS && sscanf(value, "%u %d", &out->state, &out->status) != 2) return INVALID_ARGUMENT;
+  return code;
+}
 struct field { unsigned id, scope; long long timestamp, latency; unsigned type; int code;
                union { double real; unsigned word; unsigned long long wide; } value; };
 int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
@@ -457,6 +505,7 @@ int nvmlEventSetCreate(struct set **out) {
   if (code == SUCCESS) code = lookup(&value, "events");
   if (code != SUCCESS) return code;
   *out = calloc(1, sizeof **out);
+  event_sets++;
   FILE *file = open_events(0);
   if (file != NULL) {
     fseek(file, 0, SEEK_END);
@@ -490,4 +539,10 @@ int nvmlEventSetWait_v2(struct set *set, struct event *out, unsigned millisecond
   usleep(milliseconds * 1000);
   return TIMEOUT;
 }
-int nvmlEventSetFree(struct set *set) { free(set); return SUCCESS; }
+int nvmlEventSetFree(struct set *set) {
+  int code = fault(__func__, -1);
+  if (code != SUCCESS) return code;
+  free(set);
+  event_sets--;
+  return SUCCESS;
+}

@@ -42,18 +42,8 @@ class EccReader:
     def read(self, handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
         """Read all counts. Raises LostError."""
         self._find_locations(handle)
-        if self._locations is None:
-            return
-        for kind_number, kind in enumerate(ECC_KINDS):
-            for lifetime_number, lifetime in enumerate(ECC_LIFETIMES):
-                which = (handle, kind_number, lifetime_number)
-                series = (VENDOR, *labels, kind, lifetime)
-                for name, number in self._locations:
-                    count = query(pynvml.nvmlDeviceGetMemoryErrorCounter, *which, number)
-                    readings.add(accelerators.ECC_ERRORS, count, *series, name)
-                if not self._locations:
-                    count = query(pynvml.nvmlDeviceGetTotalEccErrors, *which)
-                    readings.add(accelerators.ECC_ERRORS, count, *series, "all")
+        if self._locations is not None:
+            _read_counts(handle, self._locations, readings, labels)
         _read_sram_threshold(handle, readings, labels)
 
     def _find_locations(self, handle: Handle) -> None:
@@ -81,6 +71,22 @@ def _locations(handle: Handle) -> _Locations | None:
     if any(counted is None for _, counted in old):
         return None
     return tuple(location for location, counted in old if counted)
+
+
+def _read_counts(
+    handle: Handle, locations: _Locations, readings: Readings, labels: tuple[str, ...]
+) -> None:
+    """Read the counts of these locations; where there are none, those of all together."""
+    for kind_number, kind in enumerate(ECC_KINDS):
+        for lifetime_number, lifetime in enumerate(ECC_LIFETIMES):
+            which = (handle, kind_number, lifetime_number)
+            series = (VENDOR, *labels, kind, lifetime)
+            for name, number in locations:
+                count = query(pynvml.nvmlDeviceGetMemoryErrorCounter, *which, number)
+                readings.add(accelerators.ECC_ERRORS, count, *series, name)
+            if not locations:
+                count = query(pynvml.nvmlDeviceGetTotalEccErrors, *which)
+                readings.add(accelerators.ECC_ERRORS, count, *series, "all")
 
 
 def _counts(handle: Handle, location: int) -> bool | None:

@@ -47,8 +47,8 @@ _MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
 
 
 class GpuStatus(NamedTuple):
-    """What the probe itself needs of a GPU: the number of its links, of those that are active, and
-    NVIDIA's name of the recovery action ('' where the driver reports none).
+    """What the probe itself needs of a GPU: the number of its links whose state was read, of those
+    that are active, and NVIDIA's name of the recovery action ('' where the driver reports none).
     """
 
     links: int
@@ -81,7 +81,7 @@ class GpuReader:
         read_fabric(handle, readings, labels)
         _read_pcie(handle, readings, labels)
         slowdown.read(handle, fields, self._fields.lacks, readings, labels)
-        return GpuStatus(links.known, links.up, _report_recovery(fields, readings, labels))
+        return GpuStatus(links.read, links.up, _report_recovery(fields, readings, labels))
 
 
 def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:

@@ -37,9 +37,9 @@ LINK_COUNT: Field = (pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, 0)
 
 
 class Links(NamedTuple):
-    """Number of links that the GPU has, and of those that are active."""
+    """Number of links whose state was read, and of those that are active."""
 
-    known: int
+    read: int
     up: int
 
 
@@ -60,7 +60,7 @@ class NvlinkReader:
         labels: tuple[str, ...],
     ) -> Links:
         """Read all links; `fields` has the value of LINK_COUNT. Raises LostError."""
-        states = self._read_states(handle, int(fields.get(LINK_COUNT, 0)))
+        states, whole = self._read_states(handle, int(fields.get(LINK_COUNT, 0)))
         if not states:
             return Links(0, 0)
         for link, state in states.items():
@@ -74,25 +74,27 @@ class NvlinkReader:
             for link, counts in errors.items():
                 for kind, count in counts.items():
                     readings.add(NVLINK_ERRORS, count, *labels, str(link), kind)
-        else:
+        elif whole:
             self._add_sums(errors, states, readings, labels)
-        return Links(len(states), sum(state == 1 for state in states.values()))
+        return Links(len(states) - unreadable, sum(state == 1 for state in states.values()))
 
-    def _read_states(self, handle: Handle, count: int) -> dict[int, int | None]:
-        """1 for each link that is active, 0 for the others, None where that cannot be read."""
+    def _read_states(self, handle: Handle, count: int) -> tuple[dict[int, int | None], bool]:
+        """1 for each link that is active, 0 for the others, None where that cannot be read; and
+        whether these are all links.
+        """
         states: dict[int, int | None] = {}
         self._links = max(self._links, count)
-        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        for link in range(self._links if count else pynvml.NVML_NVLINK_MAX_LINKS):
             state = call(pynvml.nvmlDeviceGetNvLinkState, handle, link)
             if not isinstance(state, Failure):
                 states[link] = int(state == pynvml.NVML_FEATURE_ENABLED)
+                self._links = max(self._links, link + 1)
                 continue
             raise_if_lost([state])
-            if link >= self._links and state.unsupported:
-                break  # no such link; GetNvLinkCapability succeeds for every number
+            if link >= self._links:  # GetNvLinkCapability succeeds for links that do not exist
+                return states, state.unsupported
             states[link] = None
-        self._links = max(self._links, len(states))
-        return states
+        return states, True
 
     def _read_errors(
         self, handle: Handle, link: int, values: dict[Field, float]

@@ -151,7 +151,7 @@ class NvidiaProbe(Probe):
         for device, status in scan.read.items():
             highest = max(status.links_up, nvlinks.get(device.uuid, 0))
             nvlinks[device.uuid] = highest
-            if status.links:
+            if status.links or highest:
                 configured = self.settings.nvlinks
                 expected = highest if configured is None else configured
                 readings.add(NVLINKS_EXPECTED, expected, device.index, device.uuid)
