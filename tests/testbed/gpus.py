@@ -216,11 +216,11 @@ class Machine:
         shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
         self.write()
 
-    def bind_to_vfio(self, number: int) -> None:
-        """Bind a GPU to vfio-pci, for a virtual machine."""
+    def bind_to_vfio(self, number: int, driver: str = "vfio-pci") -> None:
+        """Bind a GPU to a driver of VFIO, for a virtual machine."""
         link = self.folder / "sys/bus/pci/devices" / f"{self.slots[number]}.0" / "driver"
         link.unlink()
-        link.symlink_to("../../../bus/pci/drivers/vfio-pci")
+        link.symlink_to(f"../../../bus/pci/drivers/{driver}")
 
     def raise_xid(self, number: int, xid: int) -> None:
         """Let NVML report an Xid."""

@@ -536,7 +536,7 @@ int nvmlEventSetWait_v2(struct set *set, struct event *out, unsigned millisecond
     }
     fclose(file);
   }
-  usleep(milliseconds * 1000);
+  if (milliseconds != 0) usleep(milliseconds * 1000);
   return TIMEOUT;
 }
 int nvmlEventSetFree(struct set *set) {

@@ -28,7 +28,7 @@ from nodevitals.probes.nvidia.families import (
     TEMPERATURE_MARGIN,
     VENDOR,
 )
-from nodevitals.probes.nvidia.nvlink import LINK_COUNT, NvlinkReader
+from nodevitals.probes.nvidia.nvlink import LINK_COUNT, Links, NvlinkReader
 from nodevitals.probes.nvidia.nvml import (
     Failure,
     Field,
@@ -47,12 +47,11 @@ _MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
 
 
 class GpuStatus(NamedTuple):
-    """What the probe itself needs of a GPU: the number of its links whose state was read, of those
-    that are active, and NVIDIA's name of the recovery action ('' where the driver reports none).
+    """What the probe itself needs of a GPU: its links, and NVIDIA's name of the recovery action (''
+    where the driver reports none).
     """
 
-    links: int
-    links_up: int
+    links: Links
     recovery: str
 
 
@@ -81,7 +80,7 @@ class GpuReader:
         read_fabric(handle, readings, labels)
         _read_pcie(handle, readings, labels)
         slowdown.read(handle, fields, self._fields.lacks, readings, labels)
-        return GpuStatus(links.read, links.up, _report_recovery(fields, readings, labels))
+        return GpuStatus(links, _report_recovery(fields, readings, labels))
 
 
 def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pynvml
 
 from nodevitals.probe import Readings
-from nodevitals.probes.nvidia.families import NVLINK_ERRORS, NVLINK_UP, NVLINKS_UNREADABLE
+from nodevitals.probes.nvidia.families import NVLINK_ERRORS, NVLINK_UP
 from nodevitals.probes.nvidia.nvml import Failure, Field, FieldReader, Handle, call, raise_if_lost
 
 # By link. Hopper has the first three, Blackwell the rest; older GPUs have functions instead.
@@ -37,10 +37,13 @@ LINK_COUNT: Field = (pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, 0)
 
 
 class Links(NamedTuple):
-    """Number of links whose state was read, and of those that are active."""
+    """Number of links whose state was read, of those that are active, and of those whose state
+    could not be read.
+    """
 
     read: int
     up: int
+    unreadable: int
 
 
 class NvlinkReader:
@@ -62,11 +65,9 @@ class NvlinkReader:
         """Read all links; `fields` has the value of LINK_COUNT. Raises LostError."""
         states, whole = self._read_states(handle, int(fields.get(LINK_COUNT, 0)))
         if not states:
-            return Links(0, 0)
+            return Links(0, 0, 0)
         for link, state in states.items():
             readings.add(NVLINK_UP, state, *labels, str(link))
-        unreadable = sum(state is None for state in states.values())
-        readings.add(NVLINKS_UNREADABLE, unreadable, *labels)
         self._fields.add((code, link) for link in states for _, code in _ERROR_FIELDS)
         values = self._fields.read(handle)
         errors = {link: self._read_errors(handle, link, values) for link in states}
@@ -76,7 +77,8 @@ class NvlinkReader:
                     readings.add(NVLINK_ERRORS, count, *labels, str(link), kind)
         elif whole:
             self._add_sums(errors, states, readings, labels)
-        return Links(len(states) - unreadable, sum(state == 1 for state in states.values()))
+        known = [state for state in states.values() if state is not None]
+        return Links(len(known), sum(known), len(states) - len(known))
 
     def _read_states(self, handle: Handle, count: int) -> tuple[dict[int, int | None], bool]:
         """1 for each link that is active, 0 for the others, None where that cannot be read; and

@@ -22,6 +22,7 @@ from nodevitals.probes.nvidia.families import (
     DEVICES,
     FAMILIES,
     NVLINKS_EXPECTED,
+    NVLINKS_UNREADABLE,
     VENDOR,
     VERSION_MISMATCH,
 )
@@ -149,12 +150,16 @@ class NvidiaProbe(Probe):
     def _update_nvlinks(self, scan: GpuScan, readings: Readings) -> None:
         nvlinks = self.state.nvlinks
         for device, status in scan.read.items():
-            highest = max(status.links_up, nvlinks.get(device.uuid, 0))
+            links, labels = status.links, (device.index, device.uuid)
+            highest = max(links.up, nvlinks.get(device.uuid, 0))
             nvlinks[device.uuid] = highest
-            if status.links or highest:
+            if links.read or links.unreadable:
+                readings.add(NVLINKS_UNREADABLE, links.unreadable, *labels)
+            if links.read or highest:
                 configured = self.settings.nvlinks
-                expected = highest if configured is None else configured
-                readings.add(NVLINKS_EXPECTED, expected, device.index, device.uuid)
+                readings.add(
+                    NVLINKS_EXPECTED, highest if configured is None else configured, *labels
+                )
         known = {one.device.uuid for one in self.state.inventory.known}
         self.state.nvlinks = {uuid: links for uuid, links in nvlinks.items() if uuid in known}
 
