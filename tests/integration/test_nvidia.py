@@ -144,6 +144,38 @@ def test_general_slowdown_is_reported_only_without_a_specific_reason(tmp_path: P
     assert samples(text, active, 'device="1"', 'reason="hw_slowdown"') == ["1"]
 
 
+@pytest.mark.parametrize(
+    ("driver", "counters", "settings"),
+    [
+        ("550.90.07", (), ()),
+        ("570.86.15", (), (251, 252, 253)),
+        ("575.57.08", (251, 252, 253), (269, 270, 271)),
+        ("580.65.06", (251, 252, 253), (269, 270, 271)),
+        ("580.82.07", (269, 270, 271), (251, 252, 253)),
+        ("595.58.03", (269, 270, 271), (251, 252, 253)),
+    ],
+)
+def test_slowdown_times_have_the_ids_of_the_driver(
+    tmp_path: Path, driver: str, counters: tuple[int, ...], settings: tuple[int, ...]
+) -> None:
+    """Under the other ids stand settings of power smoothing, which are no seconds."""
+    machine = Machine(tmp_path, "B200", 1, driver).start()
+    for number, field in enumerate(counters):
+        machine.set_field(0, field, (number + 1) * 1_000_000_000)
+    for field in settings:
+        machine.set_field(0, field, 77_000_000_000)
+    machine.set_field(0, 75, 5_000_000_000)
+    status, text, _ = once(machine)
+    assert status == 0
+    seconds = "nodevitals_nvidia_slowdown_seconds_total"
+    found = {
+        reason: samples(text, seconds, f'reason="{reason}"')
+        for reason in ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake", "thermal")
+    }
+    known = [["1"], ["2"], ["3"], []] if counters else [[], [], [], ["5"]]
+    assert list(found.values()) == [["0"], *known]
+
+
 def test_ecc_counts_that_cannot_be_read_are_missing_and_not_0(tmp_path: Path) -> None:
     """On a GPU that needs a reset they fail with Unknown Error; its remapped rows do not."""
     machine = Machine(tmp_path, "H100", 1).start()

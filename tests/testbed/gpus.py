@@ -28,7 +28,11 @@ LINK_COUNT = 91
 SW_POWER_CAP = 74
 # Slowdowns by software and heat, hardware and heat, power brake: since this driver.
 SLOWDOWN_IDS = {(580, 82): (269, 270, 271), (575, 0): (251, 252, 253)}
-POWER_SMOOTHING_IDS = {(580, 82): (251, 252, 253), (575, 0): (269, 270, 271)}
+POWER_SMOOTHING_IDS = {
+    (580, 82): (251, 252, 253),
+    (575, 0): (269, 270, 271),
+    (570, 0): (251, 252, 253),
+}
 HOPPER_NVLINK_FIELDS = (161, 162, 163)
 BLACKWELL_NVLINK_FIELDS = (*range(206, 213), 214, 215, 219, 221)
 # Summed fields of older drivers, which Hopper answers with 0 whatever happened.
