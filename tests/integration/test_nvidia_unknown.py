@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nodevitals.probes.nvidia.probe import FAILED_RUNS_PER_START
 from testbed import trees
 from testbed.gpus import LINK_COUNT, Machine
 from testbed.nvmlprobe import Outcome, ProbeRunner
@@ -239,7 +240,7 @@ def test_ecc_that_failed_at_first_is_read_later(tmp_path: Path) -> None:
 def test_fabric_health_without_a_summary_is_that_no_fault_is_reported(
     tmp_path: Path, fabric: str, healthy: float | None
 ) -> None:
-    """Before driver 580 the structure has no summary; before 545 there is only the state."""
+    """Before driver 580 the structure has no summary; before 550 there is only the state."""
     machine = Machine(tmp_path, "B200", 1).start()
     machine.set(0, fabric=fabric, fabric_version=2)
     labels = ("0", machine.uuid(0))
@@ -258,3 +259,18 @@ def test_library_version_that_fails_does_not_hide_a_mismatch(tmp_path: Path) -> 
     machine.write()
     outcome = ProbeRunner(machine).run()
     assert (outcome.reason, outcome.of("nvidia_version_mismatch")) == ("version_mismatch", {(): 1})
+
+
+def test_unreadable_gpu_does_not_start_the_library_in_every_run(tmp_path: Path) -> None:
+    """A start may initialise all GPUs; from time to time it may also be what helps."""
+    machine = Machine(tmp_path, gpus=2).start()
+    runner = ProbeRunner(machine)
+    machine.lose(1, 999)
+    for _ in range(50):
+        assert runner.run().reason == "unreadable"
+    assert runner.processes == 1 + 50 // FAILED_RUNS_PER_START
+    machine.lose(1, 1)  # the driver was loaded again under this process
+    before = runner.processes
+    for _ in range(5):
+        runner.run()
+    assert runner.processes == before + 4

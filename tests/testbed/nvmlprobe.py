@@ -47,12 +47,15 @@ class ProbeRunner:
         self._settings = NvidiaSettings(**machine.settings, **settings)  # type: ignore[arg-type]
         self._state = b""
         self._probe: NvidiaProbe | None = None
+        self.processes = 0
+        """Number of processes that the engine would have started."""
 
     def run(self) -> Outcome:
         """Run once. An exception that is not a ProbeError is a bug, and is raised."""
         probe = self._probe or NvidiaProbe(self._host, self._settings)
         if self._probe is None:
             probe.open()
+            self.processes += 1
         self._probe = probe
         probe.state = (
             msgspec.msgpack.decode(self._state, type=NvidiaState) if self._state else NvidiaState()

@@ -1,7 +1,7 @@
 """The registration of a GPU with the NVLink fabric, and the fabric's health.
 
-The health summary came with driver 580, the health mask with 545; the function without a version
-has the state only.
+The health summary came with driver 580, the health mask with 550; the function without a version
+has the state only. docs/nvml-fields.md has more such differences.
 """
 
 from __future__ import annotations
