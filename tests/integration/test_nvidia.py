@@ -195,6 +195,7 @@ def test_ecc_counts_that_cannot_be_read_are_missing_and_not_0(tmp_path: Path) ->
 def test_functions_that_the_driver_lacks_remove_only_their_families(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     machine.hidden = (
+        "nvmlDeviceGetGpuFabricInfo",
         "nvmlDeviceGetGpuFabricInfoV",
         "nvmlDeviceGetMarginTemperature",
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -412,6 +413,20 @@ def test_xids_are_counted_while_the_library_fails(
         assert running.value(UP, uuid=machine.uuid(0)) == 1
         assert running.value(XIDS, **labels) == 2
         assert running.process.pid == pid
+
+
+def test_hang_of_one_gpu_does_not_hide_those_before_it(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 3).start()
+    temperature = "nodevitals_accelerator_temperature_celsius"
+    with agent(machine, None, SHORT_START) as running:
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(2)) == 1)
+        machine.set(1, temperature="@hang")
+        wait_until(lambda: "GPU 1" in running.log())
+        assert "nvmlDeviceGetTemperature" in running.log()
+        wait_until(lambda: running.value(temperature, uuid=machine.uuid(2)) is None)
+        wait_until(lambda: running.value(temperature, uuid=machine.uuid(0)) == 40)
+        machine.set(1, temperature=41)
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(2)) == 1, 60)
 
 
 def test_reloaded_driver_is_used_without_a_restart_of_the_agent(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pynvml
 from nodevitals.linux.pci import BUS_ID
 from nodevitals.probes.common.accelerators import Device
 from nodevitals.probes.common.nvidia import normal_bus_id
-from nodevitals.probes.nvidia.nvml import LOST, Failure, Gpu, Handle, call, require
+from nodevitals.probes.nvidia.nvml import LOST, Failure, Gpu, Handle, call, position, require
 
 
 class Listing(msgspec.Struct):
@@ -33,9 +33,12 @@ def list_gpus(slots: Iterable[str], known: Iterable[Device]) -> Listing:
     """List the GPUs; look for one in each of these slots too. Raises NvmlError."""
     lister = _Lister(known)
     for index in range(lister.listing.count):
+        position.device = f"GPU {index}"
         lister.add_index(str(index), call(pynvml.nvmlDeviceGetHandleByIndex, index))
     for slot in sorted(set(slots) - {gpu.slot for gpu in lister.gpus.values()}):
+        position.device = f"GPU at {slot}"
         lister.add_slot(slot, call(pynvml.nvmlDeviceGetHandleByPciBusId, f"{slot}.0".encode()))
+    position.device = "all GPUs"
     return lister.finished()
 
 

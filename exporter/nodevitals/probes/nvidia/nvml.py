@@ -92,6 +92,21 @@ class Gpu(msgspec.Struct, frozen=True):
     handle: Handle
 
 
+class Position:
+    """The device that is read now; each call into NVML is announced with it before it is made."""
+
+    def __init__(self) -> None:
+        self.device = ""
+        self.announce: Callable[[str, str], None] | None = None
+
+    def calls(self, function: str) -> None:
+        """Announce a call."""
+        if self.announce is not None:
+            self.announce(self.device, function)
+
+
+position = Position()
+"""Where this worker is: it reads one device after the other."""
 failures: list[Failure] = []
 """The calls of this worker that failed, since this list was last cleared."""
 
@@ -113,6 +128,7 @@ def library_version() -> str | None:
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a call returns, or its Failure. All calls of NVML pass here."""
+    position.calls(function.__name__)
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:

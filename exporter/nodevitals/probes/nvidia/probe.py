@@ -113,9 +113,10 @@ class NvidiaProbe(Probe):
         self._failed_runs = 0
 
     def _scan(self, hardware: Hardware, readings: Readings) -> GpuScan:
-        from nodevitals.probes.nvidia.nvml import NvmlError
+        from nodevitals.probes.nvidia.nvml import NvmlError, position
         from nodevitals.probes.nvidia.reader import NvmlReader
 
+        position.device, position.announce = "all GPUs", readings.at
         devices = [one.device for one in self.state.inventory.known]
         slots = {*hardware.pci, *hardware.driver, *(device.slot for device in devices)}
         try:

@@ -57,6 +57,7 @@ class NvmlReader:
         driver_version = self._report_versions(readings)
         for gpu in listing.gpus:
             self._read_gpu(gpu, devices.get(gpu.uuid), driver_version, scan, readings)
+        nvml.position.device = "all GPUs"
         read = {device.uuid for device in scan.read}
         self._readers = {uuid: one for uuid, one in self._readers.items() if uuid in read}
         self._events.register(gpu for gpu in listing.gpus if gpu.uuid in read)
@@ -76,6 +77,7 @@ class NvmlReader:
     ) -> None:
         """Read one GPU into the scan. A GPU of which only the identity can be read is not up."""
         nvml.failures.clear()
+        nvml.position.device = f"GPU {gpu.index or gpu.slot}"
         mark = readings.mark()
         try:
             device = self._read_identity(gpu, known, driver_version, readings)
