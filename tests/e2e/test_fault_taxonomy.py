@@ -126,6 +126,7 @@ FAULTS = [
     xid_fault("Faulty GPU", 143, "reset_device"),
     gpu_fault("Faulty GPU", 0, lambda on: on.lose(0, 15), "accelerator_up", 0),
     gpu_fault("Faulty GPU", 7, lambda on: on.lose(7, 999), "accelerator_error_info", code="999"),
+    gpu_fault("Faulty GPU", 7, lambda on: on.lose(7, 15), "accelerator_up", 0),
     gpu_fault("Faulty GPU", 6, lambda on: on.vanish(6), "accelerator_up", 0),
     gpu_fault(
         "Faulty GPU",

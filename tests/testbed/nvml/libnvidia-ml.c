@@ -80,7 +80,6 @@ static int lookup(const char **value, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(key, sizeof key, format, arguments);
   va_end(arguments);
-  reload();
   *value = find(key);
   if (*value == NULL) return NOT_SUPPORTED;
   if (strcmp(*value, "@hang") == 0) for (;;) pause();
@@ -89,7 +88,7 @@ static int lookup(const char **value, const char *format, ...) {
   return SUCCESS;
 }
 
-/* Record that a function is called. The fault that the state has for it. */
+/* Begin a call: record it, and read the state again. The fault that the state has for it. */
 static int fault(const char *function, int slot) {
   const char *value;
   char key[96];
