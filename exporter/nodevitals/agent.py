@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
     """A supervisor without targets."""
     families = catalogue.all_families()
-    journal = Journal(families, host.boot_id())
+    journal = Journal(families, host.boot_id(), catalogue.state_types())
     return Supervisor(host, families, Snapshot(families), journal, clock or Clock())
 
 

@@ -7,6 +7,7 @@ probes stand beside the code that fills them; here are only those of the agent i
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from nodevitals import probes
 from nodevitals.probe import Families, Family, Probe
@@ -100,6 +101,11 @@ def all_families() -> dict[str, Family]:
         if found.setdefault(family.name, family) != family:
             raise ValueError(f"family {family.name} is declared twice, differently")
     return dict(sorted(found.items()))
+
+
+def state_types() -> dict[str, Any]:
+    """The States of the persistent probes, by the probe's name."""
+    return {kind.name: kind.State for kind in _kinds() if kind.persistent and not kind.unusable}
 
 
 def preload() -> None:

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from bench import (
     ascend,
     compression,
+    damage,
     fabric,
     guesses,
     idle,
@@ -40,6 +41,7 @@ if __name__ == "__main__":
         ascend,
         ports,
         compression,
+        damage,
         fabric,
         quiet,
         mutation,

@@ -7,19 +7,22 @@ import io
 import itertools
 import json
 import os
+import platform
 import shutil
 import sqlite3
 import subprocess
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from nodevitals.state import database, tables
+from nodevitals.state.records import Row, Total
 from testbed.faultyfs import FaultyFileSystem
-from testbed.node import Node, run, wait_until
+from testbed.node import ROOT, Node, environment, run, wait_until
 
 EVENTS = "nodevitals_misbehave_events_total"
 INTERVAL_SECONDS = 0.2
@@ -69,14 +72,114 @@ def test_counters_continue_after_a_restart_within_a_boot(tmp_path: Path, end: st
     assert before <= after <= before + intervals + 2
 
 
+def stored_totals(state: Path, boot_id: str) -> tuple[Total, ...]:
+    """Return the counters of a boot in the database."""
+    with closing(tables.connect(str(state))) as connection:
+        return database.load_totals(connection, boot_id)
+
+
 def test_counters_of_another_boot_are_removed(tmp_path: Path) -> None:
     node = Node(tmp_path, settings("healthy"))
     with node:
         wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
-    with sqlite3.connect(tmp_path / "state/history.db") as database:
-        database.execute("UPDATE totals SET boot_id = 'earlier', value = 1000")
+    total = Total("misbehave", "healthy", "kept", EVENTS, ("run",), 1000.0)
+    with closing(tables.connect(str(tmp_path / "state"))) as connection, connection:
+        database.remove_totals(connection)
+        database.save_totals(connection, "earlier", [total])
     with node:
         assert wait_until(lambda: node.value(EVENTS)) < 1000
+    assert "is damaged" not in node.log()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE totals SET value = -7 WHERE labels = '[\"run\"]'",
+        "UPDATE totals SET labels = '[\"run' WHERE labels = '[\"run\"]'",
+        "UPDATE totals SET labels = CAST(x'5bff' AS TEXT) WHERE labels = '[\"run\"]'",
+        "UPDATE states SET state = 7",
+    ],
+)
+def test_damaged_row_is_skipped_and_reported_once(tmp_path: Path, change: str) -> None:
+    """Only its own counter starts at 0; the others continue, and after a further start as well."""
+    node = Node(tmp_path, settings("healthy", "fails"))
+    failures = {"target": "fails", "outcome": "error"}
+    with node:
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+        wait_until(lambda: (node.value("nodevitals_probe_runs_total", **failures) or 0) >= 3)
+        failed = node.value("nodevitals_probe_runs_total", **failures) or 0
+    with closing(sqlite3.connect(tmp_path / "state/history.db")) as connection, connection:
+        connection.execute("INSERT INTO states VALUES ('gone', 'gone', x'80', 0)")
+        connection.execute(change)
+    for _ in range(2):
+        with node:
+            assert (wait_until(lambda: node.value(EVENTS))) >= 0
+            assert (node.value("nodevitals_probe_runs_total", **failures) or 0) >= failed
+            wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1)
+            repairs = wait_until(lambda: node.value("nodevitals_history_repairs_total"))
+            assert repairs == 1
+    assert node.log().count("history.db is damaged (damaged rows in ") == 1
+
+
+def test_second_agent_on_a_state_directory_does_not_use_it(tmp_path: Path) -> None:
+    """Nor does it take the counters of the first one when that has ended. The command reads."""
+    (tmp_path / "second").mkdir()
+    state = str(tmp_path / "state")
+    first = Node(tmp_path, settings("healthy", state_directory=state))
+    second = Node(tmp_path / "second", settings("fails", state_directory=state))
+    success = {"probe": "history"}
+    with first:
+        wait_until(lambda: (first.value(EVENTS) or 0) >= 3)
+        with second:
+            wait_until(lambda: second.value("nodevitals_probe_success", **success) == 0)
+            wait_until(
+                lambda: second.value("nodevitals_probe_runs_total", outcome="error", target="fails")
+            )
+            assert "history: error (in_use)" in second.log()
+            assert f"{state}: another agent on {platform.node()} uses it" in second.log()
+            assert first.value("nodevitals_probe_success", **success) == 1
+            assert "broken" not in {row["state"] for row in history(first)}
+            first.end()
+            run_history_again(second, settings("fails", state_directory=state))
+            wait_until(lambda: second.value("nodevitals_probe_success", **success) == 1, 40)
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    targets = {total.target for total in stored_totals(tmp_path / "state", boot_id)}
+    assert "fails" in targets
+    assert "healthy" not in targets
+
+
+@pytest.mark.parametrize("days", [400, -400, -365 * 40])
+def test_wrong_clock_removes_no_history(tmp_path: Path, days: int) -> None:
+    """Neither while it is wrong, nor when it is right again."""
+    times = [time.time() - age * 86400 for age in (20, 10, 5)]
+    right = Node(tmp_path, settings("healthy"))
+    wrong = Node(tmp_path, settings("healthy"), **skewed(days))
+    with right:
+        wait_until(lambda: node_counts(right) >= 3)
+    with closing(tables.connect(str(tmp_path / "state"))) as connection, connection:
+        rows = [Row(at, "p", "device", f"state {n}") for n, at in enumerate(times)]
+        database.append(connection, rows)
+    before = history(right)
+    with wrong:
+        counts = wait_until(lambda: node_counts(wrong))
+        wait_until(lambda: wrong.value("nodevitals_history_rows"))
+    with right:
+        assert wait_until(lambda: node_counts(right)) >= counts >= 3
+        wait_until(lambda: right.value("nodevitals_history_rows"))
+    assert [row for row in history(right) if row in before] == before
+
+
+def skewed(days: int) -> dict[str, str]:
+    """Return the environment of a process whose clock is wrong."""
+    return {
+        "SKEW_SECONDS": str(days * 86400),
+        "PYTHONPATH": f"{ROOT / 'tests/testbed/skew'}:{environment()['PYTHONPATH']}",
+    }
+
+
+def node_counts(node: Node) -> float:
+    """Return the events that an agent has counted."""
+    return node.value(EVENTS) or 0
 
 
 def history(node: Node, *arguments: str) -> list[dict[str, str]]:
@@ -199,15 +302,14 @@ def test_counters_are_written_once_a_full_state_directory_has_space(tmp_path: Pa
         subprocess.run(["umount", "-l", state], check=True)
 
 
-def test_damaged_history_is_moved_aside(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_moved_aside(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state/history.db").write_bytes(b"no database at all" * 1000)
-    config = settings("healthy")
-    with Node(tmp_path, config) as node:
-        wait_until(lambda: "history: error (corrupt)" in node.log())
-        assert (tmp_path / "state/history.db.corrupt").exists()
-        run_history_again(node, config)
+    with Node(tmp_path, settings("healthy")) as node:
         wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1, 40)
+        assert "history.db is damaged (file is not a database)" in node.log()
+        assert (tmp_path / "state/history.db.corrupt").exists()
+        assert wait_until(lambda: node.value("nodevitals_history_repairs_total")) == 1
 
 
 def test_removed_state_directory_is_created_again_with_all_counters(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.state import database
-from nodevitals.state.journal import FORGOTTEN, Row, Total
+from nodevitals.state import database, tables
+from nodevitals.state.records import FORGOTTEN, Row, Total
 
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    connection = database.connect(str(tmp_path))
+    connection = tables.connect(str(tmp_path))
     yield connection
     connection.close()
 
@@ -60,6 +60,16 @@ def test_pruning_keeps_rows_within_the_limits(connection: sqlite3.Connection) ->
     fill(connection, 5)
     database.prune(connection, oldest=0, max_rows=10)
     assert len(database.query(connection)) == 5
+
+
+def test_pruning_keeps_rows_that_were_written_with_a_wrong_clock(
+    connection: sqlite3.Connection,
+) -> None:
+    """A clock at 1970, as it was after a boot, does not make the last rows the oldest."""
+    times = (10, 50, 0, 2000, 51)
+    database.append(connection, [Row(at, "p", "busy", f"state-{at}") for at in times])
+    database.prune(connection, oldest=40, max_rows=10, newest=1000)
+    assert [row.time for row in database.query(connection)] == [50, 0, 2000, 51]
 
 
 def test_totals_of_another_boot_are_removed(connection: sqlite3.Connection) -> None:

@@ -13,7 +13,8 @@ from nodevitals.engine.status import Status
 from nodevitals.engine.target import StateInput, Target, TargetSpec
 from nodevitals.exposition import InvalidSampleError, Snapshot, Variant
 from nodevitals.probe import Timing
-from nodevitals.state.journal import Batch, Journal
+from nodevitals.state.journal import Journal
+from nodevitals.state.records import Batch
 from nodevitals.wire import (
     Condition,
     Event,

@@ -6,15 +6,8 @@ import pytest
 
 from nodevitals.exposition import InvalidSampleError, Source
 from nodevitals.probe import Family
-from nodevitals.state.journal import (
-    FORGOTTEN,
-    MAX_WAITING_ROWS,
-    Journal,
-    Reply,
-    Row,
-    SavedState,
-    Total,
-)
+from nodevitals.state.journal import MAX_WAITING_ROWS, Journal
+from nodevitals.state.records import FORGOTTEN, Reply, Row, SavedState, Total
 from nodevitals.wire import Condition, Event, Sample, frame
 
 EVENTS = Family(
@@ -311,3 +304,67 @@ def test_counts_are_exposed_at_once_while_nothing_can_be_written() -> None:
     journal.written(Reply())
     journal.add(SOURCE, [Sample(EVENTS.name, ("x",), 1)], urgent=False)
     assert [sample.value for sample in journal.totals(SOURCE)] == [2]
+
+
+@pytest.mark.parametrize("time", [-5.0, float("nan"), float("inf"), 1e18])
+def test_event_with_an_impossible_time_has_that_of_its_run(time: float) -> None:
+    """One that the database refuses would be refused in each further batch as well."""
+    journal = new_journal()
+    journal.note(9.0, "p", [Event("GPU-1", "xid 13", "a", time)])
+    assert journal.take().rows == (Row(9.0, "p", "GPU-1", "xid 13", "a"),)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 1e300])
+def test_stored_total_that_is_no_count_is_skipped(
+    value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = new_journal()
+    journal.take()
+    other = Total("p", "t", "kept", EVENTS.name, ("y",), 2.0)
+    journal.written(Reply(totals=(stored(value), other)))
+    assert [(sample.labels, sample.value) for sample in journal.totals(SOURCE)] == [(("y",), 2.0)]
+    assert "1 stored counters are not used" in caplog.text
+
+
+def test_stored_total_with_other_labels_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    journal = new_journal()
+    journal.take()
+    journal.written(Reply(totals=(Total("p", "t", "kept", EVENTS.name, ("x", "new"), 1.0),)))
+    assert journal.totals(SOURCE) == []
+    assert f"{EVENTS.name}('x', 'new') is not a declared counter" in caplog.text
+
+
+def test_counters_start_at_0_with_a_state_in_another_shape() -> None:
+    """The probe starts with a new state, and would count again what it has counted."""
+    journal = Journal({EVENTS.name: EVENTS}, "boot", {"p": Row})
+    assert journal.take().persistent == ("p",)
+    journal.written(Reply(totals=(stored(5),), states=(SavedState("p", "t", b"\x80"),)))
+    assert journal.saved_state(KEY) == b""
+    assert [sample.value for sample in journal.totals(SOURCE)] == [0.0]
+    assert [total.value for total in journal.take().totals] == [0.0]
+
+
+def test_counters_are_ready_once_every_part_is_loaded() -> None:
+    journal = new_journal()
+    assert journal.take().load
+    journal.written(Reply(totals=(stored(5),), more=True))
+    assert not journal.ready
+    assert journal.pending()
+    assert journal.take().load
+    journal.written(Reply(totals=(Total("p", "t", "kept", EVENTS.name, ("y",), 2.0),)))
+    assert [sample.value for sample in journal.totals(SOURCE)] == [5, 2]
+
+
+def test_counters_that_were_not_loaded_are_replaced() -> None:
+    """Those of an agent that used the directory meanwhile are not this one's."""
+    journal = new_journal()
+    increment(journal, 1)
+    journal.take()
+    journal.requeue()
+    assert journal.take().replace
+    journal.requeue()
+    batch = journal.take()
+    assert batch.replace
+    assert [total.value for total in batch.totals] == [1]
+    journal.written(Reply())
+    assert not journal.take().replace

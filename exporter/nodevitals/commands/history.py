@@ -26,8 +26,8 @@ from nodevitals.commands.terminal import (
     print_table,
 )
 from nodevitals.quantities import parse_duration
-from nodevitals.state import database
-from nodevitals.state.journal import Row
+from nodevitals.state import database, tables
+from nodevitals.state.records import Row
 
 
 def add_to(commands: Subparsers) -> None:
@@ -58,12 +58,15 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.action == "forget":
             return _forget(directory, options.name)
-        with database.open_for_reading(directory) as connection:
+        with tables.open_for_reading(directory) as connection:
             rows = database.query(connection, _since(options.since), options.device)
+            damaged = database.damaged_rows(connection)
     except sqlite3.Error as error:
         raise CommandError(
-            f"{directory}/{database.FILE_NAME}: {error}; has `nodevitals serve` run on this node?"
+            f"{directory}/{tables.FILE_NAME}: {error}; has `nodevitals serve` run on this node?"
         ) from None
+    if damaged:
+        print(f"{damaged} damaged rows are not shown", file=sys.stderr)
     if options.json:
         print_json(database.as_records(rows))
     elif options.csv:
@@ -85,9 +88,9 @@ def _print_rows(rows: Sequence[Row]) -> None:
 def _forget(directory: str, device: str | None) -> int:
     if device is None:
         raise CommandError("history forget: name the device")
-    if not os.path.exists(os.path.join(directory, database.FILE_NAME)):
+    if not os.path.exists(os.path.join(directory, tables.FILE_NAME)):
         raise CommandError(f"{directory}: no history here")
-    connection = database.connect(directory)
+    connection = tables.connect(directory)
     known_by = database.forget(connection, device, time.time())
     connection.close()
     if not known_by:

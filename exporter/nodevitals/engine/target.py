@@ -11,7 +11,8 @@ import msgspec
 from nodevitals.engine.lifecycle import Lifecycle
 from nodevitals.exposition import Source
 from nodevitals.probe import Timing
-from nodevitals.state.journal import Journal, Reply
+from nodevitals.state.journal import Journal
+from nodevitals.state.records import Reply
 from nodevitals.wire import ProbeResult, ProtocolError, decode, encode
 
 if TYPE_CHECKING:

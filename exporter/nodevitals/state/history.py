@@ -5,19 +5,36 @@ In: a Batch of rows, counters and states. Out: a Reply, and the number of rows o
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import time
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from nodevitals.probe import Families, Probe, ProbeError, ProbeSettings, Readings
-from nodevitals.state import database
-from nodevitals.state.journal import Batch, Reply
+from nodevitals.state import database, repair
+from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
+from nodevitals.state.records import Batch, Reply
+from nodevitals.state.reference import Reference, advance, limits
+from nodevitals.state.tables import ERRORS, FILE_NAME
+from nodevitals.wire import MAX_STATE_BYTES, encode
 
 PRUNE_EVERY_ROWS = 100
+# An agent that was killed ends its workers within 2 s.
+LOCK_SECONDS = 5.0
+PART_BYTES = MAX_STATE_BYTES // 2
+_CONSEQUENCE = "history and counters will not outlive a restart"
 
 metrics = Families("history")
 ROWS = metrics.gauge("rows", "Number of rows in the history.")
+REPAIRS = metrics.counter(
+    "repairs_total", "Number of times a damaged database was replaced by its readable rows."
+)
 
 
 class HistoryProbeSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,29 +67,37 @@ class HistoryProbe(Probe):
         # When the agent stops, the fork server sends SIGTERM, but batches may still be in the
         # pipe. The worker ends at the end of the channel, or with SIGKILL after a second.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self._path = Path(self.settings.state_directory, database.FILE_NAME)
+        self._path = Path(self.settings.state_directory, FILE_NAME)
         self._opened: sqlite3.Connection | None = None
+        self._lock: DirectoryLock | None = None
+        self._lost: list[str] = []
+        self._parts: deque[Reply] = deque()
 
-    @property
-    def _connection(self) -> sqlite3.Connection:
+    def _connection(self, batch: Batch) -> sqlite3.Connection:
         """The open database. A new one is opened where the file was removed or replaced: writes
         to the old one would succeed and be lost.
         """
-        if self._opened is not None and _identity(self._path) != self._opened_file:
+        if self._opened is not None and not (
+            _identity(self._path) == self._opened_file and self._lock and self._lock.holds()
+        ):
             self.close()
         if self._opened is None:
-            self._opened = self._connect()
+            self._opened = self._connect(batch)
         return self._opened
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, batch: Batch) -> sqlite3.Connection:
+        directory = self.settings.state_directory
         try:
-            connection = database.connect(self.settings.state_directory)
+            os.makedirs(directory, mode=0o755, exist_ok=True)
+            self._lock = DirectoryLock(directory, LOCK_SECONDS if batch.load else 0.0)
+            connection, lost = repair.open_sound(directory, batch.persistent)
+        except DirectoryInUseError as error:
+            raise ProbeError("in_use", f"{directory}: {error}; {_CONSEQUENCE}") from None
         except OSError as error:
             raise ProbeError(
-                "state_directory",
-                f"{self.settings.state_directory}: {error.strerror}; history and counters will "
-                "not outlive a restart",
+                "state_directory", f"{directory}: {error.strerror}; {_CONSEQUENCE}"
             ) from None
+        self._lost += lost
         self._known_version = database.data_version(connection)
         self._last_id = database.last_id(connection)
         self._unpruned = PRUNE_EVERY_ROWS
@@ -86,43 +111,61 @@ class HistoryProbe(Probe):
         assert isinstance(batch, Batch)
         self.state = Reply()
         try:
-            connection = self._connection
+            connection = self._connection(batch)
             with connection:
                 reply = self._write(connection, batch)
                 rows = database.row_count(connection)
             self._last_id = database.last_id(connection)
             self._just_opened = False
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self._failure(error) from None
         readings.add(ROWS, rows)
+        readings.increment(REPAIRS, bool(self._lost))
+        self._lost.clear()
         self.state = reply
 
     def _write(self, connection: sqlite3.Connection, batch: Batch) -> Reply:
         reply = Reply(forgotten=self._forgotten(connection), opened=self._just_opened)
         if batch.load:
-            reply = Reply(
-                totals=database.load_totals(connection, batch.boot_id),
-                states=database.load_states(connection),
-                latest=database.latest(connection),
-            )
+            reply = self._loaded(connection, batch.boot_id)
+        elif batch.replace:
+            database.remove_totals(connection)
         database.append(connection, batch.rows)
         database.save_totals(connection, batch.boot_id, batch.totals)
         database.save_states(connection, batch.states)
-        self._prune(connection, len(batch.rows))
-        return reply
+        self._prune(connection, batch)
+        return msgspec.structs.replace(reply, lost=tuple(self._lost))
+
+    def _loaded(self, connection: sqlite3.Connection, boot_id: str) -> Reply:
+        """The next part of what earlier agents wrote."""
+        if not self._parts:
+            self._parts.extend(parts_of(connection, boot_id))
+        part = self._parts.popleft()
+        return msgspec.structs.replace(part, more=bool(self._parts))
 
     def close(self) -> None:
         """Close the database, which merges the write-ahead log into the file."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
-    def _prune(self, connection: sqlite3.Connection, added: int) -> None:
-        self._unpruned += added
-        if self._unpruned >= PRUNE_EVERY_ROWS:
-            oldest = time.time() - self.settings.max_age
-            database.prune(connection, oldest, self.settings.max_rows)
-            self._unpruned = 0
+    def _prune(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        self._unpruned += len(batch.rows)
+        if self._unpruned < PRUNE_EVERY_ROWS:
+            return
+        self._unpruned = 0
+        wall, since_boot = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        last = database.load_reference(connection)
+        if last is None:
+            newest = database.newest_time(connection, wall)
+            last = Reference(batch.boot_id, since_boot, wall if newest is None else newest)
+        now = advance(last, batch.boot_id, since_boot, wall)
+        database.save_reference(connection, now)
+        oldest, newest = limits(now, wall, self.settings.max_age)
+        database.prune(connection, oldest, self.settings.max_rows, newest)
 
     def _forgotten(self, connection: sqlite3.Connection) -> tuple[tuple[str, str], ...]:
         """The devices that `history forget` has retired since the last run, with their probes."""
@@ -132,17 +175,43 @@ class HistoryProbe(Probe):
         self._known_version = version
         return database.forgotten_since(connection, self._last_id)
 
-    def _failure(self, error: sqlite3.Error) -> ProbeError:
+    def _failure(self, error: Exception) -> ProbeError:
         path = self._path
-        self.close()
-        if database.is_corrupt(error):
-            aside = path.with_suffix(".db.corrupt")
-            for suffix in ("-wal", "-shm"):
-                Path(f"{path}{suffix}").unlink(missing_ok=True)
-            path.replace(aside)
-            return ProbeError("corrupt", f"{path} is damaged ({error}); moved to {aside}")
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+        if repair.is_damage(error, path):
+            try:
+                text = "; ".join(repair.rebuild(path, str(error)))
+            except (*ERRORS, OSError) as second:
+                text = f"{path} is damaged ({error}) and cannot be replaced: {second}"
+            return ProbeError("corrupt", text)
         reason = "disk_full" if "full" in str(error) else "state_directory"
-        return ProbeError(reason, f"{path}: {error}")
+        return ProbeError(reason, "; ".join([f"{path}: {error}", *self._lost]))
+
+
+def parts_of(connection: sqlite3.Connection, boot_id: str) -> Iterator[Reply]:
+    """What earlier agents wrote, in parts that fit the state of a run; at least one."""
+    stored: dict[str, tuple[msgspec.Struct, ...]] = {
+        "totals": database.load_totals(connection, boot_id),
+        "states": database.load_states(connection),
+        "latest": database.latest(connection),
+    }
+    part: dict[str, list[Any]] = {}
+    size = 0
+    for field, records in stored.items():
+        for record in records:
+            length = len(encode(record))
+            if size and size + length > PART_BYTES:
+                yield msgspec.structs.replace(Reply(), **_frozen(part))
+                part, size = {}, 0
+            part.setdefault(field, []).append(record)
+            size += length
+    yield msgspec.structs.replace(Reply(), **_frozen(part))
+
+
+def _frozen(part: dict[str, list[Any]]) -> dict[str, tuple[Any, ...]]:
+    return {field: tuple(records) for field, records in part.items()}
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -7,15 +7,15 @@ limit; then the oldest are dropped and counted. Totals are absolute, so only the
 
 from __future__ import annotations
 
-import math
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-
-import msgspec
+from typing import Any
 
 from nodevitals.exposition import InvalidSampleError, Source
 from nodevitals.probe import Family
-from nodevitals.wire import Condition, Event, Sample
+from nodevitals.state.records import FORGOTTEN, Batch, Reply, Row, SavedState, Total
+from nodevitals.wire import Condition, Event, ProtocolError, Sample, decode
 
 MAX_WAITING_ROWS = 2000
 MAX_BATCH_ROWS = 500
@@ -23,71 +23,28 @@ MAX_BATCH_TOTALS = 5000
 # Bounds the memory of a probe that counts by a label with ever new values.
 MAX_COUNTERS_PER_SOURCE = 10_000
 MAX_FORGOTTEN = 1000
-FORGOTTEN = "forgotten"
+# Sums of it stay finite.
+MAX_INCREMENT = 1e30
+MAX_NAMED = 5
+# 9999-12-31; later times cannot be printed.
+_LAST_TIME = 253_402_214_400.0
 
-
-class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A change of state of a device; `time` is in seconds since the epoch."""
-
-    time: float
-    probe: str
-    device: str
-    state: str
-    detail: str = ""
-
-
-class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The value of a counter; `probe`, `target` and `part` are its Source."""
-
-    probe: str
-    target: str
-    part: str
-    family: str
-    labels: tuple[str, ...]
-    value: float
-
-
-class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The state of a target of a persistent probe, as msgpack of the probe's State."""
-
-    probe: str
-    target: str
-    state: bytes
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """To the history's worker. `load` requests what earlier agents wrote, in the Reply."""
-
-    boot_id: str = ""
-    rows: tuple[Row, ...] = ()
-    totals: tuple[Total, ...] = ()
-    states: tuple[SavedState, ...] = ()
-    load: bool = False
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """From the history's worker.
-
-    `totals` (of this boot), `states` and `latest` (the last row of each device) are the reply to
-    `load`; `forgotten` are the (probe, device) pairs that `history forget` has retired since the
-    last reply; `opened`: the file was opened for this batch, and may lack what was written before.
-    """
-
-    totals: tuple[Total, ...] = ()
-    states: tuple[SavedState, ...] = ()
-    latest: tuple[Row, ...] = ()
-    forgotten: tuple[tuple[str, str], ...] = ()
-    opened: bool = False
-
-
+log = logging.getLogger(__name__)
 _Key = tuple[str, tuple[str, ...]]
 
 
 class Journal:
     """Counters, states and pending rows. Used only by the supervisor's thread."""
 
-    def __init__(self, families: Mapping[str, Family], boot_id: str) -> None:
+    def __init__(
+        self,
+        families: Mapping[str, Family],
+        boot_id: str,
+        state_types: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`state_types` are the States of the persistent probes, by the probe's name."""
         self._families = families
+        self._state_types = state_types or {}
         self._boot_id = boot_id
         self._totals: dict[Source, dict[_Key, float]] = {}
         # What is exposed. A total that waits to be written is behind: a counter that was exposed
@@ -125,7 +82,8 @@ class Journal:
     def note(self, now: float, probe: str, events: Iterable[Event]) -> None:
         """Take events; each becomes a row."""
         for event in events:
-            self._append(Row(event.time or now, probe, *msgspec.structs.astuple(event)[:3]))
+            moment = event.time if 0 < event.time < _LAST_TIME else now
+            self._append(Row(moment, probe, event.device, event.state, event.detail))
 
     def _append(self, row: Row) -> None:
         self._rows.append(row)
@@ -174,7 +132,7 @@ class Journal:
         family = self._families.get(sample.family)
         if family is None or family.kind != "counter" or not family.accepts(sample.labels):
             raise InvalidSampleError(f"{sample.family}{sample.labels} is not a declared counter")
-        if not (math.isfinite(sample.value) and sample.value >= 0):
+        if not 0 <= sample.value <= MAX_INCREMENT:  # not true of NaN
             raise InvalidSampleError(f"{sample.family} cannot be increased by {sample.value}")
         return sample.family, sample.labels
 
@@ -230,14 +188,21 @@ class Journal:
             chosen_states = sorted(self._unwritten_states)
             states = tuple(SavedState(*key, self._saved_states[key]) for key in chosen_states)
             self._unwritten_states.clear()
-        self._sent = Batch(self._boot_id, rows, totals, states, load)
+        replace = self.ready and not self._loaded
+        persistent = tuple(self._state_types) if load else ()
+        self._sent = Batch(self._boot_id, rows, totals, states, load, replace, persistent)
         return self._sent
 
     def written(self, reply: Reply) -> None:
-        """The batch is on disk, and counters are `ready`."""
+        """The batch is on disk, and counters are `ready` once everything is loaded."""
+        for line in reply.lost:
+            log.warning("history: %s", line)
         if not self.ready:
             if self._sent is not None and self._sent.load:
                 self._load(reply)
+            if reply.more:
+                self._sent, self._urgent = None, True
+                return
             self._expose_all()
         elif self._sent is not None:
             for total in self._sent.totals:
@@ -274,17 +239,8 @@ class Journal:
             self._forgotten[key] = False
 
     def _load(self, reply: Reply) -> None:
-        for saved in reply.states:
-            self._saved_states.setdefault((saved.probe, saved.target), saved.state)
-        for total in reply.totals:
-            family = self._families.get(total.family)
-            if family is None or family.kind != "counter" or not family.accepts(total.labels):
-                continue  # written by another version
-            source = Source(total.probe, total.target, total.part)
-            totals = self._totals.setdefault(source, {})
-            key = (total.family, total.labels)
-            totals[key] = totals.get(key, 0.0) + total.value
-            self._unwritten.add((source, key))
+        self._load_totals(reply.totals)
+        self._load_states(reply.states)
         known = {(row.probe, row.device): row.state for row in reply.latest}
         # Rows from before the load may repeat the last row of an earlier agent.
         fresh = [row for row in self._rows if known.get((row.probe, row.device)) != row.state]
@@ -294,6 +250,45 @@ class Journal:
                 self._states.setdefault(device, state)
             elif device not in self._states:
                 self._forget(device)
+
+    def _load_totals(self, stored: Iterable[Total]) -> None:
+        unfit = []
+        for total in stored:
+            try:
+                key = self._key(Sample(total.family, total.labels, total.value))
+            except InvalidSampleError as error:
+                unfit.append(str(error))
+                continue
+            source = Source(total.probe, total.target, total.part)
+            totals = self._totals.setdefault(source, {})
+            totals[key] = totals.get(key, 0.0) + total.value
+            self._unwritten.add((source, key))
+        if unfit:
+            named = "; ".join(unfit[:MAX_NAMED])
+            log.warning("history: %d stored counters are not used: %s", len(unfit), named)
+
+    def _load_states(self, stored: Iterable[SavedState]) -> None:
+        for saved in stored:
+            kind = self._state_types.get(saved.probe)
+            try:
+                if kind is not None:
+                    decode(saved.state, kind)
+            except ProtocolError:
+                self._restart(saved)
+            else:
+                self._saved_states.setdefault((saved.probe, saved.target), saved.state)
+
+    def _restart(self, saved: SavedState) -> None:
+        """The probe starts with a new state, and may count again what it has counted."""
+        log.warning(
+            "history: the state of %s/%s has another shape: it and its counters start anew",
+            *(saved.probe, saved.target),
+        )
+        source = Source(saved.probe, saved.target, "kept")
+        totals = self._totals.get(source, {})
+        for key in totals:
+            totals[key] = 0.0
+            self._unwritten.add((source, key))
 
 
 def _keys(totals: Iterable[Total]) -> list[tuple[Source, _Key]]:

@@ -1,0 +1,69 @@
+"""What travels between the agent and the history's worker, and what the database holds."""
+
+from __future__ import annotations
+
+import msgspec
+
+FORGOTTEN = "forgotten"
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A change of state of a device; `time` is in seconds since the epoch."""
+
+    time: float
+    probe: str
+    device: str
+    state: str
+    detail: str = ""
+
+
+class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The value of a counter; `probe`, `target` and `part` are its Source."""
+
+    probe: str
+    target: str
+    part: str
+    family: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The state of a target of a persistent probe, as msgpack of the probe's State."""
+
+    probe: str
+    target: str
+    state: bytes
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """To the history's worker. `load` requests what earlier agents wrote, in the Reply; `replace`:
+    the counters of earlier agents could not be loaded, and these take their place; `persistent`
+    are the probes that have a state.
+    """
+
+    boot_id: str = ""
+    rows: tuple[Row, ...] = ()
+    totals: tuple[Total, ...] = ()
+    states: tuple[SavedState, ...] = ()
+    load: bool = False
+    replace: bool = False
+    persistent: tuple[str, ...] = ()
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """From the history's worker.
+
+    `totals` (of this boot), `states` and `latest` (the last row of each device) are a part of the
+    reply to `load`; `more` says that it is not the last one. `forgotten` are the (probe, device)
+    pairs that `history forget` has retired since the last reply; `opened`: the file was opened for
+    this batch, and may lack what was written before; `lost`: what was lost, one line each.
+    """
+
+    totals: tuple[Total, ...] = ()
+    states: tuple[SavedState, ...] = ()
+    latest: tuple[Row, ...] = ()
+    more: bool = False
+    forgotten: tuple[tuple[str, str], ...] = ()
+    opened: bool = False
+    lost: tuple[str, ...] = ()
