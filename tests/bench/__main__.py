@@ -21,6 +21,7 @@ from bench import (
     mount_race,
     mutation,
     nvidia,
+    parsers,
     ports,
     quiet,
     scrape,
@@ -45,6 +46,7 @@ if __name__ == "__main__":
         fabric,
         quiet,
         mutation,
+        parsers,
     ):
         name = benchmark.__name__.rpartition(".")[2]
         if not wanted or name in wanted:

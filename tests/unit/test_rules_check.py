@@ -127,6 +127,12 @@ def test_each_id_is_found(
     assert any(one == name and text.startswith(message) for one, text in found), found
 
 
+def test_values_of_alternatives_in_parentheses_are_not_checked(tmp_path: Path) -> None:
+    rules = reads('nodevitals_network_up{job="n", kind=~"(bond|physical)"}')
+    found = findings(write_pack(tmp_path, *rules))
+    assert "label/value" not in {name for name, _ in found}
+
+
 def test_every_id_has_a_test_that_provokes_it() -> None:
     assert {name for _, name, _ in PROVOKED} | ELSEWHERE == set(IDS)
 

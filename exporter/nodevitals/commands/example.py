@@ -32,7 +32,7 @@ HEAD = """\
 # examples.
 """
 WIDTH = 100
-_EXAMPLE = re.compile(r"\s*Example: `(?P<value>[^`]*)`\.?\s*$")
+_EXAMPLE = re.compile(r"Example: `(?P<value>[^`]*)`\.?\s*$")
 
 
 class Field(NamedTuple):
@@ -67,7 +67,8 @@ def _field(
     default = (
         field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     )
-    return Field(field.name, hint, default, _EXAMPLE.sub("", text) + _bounds(hint), example)
+    text = _EXAMPLE.sub("", text).rstrip() + _bounds(hint)
+    return Field(field.name, hint, default, text, example)
 
 
 def _bounds(hint: Any) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 # The kernel's own limit on one record is 8 KiB (CONSOLE_EXT_LOG_MAX); a smaller buffer is EINVAL.
 READ_BYTES = 16 * 1024
-_RECORD = re.compile(rb"(\d+),(\d+),(\d+),[^;]*;(.*)", re.DOTALL)
+_RECORD = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 _FACILITY_SHIFT = 3
 

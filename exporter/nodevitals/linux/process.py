@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nodevitals.linux.sysfs import read_text
+from nodevitals.linux.sysfs import parse_integer, read_text
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # linux/prctl.h
@@ -62,11 +62,10 @@ def parse_process_stat(text: str) -> ProcessStat | None:
     fields = tail.split(None, 4)
     if not bracket or len(fields) < 4:
         return None
-    try:
-        pid = int(head.split(None, 1)[0])
-        return ProcessStat(pid, fields[0], int(fields[1]), int(fields[3]))
-    except (ValueError, IndexError):
+    pid, parent, session = map(parse_integer, (head.partition(" ")[0], fields[1], fields[3]))
+    if pid is None or parent is None or session is None:
         return None
+    return ProcessStat(pid, fields[0], parent, session)
 
 
 def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
@@ -112,7 +111,10 @@ class LoadAverage(NamedTuple):
 def parse_load_average(text: str) -> LoadAverage:
     """/proc/loadavg (proc_loadavg(5)). Raises ValueError and IndexError for anything else."""
     fields = text.split()
-    return LoadAverage(int(fields[3].split("/")[1]), int(fields[4]))
+    threads, last_pid = parse_integer(fields[3].split("/")[1]), parse_integer(fields[4])
+    if threads is None or last_pid is None:
+        raise ValueError(text[:100])
+    return LoadAverage(threads, last_pid)
 
 
 def load_average() -> LoadAverage:

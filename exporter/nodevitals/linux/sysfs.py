@@ -7,6 +7,7 @@ import os
 from nodevitals.errors import ProbeError
 
 _PAGE_BYTES = 4096
+_MAX_DIGITS = 20
 
 
 def read_text(path: str | os.PathLike[str]) -> str | None:
@@ -35,8 +36,9 @@ def read_integer(path: str | os.PathLike[str]) -> int | None:
 
 
 def parse_integer(text: str) -> int | None:
-    """An integer of 0 or more; None for anything else, such as `N/A (no PMA)`."""
-    return int(text) if text.isascii() and text.isdigit() else None
+    """An integer of 0 or more, of at most 64 bits; None for anything else: `N/A (no PMA)`."""
+    fits = len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit()
+    return int(text) if fits else None
 
 
 def list_names(directory: str | os.PathLike[str]) -> list[str]:

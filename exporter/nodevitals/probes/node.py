@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +16,7 @@ from typing import ClassVar
 import msgspec
 
 from nodevitals.linux.process import processes
-from nodevitals.linux.sysfs import read_integer, read_text
+from nodevitals.linux.sysfs import parse_integer, read_integer, read_text
 from nodevitals.probe import Families, Probe, Readings
 
 metrics = Families("node")
@@ -89,7 +90,8 @@ def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
 def parse_vmstat(text: str) -> dict[str, int]:
     """/proc/vmstat's `name value` lines."""
     fields = (line.split() for line in text.splitlines())
-    return {row[0]: int(row[1]) for row in fields if len(row) == 2 and row[1].isdigit()}
+    found = ((row[0], parse_integer(row[1])) for row in fields if len(row) == 2)
+    return {name: value for name, value in found if value is not None}
 
 
 def parse_loadavg(text: str) -> tuple[float, float, float] | None:
@@ -98,7 +100,7 @@ def parse_loadavg(text: str) -> tuple[float, float, float] | None:
         one, five, fifteen = (float(field) for field in text.split()[:3])
     except ValueError:
         return None
-    return one, five, fifteen
+    return (one, five, fifteen) if all(map(math.isfinite, (one, five, fifteen))) else None
 
 
 class _Timex(ctypes.Structure):

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
 from nodevitals.probes.fabric.gate import WATCHERS
 from nodevitals.probes.fabric.settings import TestSettings
@@ -117,12 +118,10 @@ def gid_indexes(nodes: Iterable[str], test: TestSettings) -> dict[str, int | Non
 def parse_gids(text: str) -> list[Gid]:
     """A port's table from `grep -H .` of its files, without incomplete rows."""
     files = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    indexes = sorted(
-        int(name[5:]) for name in files if name.startswith("gids/") and name[5:].isdigit()
-    )
+    numbers = (parse_integer(name[5:]) for name in files if name.startswith("gids/"))
     rows = []
-    for index in indexes:
-        address = parse_gid(files[f"gids/{index}"])
+    for index in sorted(number for number in numbers if number is not None):
+        address = parse_gid(files.get(f"gids/{index}", ""))
         kind = files.get(f"gid_attrs/types/{index}")
         if address is not None and any(address) and kind is not None:
             rows.append(Gid(index, address, kind, files.get(f"gid_attrs/ndevs/{index}", "")))

@@ -20,7 +20,7 @@ JOB = "nodevitals"
 THRESHOLD = "nodevitals:threshold"
 # How an alert finds that a threshold is missing.
 _WATCHED = re.compile(
-    r'\babsent\s*\(\s*nodevitals:threshold\s*\{\s*threshold\s*=\s*"(\w+)"\s*,?\s*\}'
+    r'\babsent\s*\(\s*nodevitals:threshold\s*\{\s*threshold\s*=\s*"(\w+)"\s*(?:,\s*)?\}'
 )
 
 
@@ -88,9 +88,11 @@ def _matches_known(matcher: Matcher, values: tuple[str, ...]) -> bool:
     """Whether every value that a matcher names exists: a misspelt one never matches."""
     if "~" not in matcher.operator:
         return matcher.value == "" or matcher.value in values
-    return all(
-        any(re.fullmatch(part, value) for value in values) for part in matcher.value.split("|")
-    )
+    try:
+        parts = [re.compile(part) for part in matcher.value.split("|")]
+    except re.error:
+        return True  # alternatives within parentheses
+    return all(any(map(part.fullmatch, values)) for part in parts)
 
 
 def _finding(rule: Rule, line: int, name: FindingId, text: str) -> Finding:

@@ -13,8 +13,8 @@ import msgspec
 
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)
-      | (?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)
-      | (?P<range>\[[^\]]*\])
+      | (?P<string>"(?:\\[\s\S]|[^"\\])*(?:"|\\?\Z)|'(?:\\[\s\S]|[^'\\])*(?:'|\\?\Z)|`[^`]*`)
+      | (?P<range>\[[^\[\]]*\])
       | (?P<number>0x[0-9a-fA-F]+|\d[\d.]*(?:[eE][+-]?\d+)?(?:ms|[smhdwy])?(?:\d+(?:ms|[smhdwy]))*)
       | (?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)
       | (?P<operator>=~|!~|!=|==|<=|>=|[-+*/%^<>=@(){},])""",
@@ -56,10 +56,13 @@ class Token(msgspec.Struct, frozen=True):
 def tokens(expression: str) -> list[Token]:
     """The tokens of an expression without its comments; those of the kind `end` close it."""
     found = []
+    line = counted = 0
     for match in _TOKEN.finditer(expression):
         kind = str(match.lastgroup)
+        line += expression.count("\n", counted, match.start())
+        counted = match.start()
         if kind != "comment":
-            found.append(Token(kind, match[0], expression.count("\n", 0, match.start())))
+            found.append(Token(kind, match[0], line))
     # As many as a label matcher has tokens: an expression that breaks off can be read like others.
     return [*found, *[Token("end", "", 0)] * 3]
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from nodevitals.commands.rules.expression import selectors, tokens
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
-_COUNTING = re.compile(r"\b(?:count|sum)_over_time\s*\([^()\[\]]*\[[^\]:]*\]")
+_COUNTING = re.compile(r"\b(?:count|sum)_over_time\s*\([^()\[\]]*\[[^\[\]:]*\]")
+_RENAMED = re.compile(r"\bholt_winters\s*\(")
+_DURATION_PART = re.compile(r"(?<!\d)(\d{1,15})(ms|[smhdwy])")
 # `.+` and `.*` alone match a whole value with and without newlines, so they do not change.
 _PLAIN_DOT = re.compile(r"\.(?![+*])")
 
@@ -22,7 +24,7 @@ def changed_meanings(expression: str) -> Iterator[tuple[int, str]]:
     for match in _COUNTING.finditer(expression):
         line = expression.count("\n", 0, match.start())
         yield line, f"{match[0]} counts samples: the left end of a range is open on Prometheus 3"
-    for match in re.finditer(r"\bholt_winters\s*\(", expression):
+    for match in _RENAMED.finditer(expression):
         line = expression.count("\n", 0, match.start())
         yield line, "holt_winters has another name on Prometheus 3"
     for selector in selectors(expression):
@@ -44,5 +46,5 @@ def _whole_subqueries(expression: str) -> Iterator[tuple[int, str]]:
 
 
 def _seconds(duration: str) -> float:
-    parts = re.findall(r"(\d+)(ms|[smhdwy])", duration)
+    parts = _DURATION_PART.findall(duration)
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import re
 
-_LINE = re.compile(r"\s*([A-Za-z][^:]*?)\s*:\s?(.*)")
+_EMPTY_LINES = re.compile(r"\n\s*\n")
 _GAP = re.compile(r"\t+|\s{2,}")
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_ID = re.compile(r"[0-9]{1,9}")
+_FAULT_CODE = re.compile(r"[0-9A-F]{6,10}")
+_IDENTITY_WORD = re.compile(r"[0-9A-Fa-f]{8}")
 Block = dict[str, str]
 
 
@@ -18,12 +22,12 @@ def parse_blocks(text: str) -> dict[int, Block]:
     """The `key : value` lines of each chip, by its number."""
     found: dict[int, Block] = {}
     twice: set[int] = set()
-    for paragraph in re.split(r"\n\s*\n", text.replace("\r\n", "\n").strip("\n")):
+    for paragraph in _EMPTY_LINES.split(text.replace("\r\n", "\n").strip("\n")):
         block = _paragraph(paragraph)
         if not block or block.get("Chip Name", "").lower() == "mcu" or _is_head(block):
             continue
         number = block.get("Chip ID", "0")
-        if not number.isdecimal():
+        if not _ID.fullmatch(number):
             continue
         if int(number) in found:
             twice.add(int(number))
@@ -46,21 +50,21 @@ def _paragraph(text: str) -> Block:
     block: Block = {}
     twice: set[str] = set()
     for line in text.splitlines():
-        match = _LINE.fullmatch(line)
-        if match:
-            key = match[1]
+        key, colon, value = line.partition(":")
+        key = key.strip()
+        if colon and key[:1].isascii() and key[:1].isalpha():
             if key in block:
                 twice.add(key)
-            block[key] = match[2].strip()
+            block[key] = value.strip()
     if "Chip ID" in twice:
         return {}  # two chips in one paragraph: which value belongs to which is unknown
     return {key: value for key, value in block.items() if key not in twice}
 
 
 def number_of(block: Block, key: str) -> float | None:
-    """The value of this key, where it is a plain number."""
+    """The value of this key, where it is a plain number of 0 or more: a count."""
     text = block.get(key, "")
-    return float(text) if re.fullmatch(r"-?\d+(?:\.\d+)?", text) else None
+    return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def parse_rows(text: str) -> list[Block]:
@@ -82,7 +86,7 @@ def parse_mapping(text: str) -> dict[tuple[int, int], int]:
     for row in parse_rows(text):
         words = (row.get("NPU ID", ""), row.get("Chip ID", ""))
         physical = row.get("Chip Phy-ID", row.get("Chip Logic ID", ""))
-        if all(word.isdecimal() for word in (*words, physical)):
+        if all(map(_ID.fullmatch, (*words, physical))):
             found[int(words[0]), int(words[1])] = int(physical)
     return found
 
@@ -95,11 +99,11 @@ def parse_error_codes(block: Block) -> tuple[str, ...] | None:
     words = text.upper().replace(",", " ").split()
     if words in (["NA"], []):
         return ()
-    return tuple(words) if all(re.fullmatch(r"[0-9A-F]{6,10}", word) for word in words) else None
+    return tuple(words) if all(map(_FAULT_CODE.fullmatch, words)) else None
 
 
 def dashed(identity: str) -> str:
     """A VDie id as npu-exporter writes it: with dashes, in upper case. '' where it is none."""
     words = identity.split()
-    is_one = len(words) == 5 and all(re.fullmatch(r"[0-9A-Fa-f]{8}", word) for word in words)
+    is_one = len(words) == 5 and all(map(_IDENTITY_WORD.fullmatch, words))
     return "-".join(words).upper() if is_one else ""

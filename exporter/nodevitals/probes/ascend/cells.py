@@ -30,8 +30,8 @@ _COLUMN_WORDS = (
     ("hbm-usage", "hbm"),
 )
 _PAIR_COLUMNS = ("hugepages", "memory", "hbm")
-_PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_PAIR = re.compile(r"(?<!\d)(\d{1,15})\s*/\s*(\d{1,15})(?!\d)")
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 
 
 def parse_header(cells: tuple[str, ...]) -> tuple[int, Columns] | None:

@@ -5,6 +5,7 @@ missing. Exit statuses are unreliable and not used.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import msgspec
 
@@ -20,16 +21,18 @@ NET_HEALTH = (
     "detect_ip_set",
     "unknown",
 )
-_PREFIX = r"(?:\[dev(?:id|ice)? \d+\])?"
-_LINK = re.compile(rf"^\s*{_PREFIX}\s*link status\s*:\s*(UP|DOWN)\s*$", re.MULTILINE)
-_NET_HEALTH = re.compile(
-    rf"^\s*{_PREFIX}\s*net health status\s*:\s*(\S.*?)\s*$", re.MULTILINE | re.IGNORECASE
-)
-_SPEED = re.compile(r"^\s*Speed\s*:\s*(\d+)\s*Mb/s\s*$", re.MULTILINE)
-_COUNT = re.compile(r"^\s*([a-z][a-z0-9_]*)\s*:\s*(\d+)\s*$", re.MULTILINE)
-_POWER = r"\s*:\s*(-?\d+(?:\.\d+)?) mW\s*$"
-_RECEIVE_POWER = re.compile(r"^\s*Rx Power([0-7])" + _POWER, re.MULTILINE | re.IGNORECASE)
-_RECEIVE_POWER_LOW = re.compile(r"^\s*RxPower Low Thres" + _POWER, re.MULTILINE | re.IGNORECASE)
+# Each line is read alone, and white space is nowhere matched in two ways: a text of newlines or of
+# spaces would take the square of its length. A number with more digits is not one.
+_START = r"^[ \t]*(?:\[dev(?:id|ice)? \d{1,9}\][ \t]*)?"
+_COLON = r"[ \t]*:[ \t]*"
+_END = r"[ \t\r]*$"
+_LINK = re.compile(rf"{_START}link status{_COLON}(UP|DOWN){_END}", re.MULTILINE)
+_NET_HEALTH = re.compile(rf"{_START}net health status{_COLON}(\S.*)$", re.MULTILINE | re.IGNORECASE)
+_SPEED = re.compile(rf"^[ \t]*Speed{_COLON}(\d{{1,9}})[ \t]*Mb/s{_END}", re.MULTILINE)
+_COUNT = re.compile(rf"^[ \t]*([a-z][a-z0-9_]*){_COLON}(\d{{1,20}}){_END}", re.MULTILINE)
+_POWER = rf"{_COLON}(-?\d{{1,9}}(?:\.\d{{1,9}})?) mW{_END}"
+_RECEIVE_POWER = re.compile(rf"^[ \t]*Rx Power([0-7]){_POWER}", re.MULTILINE | re.IGNORECASE)
+_RECEIVE_POWER_LOW = re.compile(rf"^[ \t]*RxPower Low Thres{_POWER}", re.MULTILINE | re.IGNORECASE)
 
 
 def parse_link(text: str) -> bool | None:
@@ -43,7 +46,7 @@ def parse_net_health(text: str) -> str | None:
     found = _NET_HEALTH.findall(text)
     if len(found) != 1:
         return None
-    word = str(found[0]).lower().replace(" ", "_")
+    word = str(found[0]).strip().lower().replace(" ", "_")
     word = {"socket_fail": "socket_failed", "time_out": "time_exceeded"}.get(word, word)
     return word if word in NET_HEALTH else "unknown"
 
@@ -57,8 +60,8 @@ def parse_speed(text: str) -> int | None:
 def parse_statistics(text: str) -> dict[str, int]:
     """`-stat`: every counter by the tool's own name."""
     found = _COUNT.findall(text)
-    names = [name for name, _ in found]
-    return {name: int(count) for name, count in found if names.count(name) == 1}
+    times = Counter(name for name, _ in found)
+    return {name: int(count) for name, count in found if times[name] == 1}
 
 
 class Optical(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ the order of the header's words. What does not fit is missing and counted.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -24,6 +25,8 @@ from nodevitals.probes.ascend.cells import (
 HEALTH = {"ok": 0, "warning": 1, "alarm": 2, "critical": 3}
 MEBIBYTE = 1 << 20
 _BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
+_ID = re.compile(r"[0-9]{1,9}")
+_IDLE = re.compile(r"No running processes found in NPU ([0-9]{1,9})\b")
 _PROCESS_WORDS = ("process id", "no running process")
 
 
@@ -117,13 +120,13 @@ def _processes(text: str) -> dict[tuple[int, int | None], int]:
     if not header or not below.rstrip().endswith("+"):
         return {}  # cut off: some may be missing
     for line in below.splitlines()[1:]:
-        idle = re.search(r"No running processes found in NPU (\d+)", line)
+        idle = _IDLE.search(line)
         if idle:
             found.setdefault((int(idle[1]), None), 0)
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         ids = cells[0].split()
-        if len(cells) >= 4 and ids and all(word.isdecimal() for word in [*ids, cells[1]]):
+        if len(cells) >= 4 and ids and all(map(_ID.fullmatch, [*ids, cells[1]])):
             key = (int(ids[0]), int(ids[1]) if len(ids) == 2 else None)
             found[key] = found.get(key, 0) + 1
     return found
@@ -202,7 +205,7 @@ def _identity(first: _Cells, second: _Cells) -> tuple[int, str, int, int | None]
         number, name = first[0], first[1]
     else:
         number, _, name = first[0].partition(" ")
-    if not number.isdecimal() or not all(word.isdecimal() for word in below) or len(below) > 2:
+    if not all(map(_ID.fullmatch, (number, *below))) or len(below) > 2:
         return None
     if len(first) == 3 and not below:
         return None
@@ -226,5 +229,5 @@ def _sizes(values: Values, column: str) -> tuple[int | None, int | None]:
 
 def _unique(chips: list[Chip]) -> tuple[Chip, ...]:
     """Without chips that are listed twice: which row is right is unknown."""
-    keys = [(chip.npu, chip.chip) for chip in chips]
-    return tuple(chip for chip, key in zip(chips, keys, strict=True) if keys.count(key) == 1)
+    times = Counter((chip.npu, chip.chip) for chip in chips)
+    return tuple(chip for chip in chips if times[chip.npu, chip.chip] == 1)

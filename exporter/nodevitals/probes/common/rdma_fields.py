@@ -6,9 +6,9 @@ import re
 
 ACTIVE = 4
 ACTIVE_DEFER = 5
-_ID = re.compile(r"([0-9]+): ")
+_ID = re.compile(r"([0-9]{1,9}): ")
 # `400 Gb/sec (4X NDR)`; older kernels leave the name out.
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) Gb/sec(?: \(.*\))?")
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec(?: \(.*\))?")
 
 
 def parse_id(text: str) -> int | None:

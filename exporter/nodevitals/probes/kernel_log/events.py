@@ -23,7 +23,7 @@ def _pattern(event: str, hint: str, expression: str) -> Pattern:
     return Pattern(event, hint, re.compile(expression))
 
 
-_GHES = r"(?:\{\d+\})?\[Hardware Error\]: +"  # firmware-first error reports
+_GHES = r"(?:\{\d+\})?\[Hardware Error\]: "  # firmware-first error reports
 PATTERNS = (
     _pattern("oom_kill", "of memory", r"(?:Memory cgroup out|Out) of memory.*: Kill(?:ed)? process"),
     _pattern("hung_task", "blocked ", r"INFO: task .+ blocked (?:for more than|in I/O wait) "),
@@ -40,19 +40,19 @@ PATTERNS = (
     _pattern("filesystem_error", "BTRFS", r"BTRFS:? (?:error|critical)"),
     _pattern("memory_error", "EDAC", r"EDAC [\w ]+: \d+ (?:CE|UE) "),
     _pattern("memory_error", "Memory failure", r"Memory failure: 0x"),
-    _pattern("memory_error", "memory error", _GHES + r"(?:section_type: memory error|.* error_type:)"),
+    _pattern("memory_error", "memory error", _GHES + r"(?: *section_type: memory error|.* error_type:)"),
     _pattern("machine_check", "Machine Check", r"(?:mce: )?\[Hardware Error\]: CPU \d+: Machine Check"),
     _pattern("pcie_error", "AER: ", r"\S+ [0-9a-f:.]+: AER: .*\berror (?:message )?received"),
     _pattern("pcie_error", "DPC: ", r"\S+ [0-9a-f:.]+: DPC: containment event"),
     _pattern("pcie_error", "pciehp: ", r"\S+ [0-9a-f:.]+: pciehp: Slot\(.+\): (?:Link|Card) (?:D|not)"),
     _pattern("nvme_error", "nvme", r"nvme nvme\d+: .*(?:timeout|controller is down|not ready)"),
     _pattern("nvme_error", "nvme", r"nvme nvme\d+: Removing after probe failure"),
-    _pattern("nvme_error", "nvme", r"nvme\d+n\d+: .+ @ LBA .+ I/O Error"),
+    _pattern("nvme_error", "nvme", r"nvme\d+n\d+: .{1,300} @ LBA .{1,300} I/O Error"),
     _pattern("cpu_throttled", "above threshold", r"(?:mce: )?CPU\d+: (?:Core|Package) temp.* above"),
 )  # fmt: skip
 EVENTS = tuple(dict.fromkeys(pattern.event for pattern in PATTERNS))
 
-_SUPPRESSED = re.compile(r"\S.*: (\d+) (?:\w+ )?(?:callbacks|messages|lines) suppressed")
+_SUPPRESSED = re.compile(r"\S.*: (\d{1,12}) (?:\w+ )?(?:callbacks|messages|lines) suppressed")
 
 
 def event_of(text: str) -> str | None:

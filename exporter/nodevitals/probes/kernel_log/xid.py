@@ -29,12 +29,12 @@ _XID = re.compile(
     r"(?:, pid=(?:\d+|'?<unknown>'?))?(?:, name=[^,]*)?(?:, ?(?P<text>.*))?$"
 )
 _SXID = re.compile(
-    rf"{_PRINTED}nvidia-nvswitch(?P<switch>\d+): SXid \({_BUS}\): (?P<code>\d{{1,6}}), "
+    rf"{_PRINTED}nvidia-nvswitch(?P<switch>\d{{1,9}}): SXid \({_BUS}\): (?P<code>\d{{1,6}}), "
     r"(?P<severity>Fatal|Non-fatal), (?P<text>.*)$"
 )
 _RECOVERY_CHANGE = re.compile(r"to 0x(?P<code>[0-9a-fA-F]+) \(")
 _NVLINK5 = re.compile(
-    r"(?P<unit>[A-Z][A-Z0-9_]*)\s+(?P<severity>(?:Link )?Fatal|Non-?fatal)\s.*?"
+    r"(?<![A-Z0-9_])(?P<unit>[A-Z][A-Z0-9_]*)\s+(?P<severity>(?:Link )?Fatal|Non-?fatal)\s.{0,300}?"
     r"[(\[]0x(?P<info>[0-9a-fA-F]{8})(?:,? 0x(?P<status>[0-9a-fA-F]{8}))?"
 )
 UNKNOWN_ACTION: Action = "investigate"

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from nodevitals.linux.sysfs import link_name, read_text
+from nodevitals.linux.sysfs import link_name, parse_integer, read_text
 
 _MEGABIT_BYTES = 1e6 / 8
 # Drivers report an unknown speed as -1, also as an unsigned number of 16 or 32 bits.
@@ -48,5 +48,5 @@ def is_representor(port_name: str) -> bool:
 
 def parse_speed(text: str) -> float | None:
     """Bytes per second of a speed in Mb/s; None where the driver does not know it."""
-    speed = int(text) if text.isascii() and text.isdigit() else 0
-    return None if speed in _UNKNOWN_SPEEDS else speed * _MEGABIT_BYTES
+    speed = parse_integer(text)
+    return None if speed is None or speed in _UNKNOWN_SPEEDS else speed * _MEGABIT_BYTES

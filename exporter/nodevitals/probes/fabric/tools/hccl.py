@@ -19,11 +19,11 @@ from nodevitals.probes.fabric.report import (
 
 GIBI = 2**30
 _ROW = re.compile(
-    r"^\s*(\d+)\s*\|\s*(\d+\.\d\d)\s*\|\s*(\d+\.\d{5})\s*\|\s*(success|failed|NULL)\s*$"
+    r"^\s*(\d{1,15})\s*\|\s*(\d{1,15}\.\d\d)\s*\|\s*(\d{1,15}\.\d{5})\s*\|\s*(success|failed|NULL)\s*$"
 )
 FAILURES = failure_patterns(
     (r"\|\s*failed\s*$", "corruption"),
-    (r"(?i)connect.* timeout|HCCL_CONNECT_TIMEOUT|retcode: 9\b", "timeout"),
+    (r"(?i)connect.{0,300} timeout|HCCL_CONNECT_TIMEOUT|retcode: 9\b", "timeout"),
     (
         r"No such file or directory|command not found|unable to find the specified exec",
         "tool_missing",

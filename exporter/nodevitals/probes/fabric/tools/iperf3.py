@@ -17,6 +17,7 @@ from nodevitals.probes.fabric.report import (
     judged,
 )
 
+MAX_NUMBER = 1e18
 FAILURES = failure_patterns(
     (r"the server is busy", "peer_busy"),
     (r"(?i)timed out|timeout", "timeout"),
@@ -63,15 +64,18 @@ def parse(text: str) -> Report:
 
 def _rows(document: dict[str, Any]) -> list[ResultRow]:
     end = document["end"]
-    size = int(document["start"]["test_start"]["blksize"])
+    if not isinstance(end, dict):
+        raise TypeError(end)
+    size = round(_number(document["start"]["test_start"]["blksize"]))
     rows = []
     for received, sent in (
         ("sum_received", "sum_sent"),
         ("sum_received_bidir_reverse", "sum_sent_bidir_reverse"),
     ):
         if received in end:
-            total, seconds = float(end[received]["bytes"]), float(end[received]["seconds"])
-            rate = float(end[received]["bits_per_second"]) / 8
+            total, seconds = _number(end[received]["bytes"]), _number(end[received]["seconds"])
+            rate = _number(end[received]["bits_per_second"]) / 8
+            repeated = end[sent].get("retransmits") if isinstance(end.get(sent), dict) else None
             if seconds <= 0 or not agrees(rate, total / seconds, 1.0):
                 raise ValueError(received)
             rows.append(
@@ -79,7 +83,18 @@ def _rows(document: dict[str, Any]) -> list[ResultRow]:
                     operation="tcp",
                     message_bytes=size,
                     bandwidth_bytes_per_second=rate,
-                    retransmits=end.get(sent, {}).get("retransmits"),
+                    retransmits=None if repeated is None else round(_number(repeated)),
                 )
             )
     return rows
+
+
+def _number(value: object) -> float:
+    """A number of JSON. Raises TypeError and ValueError for one that no test has: JSON may have
+    NaN, and numbers of any length.
+    """
+    if not isinstance(value, int | float):
+        raise TypeError(value)
+    if not 0 <= value <= MAX_NUMBER:
+        raise ValueError(value)
+    return float(value)

@@ -21,19 +21,24 @@ from nodevitals.probes.fabric.report import (
 
 GIGA = 1e9
 _STARTING = re.compile(r"# Collective test starting: (\w+?)_perf")
-_TIME = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
-_HALF = rf"{_TIME}\s+(\d+\.\d\d)\s+(\d+\.\d\d)\s+(\d+|N/A|\d+e[+-]?\d+)"
+# A number with more digits is not one.
+_TIME = r"(\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d\d?)?)"
+_RATE = r"(\d{1,15}\.\d\d)"
+_HALF = rf"{_TIME}\s+{_RATE}\s+{_RATE}\s+(\d{{1,15}}|N/A|\d{{1,15}}e[+-]?\d\d?)"
 _ROW = re.compile(
-    rf"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)(?:\s+([a-z]\w*))?(?:\s+(-?\d+))?\s+{_HALF}\s+{_HALF}\s*$"
+    rf"^\s*(\d{{1,15}})\s+(\d{{1,15}})\s+([a-z]\w*)(?:\s+([a-z]\w*))?(?:\s+(-?\d{{1,15}}))?\s+{_HALF}\s+{_HALF}\s*$"
 )
 FAILURES = failure_patterns(
-    (r"# Out of bounds values : .*FAILED", "corruption"),
+    (r"# Out of bounds values : .{0,300}FAILED", "corruption"),
     (r"Test timeout|Timeout waiting", "timeout"),
     (
-        r"Got completion .*(?:error|status=)\s?12\b|Connection refused|No route to host",
+        r"Got completion .{0,300}(?:error|status=)\s?12\b|Connection refused|No route to host",
         "unreachable",
     ),
-    (r"Connection closed by remote peer|Connect to .* failed|Host key verification", "unreachable"),
+    (
+        r"Connection closed by remote peer|Connect to .{0,300} failed|Host key verification",
+        "unreachable",
+    ),
     (
         r"No such file or directory|command not found|unable to find the specified exec",
         "tool_missing",

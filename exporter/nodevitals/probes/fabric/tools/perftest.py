@@ -24,24 +24,31 @@ _BANDWIDTH_HEAD = re.compile(
     r"(\s+BW min\[\1\])?\s*$"
 )
 _LATENCY_HEAD = re.compile(r"^\s*#bytes\s+#iterations\s+t_min\[usec\]")
-_FIGURE = r"\d+\.\d\d(?:\d{4})?"
+# A number with more digits is not one.
+_COUNT = r"(\d{1,15})"
+_FIGURE = r"\d{1,15}\.\d\d(?:\d{4})?"
 _BANDWIDTH_ROW = re.compile(
-    rf"^\s*(\d+)\s+(\d+)\s+({_FIGURE})\s+({_FIGURE})\s+(\d+\.\d{{6}})(?:\s+({_FIGURE}))?\s*$"
+    rf"^\s*{_COUNT}\s+{_COUNT}\s+({_FIGURE})\s+({_FIGURE})\s+(\d{{1,15}}\.\d{{6}})(?:\s+({_FIGURE}))?\s*$"
 )
 # Columns may touch.
-_LATENCY_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+" + r"\s*".join([r"(\d+\.\d\d)"] * 7) + r"\s*$")
+_LATENCY_ROW = re.compile(
+    rf"^\s*{_COUNT}\s+{_COUNT}\s+" + r"\s*".join([r"(\d{1,15}\.\d\d)"] * 7) + r"\s*$"
+)
 _STATISTICS = ("minimum", "maximum", "median", "mean", "", "p99", "p999")
 
 FAILURES = failure_patterns(
     (r"Couldn't listen to port", "harness"),
     (r"Did not detect devices|IB device \S+ not found|Unable to find the Infiniband", "no_device"),
-    (r"Port number \d+ state is|Port \d+ .*(?:is not|not) active", "port_down"),
-    (r"Incompatibility issue with GID|Can't find .*GID|Failed to .*gid index", "no_gid"),
+    (r"Port number \d+ state is|Port \d+ .{0,300}(?:is not|not) active", "port_down"),
+    (
+        r"Incompatibility issue with GID|Can't find .{0,300}GID|Failed to .{0,300}gid index",
+        "no_gid",
+    ),
     (r"Couldn't connect to|Problem in resolving|Unable to open file descriptor", "unreachable"),
     (r"Failed to modify QP \d+ to RT[RS]", "unreachable"),
     (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
     # Retries exceeded: the peer is gone. Any other status is a mismatch between the two sides.
-    (r"Failed status[- ](?:12\b|.*\(12\))", "unreachable"),
+    (r"Failed status[- ](?:12\b|.{0,300}\(12\))", "unreachable"),
     (r"Failed status", "harness"),
     (r"Completion with error|Failed to complete run_iter", "harness"),
 )
@@ -73,7 +80,7 @@ def argv(test: PerftestOptions, tcp_port: int, peer: str | None = None) -> list[
 
 def parse(text: str) -> Report:
     """Read a client's or a server's output, of both streams; text or JSON."""
-    results = re.search(r'^\s*"?results"?\s*:', text, re.MULTILINE)
+    results = _RESULTS.search(text)
     rows = _json_rows(text, results.end()) if results else _rows(text)
     return judged(text, rows, FAILURES)
 
@@ -146,7 +153,12 @@ def _latency_row(size: int, iterations: int, figures: list[float]) -> ResultRow 
 
 # JSON: valid from 24.01 on; before that with bare words and superfluous commas.
 
-_PAIR = re.compile(r'^\s*"?([A-Za-z_][\w.()/]*?)"?\s*:\s*"?([^",{}]+?)"?\s*,?\s*$', re.MULTILINE)
+_RESULTS = re.compile(r'^[ \t]*"?results"?[ \t]*:', re.MULTILINE)
+_PAIR = re.compile(r'^[ \t]*"?([A-Za-z_][\w.()/]*)"?[ \t]*:(.*)$', re.MULTILINE)
+_JSON_TITLE = re.compile(
+    r'"?test"?\s*:\s*"?(RDMA_Write|RDMA_Read|Send|Atomic)_?(?:\w+_)?(BW|Latency)_Test'
+)
+_JSON_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,15})?")
 _LATENCY_KEYS = (
     "t_min",
     "t_max",
@@ -161,10 +173,12 @@ _LATENCY_KEYS = (
 def _json_rows(text: str, start: int) -> list[ResultRow]:
     if text.count("{") != text.count("}"):
         return []  # cut off
-    pairs = {key.partition("(")[0]: value for key, value in _PAIR.findall(text, start)}
-    title = re.search(
-        r'"?test"?\s*:\s*"?(RDMA_Write|RDMA_Read|Send|Atomic)_?(?:\w+_)?(BW|Latency)_Test', text
-    )
+    pairs = {
+        key.partition("(")[0]: value.strip().removesuffix(",").strip().strip('"')
+        for key, value in _PAIR.findall(text, start)
+    }
+    pairs = {key: value for key, value in pairs.items() if _JSON_NUMBER.fullmatch(value)}
+    title = _JSON_TITLE.search(text)
     try:
         size, iterations = int(pairs["MsgSize"]), int(pairs["n_iterations"])
         if "t_typical" in pairs:
