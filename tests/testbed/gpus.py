@@ -35,6 +35,13 @@ POWER_SMOOTHING_IDS = {
 }
 HOPPER_NVLINK_FIELDS = (161, 162, 163)
 BLACKWELL_NVLINK_FIELDS = (*range(206, 213), 214, 215, 219, 221)
+# Bytes of all links together (scope 0xFFFFFFFF): in KiB up to Hopper, in bytes on Blackwell.
+ALL_LINKS = 0xFFFF_FFFF
+NVLINK_KIB_SENT, NVLINK_KIB_RECEIVED = 138, 139
+NVLINK_BYTES_SENT, NVLINK_BYTES_RECEIVED = 202, 204
+PCIE_BYTES_SENT, PCIE_BYTES_RECEIVED = 197, 198
+C2C_LINKS, C2C_ERRORS = 170, (231, 232, 233)
+FEC_HISTORY = tuple(range(235, 251))
 # Summed fields of older drivers, which Hopper answers with 0 whatever happened.
 LEGACY_NVLINK_FIELDS = (38, 45, 52, 59, 160)
 
@@ -57,6 +64,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     serial: bool = True
     pcie_generation: int = 5
     cumulative_slowdown: bool = True
+    nvlink5: bool = False
+    gpm: bool = False
 
 
 MODELS = {
@@ -74,6 +83,7 @@ MODELS = {
         memory_gib=80,
         links=18,
         link_fields=HOPPER_NVLINK_FIELDS,
+        gpm=True,
         fabric=True,
         margin=True,
     ),
@@ -82,6 +92,8 @@ MODELS = {
         memory_gib=180,
         links=18,
         link_fields=BLACKWELL_NVLINK_FIELDS,
+        nvlink5=True,
+        gpm=True,
         fabric=True,
         margin=True,
     ),
@@ -109,6 +121,10 @@ MODELS = {
         pcie_generation=4,
     ),
 }
+# The first slot number of MIG instances in the state file: seven for each GPU.
+MIG_SLOTS = 8
+# GPM: graphics, SM, occupancy, integer, tensor, DRAM, FP64, FP32, FP16 in percent; PCIe in MiB/s.
+GPM = {f"gpm.{metric}": 50 for metric in (1, 2, 3, 4, 5, 10, 11, 12, 13, 20, 21)}
 SLOTS = ("18", "2a", "3b", "5d", "9a", "ab", "ba", "db")
 
 
@@ -226,6 +242,37 @@ class Machine:
         link.unlink()
         link.symlink_to(f"../../../bus/pci/drivers/{driver}")
 
+    def partition(self, number: int, *profiles: str) -> None:
+        """Turn MIG on, with one instance per profile; a profile may be empty, for a gap.
+
+        The GPU then counts volatile memory errors only by instance.
+        """
+        for key in [key for key in self.state if key.startswith(f"{number}.ecc.")]:
+            if key.split(".")[3] == "0":
+                del self.state[key]
+        self.state[f"{number}.mig_mode"] = "1"
+        self.state[f"{number}.mig_max"] = "7"
+        for index, profile in enumerate(profiles):
+            if profile:
+                self._add_instance(number, index, profile)
+        self.write()
+
+    def _add_instance(self, number: int, index: int, profile: str) -> None:
+        slot = MIG_SLOTS + 7 * number + index
+        uuid = self.uuid(number).replace("GPU-", "MIG-")
+        one = {
+            "uuid": f"{uuid[:-1]}{index}",
+            "name": f"{self.model.name} MIG {profile}",
+            "gpu_instance": index + 7,
+            "compute_instance": 0,
+            "memory_total": 10 * GIB,
+            "memory_used": GIB,
+            "processes": 1,
+            "ecc.1.0.7": 0,
+        }
+        self.state |= {f"{slot}.{key}": str(value) for key, value in one.items()}
+        self.state[f"{number}.mig.{index}"] = str(slot)
+
     def raise_xid(self, number: int, xid: int) -> None:
         """Let NVML report an Xid."""
         with self._events.open("a") as events:
@@ -305,6 +352,12 @@ class Machine:
             "pcie_generation_max": model.pcie_generation,
             "pcie_replays": 7,
             "event_types": 31,
+            "energy": 5_000_000_000,
+            "performance_state": 0,
+            "power_limit_default": 700_000,
+            "clock.2": 2619,
+            "encoder": 0,
+            "decoder": 25,
         }
         if model.serial:
             one["serial"] = f"16500000000{number:02d}"
@@ -320,6 +373,8 @@ class Machine:
             one["sram_threshold"] = 0
         elif model.ecc:
             one |= {"retired.0": 0, "retired.1": 0, "retired_pending": 0}
+        if model.gpm:
+            one |= {"gpm": 1} | GPM
         if model.fabric:
             one["fabric"] = "3 0 0x0 0"
         one |= _fields(model) | _slowdown_fields(model, self.driver)
@@ -338,11 +393,18 @@ def _ecc(model: Model) -> dict[str, int]:
 
 def _fields(model: Model) -> dict[str, int]:
     found: dict[str, int] = {f"field.{MEMORY_TEMPERATURE}.0": 50, "field.75.0": 0}
+    found |= {f"field.{field}.0": 10**12 for field in (PCIE_BYTES_SENT, PCIE_BYTES_RECEIVED)}
     if model.recovery:
         found[f"field.{RECOVERY_ACTION}.0"] = 0
     if model.links:
         found[f"field.{LINK_COUNT}.0"] = model.links
         found |= {f"field.{field}.0": 0 for field in LEGACY_NVLINK_FIELDS}
+        found |= {
+            f"field.{field}.{ALL_LINKS}": 2**30 for field in (NVLINK_KIB_SENT, NVLINK_KIB_RECEIVED)
+        }
+    if model.nvlink5:
+        counts = (NVLINK_BYTES_SENT, NVLINK_BYTES_RECEIVED, *FEC_HISTORY)
+        found |= {f"field.{field}.{ALL_LINKS}": 2**40 + 7 for field in counts}
     for link in range(model.links):
         found[f"nvlink.{link}"] = 1
         found |= {f"field.{field}.{link}": 0 for field in model.link_fields}

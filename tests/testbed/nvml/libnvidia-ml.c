@@ -454,7 +454,7 @@ struct fabric { unsigned version; unsigned char cluster[16]; int status; unsigne
                 unsigned state, health_mask; unsigned char health_summary; };
 int nvmlDeviceGetGpuFabricInfoV(void *handle, struct fabric *out) {
   const char *value, *newest;
-  unsigned state, mask, summary;
+  unsigned state, mask, summary, cluster, clique;
   int status, code = gpu_value(handle, "fabric", &value);
   if (code != SUCCESS) return code;
   unsigned versions = gpu_value(handle, "fabric_version", &newest) == SUCCESS ? (unsigned)atoi(newest) : 3;
@@ -463,6 +463,13 @@ int nvmlDeviceGetGpuFabricInfoV(void *handle, struct fabric *out) {
   out->state = state;
   out->status = status;
   out->health_mask = mask;
+  memset(out->cluster, 0, sizeof out->cluster);
+  out->clique = 0;
+  if (gpu_value(handle, "fabric_place", &value) == SUCCESS &&
+      sscanf(value, "%u %u", &cluster, &clique) == 2) {
+    out->cluster[15] = (unsigned char)cluster;
+    out->clique = clique;
+  }
   if (out->version == 0x3000028) out->health_summary = (unsigned char)summary;
   return SUCCESS;
 }
@@ -479,10 +486,11 @@ int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
   int slot, code = gpu(handle, &slot);
   if (code != SUCCESS) return code;
   for (int index = 0; index < count; index++) {
-    const char *value;
+    const char *value, *type;
     struct field *one = &fields[index];
     one->code = lookup(&value, "%d.field.%u.%u", slot, one->id, one->scope);
     one->type = 3; /* unsigned long long */
+    if (lookup(&type, "%d.field_type.%u", slot, one->id) == SUCCESS) one->type = (unsigned)atoi(type);
     if (one->code == SUCCESS) one->value.wide = strtoull(value, NULL, 0);
   }
   return SUCCESS;
@@ -543,5 +551,96 @@ int nvmlEventSetFree(struct set *set) {
   if (code != SUCCESS) return code;
   free(set);
   event_sets--;
+  return SUCCESS;
+}
+
+/* Usage */
+NUMBER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, "energy")
+NUMBER(nvmlDeviceGetPerformanceState, unsigned, "performance_state")
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, "power_limit_default")
+static int busy(const char *function, void *handle, const char *key, unsigned *out,
+                unsigned *period) {
+  const char *value;
+  int code = gpu_value_in(function, handle, key, &value);
+  if (code == SUCCESS) { *out = (unsigned)atoi(value); *period = 167000; }
+  return code;
+}
+int nvmlDeviceGetEncoderUtilization(void *handle, unsigned *out, unsigned *period) {
+  return busy(__func__, handle, "encoder", out, period);
+}
+int nvmlDeviceGetDecoderUtilization(void *handle, unsigned *out, unsigned *period) {
+  return busy(__func__, handle, "decoder", out, period);
+}
+
+/* MIG: "mig.INDEX" of a GPU is the slot whose keys are the instance's; there may be gaps. */
+NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned, "mig_max")
+NUMBER(nvmlDeviceGetGpuInstanceId, unsigned, "gpu_instance")
+NUMBER(nvmlDeviceGetComputeInstanceId, unsigned, "compute_instance")
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **out) {
+  const char *value;
+  char key[32];
+  snprintf(key, sizeof key, "mig.%u", index);
+  int code = gpu_value(handle, key, &value);
+  if (code == SUCCESS) *out = &gpus[atoi(value)];
+  return code == NOT_SUPPORTED ? NOT_FOUND : code;
+}
+
+/* GPM: the value of "gpm.METRIC", or "gpm.METRIC.INSTANCE", between two samples of one source. */
+enum { MEMORY = 20, MAX_SAMPLES = 128 };
+struct sample { int slot, instance; unsigned number; };
+struct metric { unsigned id; int code; double value; const char *names[3]; };
+struct metrics { unsigned version, count; struct sample *first, *second; struct metric metrics[]; };
+struct support { unsigned version, supported; };
+static unsigned samples, samples_taken;
+int nvmlGpmQueryDeviceSupport(void *handle, struct support *out) {
+  const char *value;
+  if (out->version != 1) return VERSION;
+  int code = gpu_value(handle, "gpm", &value);
+  if (code == SUCCESS) out->supported = (unsigned)atoi(value);
+  return code;
+}
+int nvmlGpmSampleAlloc(struct sample **out) {
+  int code = fault(__func__, -1);
+  if (code != SUCCESS) return code;
+  if (samples >= MAX_SAMPLES) return MEMORY;
+  samples++;
+  *out = calloc(1, sizeof **out);
+  return SUCCESS;
+}
+int nvmlGpmSampleFree(struct sample *sample) {
+  int code = fault(__func__, -1);
+  if (code != SUCCESS) return code;
+  samples--;
+  free(sample);
+  return SUCCESS;
+}
+static int take(const char *function, void *handle, int instance, struct sample *out) {
+  const char *value;
+  int slot, code = gpu_in(function, handle, &slot);
+  if (code != SUCCESS) return code;
+  code = lookup(&value, "%d.gpm_sample", slot);
+  if (code != SUCCESS && code != NOT_SUPPORTED) return code;
+  *out = (struct sample){slot, instance, ++samples_taken};
+  return SUCCESS;
+}
+int nvmlGpmSampleGet(void *handle, struct sample *out) { return take(__func__, handle, -1, out); }
+int nvmlGpmMigSampleGet(void *handle, unsigned instance, struct sample *out) {
+  return take(__func__, handle, (int)instance, out);
+}
+int nvmlGpmMetricsGet(struct metrics *out) {
+  const struct sample *first = out->first, *second = out->second;
+  int code = fault(__func__, first->slot);
+  if (code != SUCCESS) return code;
+  if (out->version != 1) return VERSION;
+  if (first->slot != second->slot || first->instance != second->instance ||
+      first->number == 0 || first->number >= second->number) return INVALID_ARGUMENT;
+  for (unsigned index = 0; index < out->count; index++) {
+    const char *value;
+    struct metric *one = &out->metrics[index];
+    one->code = first->instance < 0
+        ? lookup(&value, "%d.gpm.%u", first->slot, one->id)
+        : lookup(&value, "%d.gpm.%u.%d", first->slot, one->id, first->instance);
+    if (one->code == SUCCESS) one->value = strtod(value, NULL);
+  }
   return SUCCESS;
 }

@@ -12,6 +12,7 @@ from typing import Any
 import pynvml
 
 from nodevitals.probe import Readings
+from nodevitals.probes.nvidia.fabric_place import report_fabric_place
 from nodevitals.probes.nvidia.families import (
     FABRIC_FAULT,
     FABRIC_FAULTS,
@@ -36,6 +37,7 @@ def read_fabric(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> 
     if info.state == _COMPLETED and info.status != pynvml.NVML_SUCCESS:
         state = "failed"
     readings.add(FABRIC_STATE, 1, *labels, state)
+    report_fabric_place(info, readings, labels)
     faults = _faults(getattr(info, "healthMask", 0))
     for fault, present in faults.items():
         readings.add(FABRIC_FAULT, present, *labels, fault)

@@ -10,6 +10,7 @@ from nodevitals.probe import Families
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import ACTIONS, ECC_KINDS
 from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS
+from nodevitals.probes.nvidia.usage_families import USAGE
 
 VENDOR = "nvidia"
 
@@ -136,4 +137,4 @@ DEVICES = _node.gauge(
     source=("pci", "driver", "nvml"),
 )
 
-FAMILIES = (*accelerators.counts, *accelerators.metrics, *_gpu, *_node)
+FAMILIES = (*accelerators.counts, *accelerators.metrics, *_gpu, *_node, *USAGE)

@@ -41,6 +41,8 @@ from nodevitals.probes.nvidia.nvml import (
     raise_if_lost,
 )
 from nodevitals.probes.nvidia.slowdown import SlowdownReader
+from nodevitals.probes.nvidia.usage import UsageOptions, UsageReader
+from nodevitals.probes.nvidia.usage_families import MEMORY_UTILIZATION
 
 _RECOVERY: Field = (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
 _MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
@@ -58,10 +60,11 @@ class GpuStatus(NamedTuple):
 class GpuReader:
     """Reads one GPU; does not read again what it does not have."""
 
-    def __init__(self, errors_by_link: bool) -> None:
+    def __init__(self, errors_by_link: bool, usage: UsageOptions) -> None:
         self._fields = FieldReader([_RECOVERY, _MEMORY_TEMPERATURE, LINK_COUNT])
         self._ecc = EccReader()
         self._nvlink = NvlinkReader(errors_by_link)
+        self._usage = UsageReader(usage)
 
     def read(self, gpu: Gpu, driver_version: str, readings: Readings) -> GpuStatus:
         """Read everything the GPU has; add nothing where nothing was read. Raises LostError."""
@@ -80,6 +83,7 @@ class GpuReader:
         read_fabric(handle, readings, labels)
         _read_pcie(handle, readings, labels)
         slowdown.read(handle, fields, self._fields.lacks, readings, labels)
+        self._usage.read(handle, readings, labels)
         return GpuStatus(links, _report_recovery(fields, readings, labels))
 
 
@@ -87,6 +91,7 @@ def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> N
     both = (VENDOR, *labels)
     rates = query(pynvml.nvmlDeviceGetUtilizationRates, handle)
     readings.add(accelerators.UTILIZATION, rates and rates.gpu / 100, *both)
+    readings.add(MEMORY_UTILIZATION, rates and rates.memory / 100, *labels)
     function = pynvml.nvmlDeviceGetMemoryInfo
     memory = query_newest((function, handle, pynvml.nvmlMemory_v2), (function, handle))
     if memory is not None:

@@ -45,6 +45,11 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Number of NVLinks that must be active on each GPU; by default the highest ever active."""
     nvlink_errors_by_link: bool = False
     """Whether to expose NVLink errors of each link instead of their sum."""
+    details: bool = False
+    """Whether to expose memory clock, encoder and decoder, performance state, default power limit,
+    NVLink 5 FEC history and C2C errors."""
+    activity: bool = False
+    """Whether to expose the activity of SM, tensor cores and DRAM (GPM; Hopper and later)."""
     library: str = "libnvidia-ml.so.1"
     """Name or path of the NVML library."""
 
@@ -115,6 +120,7 @@ class NvidiaProbe(Probe):
     def _scan(self, hardware: Hardware, readings: Readings) -> GpuScan:
         from nodevitals.probes.nvidia.nvml import NvmlError, position
         from nodevitals.probes.nvidia.reader import NvmlReader
+        from nodevitals.probes.nvidia.usage import UsageOptions
 
         position.device, position.announce = "all GPUs", readings.at
         devices = [one.device for one in self.state.inventory.known]
@@ -122,7 +128,8 @@ class NvidiaProbe(Probe):
         try:
             if self._reader is None:
                 by_link = self.settings.nvlink_errors_by_link
-                self._reader = NvmlReader(self.settings.library, by_link)
+                usage = UsageOptions(self.settings.details, self.settings.activity)
+                self._reader = NvmlReader(self.settings.library, by_link, usage)
             return self._reader.scan(slots - hardware.passed_through - {""}, devices, readings)
         except NvmlError as error:
             self._fail(error, hardware, readings)

@@ -16,6 +16,7 @@ from nodevitals.probes.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERS
 from nodevitals.probes.nvidia.gpu import GpuReader, GpuStatus
 from nodevitals.probes.nvidia.listing import Listing, list_gpus
 from nodevitals.probes.nvidia.nvml import Failure, Gpu, LostError, attempt, query
+from nodevitals.probes.nvidia.usage import UsageOptions
 
 
 class GpuScan(msgspec.Struct):
@@ -40,9 +41,10 @@ class GpuScan(msgspec.Struct):
 class NvmlReader:
     """The library, started. Its constructor and `scan` raise NvmlError."""
 
-    def __init__(self, library: str, errors_by_link: bool) -> None:
+    def __init__(self, library: str, errors_by_link: bool, usage: UsageOptions) -> None:
         nvml.start(library)
         self._errors_by_link = errors_by_link
+        self._usage = usage
         self._readers: dict[str, GpuReader] = {}
         self._events = XidEvents()
         self._texts: dict[tuple[str, str], str] = {}
@@ -82,7 +84,8 @@ class NvmlReader:
         try:
             device = self._read_identity(gpu, known, driver_version, readings)
             identity = readings.mark()
-            reader = self._readers.setdefault(gpu.uuid, GpuReader(self._errors_by_link))
+            made = GpuReader(self._errors_by_link, self._usage)
+            reader = self._readers.setdefault(gpu.uuid, made)
             status = reader.read(gpu, driver_version, readings)
         except LostError as error:
             readings.discard_since(mark)
