@@ -69,6 +69,7 @@ def node_faults(cluster: SimulatedCluster) -> list[CriticalFault]:
     nics, npus = cluster.nics, cluster.npus
     errors = "counters/local_link_integrity_errors"
     memory = {"devices/system/edac/mc/mc0/ue_count": "2\n"}
+    compromised = "mlx5_core 0000:41:00.0: device's health compromised - reached miss count"
     nvme = {"class/nvme/nvme0/state": "dead\n"}
 
     def fault(alert: str, inject: Callable[[], object], **labels: str) -> CriticalFault:
@@ -77,6 +78,7 @@ def node_faults(cluster: SimulatedCluster) -> list[CriticalFault]:
     return [
         fault("RdmaPortDown", lambda: nics.vanish("mlx5_0"), device="mlx5_0"),
         fault("RdmaPortFatalErrors", lambda: nics.count("mlx5_1/1", errors), device="mlx5_1"),
+        fault("NicFailed", lambda: cluster.log.write(compromised), pci_bus_id="0000:41:00.0"),
         fault("NodeMemoryUncorrectable", lambda: write(cluster.sysfs, memory)),
         fault("NvmeFailed", lambda: write(cluster.sysfs, nvme), device="nvme0"),
         CriticalFault("NpuUnhealthy", "npu-1", lambda: npus.change(3, health="Alarm")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nodevitals.probe import Families
 from nodevitals.probes.common.accelerators import ACTIONS
+from nodevitals.probes.kernel_log.drivers import DRIVER_EVENTS, DRIVERS
 from nodevitals.probes.kernel_log.events import EVENTS
 
 _nvidia = Families("nvidia")
@@ -31,6 +32,26 @@ KERNEL_EVENTS = _kernel.counter(
     "events_total",
     "Number of kernel messages since boot that report one of these events.",
     event=EVENTS,
+)
+DEVICE_EVENTS = _kernel.counter(
+    "device_events_total",
+    "Number of messages since boot in which a GPU's or NIC's driver reports one of these events.",
+    "pci_bus_id",
+    driver=DRIVERS,
+    event=DRIVER_EVENTS,
+)
+DEVICE_EVENT_LAST = _kernel.gauge(
+    "device_event_last_timestamp_seconds",
+    "Unix time of the last such message in this boot.",
+    "pci_bus_id",
+    driver=DRIVERS,
+    event=DRIVER_EVENTS,
+)
+NIC_FAILED = _kernel.gauge(
+    "nic_failed",
+    "Whether the NIC's driver has reported a failure in this boot and no recovery or start since.",
+    "pci_bus_id",
+    driver=DRIVERS,
 )
 LOST = _kernel.counter(
     "log_lost_total",

@@ -42,6 +42,23 @@ class LastXid(msgspec.Struct, array_like=True):
     time: float
 
 
+class LastDeviceEvent(msgspec.Struct, array_like=True):
+    """The Unix time of a device's last event of this kind."""
+
+    driver: str
+    pci_bus_id: str
+    event: str
+    time: float
+
+
+class NicState(msgspec.Struct, array_like=True):
+    """Whether a NIC that has failed in this boot still has."""
+
+    driver: str
+    pci_bus_id: str
+    failed: bool
+
+
 class KernelLogState(msgspec.Struct):
     """The last record that was read, by its `sequence` number, and what belongs to the records up
     to it. Only `devices` outlives a boot.
@@ -54,6 +71,8 @@ class KernelLogState(msgspec.Struct):
     unpaired: list[UnpairedXid] = []
     from_nvml: list[tuple[str, int]] = []
     unnamed: list[UnnamedXid] = []
+    device_events: list[LastDeviceEvent] = []
+    nics: list[NicState] = []
     rows: dict[str, float] = {}
     """When each device and event had its last row of the history (monotonic)."""
 

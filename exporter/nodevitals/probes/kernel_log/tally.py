@@ -8,6 +8,8 @@ from collections import Counter
 
 from nodevitals.linux.kmsg import Record
 from nodevitals.probe import Readings
+from nodevitals.probes.kernel_log.devices import DeviceTally
+from nodevitals.probes.kernel_log.drivers import parse_driver_event
 from nodevitals.probes.kernel_log.events import EVENTS, event_of, suppressed
 from nodevitals.probes.kernel_log.families import (
     KERNEL_EVENTS,
@@ -69,9 +71,10 @@ class Tally:
         self._sxids: Counter[tuple[str, ...]] = Counter()
         self._events: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
         self._suppressed = 0
+        self._devices = DeviceTally(state)
 
     def add_record(self, record: Record) -> None:
-        """Count the Xid, SXid or event that a record reports, if any."""
+        """Count the Xid, SXid, driver event or event that a record reports, if any."""
         text, time = record.text, self._time_of(record)
         if "Xid (" in text:
             xid = parse_xid(text)
@@ -83,6 +86,12 @@ class Tally:
             if sxid is not None:
                 self._add_sxid(sxid, time)
                 return
+        of_device = parse_driver_event(text)
+        if of_device is not None:
+            if self._devices.add(of_device, time):
+                name = of_device.pci_bus_id or of_device.driver
+                self._add_row(name, of_device.event, text, time)
+            return
         event = event_of(text)
         if event is not None:
             self._events[event] += 1
@@ -135,6 +144,7 @@ class Tally:
         for event, count in self._events.items():
             self._readings.increment(KERNEL_EVENTS, count, event)
         self._readings.increment(SUPPRESSED, self._suppressed)
+        self._devices.report(self._readings)
 
     def _add_xid(self, xid: Xid, time: float) -> None:
         """Count an Xid, or let it wait for the name of its GPU."""

@@ -1,8 +1,8 @@
 """The MIG instances of a GPU: identity, memory, processes, memory errors.
 
-nvml.h: indices of MIG devices have gaps; the name ends in the profile; errors by instance exist only
-for uncorrected volatile ones outside the DRAM. Memory and errors belong to the GPU instance, which
-may hold several compute instances.
+nvml.h: indices of MIG devices have gaps; the name ends in the profile; errors by instance exist
+only for uncorrected volatile ones outside the DRAM. Memory and errors belong to the GPU instance,
+which may hold several compute instances.
 """
 
 from __future__ import annotations

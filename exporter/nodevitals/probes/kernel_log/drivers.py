@@ -1,0 +1,157 @@
+"""What drivers of GPUs and NICs log on the health of a device: lines of the kernel log in, one
+event with the device's PCI bus id out.
+
+To add a pattern, add it below and a sample to `tests/unit/driver_messages.txt`. Sources:
+- nvidia: open-gpu-kernel-modules 595, `osinit.c`, `osapi.c`, and kernel-open's `nv.c`, `nv-pci.c`.
+  Only lines without an Xid; those with one are parsed in `xid.py`.
+- mlx5_core, mlx4_core: drivers/net/ethernet/mellanox, `mlx5/core/health.c`, `cmd.c`, `main.c` and
+  `mlx4/catas.c`, `cmd.c`. mlx5 puts `function:line:(pid N): ` before warnings and errors.
+- bnxt_en: drivers/net/ethernet/broadcom/bnxt, `bnxt.c` and `bnxt_hwrm.c`.
+- ice: drivers/net/ethernet/intel/ice, `ice_main.c`.
+- hns3: drivers/net/ethernet/hisilicon/hns3, `hclge_main.c`; drivers/infiniband/hw/hns,
+  `hns_roce_hw_v2.c`, which logs under the same name.
+- The watchdog of every driver: net/sched/sch_generic.c, in the forms before and since Linux 6.4.
+Not among them, because healthy devices log it too: mlx5's `Detected insufficient power on the PCIe
+slot`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from nodevitals.probes.common.nvidia import normal_bus_id
+
+DRIVERS = ("nvidia", "mlx5_core", "mlx4_core", "bnxt_en", "ice", "hns3")
+DRIVER_EVENTS = (
+    *("init_failed", "probe_failed", "fallen_off_bus", "not_supported"),
+    *("firmware_error", "firmware_unresponsive", "fatal_error", "command_timeout"),
+    *("recovery_failed", "recovered", "transmit_timeout"),
+)
+# A driver that was loaded, or a link that came up: no event, but the end of a failure.
+STARTED = "started"
+# After these, a NIC works again only when its driver has logged one of the others.
+FAILURES = ("init_failed", "firmware_unresponsive", "fatal_error", "recovery_failed")
+RECOVERIES = ("recovered", STARTED)
+
+
+class DriverEvent(NamedTuple):
+    """One event; `pci_bus_id` is '' where the message does not name the device."""
+
+    driver: str
+    pci_bus_id: str
+    event: str
+
+
+_BUS = r"(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+# `driver bus: `, or with the interface's name as netdev_err(9) prints it.
+_NIC = re.compile(
+    rf"(?P<driver>mlx5_core|mlx4_core|mlx4_en|bnxt_en|ice|hns3) {_BUS}"
+    r"(?: (?:\(unnamed net_device\)|[^\s:]{1,15})(?: \(\w{1,20}\))?)?: "
+    r"(?:\w{1,64}:\d{1,6}:(?:\(pid \d{1,10}\):)? )?"
+)
+_OLD_WATCHDOG = re.compile(
+    r"NETDEV WATCHDOG: \S{1,32} \((?P<driver>\w{1,32})\): transmit queue \d{1,6} timed out"
+)
+_DRIVER_NAMES = {"mlx4_en": "mlx4_core"}
+_STARTS = ("NVRM: ", "mlx5_core ", "mlx4_", "bnxt_en ", "ice ", "hns3 ", "NETDEV WATCHDOG: ")
+
+
+def _patterns(*pairs: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((event, re.compile(expression)) for event, expression in pairs)
+
+
+_EVERY_NIC = _patterns(
+    ("transmit_timeout", r"NETDEV WATCHDOG: (?:CPU: \d+: )?transmit queue \d+ timed out"),
+    (STARTED, r"(?:NIC )?[Ll]ink (?:is )?[Uu]p\b"),
+)
+_BY_DRIVER = {
+    "mlx5_core": _patterns(
+        ("firmware_unresponsive", r"device's health compromised"),
+        ("fatal_error", r"Fatal error \d+ detected"),
+        ("firmware_error", r"Health issue observed, [^,]{1,64}, severity\([0-3]\)"),
+        ("command_timeout", r"(?:cmd\[-?\d+\]: )?\w{1,64}\(0x\w+\) (?:Async, )?timeout\. Will"),
+        ("recovery_failed", r"health recovery (?:failed|flow aborted)"),
+        ("recovery_failed", r"Driver is in error state\. Unloading"),
+        ("recovered", r"health (?:recovery succeeded|revovery succeded)"),
+        ("init_failed", r"mlx5_(?:init|load)_one failed with error code"),
+        (STARTED, r"firmware version: "),
+    ),
+    "mlx4_core": _patterns(
+        ("fatal_error", r"Internal error (?:mark was )?detected"),
+        ("command_timeout", r"command 0x[0-9a-f]+ timed out \(go bit not cleared\)"),
+        ("recovered", r"device was reset successfully"),
+    ),
+    "bnxt_en": _patterns(
+        ("firmware_unresponsive", r"Firmware not responding, status: 0x"),
+        ("firmware_error", r"(?:Firmware fatal|Fatal firmware) reset event"),
+        ("command_timeout", r"Error \(timeout: \d+\) msg \{"),
+        ("command_timeout", r"Abandoning msg \{"),
+        ("recovery_failed", r"Firmware reset aborted"),
+        (STARTED, r"Broadcom .{1,80} found at mem "),
+    ),
+    "ice": _patterns(
+        ("fatal_error", r"Firmware recovery mode detected"),
+        ("recovery_failed", r"Rebuild failed, unload and reload driver"),
+        ("recovery_failed", r"Unhandled error during VSI rebuild"),
+        ("recovery_failed", r"tx_timeout recovery unsuccessful"),
+        ("recovery_failed", r"reset \d+ failed$"),
+        (STARTED, r"The DDP package was successfully loaded"),
+        (STARTED, r"fw \d+\.\d+\.\d+ api "),
+    ),
+    "hns3": _patterns(
+        ("recovery_failed", r"Reset fail!"),
+        ("recovery_failed", r"In reset process RoCE reinit failed"),
+        ("recovered", r"Reset done, \w+ driver initialization finished"),
+        (STARTED, r"\w+ driver initialization finished"),
+    ),
+}  # fmt: skip
+_NVIDIA = _patterns(
+    ("init_failed", rf"NVRM: (?:GPU {_BUS}: )?RmInitAdapter failed!"),
+    ("init_failed", rf"NVRM: GPU {_BUS}: (?:rm_init_private_state|request_irq)\(\) failed"),
+    ("init_failed", rf"NVRM: GPU {_BUS}: No interrupts of any type are available"),
+    ("init_failed", rf"NVRM: Device start failed for {_BUS}"),
+    (
+        "init_failed",
+        rf"NVRM: This PCI I/O region .* is invalid:\nNVRM: BAR\d is [^(\n]*\(PCI:{_BUS}\)",
+    ),
+    ("probe_failed", r"NVRM: The NVIDIA probe routine failed for "),
+    ("fallen_off_bus", rf"NVRM: GPU {_BUS}: GPU has fallen off the bus"),
+    (
+        "fallen_off_bus",
+        rf"NVRM: The NVIDIA GPU {_BUS}\nNVRM: \(PCI ID: [^)\n]*\) installed in this system has\n",
+    ),
+    (
+        "not_supported",
+        rf"NVRM: The NVIDIA GPU {_BUS} \(PCI ID: [^)\n]*\)\nNVRM: installed in this system is not",
+    ),
+)
+
+
+def parse_driver_event(text: str) -> DriverEvent | None:
+    """The event that a message reports; None for most."""
+    if not text.startswith(_STARTS):
+        return None
+    if text.startswith("NVRM: "):
+        return _parse_nvidia(text)
+    match = _OLD_WATCHDOG.match(text)
+    if match is not None:
+        driver = _DRIVER_NAMES.get(match["driver"], match["driver"])
+        return DriverEvent(driver, "", "transmit_timeout") if driver in DRIVERS else None
+    match = _NIC.match(text)
+    if match is None:
+        return None
+    driver = _DRIVER_NAMES.get(match["driver"], match["driver"])
+    for event, expression in (*_BY_DRIVER[driver], *_EVERY_NIC):
+        if expression.match(text, match.end()):
+            return DriverEvent(driver, match["bus"], event)
+    return None
+
+
+def _parse_nvidia(text: str) -> DriverEvent | None:
+    for event, expression in _NVIDIA:
+        match = expression.match(text)
+        if match is not None:
+            bus = match.groupdict().get("bus")
+            return DriverEvent("nvidia", normal_bus_id(bus) if bus else "", event)
+    return None
