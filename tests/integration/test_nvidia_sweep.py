@@ -64,9 +64,19 @@ RUNS_TO_RECOVER = 3
 
 # What may be missing while a function fails. A function that is not here may cost only families
 # that no function here costs.
+_OF_MIG_GPU_INSTANCE = (
+    "nvidia_mig_ecc_errors_total",
+    "nvidia_mig_memory_total_bytes",
+    "nvidia_mig_memory_used_bytes",
+)
+_OF_MIG_COMPUTE_INSTANCE = ("nvidia_mig_info", "nvidia_mig_processes")
+_OF_MIG = (*_OF_MIG_GPU_INSTANCE, *_OF_MIG_COMPUTE_INSTANCE)
 COSTS: dict[str, tuple[str, ...]] = {
-    "nvmlDeviceGetClockInfo": ("nvidia_sm_clock_hertz",),
-    "nvmlDeviceGetComputeRunningProcesses_v3": ("accelerator_processes",),
+    "nvmlDeviceGetClockInfo": ("nvidia_memory_clock_hertz", "nvidia_sm_clock_hertz"),
+    "nvmlDeviceGetComputeInstanceId": _OF_MIG_COMPUTE_INSTANCE,
+    "nvmlDeviceGetComputeRunningProcesses_v3": ("accelerator_processes", "nvidia_mig_processes"),
+    "nvmlDeviceGetDecoderUtilization": ("nvidia_engine_utilization_ratio",),
+    "nvmlDeviceGetEncoderUtilization": ("nvidia_engine_utilization_ratio",),
     "nvmlDeviceGetCurrPcieLinkGeneration": ("nvidia_pcie_link_generation",),
     "nvmlDeviceGetCurrPcieLinkWidth": ("nvidia_pcie_link_width",),
     "nvmlDeviceGetCurrentClocksEventReasons": ("nvidia_slowdown_active",),
@@ -76,7 +86,10 @@ COSTS: dict[str, tuple[str, ...]] = {
     "nvmlDeviceGetFieldValues": (
         "accelerator_healthy",
         "nvidia_memory_temperature_celsius",
+        "nvidia_nvlink_bytes_total",
         "nvidia_nvlink_errors_total",
+        "nvidia_nvlink_fec_errors_total",
+        "nvidia_pcie_bytes_total",
         "nvidia_recovery_action",
         "nvidia_slowdown_seconds_total",
     ),
@@ -86,24 +99,34 @@ COSTS: dict[str, tuple[str, ...]] = {
         "nvidia_fabric_healthy",
         "nvidia_fabric_state",
     ),
+    "nvmlDeviceGetGpuInstanceId": _OF_MIG,
     "nvmlDeviceGetHandleByIndex_v2": (),
     "nvmlDeviceGetIndex": (),
     "nvmlDeviceGetMarginTemperature": ("nvidia_temperature_margin_celsius",),
     "nvmlDeviceGetMaxPcieLinkGeneration": ("nvidia_pcie_link_generation_max",),
     "nvmlDeviceGetMaxPcieLinkWidth": ("nvidia_pcie_link_width_max",),
-    "nvmlDeviceGetMemoryErrorCounter": ("accelerator_ecc_errors_total",),
+    "nvmlDeviceGetMaxMigDeviceCount": _OF_MIG,
+    "nvmlDeviceGetMemoryErrorCounter": (
+        "accelerator_ecc_errors_total",
+        "nvidia_mig_ecc_errors_total",
+    ),
     "nvmlDeviceGetMemoryInfo": ("accelerator_memory_total_bytes", "accelerator_memory_used_bytes"),
     "nvmlDeviceGetMemoryInfo_v2": (
         "accelerator_memory_total_bytes",
         "accelerator_memory_used_bytes",
+        "nvidia_mig_memory_total_bytes",
+        "nvidia_mig_memory_used_bytes",
     ),
-    "nvmlDeviceGetMigMode": ("nvidia_mode_info",),
+    "nvmlDeviceGetMigDeviceHandleByIndex": _OF_MIG,
+    "nvmlDeviceGetMigMode": ("nvidia_mode_info", *_OF_MIG),
     "nvmlDeviceGetName": (),
     "nvmlDeviceGetNvLinkErrorCounter": ("nvidia_nvlink_errors_total",),
     "nvmlDeviceGetNvLinkState": ("nvidia_nvlink_errors_total", "nvidia_nvlink_up"),
     "nvmlDeviceGetPciInfo_v3": (),
     "nvmlDeviceGetPcieReplayCounter": ("nvidia_pcie_replays_total",),
     "nvmlDeviceGetPersistenceMode": ("nvidia_mode_info",),
+    "nvmlDeviceGetPerformanceState": ("nvidia_performance_state",),
+    "nvmlDeviceGetPowerManagementDefaultLimit": ("nvidia_power_limit_default_watts",),
     "nvmlDeviceGetPowerUsage": ("accelerator_power_watts",),
     "nvmlDeviceGetRemappedRows": (
         "nvidia_remapped_rows",
@@ -120,7 +143,11 @@ COSTS: dict[str, tuple[str, ...]] = {
     ),
     "nvmlDeviceGetTemperatureThreshold": ("nvidia_temperature_margin_celsius",),
     "nvmlDeviceGetTotalEccErrors": ("accelerator_ecc_errors_total",),
-    "nvmlDeviceGetUtilizationRates": ("accelerator_utilization_ratio",),
+    "nvmlDeviceGetTotalEnergyConsumption": ("nvidia_energy_joules_total",),
+    "nvmlDeviceGetUtilizationRates": (
+        "accelerator_utilization_ratio",
+        "nvidia_memory_utilization_ratio",
+    ),
     "nvmlDeviceGetVbiosVersion": (),
     "nvmlDeviceRegisterEvents": (),
     "nvmlEventSetCreate": (),
@@ -147,6 +174,7 @@ CHANGING = (
     "accelerator_info",
     "accelerator_memory_used_bytes",
     "nvidia_driver_info",
+    "nvidia_mig_info",
     "nvidia_mode_info",
     "nvidia_nvlinks_expected",
     "nvidia_nvlinks_unreadable",
@@ -162,6 +190,7 @@ class World(msgspec.Struct, frozen=True):
     model: str
     lacks: tuple[str, ...] = ()
     code: int = 13
+    details: bool = False
 
 
 WORLDS = {
@@ -177,6 +206,7 @@ WORLDS = {
             "nvmlDeviceGetMarginTemperature",
         ),
     ),
+    "details_and_mig": World("B200", details=True),
     "found_by_bus_id": World("H100", ("nvmlDeviceGetHandleByIndex_v2",), 999),
 }
 
@@ -194,13 +224,20 @@ class Bench:
         self.codes = {world.code} if world.lacks else set()
         for function in world.lacks:
             self.machine.state[f"fault.{function}"] = f"!{world.code}"
+        self._details = world.details
+        if world.details:
+            for number in range(2):
+                self.machine.partition(number, "3g.90gb", "", "1g.23gb")
         self.machine.write()
         forget_calls()
-        self.runner = ProbeRunner(self.machine)
+        self.runner = self.new_runner()
         self.base = self.runner.run()
         assert self.base.reason == "", self.base.text
         assert self.runner.run() == self.base
         self.functions = functions_called() - set(world.lacks)
+
+    def new_runner(self) -> ProbeRunner:
+        return ProbeRunner(self.machine, details=self._details)
 
     def _give_values(self, number: int) -> None:
         """Give every counter a value of its own: a sum without one of its parts is noticed."""
@@ -305,7 +342,7 @@ def sweep(bench: Bench, function: str, code: int, first: bool, everywhere: bool)
     general = everywhere or not function.startswith("nvmlDevice") or function in ESSENTIAL
     keys = [f"fault.{function}" if general else f"0.fault.{function}"]
     affected = bench.uuids() if general else bench.uuids()[:1]
-    runner = ProbeRunner(bench.machine) if first else bench.runner
+    runner = bench.new_runner() if first else bench.runner
     before = bench.fail(keys, code)
     outcome = runner.run()
     if function == "nvmlInitWithFlags" and not first:
@@ -361,7 +398,7 @@ def test_a_value_that_cannot_be_read_costs_only_what_is_made_of_it(
     keys = sorted(key for key in bench.machine.state if key.startswith("0."))
     assert len(keys) > 50
     for key in keys:
-        for runner in (bench.runner, ProbeRunner(bench.machine)):
+        for runner in (bench.runner, bench.new_runner()):
             before = bench.fail([key], code)
             outcome = runner.run()
             check(bench, outcome, bench.uuids()[:1], {code}, f"{key} {code}")
@@ -379,7 +416,7 @@ def test_an_absence_that_lasted_expires(tmp_path: Path, monkeypatch: pytest.Monk
     """What was unsupported for 100 runs is there again at most 64 runs later."""
     bench = Bench(tmp_path, WORLDS["hopper"], monkeypatch)
     keys = [key for key in bench.machine.state if ".field." in key or ".ecc." in key]
-    for runner in (bench.runner, ProbeRunner(bench.machine)):
+    for runner in (bench.runner, bench.new_runner()):
         before = bench.fail(keys, 3)
         for _ in range(100):
             outcome = runner.run()

@@ -221,16 +221,17 @@ def test_activity_of_mig_instances_is_read_by_instance(tmp_path: Path) -> None:
 
 READ_OFTEN = """
 import sys
+import pynvml
 from nodevitals.probe import Readings
 from nodevitals.probes.nvidia import nvml
 from nodevitals.probes.nvidia.activity import ActivityReader
 
 nvml.start(sys.argv[1])
 for _ in range(300):
-    (gpu,) = nvml.gpus()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     reader, readings = ActivityReader(), Readings()
-    reader.read(gpu.handle, (), readings, ("0", gpu.uuid))
-    reader.read(gpu.handle, (), readings, ("0", gpu.uuid))
+    reader.read(handle, (), readings, ("0", "GPU-1"))
+    reader.read(handle, (), readings, ("0", "GPU-1"))
     assert readings.samples
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pynvml
 
 from nodevitals.probe import Readings
-from nodevitals.probes.nvidia.nvml import Handle, query
+from nodevitals.probes.nvidia.nvml import Handle, query, query_newest
 from nodevitals.probes.nvidia.usage_families import (
     MIG_ECC_ERRORS,
     MIG_INFO,
@@ -57,8 +57,8 @@ def _read_compute_instance(mig: Handle, readings: Readings, labels: tuple[str, .
 
 
 def _read_gpu_instance(mig: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
-    memory = query(pynvml.nvmlDeviceGetMemoryInfo, mig, pynvml.nvmlMemory_v2)
-    memory = memory or query(pynvml.nvmlDeviceGetMemoryInfo, mig)
+    function = pynvml.nvmlDeviceGetMemoryInfo
+    memory = query_newest((function, mig, pynvml.nvmlMemory_v2), (function, mig))
     if memory is not None:
         readings.add(MIG_MEMORY_USED, memory.used, *labels)
         readings.add(MIG_MEMORY_TOTAL, memory.total, *labels)
