@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from nodevitals import catalogue, probes
 from nodevitals.probes.common.accelerators import ACTIONS
+from testbed import gpus
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.nics import Machine as NicMachine
@@ -35,7 +36,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     subprocess.run(["mount", "-t", "tmpfs", "disk", folder / "disk"], check=True)
     machine = Machine(folder, "B200", 3).start()
     machine.set(0, fabric="3 0 0x129 3")
+    machine.set(1, fabric="3 0 0x329 3", fabric_place="7 1")
     machine.set(1, retired__0=0, retired__1=0, retired_pending=0)
+    machine.set_field(1, gpus.C2C_LINKS, 1)
+    machine.set_field(1, gpus.C2C_ERRORS[0], 0)
+    machine.partition(0, "3g.90gb")
     machine.remove("1.remapped")
     machine.lose(2)
     nics = NicMachine(folder / "sys", mlx5_infiniband=1, mlx5_roce=2, irdma=1)
@@ -48,13 +53,19 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         port = peer.getsockname()[1]
         log.write(f"NVRM: Xid (PCI:{machine.slots[1]}): 79, GPU has fallen off the bus.")
         log.write("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 12028, Fatal, Link 1 some error")
+        log.write("mlx5_core 0000:41:00.0: device's health compromised - reached miss count")
         target = {"path": str(folder / "disk"), "access": "write", "fstype": "tmpfs"}
         config = {
             "labels": {"rack": "r1"},
             "defaults": {"interval": "500ms"},
             "probes": {
                 "mounts": {"targets": [target]},
-                "nvidia": {**machine.settings, "expected": 3},
+                "nvidia": {
+                    "expected": 3,
+                    "details": True,
+                    "activity": True,
+                    **machine.settings,
+                },
                 "kernel_log": {"path": str(log.path)},
                 "rdma": {"counters": ["rx_read_requests"]},
                 "network": {},

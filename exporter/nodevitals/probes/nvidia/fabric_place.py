@@ -1,8 +1,8 @@
 """Where a GPU stands in the NVLink fabric, and what is incorrect in its configuration.
 
-Out of the structure that nvmlDeviceGetGpuFabricInfo or …V fills; bits 8 to 11 of its health mask are
-NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION of nvml.h: 0 not supported, 1 correct, from 2 on
-the values of FABRIC_CONFIGURATIONS in this order.
+Out of the structure that nvmlDeviceGetGpuFabricInfo or …V fills. Bits 8 to 11 of its health mask
+are NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION of nvml.h: 0 not supported, 1 correct, from
+2 on the values of FABRIC_CONFIGURATIONS in this order.
 """
 
 from __future__ import annotations
