@@ -62,7 +62,6 @@ def test_bytes_and_energy_are_counters_in_base_units(tmp_path: Path, model: str)
     expected = [2**40 + 7] if has.nvlink5 else [2**40] if has.links else []
     assert values(text, "nvlink_bytes_total", direction="received") == expected
     assert values(text, "nvlink_bytes_total", direction="transmitted") == expected
-    assert values(text, "memory_utilization_ratio") == [0.5]
 
 
 def test_throughput_that_cannot_be_read_is_missing_and_never_of_another_unit(
@@ -126,13 +125,15 @@ def test_details_are_off_unless_configured(tmp_path: Path) -> None:
             machine.set_field(0, field, 10 * link + position, link=link)
     text = once(machine)
     off = {
-        *("memory_clock_hertz", "engine_utilization_ratio", "performance_state"),
+        *("memory_clock_hertz", "memory_utilization_ratio", "engine_utilization_ratio"),
+        "performance_state",
         *("power_limit_default_watts", "nvlink_fec_errors_total", "c2c_errors_total"),
     }
     assert not off & families(text)
     text = once(machine, details=True)
     assert off <= families(text)
     assert values(text, "memory_clock_hertz") == [2619e6]
+    assert values(text, "memory_utilization_ratio") == [0.5]
     assert values(text, "engine_utilization_ratio", engine="decoder") == [0.25]
     assert values(text, "performance_state") == [8]
     assert values(text, "power_limit_default_watts") == [700]

@@ -16,6 +16,7 @@ from nodevitals.probes.nvidia.usage_families import (
     FEC_BINS,
     FEC_ERRORS,
     MEMORY_CLOCK,
+    MEMORY_UTILIZATION,
     PERFORMANCE_STATE,
     POWER_LIMIT_DEFAULT,
 )
@@ -42,6 +43,8 @@ class DetailReader:
     def read(self, handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
         """Read everything the GPU has. Raises LostError."""
         _read_clock_and_power(handle, readings, labels)
+        rates = query(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        readings.add(MEMORY_UTILIZATION, rates and rates.memory / 100, *labels)
         for engine, function in (
             ("encoder", pynvml.nvmlDeviceGetEncoderUtilization),
             ("decoder", pynvml.nvmlDeviceGetDecoderUtilization),

@@ -42,7 +42,6 @@ from nodevitals.probes.nvidia.nvml import (
 )
 from nodevitals.probes.nvidia.slowdown import SlowdownReader
 from nodevitals.probes.nvidia.usage import UsageOptions, UsageReader
-from nodevitals.probes.nvidia.usage_families import MEMORY_UTILIZATION
 
 _RECOVERY: Field = (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
 _MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
@@ -91,7 +90,6 @@ def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> N
     both = (VENDOR, *labels)
     rates = query(pynvml.nvmlDeviceGetUtilizationRates, handle)
     readings.add(accelerators.UTILIZATION, rates and rates.gpu / 100, *both)
-    readings.add(MEMORY_UTILIZATION, rates and rates.memory / 100, *labels)
     function = pynvml.nvmlDeviceGetMemoryInfo
     memory = query_newest((function, handle, pynvml.nvmlMemory_v2), (function, handle))
     if memory is not None:

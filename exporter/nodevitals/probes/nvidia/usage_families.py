@@ -30,10 +30,6 @@ NVLINK_BYTES = _gpu.counter(
 PCIE_BYTES = _gpu.counter(
     "pcie_bytes_total", "Number of bytes over PCIe, seen from the GPU.", direction=DIRECTIONS
 )
-MEMORY_UTILIZATION = _gpu.gauge(
-    "memory_utilization_ratio",
-    "Share of the last sampling period in which the device memory was read or written.",
-)
 FABRIC_INFO = _gpu.gauge(
     "fabric_info",
     "Always 1; NVLink cluster and clique that the GPU belongs to; missing without a cluster.",
@@ -46,6 +42,10 @@ FABRIC_MISCONFIGURATION = _gpu.gauge(
 )
 
 # Setting `details`.
+MEMORY_UTILIZATION = _gpu.gauge(
+    "memory_utilization_ratio",
+    "Share of the last sampling period in which the device memory was read or written.",
+)
 MEMORY_CLOCK = _gpu.gauge("memory_clock_hertz", "Clock of the device memory.")
 ENGINE_UTILIZATION = _gpu.gauge(
     "engine_utilization_ratio",
