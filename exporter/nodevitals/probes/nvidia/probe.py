@@ -46,8 +46,8 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     nvlink_errors_by_link: bool = False
     """Whether to expose NVLink errors of each link instead of their sum."""
     details: bool = False
-    """Whether to expose memory clock and utilization, encoder and decoder, performance state, default
-    power limit, NVLink 5 FEC history and C2C errors."""
+    """Whether to expose memory clock and utilization, encoder and decoder, performance state,
+    default power limit, NVLink 5 FEC history and C2C errors."""
     activity: bool = False
     """Whether to expose the activity of SM, tensor cores and DRAM (GPM; Hopper and later)."""
     library: str = "libnvidia-ml.so.1"
