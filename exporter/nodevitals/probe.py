@@ -7,8 +7,8 @@ I/O happens here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -75,6 +75,16 @@ class LabelError(ValueError):
     """A sample that does not fit its family: a mistake in the probe."""
 
 
+class Watch(Protocol):
+    """What exposes the readings of a run that goes on."""
+
+    def start(self, readings: Readings) -> None:
+        """Do so when the run's time is nearly over. Further calls do nothing."""
+
+    def report(self, readings: Readings) -> None:
+        """Do so now."""
+
+
 class Readings:
     """What a run fills in. What is here when the run raises ProbeError is still exposed."""
 
@@ -99,8 +109,8 @@ class Readings:
         last, so that the others are read before it hangs again."""
         self.device = ""
         self.call = ""
-        self.watch: Callable[[Readings], None] | None = None
-        """Set by the engine: called when the first device is named."""
+        self.watch: Watch | None = None
+        """Set by the engine."""
         self._families = None if families is None else frozenset(one.name for one in families)
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -123,17 +133,24 @@ class Readings:
         """
         self.device, self.call = device, call
         if self.watch is not None:
-            self.watch(self)
-            self.watch = None
+            self.watch.start(self)
+
+    def report(self) -> None:
+        """Expose what was added before, now: what comes next may hang again."""
+        if self.watch is not None:
+            self.watch.report(self)
 
     def mark(self) -> int:
         """A place among the samples, for `discard_since`."""
         return len(self.samples)
 
-    def discard_since(self, mark: int) -> None:
-        """Discard the samples added since a mark: of a device that was lost while it was read."""
-        self._seen -= {(sample.family, sample.labels) for sample in self.samples[mark:]}
-        del self.samples[mark:]
+    def discard_since(self, mark: int, until: int | None = None) -> None:
+        """Discard the samples added since a mark, up to another one: of a device that was lost
+        while it was read.
+        """
+        discarded = self.samples[mark:until]
+        self._seen -= {(sample.family, sample.labels) for sample in discarded}
+        del self.samples[mark:until]
 
     def increment(self, family: Family, amount: float, *labels: str) -> None:
         """Add to a counter that the agent keeps; 0 makes it start at 0 as soon as its label set is

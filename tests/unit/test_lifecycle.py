@@ -128,9 +128,9 @@ def test_failed_worker_is_restarted_at_the_next_interval_then_with_back_off() ->
 
 def test_worker_lost_with_its_fork_server_is_restarted_at_once_but_only_once() -> None:
     life = started()
-    life.exited(3.0, lost=True)
+    life.exited(3.0, again=True)
     assert life.command(3.0) is Command.START
-    life.exited(4.0, lost=True)
+    life.exited(4.0, again=True)
     assert life.wake > 4.0
 
 

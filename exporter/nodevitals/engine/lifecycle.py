@@ -131,17 +131,17 @@ class Lifecycle:
         self._answered = False
         self._enter(Phase.RUNNING, now)
 
-    def exited(self, now: float, lost: bool = False) -> bool:
+    def exited(self, now: float, again: bool = False) -> bool:
         """The process is reaped. Whether it failed: ended without a result, or uncalled for.
 
-        What was `lost` with its fork server was not its own fault: it is tried again at once, the
-        first time.
+        `again`: try again at once, the first time: it was lost with its fork server, or the next
+        run will avoid what this one hung in.
         """
         failed = not self._answered or self.phase is Phase.IDLE
         if failed:
             self._failures += 1
             self._plan(now)
-            if lost and self._failures == 1:
+            if again and self._failures == 1:
                 self._due = now
         self._enter(Phase.WAITING, math.inf)
         return failed

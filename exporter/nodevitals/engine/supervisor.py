@@ -247,7 +247,9 @@ class Supervisor:
         late = target.lifecycle.overdue(now)
         stuck = target.lifecycle.phase is Phase.STUCK
         self._stuck -= stuck
-        if target.lifecycle.exited(now, worker.adopted) and not stuck and not target.lifecycle.gone:
+        # The next run leaves out, or reads last, what this one hung in.
+        again = worker.adopted or bool(target.unfinished_at)
+        if target.lifecycle.exited(now, again) and not stuck and not target.lifecycle.gone:
             stderr = worker.stderr_tail()
             if target.garbage:
                 result = failure("garbage", target.garbage)

@@ -64,11 +64,11 @@ class Watch:
         self._timer: threading.Timer | None = None
 
     def start(self, readings: Readings) -> None:
-        """Start waiting, in a thread that does not outlive the process."""
-        if self._report_at < math.inf:
+        """Start waiting, once, in a thread that does not outlive the process."""
+        if self._timer is None and self._report_at < math.inf:
             threading.stack_size(_STACK_BYTES)
             seconds = max(0.0, self._report_at - time.monotonic())
-            self._timer = threading.Timer(seconds, self._report, [readings])
+            self._timer = threading.Timer(seconds, self.report, [readings])
             self._timer.daemon = True
             self._timer.start()
 
@@ -77,7 +77,8 @@ class Watch:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _report(self, readings: Readings) -> None:
+    def report(self, readings: Readings) -> None:
+        """Send what the run has read so far."""
         result = ProbeResult(
             outcome="timeout",
             reason="timeout",

@@ -177,7 +177,7 @@ class _Runner:
 
             kind = probe_class(self._job.probe)
             readings = _readings(kind, run)
-            readings.watch = watch.start
+            readings.watch = watch
             if self._probe is None:
                 self._probe = self._opened(kind)
             self._probe.state = _decoded(run.state, kind.State)

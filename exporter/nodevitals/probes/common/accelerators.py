@@ -68,7 +68,8 @@ LOST_TIMESTAMP = metrics.gauge(
 )
 ERROR_INFO = metrics.gauge(
     "error_info",
-    "Always 1; the vendor's error code for an accelerator that is lost or cannot be read.",
+    "Always 1; the vendor's error code for an accelerator that is lost or cannot be read; `hang` "
+    "where its driver does not return.",
     "code",
 )
 HEALTHY = metrics.gauge(
@@ -181,6 +182,18 @@ def report(inventory: Inventory, vendor: str, readings: Readings) -> None:
     """Expose the inventory, and record each device's state for the history. The probe itself
     exposes INFO of the devices that answer.
     """
+    expose(inventory, vendor, readings)
+    for one in inventory.known:
+        device = one.device
+        if one.code or (one.lost_at is not None and not one.withheld):
+            labels = (vendor, device.index, device.uuid)
+            bus_id = device.slot.partition("/")[0]
+            readings.add(INFO, 1, *labels, device.serial, bus_id, device.model, "", "", "")
+        _record_condition(one, vendor, readings)
+
+
+def expose(inventory: Inventory, vendor: str, readings: Readings) -> None:
+    """Expose which devices answer, and the errors of the others."""
     here = [one for one in inventory.known if not one.withheld]
     readings.add(PRESENT, sum(one.lost_at is None for one in here), vendor)
     readings.add(BASELINE, inventory.baseline, vendor)
@@ -190,12 +203,8 @@ def report(inventory: Inventory, vendor: str, readings: Readings) -> None:
         if not one.withheld:
             readings.add(UP, one.lost_at is None, *labels)
             readings.add(LOST_TIMESTAMP, one.lost_at, *labels)
-        if one.code or (one.lost_at is not None and not one.withheld):
-            bus_id = device.slot.partition("/")[0]
-            readings.add(INFO, 1, *labels, device.serial, bus_id, device.model, "", "", "")
         if one.code:
             readings.add(ERROR_INFO, 1, *labels, one.code)
-        _record_condition(one, vendor, readings)
 
 
 def _record_condition(one: KnownDevice, vendor: str, readings: Readings) -> None:

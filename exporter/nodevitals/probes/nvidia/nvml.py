@@ -21,6 +21,8 @@ LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
 VERSION_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
+# Not one of NVML's: the call did not return before the deadline of the last run.
+HANG = -1
 # The errors of a call that a GPU or a driver does not have; any other error may be temporary.
 UNSUPPORTED = (
     pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -45,7 +47,7 @@ Field = tuple[int, int]
 
 
 class Failure(NamedTuple):
-    """A call that failed: NVML's code and the function's name."""
+    """A call that failed: NVML's code and the function's name; for HANG, what happened."""
 
     code: int
     function: str
@@ -57,10 +59,14 @@ class Failure(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The code as a label's value: one of NVML's, 1 to 999."""
+        """The code as a label's value: one of NVML's, 1 to 999, or `hang`."""
+        if self.code == HANG:
+            return "hang"
         return str(self.code if 0 < self.code < UNKNOWN else UNKNOWN)
 
     def __str__(self) -> str:
+        if self.code == HANG:
+            return self.function
         return f"{self.function}: {pynvml.NVMLError(self.code)} ({self.code})"
 
 

@@ -27,6 +27,7 @@ from nodevitals.probes.nvidia.families import (
     VERSION_MISMATCH,
 )
 from nodevitals.probes.nvidia.hardware import Hardware, HardwareReader
+from nodevitals.probes.nvidia.hung import HungGpus
 
 if TYPE_CHECKING:
     from nodevitals.probes.nvidia.nvml import NvmlError
@@ -60,13 +61,14 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class NvidiaState(msgspec.Struct):
-    """The known GPUs, by uuid the highest number of active links that each ever had, and the slots
-    of those that were ever seen on the PCI bus.
+    """The known GPUs, by uuid the highest number of active links that each ever had, the slots of
+    those that were ever seen on the PCI bus, and those whose driver did not return.
     """
 
     inventory: Inventory = Inventory()
     nvlinks: dict[str, int] = {}
     on_bus: set[str] = set()
+    hung: HungGpus = msgspec.field(default_factory=HungGpus)
 
 
 class NvidiaProbe(Probe):
@@ -106,12 +108,13 @@ class NvidiaProbe(Probe):
         known = self.state.inventory.known
         if not (scan.listing.count or hardware.pci or known):
             raise Absent("the driver is loaded, but there is no GPU")
-        unread = self._update_inventory(scan, hardware, readings)
+        inventory, unread = self._compare(scan, hardware, readings)
+        self.state.inventory = inventory
+        slots = {one.device.slot for one in inventory.known}
+        self.state.on_bus = slots & (self.state.on_bus | hardware.pci.keys())
         self._update_nvlinks(scan, readings)
-        accelerators.report(self.state.inventory, VENDOR, readings)
-        for (index, slot), failure in unread.strangers.items():
-            readings.add(accelerators.ERROR_INFO, 1, VENDOR, index, slot, failure.label)
-        readings.add(accelerators.UNREADABLE, unread.unreadable, VENDOR)
+        accelerators.report(inventory, VENDOR, readings)
+        _expose_unreadable(unread, readings)
         self._send_messages(readings)
         if unread.unreadable:
             self._fail_unreadable(scan, unread)
@@ -130,11 +133,27 @@ class NvidiaProbe(Probe):
                 by_link = self.settings.nvlink_errors_by_link
                 usage = UsageOptions(self.settings.details, self.settings.activity)
                 self._reader = NvmlReader(self.settings.library, by_link, usage)
-            return self._reader.scan(slots - hardware.passed_through - {""}, devices, readings)
+            return self._reader.scan(
+                slots - hardware.passed_through - {""},
+                devices,
+                readings,
+                self.state.hung,
+                lambda scan: self._expose_before_hung(scan, hardware, readings),
+            )
         except NvmlError as error:
             self._fail(error, hardware, readings)
 
-    def _update_inventory(self, scan: GpuScan, hardware: Hardware, readings: Readings) -> Unread:
+    def _expose_before_hung(self, scan: GpuScan, hardware: Hardware, readings: Readings) -> None:
+        """Expose what is known of the inventory so far: a run that hangs does not report it."""
+        inventory, unread = self._compare(scan, hardware, readings)
+        accelerators.expose(inventory, VENDOR, readings)
+        _expose_unreadable(unread, readings)
+        readings.report()
+
+    def _compare(
+        self, scan: GpuScan, hardware: Hardware, readings: Readings
+    ) -> tuple[Inventory, Unread]:
+        """The inventory with what a scan found, and the GPUs that were not read."""
         from nodevitals.probes.nvidia.unread import explain
 
         state = self.state
@@ -142,7 +161,7 @@ class NvidiaProbe(Probe):
         known = state.inventory.known
         unread = explain(scan, known, hardware.passed_through, off_the_bus)
         states = {device.uuid: status.recovery for device, status in scan.read.items()}
-        state.inventory = state.inventory.seen(
+        inventory = state.inventory.seen(
             scan.read,
             unread.lost,
             unread.withheld,
@@ -151,9 +170,7 @@ class NvidiaProbe(Probe):
             time.time(),
             unread.codes,
         )
-        slots = {one.device.slot for one in state.inventory.known}
-        state.on_bus = slots & (state.on_bus | hardware.pci.keys())
-        return unread
+        return inventory, unread
 
     def _update_nvlinks(self, scan: GpuScan, readings: Readings) -> None:
         nvlinks = self.state.nvlinks
@@ -221,3 +238,9 @@ class NvidiaProbe(Probe):
                 "container may have lost its devices (systemctl daemon-reload): restart it",
             )
         raise ProbeError("driver_not_loaded", f"NVML failed with {error.text!r}; {gpus}")
+
+
+def _expose_unreadable(unread: Unread, readings: Readings) -> None:
+    for (index, slot), failure in unread.strangers.items():
+        readings.add(accelerators.ERROR_INFO, 1, VENDOR, index, slot, failure.label)
+    readings.add(accelerators.UNREADABLE, unread.unreadable, VENDOR)

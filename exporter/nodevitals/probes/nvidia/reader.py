@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pynvml
@@ -14,9 +14,12 @@ from nodevitals.probes.nvidia import nvml
 from nodevitals.probes.nvidia.events import XidEvents
 from nodevitals.probes.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERSION_MISMATCH
 from nodevitals.probes.nvidia.gpu import GpuReader, GpuStatus
+from nodevitals.probes.nvidia.hung import HungGpus
 from nodevitals.probes.nvidia.listing import Listing, list_gpus
 from nodevitals.probes.nvidia.nvml import Failure, Gpu, LostError, attempt, query
 from nodevitals.probes.nvidia.usage import UsageOptions
+
+_HANG = nvml.Failure(nvml.HANG, "the driver did not return in an earlier run")
 
 
 class GpuScan(msgspec.Struct):
@@ -49,16 +52,40 @@ class NvmlReader:
         self._events = XidEvents()
         self._texts: dict[tuple[str, str], str] = {}
 
-    def scan(self, slots: Iterable[str], known: Iterable[Device], readings: Readings) -> GpuScan:
-        """Read every GPU that the library lists, and look for one in each of these slots too."""
+    def scan(
+        self,
+        slots: Iterable[str],
+        known: Iterable[Device],
+        readings: Readings,
+        hung: HungGpus,
+        before_hung: Callable[[GpuScan], None],
+    ) -> GpuScan:
+        """Read every GPU that the library lists, and look for one in each of these slots too. A GPU
+        that hung before is left out, or comes last; `before_hung` is called before it, with a scan
+        in which it is unreadable, and what it adds to the readings is discarded afterwards.
+        """
         nvml.failures.clear()
         devices = {device.uuid: device for device in known}
         listing = list_gpus(slots, devices.values())
         scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
-        for gpu in listing.gpus:
+        places = {_place(gpu): gpu.uuid for gpu in listing.gpus}
+        left_out = hung.begin(places.values(), places.get(readings.interrupted_at, ""))
+        scan.unreadable.update(
+            {gpu.slot or gpu.uuid: _HANG for gpu in listing.gpus if gpu.uuid in hung.gpus}
+        )
+        for gpu in sorted(listing.gpus, key=lambda gpu: gpu.uuid in hung.gpus):
+            if gpu.uuid in left_out:
+                continue
+            mark = readings.mark()
+            if gpu.uuid in hung.gpus:
+                before_hung(scan)
+            until = readings.mark()
+            scan.unreadable.pop(gpu.slot or gpu.uuid, None)
             self._read_gpu(gpu, devices.get(gpu.uuid), driver_version, scan, readings)
+            readings.discard_since(mark, until)
+            hung.returned(gpu.uuid)
         nvml.position.device = "all GPUs"
         read = {device.uuid for device in scan.read}
         self._readers = {uuid: one for uuid, one in self._readers.items() if uuid in read}
@@ -79,7 +106,7 @@ class NvmlReader:
     ) -> None:
         """Read one GPU into the scan. A GPU of which only the identity can be read is not up."""
         nvml.failures.clear()
-        nvml.position.device = f"GPU {gpu.index or gpu.slot}"
+        nvml.position.device = _place(gpu)
         mark = readings.mark()
         try:
             device = self._read_identity(gpu, known, driver_version, readings)
@@ -126,3 +153,7 @@ class NvmlReader:
         if value:
             self._texts[uuid, name] = value
         return self._texts.get((uuid, name), "")
+
+
+def _place(gpu: Gpu) -> str:
+    return f"GPU {gpu.index or gpu.slot}"

@@ -1,0 +1,44 @@
+"""GPUs whose driver did not return: how often each is tried again. Pure.
+
+A run that reads such a GPU is ended at its deadline, and NVML starts anew. So the GPU is left out
+of the next runs: 1, then 2, 4 and so on up to `MOST_RUNS`, with one try after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+MOST_RUNS = 16
+
+
+class HungGpu(msgspec.Struct):
+    """The next `wait` runs leave it out; after the next hang, twice `period`."""
+
+    wait: int = 0
+    period: int = 0
+
+
+class HungGpus(msgspec.Struct):
+    """By uuid; a part of the probe's state."""
+
+    gpus: dict[str, HungGpu] = {}
+
+    def begin(self, listed: Iterable[str], interrupted: str) -> set[str]:
+        """Begin a run: the GPUs that it leaves out. `listed` are all that NVML lists,
+        `interrupted` is the one at which the last run was ended, or ''.
+        """
+        if interrupted:
+            gpu = self.gpus.setdefault(interrupted, HungGpu())
+            gpu.period = gpu.wait = min(MOST_RUNS, 2 * gpu.period or 1)
+        listed = set(listed)
+        self.gpus = {uuid: gpu for uuid, gpu in self.gpus.items() if uuid in listed}
+        left_out = {uuid for uuid, gpu in self.gpus.items() if gpu.wait > 0}
+        for uuid in left_out:
+            self.gpus[uuid].wait -= 1
+        return left_out
+
+    def returned(self, uuid: str) -> None:
+        """Its driver has returned, whatever it returned."""
+        self.gpus.pop(uuid, None)
