@@ -55,7 +55,10 @@ class Direct:
         self._machine = machine
         self._state = b""
         self._procfs = procfs or str(machine.folder / "proc")
-        write(machine.folder / "proc", {"sys/kernel/random/boot_id": "first\n"})
+        write(
+            machine.folder / "proc",
+            {"sys/kernel/random/boot_id": "11111111-2222-4333-8444-555555555555\n"},
+        )
 
     def run(self, timeout: float = 30.0, **settings: Any) -> Outcome:
         """Run once, with an interval so short that every fast query is due again."""
@@ -173,7 +176,9 @@ def test_outputs_of_another_boot_are_not_used(tmp_path: Path) -> None:
     direct = Direct(machine_of(tmp_path, 2))
     assert direct.run().values(families.LINK_SPEED) == [25e9, 25e9]
     assert direct.run(TABLE_ONLY_SECONDS).values(families.LINK_SPEED) == [25e9, 25e9]
-    write(tmp_path / "proc", {"sys/kernel/random/boot_id": "second\n"})
+    write(
+        tmp_path / "proc", {"sys/kernel/random/boot_id": "22222222-2222-4333-8444-555555555555\n"}
+    )
     rebooted = direct.run(TABLE_ONLY_SECONDS)
     assert rebooted.values(families.LINK_SPEED) == []
     assert rebooted.values(accelerators.UP) == [1, 1]

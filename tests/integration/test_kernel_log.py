@@ -94,7 +94,9 @@ def test_counts_continue_after_kill_and_restart_and_reset_with_the_boot(
     with running:
         log.write(OOM_KILL)
         wait_until(lambda: events(running, "oom_kill") == 6)
-    trees.write(tmp_path / "proc", {"sys/kernel/random/boot_id": "another\n"})
+    trees.write(
+        tmp_path / "proc", {"sys/kernel/random/boot_id": "22222222-2222-4333-8444-555555555555\n"}
+    )
     log.unmount()
     with KernelLog(tmp_path, "next") as fresh:
         running.write({"probes": {"kernel_log": {"path": str(fresh.path), "interval": "100ms"}}})

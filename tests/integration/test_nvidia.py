@@ -294,7 +294,7 @@ def test_gpu_dead_since_a_reboot_is_lost_and_can_be_forgotten(tmp_path: Path) ->
         wait_until(lambda: running.value(UP, uuid=uuid) == 1)
     machine.vanish(2)
     boot_id = machine.folder / "proc/sys/kernel/random/boot_id"
-    boot_id.write_text("another boot\n")
+    boot_id.write_text("22222222-2222-4333-8444-555555555555\n")
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 0)
         assert running.value("nodevitals_accelerators_present") == 2

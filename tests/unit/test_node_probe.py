@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import pytest
 
 from nodevitals.linux.host import Host
@@ -19,12 +18,6 @@ from nodevitals.probes.node import (
     utilization,
 )
 from testbed import trees
-
-
-@pytest.fixture(autouse=True)
-def procfs_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restore psutil's own procfs: a run sets another one, and in a worker that ends with it."""
-    monkeypatch.setattr(psutil, "PROCFS_PATH", "/proc")
 
 
 def run(tmp_path: Path, state: NodeState | None = None) -> Readings:

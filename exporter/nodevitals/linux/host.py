@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from pathlib import Path
 
 import msgspec
 
 from nodevitals.linux.sysfs import read_text
+
+
+BOOT_ID = "sys/kernel/random/boot_id"
+_BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +40,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     def boot_id(self) -> str:
         """The kernel's identifier of this boot; '' where it cannot be read."""
-        return read_text(self.proc("sys/kernel/random/boot_id")) or ""
+        text = read_text(self.proc(BOOT_ID)) or ""
+        return text if _BOOT_ID.fullmatch(text) else ""
 
 
 def node_name() -> str:

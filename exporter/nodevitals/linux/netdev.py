@@ -17,10 +17,12 @@ def is_up(directory: str) -> bool | None:
     return True if state == "up" else False if state in _NOT_UP else None
 
 
-def carrier_down_count(directory: str) -> int | None:
-    """Number of times the interface lost its carrier, by the kernel; None where unknown."""
-    count = read_integer(f"{directory}/carrier_down_count")
-    if count is None:
-        changes = read_integer(f"{directory}/carrier_changes")
-        count = None if changes is None else changes // 2
-    return count
+def carrier_down_count(directory: str) -> tuple[int, str] | None:
+    """Number of times the interface lost its carrier, by the kernel, and the file that holds it:
+    two files count from different starts. None where unknown.
+    """
+    for file, divisor in (("carrier_down_count", 1), ("carrier_changes", 2)):
+        count = read_integer(f"{directory}/{file}")
+        if count is not None:
+            return count // divisor, file
+    return None

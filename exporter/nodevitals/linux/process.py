@@ -45,6 +45,9 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+_HEAD_BYTES = 256
+
+
 class ProcessStat(NamedTuple):
     """The first fields of /proc/PID/stat."""
 
@@ -69,24 +72,47 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
-    """Every process; those that end meanwhile are left out."""
+    """Every process that can be read; those that end meanwhile are left out. Raises OSError."""
     for entry in os.listdir(procfs):
         if entry.isdigit():
+            with contextlib.suppress(OSError):
+                stat = parse_process_stat(_head(f"{procfs}/{entry}/stat"))
+                if stat is not None:
+                    yield stat
+
+
+def process_states(procfs: str = "/proc") -> list[str] | None:
+    """The state of every process, '' for one that cannot be read; those that end meanwhile are left
+    out. None where they cannot be listed.
+    """
+    states = []
+    try:
+        entries = os.listdir(procfs)
+    except OSError:
+        return None
+    for entry in filter(str.isdigit, entries):
+        try:
             stat = parse_process_stat(_head(f"{procfs}/{entry}/stat"))
-            if stat is not None:
-                yield stat
+            states.append("" if stat is None else stat.state)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except OSError:
+            states.append("")
+    return states or None
 
 
 def _head(path: str) -> str:
-    """The head of a file in one read, '' where there is none: there may be thousands to read."""
+    """The head of a file in one read: there may be thousands to read. A first read may be short.
+    Raises OSError.
+    """
+    data = b""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            return os.read(descriptor, 256).decode("utf-8", "replace")
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return ""
+        while b")" not in data and (part := os.read(descriptor, _HEAD_BYTES)):
+            data += part
+    finally:
+        os.close(descriptor)
+    return data.decode("utf-8", "replace")
 
 
 def seconds_since_start(procfs: str, pid: int) -> float | None:

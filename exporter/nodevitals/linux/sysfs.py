@@ -7,27 +7,43 @@ import os
 from nodevitals.errors import ProbeError
 
 _PAGE_BYTES = 4096
+# Those of the largest number of 64 bits.
 _MAX_DIGITS = 20
+_MAX_LABEL_CHARACTERS = 128
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """A whole small file. Raises OSError.
+
+    Plain system calls take half the time of `Path.read_bytes`: on some nodes several hundred files
+    are read every second. EAGAIN is an error as any other: Python's files return None then.
+    """
+    data = b""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # A file of procfs may return less than its rest.
+        while part := os.read(descriptor, _PAGE_BYTES):
+            data += part
+    finally:
+        os.close(descriptor)
+    return data
 
 
 def read_text(path: str | os.PathLike[str]) -> str | None:
-    """A whole small file, stripped; None where it cannot be read.
-
-    Plain system calls take half the time of `Path.read_text`: on some nodes several hundred files
-    are read every second.
-    """
-    data = b""
+    """A whole small file, stripped; None where it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            # A file of procfs may return less than its rest.
-            while part := os.read(descriptor, _PAGE_BYTES):
-                data += part
-        finally:
-            os.close(descriptor)
+        return read_bytes(path).decode("utf-8", "replace").strip()
     except OSError:
         return None
-    return data.decode("utf-8", "replace").strip()
+
+
+def read_label(path: str | os.PathLike[str]) -> str | None:
+    """The text of a small file where it may be the value of a label; None where it cannot be read
+    or is anything else.
+    """
+    text = read_text(path)
+    fits = text is not None and text.isascii() and len(text) <= _MAX_LABEL_CHARACTERS
+    return text if fits and (text or "").isprintable() else None
 
 
 def read_integer(path: str | os.PathLike[str]) -> int | None:
@@ -36,7 +52,7 @@ def read_integer(path: str | os.PathLike[str]) -> int | None:
 
 
 def parse_integer(text: str) -> int | None:
-    """An integer of 0 or more, of at most 64 bits; None for anything else: `N/A (no PMA)`."""
+    """An integer of 0 or more; None for anything else, such as `N/A (no PMA)`."""
     fits = len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit()
     return int(text) if fits else None
 
@@ -65,9 +81,24 @@ def list_names_or_fail(directory: str, root: str) -> list[str]:
         raise ProbeError("sysfs", f"{directory} cannot be listed: {error.strerror}") from None
 
 
-def link_name(path: str | os.PathLike[str]) -> str:
-    """The last part of a symbolic link's target; '' where there is no link."""
+def link_name(path: str | os.PathLike[str]) -> str | None:
+    """The last part of a symbolic link's target; '' where there is no link, None where that cannot
+    be read.
+    """
     try:
         return os.path.basename(os.readlink(path))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
+    except OSError:
+        return None
+
+
+def exists(path: str | os.PathLike[str]) -> bool | None:
+    """Whether there is a file, directory or link; None where that cannot be read."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return None
+    return True

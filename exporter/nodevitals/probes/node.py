@@ -7,7 +7,6 @@ does not have (EDAC, NVMe) is missing.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import ClassVar
 
 import msgspec
 
-from nodevitals.linux.process import processes
-from nodevitals.linux.sysfs import parse_integer, read_integer, read_text
-from nodevitals.probe import Families, Probe, Readings
+from nodevitals.linux.process import process_states
+from nodevitals.linux.sysfs import list_names, parse_integer, read_integer, read_label, read_text
+from nodevitals.probe import Families, Probe, ProbeError, Readings
 
 metrics = Families("node")
 CPU_UTILIZATION = metrics.gauge(
@@ -74,11 +73,47 @@ NVME_INFO = metrics.gauge(
 )
 
 
+# nvme_sysfs_show_state() in drivers/nvme/host.
+NVME_STATES = ("new", "live", "resetting", "connecting", "deleting", "deleting (no IO)", "dead")
+
+
 class CpuTimes(msgspec.Struct, array_like=True, frozen=True):
-    """CPU time since boot in seconds, all CPUs together."""
+    """CPU time since boot in clock ticks, all CPUs together."""
 
     busy: float
     total: float
+
+
+class Stat(msgspec.Struct, frozen=True):
+    """What /proc/stat says: the times, the number of online CPUs, the Unix time of the boot."""
+
+    times: CpuTimes | None
+    cpus: int | None
+    boot: int | None
+
+
+def parse_stat(text: str) -> Stat:
+    """/proc/stat (proc_stat(5)); None for what it does not say."""
+    rows = [line.split() for line in text.splitlines() if line]
+    cpus = sum(row[0].startswith("cpu") and row[0] != "cpu" for row in rows)
+    by_name = {row[0]: [parse_integer(word) for word in row[1:]] for row in rows if row}
+    ticks = [one for one in by_name.get("cpu", ())[:8] if one is not None]
+    times = None
+    if len(ticks) == 8:
+        waiting = ticks[3] + ticks[4]  # idle, and idle with I/O outstanding
+        times = CpuTimes(sum(ticks) - waiting, sum(ticks))
+    return Stat(times, cpus or None, next(iter(by_name.get("btime", ())), None))
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """/proc/meminfo's lines in kB, as bytes by name."""
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        kibibytes = parse_integer(rest.strip().removesuffix(" kB"))
+        if kibibytes is not None:
+            found[name] = kibibytes * 1024
+    return found
 
 
 def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
@@ -89,9 +124,9 @@ def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
 
 def parse_vmstat(text: str) -> dict[str, int]:
     """/proc/vmstat's `name value` lines."""
-    fields = (line.split() for line in text.splitlines())
-    found = ((row[0], parse_integer(row[1])) for row in fields if len(row) == 2)
-    return {name: value for name, value in found if value is not None}
+    rows = (line.split() for line in text.splitlines())
+    values = {row[0]: parse_integer(row[1]) for row in rows if len(row) == 2}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def parse_loadavg(text: str) -> tuple[float, float, float] | None:
@@ -100,7 +135,7 @@ def parse_loadavg(text: str) -> tuple[float, float, float] | None:
         one, five, fifteen = (float(field) for field in text.split()[:3])
     except ValueError:
         return None
-    return (one, five, fifteen) if all(map(math.isfinite, (one, five, fifteen))) else None
+    return (one, five, fifteen) if math.isfinite(one + five + fifteen) else None
 
 
 class _Timex(ctypes.Structure):
@@ -146,9 +181,12 @@ def read_clock_state() -> ClockState | None:
 
 
 class NodeState(msgspec.Struct):
-    """The CPU times of the last run."""
+    """The CPU times of the last run, and the last model, serial number and firmware of each NVMe
+    controller.
+    """
 
     cpu: CpuTimes | None = None
+    nvme: dict[str, list[str]] = {}
 
 
 class NodeProbe(Probe):
@@ -162,44 +200,38 @@ class NodeProbe(Probe):
     State = NodeState
     state: NodeState
 
-    @classmethod
-    def preload(cls) -> None:
-        """Import psutil, which the agent itself does not need."""
-        importlib.import_module("psutil")
-
     def run(self, readings: Readings) -> None:
         """One look at everything."""
         self._processor_and_memory(readings)
         self._processes(readings)
-        self._clock(readings)
         self._kernel_counts(readings)
+        if not readings.samples:
+            text = f"nothing in {self.host.procfs} can be read: is --path.procfs right?"
+            raise ProbeError("procfs", text)
+        self._clock(readings)
         self._memory_errors(readings)
         self._nvme(readings)
 
     def _processor_and_memory(self, readings: Readings) -> None:
-        import psutil
-
-        psutil.PROCFS_PATH = self.host.procfs
-        times = psutil.cpu_times()
-        fields = ("user", "nice", "system", "irq", "softirq", "steal")
-        busy = sum(getattr(times, field, 0.0) for field in fields)
-        now = CpuTimes(busy, busy + times.idle + times.iowait)
-        if self.state.cpu is not None:
-            readings.add(CPU_UTILIZATION, utilization(self.state.cpu, now))
-        self.state.cpu = now
-        readings.add(CPUS, psutil.cpu_count())
-        memory = psutil.virtual_memory()
-        readings.add(MEMORY_TOTAL, memory.total)
-        readings.add(MEMORY_AVAILABLE, memory.available)
-        readings.add(BOOT_TIME, psutil.boot_time())
+        stat = parse_stat(read_text(self.host.proc("stat")) or "")
+        if self.state.cpu is not None and stat.times is not None:
+            readings.add(CPU_UTILIZATION, utilization(self.state.cpu, stat.times))
+        self.state.cpu = stat.times or self.state.cpu
+        readings.add(CPUS, stat.cpus)
+        readings.add(BOOT_TIME, stat.boot)
+        memory = parse_meminfo(read_text(self.host.proc("meminfo")) or "")
+        readings.add(MEMORY_TOTAL, memory.get("MemTotal"))
+        readings.add(MEMORY_AVAILABLE, memory.get("MemAvailable"))
         averages = parse_loadavg(read_text(self.host.proc("loadavg")) or "")
         for minutes, average in zip(("1", "5", "15"), averages or (), strict=False):
             readings.add(LOAD, average, minutes)
 
     def _processes(self, readings: Readings) -> None:
-        states = [process.state for process in processes(self.host.procfs)]
-        readings.add(PROCESSES, len(states))
-        readings.add(BLOCKED, states.count("D"))
+        states = process_states(self.host.procfs)
+        if states is not None:
+            readings.add(PROCESSES, len(states))
+            # One that cannot be read may be in any state.
+            readings.add(BLOCKED, None if "" in states else states.count("D"))
 
     def _clock(self, readings: Readings) -> None:
         clock = read_clock_state()
@@ -211,28 +243,33 @@ class NodeProbe(Probe):
     def _kernel_counts(self, readings: Readings) -> None:
         allocated = (read_text(self.host.proc("sys/fs/file-nr")) or "").split()
         if len(allocated) == 3:  # allocated, free (always 0 since 2.6), maximum
-            readings.add(DESCRIPTORS, int(allocated[0]))
-            readings.add(DESCRIPTORS_MAXIMUM, int(allocated[2]))
+            readings.add(DESCRIPTORS, parse_integer(allocated[0]))
+            readings.add(DESCRIPTORS_MAXIMUM, parse_integer(allocated[2]))
         vmstat = parse_vmstat(read_text(self.host.proc("vmstat")) or "")
         readings.add(OOM_KILLS, vmstat.get("oom_kill"))
 
     def _memory_errors(self, readings: Readings) -> None:
-        for controller in _folders(self.host.sys("devices/system/edac/mc"), "mc[0-9]*"):
+        for controller in _folders(self.host.sys("devices/system/edac/mc"), "mc"):
             for kind, file in (("corrected", "ce_count"), ("uncorrected", "ue_count")):
                 readings.add(MEMORY_ERRORS, read_integer(controller / file), controller.name, kind)
 
     def _nvme(self, readings: Readings) -> None:
-        for controller in _folders(self.host.sys("class/nvme"), "nvme[0-9]*"):
-            state = read_text(controller / "state")
-            serial = read_text(controller / "serial") or ""
-            if state is not None:
-                readings.add(NVME_LIVE, state == "live", controller.name)
-                readings.condition(serial or controller.name, state, controller.name)
-            model, firmware = (
-                read_text(controller / file) or "" for file in ("model", "firmware_rev")
-            )
-            readings.add(NVME_INFO, 1, controller.name, model, serial, firmware)
+        for controller in _folders(self.host.sys("class/nvme"), "nvme"):
+            name, state = controller.name, read_text(controller / "state")
+            files = ("model", "serial", "firmware_rev")
+            info = [read_label(controller / file) or "" for file in files]
+            # The last identity: what cannot be read for a while has not changed.
+            was = self.state.nvme.get(name, [""] * len(files))
+            info = [now or last for now, last in zip(info, was, strict=True)]
+            self.state.nvme[name] = info
+            readings.add(NVME_INFO, 1, name, *info)
+            if state in NVME_STATES:
+                readings.add(NVME_LIVE, state == "live", name)
+                if info[1]:  # the history knows it by its serial number
+                    readings.condition(info[1], state, name)
 
 
-def _folders(parent: Path, pattern: str) -> Iterator[Path]:
-    return iter(sorted(parent.glob(pattern)))
+def _folders(parent: Path, prefix: str) -> Iterator[Path]:
+    for name in list_names(parent):
+        if name.startswith(prefix) and name.removeprefix(prefix).isdecimal():
+            yield parent / name

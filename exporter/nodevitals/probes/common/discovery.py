@@ -6,6 +6,7 @@ on all lists, and what was wrong. A source that cannot be read keeps the targets
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import time
@@ -91,6 +92,8 @@ class Discovery:
         self._group_label = group_label
         self._require_files = require_files
         self.problems: list[ProbeError] = []
+        self.complete = True
+        """False where a list cannot be read that never could be."""
 
     def targets(
         self,
@@ -141,10 +144,26 @@ class Discovery:
     def _expand(self, patterns: Iterable[str]) -> Iterator[str]:
         for pattern in patterns:
             path = self._host.root(pattern)
-            found = sorted(glob.glob(path)) if glob.has_magic(pattern) else [path]
+            found = self._matching(path) if glob.has_magic(pattern) else [path]
             if not found and self._require_files:
                 self.problems.append(ProbeError("file_sd", f"{path}: No such file"))
             yield from found
+
+    def _matching(self, pattern: str) -> list[str]:
+        """The files of a pattern; those of the last time where its directory cannot be listed."""
+        found = sorted(glob.glob(pattern))
+        folder = os.path.dirname(pattern)
+        if found or glob.has_magic(folder):
+            return found
+        try:
+            os.listdir(folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self.problems.append(ProbeError("file_sd", f"{folder}: {error.strerror}"))
+            found = [path for path in self._state.files if fnmatch.fnmatch(path, pattern)]
+            self.complete = self.complete and bool(found)
+        return found
 
     def _read(self, path: str, port: int) -> list[ListedTarget]:
         """A file's targets; its last good ones where it is half written or gone."""
@@ -155,6 +174,7 @@ class Discovery:
         except DocumentError as error:
             problem = str(error)
         last_good = self._state.files.get(path, [])
+        self.complete = self.complete and path in self._state.files
         kept = f"; the {len(last_good)} targets of its last good content stay" if last_good else ""
         self.problems.append(ProbeError("file_sd", f"{path}: {problem}{kept}"))
         return last_good

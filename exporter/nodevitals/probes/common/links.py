@@ -26,7 +26,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
     `place` is its PCI address and port, '' where unknown; `layer` is the value of its label;
     `rate` is in bytes per second; `down_count` is the driver's number of times that the link went
-    down. None means unknown, outdated or saturated.
+    down, by the counter `down_source`. None means unknown, outdated or saturated.
     """
 
     name: str
@@ -35,18 +35,23 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     up: bool | None = None
     rate: float | None = None
     down_count: int | None = None
+    down_source: str = ""
 
 
 class KnownLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link that was found in this run or an earlier one. `best_rate` is the highest rate that it
     had while it was up; `missing` where this run did not find it; `counted` is how the last run
-    detected that the link had gone down.
+    detected that the link had gone down; `observed` is how often that was observed while the
+    driver's count could not be read.
+
+    Its place and its count are the last ones known: what one run cannot read is still true.
     """
 
     link: Link
     best_rate: float | None = None
     missing: bool = False
     counted: Counted = ""
+    observed: int = 0
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +72,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
 
         A known link that was not found is missing until it is back, until another link is found in
         its place (it was renamed or replaced), or until it is forgotten. Nothing is counted across
-        a boot.
+        a boot, nor while the identifier of the boot is unknown (''): that is counted later.
         """
         before = {one.link.name: one for one in self.known}
         flaps: dict[str, int] = {}
@@ -75,13 +80,23 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
         places = set()
         for link in found:
             old = before.pop(link.name, None)
-            places.add(link.place)
-            same_boot = old is not None and self.boot_id == boot_id
-            flaps[link.name], counted = count_flaps(old if same_boot else None, link)
+            last = old if self.boot_id == boot_id else None
+            flaps[link.name], counted = count_flaps(last, link)
+            observed = last.observed if last is not None and link.down_count is None else 0
             best = None if old is None or link.name in forgotten else old.best_rate
             if link.up and link.rate is not None:
                 best = max(best or 0.0, link.rate)
-            known.append(KnownLink(link=link, best_rate=best, counted=counted))
+            if old is not None:
+                link = _completed(link, old.link, self.boot_id == boot_id if boot_id else None)
+            places.add(link.place)
+            known.append(
+                KnownLink(
+                    link=link,
+                    best_rate=best,
+                    counted=counted,
+                    observed=observed + (counted == "observed"),
+                )
+            )
         places.discard("")
         for name, old in before.items():
             if name in forgotten or old.link.place in places or is_excluded(name, excluded):
@@ -89,7 +104,17 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
             gone = msgspec.structs.replace(old.link, up=False, rate=None, down_count=None)
             known.append(KnownLink(link=gone, best_rate=old.best_rate, missing=True))
         known.sort(key=lambda one: one.link.name)
-        return Links(known=tuple(known), boot_id=boot_id), flaps
+        return Links(known=tuple(known), boot_id=boot_id or self.boot_id), flaps
+
+
+def _completed(link: Link, old: Link, same_boot: bool | None) -> Link:
+    """The link, with its last place and its last count where they are unknown; the count of
+    another boot is void, and where the boot is unknown (None) the last count waits.
+    """
+    changes: dict[str, object] = {} if link.place else {"place": old.place}
+    if same_boot is None or (same_boot and link.down_count is None):
+        changes |= {"down_count": old.down_count, "down_source": old.down_source}
+    return msgspec.structs.replace(link, **changes)
 
 
 def count_flaps(before: KnownLink | None, now: Link) -> tuple[int, Counted]:
@@ -101,12 +126,13 @@ def count_flaps(before: KnownLink | None, now: Link) -> tuple[int, Counted]:
     if before is None or before.missing:
         return 0, ""
     last = before.link
-    if now.down_count is not None and last.down_count is not None:
+    both = now.down_count is not None and now.down_source == last.down_source
+    if both and now.down_count is not None and last.down_count is not None:
         # A lower count was reset, and counts the events since then.
         reset = now.down_count < last.down_count
         more = now.down_count if reset else now.down_count - last.down_count
         if more:
-            return more - (before.counted == "observed"), "driver"
+            return max(0, more - before.observed), "driver"
     if last.up and now.up is False and before.counted != "driver":
         return 1, "observed"
     return 0, ""

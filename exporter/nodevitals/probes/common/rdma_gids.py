@@ -66,8 +66,10 @@ def choose_up(gids: Iterable[Gid], interfaces: str) -> Gid | None:
 
 def read_gids(directory: str) -> tuple[list[Gid], bool]:
     """The used rows of the GID table of a port, and whether every row could be read."""
-    found, complete = [], True
-    for index in sorted(int(name) for name in list_names(f"{directory}/gids") if name.isdigit()):
+    found = []
+    names = list_names(f"{directory}/gids")
+    complete = bool(names)
+    for index in sorted(int(name) for name in names if name.isdigit()):
         address = parse_gid(read_text(f"{directory}/gids/{index}") or "")
         if address is None or any(address):
             kind = read_text(f"{directory}/gid_attrs/types/{index}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 
+from nodevitals.linux.host import BOOT_ID
 from nodevitals.linux.kmsg import Follower
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
 from nodevitals.probes.kernel_log.families import FAMILIES, LOST
@@ -45,6 +46,7 @@ class KernelLogProbe(Probe):
     persistent = True
     settings: KernelLogSettings
     state: KernelLogState
+    _boot_id = ""
     _follower: Follower | None = None
     _live = False
     """Whether a run has reached the end of the log: records read later have just been written."""
@@ -56,9 +58,15 @@ class KernelLogProbe(Probe):
 
     def run(self, readings: Readings) -> None:
         """Read the new records, then count the Xids that only NVML reported."""
-        self.state = self.state.in_boot(self.host.boot_id())
+        self._boot_id = self._boot_id or self.host.boot_id()
+        if self._boot_id:
+            self.state = self.state.in_boot(self._boot_id)
         for message in readings.received:
             self.state.receive(message)
+        if not self._boot_id and self.state.boot_id:
+            # The records of another boot have other numbers, and none may be counted twice.
+            text = f"{self.host.proc(BOOT_ID)}: cannot be read; the log is read when it can"
+            raise ProbeError("boot_id", text)
         tally = Tally(
             self.state, readings, now=time.time(), monotonic=time.monotonic(), live=self._live
         )

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from nodevitals.linux.sysfs import read_bytes
 from nodevitals.probe import Probe, ProbeError, ProbeSettings, Problem, Readings
 from nodevitals.probes.mounts import families
 from nodevitals.probes.mounts.access import MountAccess
@@ -143,10 +144,13 @@ class MountsProbe(Probe):
 
     def _mounts(self) -> list[Mount]:
         try:
-            data = self.host.proc("self/mountinfo").read_bytes()
+            data = read_bytes(self.host.proc("self/mountinfo"))
         except OSError as error:
             raise ProbeError("mountinfo", f"mountinfo: {error.strerror}") from None
-        return parse_mountinfo(data.decode("utf-8", "replace"))
+        mounts = parse_mountinfo(data.decode("utf-8", "replace"))
+        if not mounts:  # every process has a root: this is not the table
+            raise ProbeError("mountinfo", "mountinfo lists no mount")
+        return mounts
 
     def _check_expectation(self, readings: Readings, mount: Mount, labels: tuple[str, ...]) -> None:
         wanted = self.settings.mount

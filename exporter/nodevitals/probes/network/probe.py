@@ -7,6 +7,9 @@ virtual functions and their representors.
 
 from __future__ import annotations
 
+import glob
+import re
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -26,6 +29,25 @@ from nodevitals.probes.common import links
 from nodevitals.probes.common.links import Link, Links
 from nodevitals.probes.network import families as network
 from nodevitals.probes.network.interface import Interface, parse_speed, read_interface
+
+
+# How often to read again what rarely changes, and what could not be read.
+REFRESH_SECONDS = 60.0
+# A file among the directories.
+_NO_INTERFACE = "bonding_masters"
+# https://docs.kernel.org/networking/bonding.html
+_MEMBER_UP = {"up": True, "going down": False, "down": False, "going back": False}
+_NAME = re.compile(r"[!-.0-~]{1,15}")
+
+
+class KnownInterface(msgspec.Struct, frozen=True):
+    """An interface, read at `read_at` (monotonic seconds). Another device may get the name of one
+    that was removed, but not its kernel `index`; None where that was unknown.
+    """
+
+    it: Interface
+    index: int | None
+    read_at: float
 
 
 class NetworkSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,17 +92,16 @@ class NetworkProbe(Probe):
     def open(self) -> None:
         """Start without any interface read."""
         self._directory = str(self.host.sys("class/net"))
-        self._boot_id = self.host.boot_id()
-        # By name and kernel index: another device may get the name of one that was removed.
-        self._interfaces: dict[tuple[str, str], Interface | None] = {}
+        self._interfaces: dict[str, KnownInterface] = {}
 
     def run(self, readings: Readings) -> None:
         """Read every interface."""
         interfaces = self._present()
         found = [self._report_interface(name, one, readings) for name, one in interfaces.items()]
-        self.state.links, _ = self.state.links.seen(
-            found, readings.forgotten, self.settings.exclude, self._boot_id
-        )
+        virtual = (name for name, one in self._interfaces.items() if not one.it.watched)
+        excluded = (*self.settings.exclude, *map(glob.escape, virtual))
+        # Losses of the carrier are not counted here, so no boot matters.
+        self.state.links, _ = self.state.links.seen(found, readings.forgotten, excluded, "")
         known = links.with_expected(self.state.links, self.settings.expected)
         if not known.known:
             raise Absent(f"no physical interface and no bond in {self._directory}")
@@ -90,21 +111,30 @@ class NetworkProbe(Probe):
             raise ProbeError("absent", f"{what}: is it of the node's network namespace?")
 
     def _present(self) -> dict[str, Interface]:
-        keys = []
-        for name in list_names_or_fail(self._directory, self.host.sysfs):
-            index = read_text(f"{self._directory}/{name}/ifindex")
-            if index is not None and not links.is_excluded(name, self.settings.exclude):
-                keys.append((name, index))
-        known = self._interfaces
+        names = list_names_or_fail(self._directory, self.host.sysfs)
+        if not names and self.state.links.known:  # there is always a loopback interface
+            raise ProbeError("sysfs", f"no interface in {self._directory}: is it mounted?")
+        kinds = {one.link.name: one.link.layer for one in self.state.links.known}
         self._interfaces = {
-            key: known[key] if key in known else read_interface(f"{self._directory}/{key[0]}")
-            for key in keys
+            name: self._read_interface(name, kinds.get(name, ""))
+            for name in names
+            if name != _NO_INTERFACE and not links.is_excluded(name, self.settings.exclude)
         }
-        return {name: one for (name, _), one in self._interfaces.items() if one is not None}
+        return {name: one.it for name, one in self._interfaces.items() if one.it.watched}
+
+    def _read_interface(self, name: str, kind: str) -> KnownInterface:
+        """The interface of this name. `kind` is the one that an earlier worker found."""
+        directory, now = f"{self._directory}/{name}", time.monotonic()
+        index, last = read_integer(f"{directory}/ifindex"), self._interfaces.get(name)
+        if last is not None and index in (last.index, None):
+            if now - last.read_at < REFRESH_SECONDS:
+                return last
+            return KnownInterface(read_interface(directory, last.it), last.index, now)
+        return KnownInterface(read_interface(directory, Interface(kind)), index, now)
 
     def _report_interface(self, name: str, one: Interface, readings: Readings) -> Link:
         directory = f"{self._directory}/{name}"
-        labels = (name, one.kind)
+        labels = (name, one.kind or "physical")
         readings.add(network.INFO, 1, *labels, one.place, one.driver, one.address)
         up = netdev.is_up(directory)
         # While the link is down, drivers fail these reads or return the last values.
@@ -125,15 +155,14 @@ class NetworkProbe(Probe):
         if one.kind == "bond":
             self._report_members(name, readings)
         port = read_integer(f"{directory}/dev_port")
-        place = one.place and f"{one.place}/{port or 0}"
+        place = "" if port is None else one.place and f"{one.place}/{port}"
         return Link(name=name, place=place, layer=one.kind, up=up, rate=speed)
 
     def _report_members(self, bond: str, readings: Readings) -> None:
         members = read_text(f"{self._directory}/{bond}/bonding/slaves") or ""
-        for member in members.split():
+        for member in filter(_NAME.fullmatch, members.split()):
             status = read_text(f"{self._directory}/{member}/bonding_slave/mii_status")
-            up = None if status is None else status == "up"
-            readings.add(network.BOND_MEMBER_UP, up, bond, member)
+            readings.add(network.BOND_MEMBER_UP, _MEMBER_UP.get(status or ""), bond, member)
 
     def _report_links(self, known: Links, readings: Readings) -> None:
         readings.add(network.PRESENT, sum(not one.missing for one in known.known))

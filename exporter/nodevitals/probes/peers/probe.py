@@ -98,8 +98,9 @@ class PeersProbe(Probe):
             known[peer] = PeerResult(peer, result, time.time())
         state.results = list(known.values())
         self._forget_names(peers)
-        readings.add(LISTED, len(peers))
-        readings.add(ROUND, round_seconds)
+        if self._discovery.complete:
+            readings.add(LISTED, len(peers))
+            readings.add(ROUND, round_seconds)
         for one in state.results:
             _report(one, readings)
         for problem in (*self._discovery.problems, *self._problems):

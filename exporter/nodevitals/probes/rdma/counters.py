@@ -40,6 +40,11 @@ _DATA: dict[str, tuple[Family, int]] = {
     "hw_counters/rx_bytes": (RECEIVED, 1),
     "hw_counters/tx_bytes": (TRANSMITTED, 1),
 }
+# A driver's own counter comes before that of performance management.
+_OWN_DATA = {
+    "counters/port_rcv_data": "hw_counters/rx_bytes",
+    "counters/port_xmit_data": "hw_counters/tx_bytes",
+}
 
 
 def _named(group: str, family: Family, *names: str) -> dict[str, Family]:
@@ -80,10 +85,13 @@ def wanted(files: Iterable[str], more: tuple[str, ...]) -> Iterator[tuple[str, F
     """The files to read among a port's counter files (`counters/symbol_error`), each with its
     family and the factor of its value. `more` are patterns for the names of further counters.
     """
-    for file in files:
+    listed = dict.fromkeys(files)
+    for file in listed:
         name = file.partition("/")[2]
         if file in _DATA:
-            yield (file, *_DATA[file])
+            # Of two files for one family always the same one: they count from different starts.
+            if _OWN_DATA.get(file) not in listed:
+                yield (file, *_DATA[file])
         elif file in _FAMILIES:
             yield file, _FAMILIES[file], 1
         elif file not in _NO_COUNTERS and any(fnmatchcase(name, pattern) for pattern in more):

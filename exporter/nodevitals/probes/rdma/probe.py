@@ -8,6 +8,7 @@ mlx5 ports writes a line to the kernel's log).
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator
 
 import msgspec
@@ -79,7 +80,7 @@ class RdmaProbe(Probe):
     def open(self) -> None:
         """Start without any device or port read."""
         self._reader = Reader(self.host, self.settings.exclude, self.settings.counters)
-        self._boot_id = self.host.boot_id()
+        self._boot_id = ""
 
     def run(self, readings: Readings) -> None:
         """Read every port."""
@@ -88,13 +89,18 @@ class RdmaProbe(Probe):
         for device, one in self._reader.devices.items():
             readings.add(rdma.DEVICE_INFO, 1, device, *one.info)
         found = [self._report_port(name, layers.get(name, ""), readings) for name in names]
+        self._boot_id = self._boot_id or self.host.boot_id()
+        excluded = (*self.settings.exclude, *map(glob.escape, self._reader.virtual))
         self.state.links, flaps = self.state.links.seen(
-            found, readings.forgotten, self.settings.exclude, self._boot_id
+            found, readings.forgotten, excluded, self._boot_id
         )
         known = links.with_expected(self.state.links, self.settings.expected)
-        if not known.known:
+        if not known.known and not self._reader.unlisted:
             raise Absent(f"no RDMA port in {self._reader.directory}")
         self._report_links(known, flaps, readings)
+        if self._reader.unlisted:
+            names = ", ".join(self._reader.unlisted)
+            raise ProbeError("sysfs", f"ports of {names} in {self._reader.directory}: not listed")
         if not found and self.settings.required:
             text = f"no RDMA port in {self._reader.directory}: is the driver loaded? lspci, dmesg"
             raise ProbeError("absent", text)
@@ -112,16 +118,21 @@ class RdmaProbe(Probe):
         # The file of a port that is down contains the lowest rate or the last one.
         rate = None if up is False else parse_rate(read_text(f"{directory}/rate") or "")
         readings.add(rdma.RATE, rate, *labels)
-        down_count = self._report_counters(port, labels, readings)
+        down_count, source = self._report_counters(port, labels, readings), "link_downed"
         if port.layer == "Ethernet":
             self._report_interface(port, labels, readings)
             # The driver of a RoCE port does not count; its network interface does.
             counted = self._reader.carrier_down_count(port.interface)
-            down_count = down_count if counted is None else counted
+            down_count, source = counted or (down_count, source)
         slot = self._reader.devices[device].place
-        place = slot and f"{slot}/{number}"
         return Link(
-            name=name, place=place, layer=port.layer, up=up, rate=rate, down_count=down_count
+            name=name,
+            place=slot and f"{slot}/{number}",
+            layer=port.layer,
+            up=up,
+            rate=rate,
+            down_count=down_count,
+            down_source=source,
         )
 
     def _report_interface(self, port: Port, labels: tuple[str, ...], readings: Readings) -> None:
@@ -144,15 +155,12 @@ class RdmaProbe(Probe):
         saturated.
         """
         down_count = None
-        data = set()
         for counter in list(port.counters):
             value = read_integer(counter.path)
             if value is None:
                 port.counters.remove(counter)  # until the port is read again
             elif counter.family in (rdma.RECEIVED, rdma.TRANSMITTED):
-                if counter.family.name not in data:  # of two files for one family, the first
-                    readings.add(counter.family, value * counter.factor, *labels)
-                data.add(counter.family.name)
+                readings.add(counter.family, value * counter.factor, *labels)
             else:
                 readings.add(counter.family, value, *labels, counter.name)
                 limit = LIMITS.get(counter.name)
@@ -163,8 +171,9 @@ class RdmaProbe(Probe):
         return down_count
 
     def _report_links(self, known: Links, flaps: dict[str, int], readings: Readings) -> None:
-        readings.add(rdma.PRESENT, sum(not one.missing for one in known.known))
-        readings.add(rdma.EXPECTED, len(known.known))
+        if not self._reader.unlisted:
+            readings.add(rdma.PRESENT, sum(not one.missing for one in known.known))
+            readings.add(rdma.EXPECTED, len(known.known))
         for one in known.known:
             link = one.link
             labels = (*link.name.split("/"), link.layer)

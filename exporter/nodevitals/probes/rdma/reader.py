@@ -14,7 +14,14 @@ import msgspec
 from nodevitals.linux import netdev
 from nodevitals.linux.host import Host
 from nodevitals.linux.pci import BUS_ID
-from nodevitals.linux.sysfs import link_name, list_names, list_names_or_fail, read_text
+from nodevitals.linux.sysfs import (
+    exists,
+    link_name,
+    list_names,
+    list_names_or_fail,
+    read_label,
+    read_text,
+)
 from nodevitals.probe import Family
 from nodevitals.probes.common import links
 from nodevitals.probes.common.rdma_gids import Gid, choose_up, read_gids
@@ -23,16 +30,18 @@ from nodevitals.probes.rdma.families import LINK_LAYERS
 
 # How often to read again what rarely changes, and what a driver has refused.
 REFRESH_SECONDS = 60.0
+_INFO_FILES = ("node_guid", "hca_type", "board_id", "fw_ver")
 
 
 class RdmaDevice(msgspec.Struct, frozen=True):
     """A device. `place` is its PCI address, '' for a software device; `virtual` for a virtual
-    function; `info` are its labels of DEVICE_INFO after the first.
+    function; `info` are its labels of DEVICE_INFO after the first. What cannot be read is as it
+    last was; a device that may be a virtual function is watched until that is known.
     """
 
-    place: str
-    virtual: bool
-    info: tuple[str, ...]
+    place: str = ""
+    virtual: bool = False
+    info: tuple[str, ...] = ("",) * 5
 
 
 class CounterFile(msgspec.Struct, frozen=True):
@@ -46,14 +55,15 @@ class CounterFile(msgspec.Struct, frozen=True):
 
 class Port(msgspec.Struct):
     """A port. `gid` is the one to use; `gids_known` is false where a row of the table that may be
-    better could not be read. `counters` are the readable ones; `up` is the state at the time of
-    reading, `read_at` in monotonic seconds.
+    better could not be read. `files` are all counters, `counters` the readable ones; `up` is the
+    state at the time of reading, `read_at` in monotonic seconds.
     """
 
     layer: str
     interface: str
     gid: Gid | None
     gids_known: bool
+    files: dict[str, list[str]]
     counters: list[CounterFile]
     up: bool | None
     read_at: float
@@ -70,6 +80,10 @@ class Reader:
         self._excluded = excluded
         self._patterns = counters
         self.devices: dict[str, RdmaDevice] = {}
+        self.virtual: list[str] = []
+        """The virtual functions: their ports are not watched."""
+        self.unlisted: list[str] = []
+        """The devices of which no port is known, because they cannot be listed."""
         self._devices_read_at = -REFRESH_SECONDS
         self._ports: dict[str, Port] = {}
 
@@ -83,18 +97,20 @@ class Reader:
             if not links.is_excluded(name, self._excluded)
         ]
         now = time.monotonic()
-        if now - self._devices_read_at >= REFRESH_SECONDS or set(names) != self.devices.keys():
+        watched = {*self.devices, *self.virtual}
+        if now - self._devices_read_at >= REFRESH_SECONDS or set(names) != watched:
             devices = {name: self._read_device(name) for name in names}
+            self.virtual = [name for name, one in devices.items() if one.virtual]
             self.devices = {name: one for name, one in devices.items() if not one.virtual}
             self._devices_read_at = now
-        found = []
+        found, self.unlisted = [], []
         for device in self.devices:
             try:
                 ports = sorted(os.listdir(f"{self.directory}/{device}/ports"))
-            except FileNotFoundError:
-                continue
-            except OSError:
-                found += [name for name in known if name.startswith(f"{device}/")]
+            except OSError:  # also where there is none: a device that is gone is not listed
+                last = [name for name in known if name.startswith(f"{device}/")]
+                self.unlisted += [] if last else [device]
+                found += last
                 continue
             found += [f"{device}/{port}" for port in ports if port.isdigit()]
         found = [name for name in found if not links.is_excluded(name, self._excluded)]
@@ -119,8 +135,10 @@ class Reader:
         """Whether a network interface is up; None where unknown, also for ''."""
         return netdev.is_up(f"{self._interfaces}/{interface}") if interface else None
 
-    def carrier_down_count(self, interface: str) -> int | None:
-        """Number of times a network interface lost its carrier; None where unknown."""
+    def carrier_down_count(self, interface: str) -> tuple[int, str] | None:
+        """Number of times a network interface lost its carrier, and the file that counts it; None
+        where unknown.
+        """
         if not interface:
             return None
         return netdev.carrier_down_count(f"{self._interfaces}/{interface}")
@@ -129,33 +147,37 @@ class Reader:
         directory = f"{self.directory}/{name}"
         # A virtual function shares the port of its physical function, and comes and goes with its
         # virtual machine.
-        if os.path.lexists(f"{directory}/device/physfn"):
-            return RdmaDevice("", True, ())
-        place = link_name(f"{directory}/device")
-        place = place if BUS_ID.fullmatch(place) else ""
-        guid, kind, board, firmware = (
-            _printable(read_text(f"{directory}/{file}"))
-            for file in ("node_guid", "hca_type", "board_id", "fw_ver")
-        )
-        return RdmaDevice(place, False, (guid, place, kind, board, firmware))
+        virtual = exists(f"{directory}/device/physfn")
+        if virtual or (virtual is None and name in self.virtual):
+            return RdmaDevice(virtual=True)
+        last = self.devices.get(name, RdmaDevice())
+        link = link_name(f"{directory}/device")
+        place = last.place if link is None else link if BUS_ID.fullmatch(link) else ""
+        labels = [read_label(f"{directory}/{file}") for file in _INFO_FILES]
+        labels.insert(1, place)
+        info = tuple(now or was for was, now in zip(last.info, labels, strict=True))
+        return RdmaDevice(place, False, info)
 
     def _read_port(self, name: str, layer: str, up: bool | None, now: float) -> Port:
         directory = self.port_directory(name)
+        last = self._ports.get(name)
         text = read_text(f"{directory}/link_layer")
-        layer = text if text in LINK_LAYERS and text else layer
-        files = [
-            f"{group}/{file}"
+        layer = text if text in LINK_LAYERS and text else last.layer if last else layer
+        files = {
+            group: list_names(f"{directory}/{group}") or (last.files[group] if last else [])
             for group in ("counters", "hw_counters")
-            for file in list_names(f"{directory}/{group}")
-        ]
+        }
+        paths = [f"{group}/{file}" for group, names in files.items() for file in names]
         counters = [
             CounterFile(f"{directory}/{file}", file.partition("/")[2], family, factor)
-            for file, family, factor in wanted(files, self._patterns)
+            for file, family, factor in wanted(paths, self._patterns)
         ]
         gids, complete = read_gids(directory) if layer == "Ethernet" else ([], True)
         interface = gids[0].interface if gids else self._find_interface(name, layer)
+        if last and (not complete or not interface):
+            interface = last.interface
         gid = choose_up(gids, self._interfaces)
-        return Port(layer, interface, gid, complete, counters, up, now)
+        return Port(layer, interface, gid, complete, files, counters, up, now)
 
     def _find_interface(self, name: str, layer: str) -> str:
         """The interface of a RoCE port without a GID; of several, the one with its number."""
@@ -165,8 +187,3 @@ class Reader:
             ports = {one: read_text(f"{self._interfaces}/{one}/dev_port") for one in names}
             names = [one for one in names if ports[one] == str(int(number) - 1)]
         return names[0] if len(names) == 1 else ""
-
-
-def _printable(text: str | None) -> str:
-    """The text where it may be a label value, else ''."""
-    return text if text and text.isascii() and text.isprintable() else ""
