@@ -92,6 +92,8 @@ def chip(npu: int, number: int = 0, **more: Any) -> dict[str, Any]:
         "speed": "200000 Mb/s",
         "statistics": {"roce_rx_err_pkt_num": 0, "roce_tx_err_pkt_num": 0, "mac_rx_bad_pkt_num": 3},
         "receive_mw": ["1.0189", "0.9907", "1.0213", "1.0007"],
+        "vnpus": {},  # templates by id; None where the chip cannot be divided
+        "vnpu_free": ("20/20", "60/64"),
     } | more
 
 
@@ -163,6 +165,25 @@ def ecc(one: dict[str, Any], old: bool = True) -> str:
 def blocks(pairs: dict[str, Any]) -> str:
     """Return `key : value` lines."""
     return "".join(f"\t{key:<30} : {value}\n" for key, value in pairs.items())
+
+
+def vnpus(one: dict[str, Any]) -> str:
+    """Return what `npu-smi info -t info-vnpu` prints for a chip."""
+    if one["vnpus"] is None:
+        return "The vnpu is not in docker mode, does not support querying info-vnpu.\n"
+    width = 79
+    line = "+" + "-" * width + "+\n"
+    head = "AICORE    Memory    AICPU    VPC    VENC    VDEC    JPEGD    JPEGE    PNGD"
+    cores, memory = one["vnpu_free"]
+    free = f"{cores:<9} {memory:<9} 6/6      9/9    0/0     2/2     24/24    4/4      NA/NA"
+    texts = ["NPU resource static info as follow:", "Format:Free/Total", head, "           GB"]
+    rows = "".join(f"| {text:<{width - 1}}|\n" for text in texts) + "|" + "=" * width + "|\n"
+    rows += f"| {free:<{width - 1}}|\n{line}"
+    rows += f"| Total number of vnpu: {len(one['vnpus']):<{width - 23}}|\n{line}"
+    rows += "|  Vnpu ID  |  Vgroup ID     |  Container ID  |  Status  |  Template Name       |\n"
+    for number, template in one["vnpus"].items():
+        rows += f"|  {number:<9}|  0             |  ffffffffffff  |  1       |  {template:<20}|\n"
+    return line + rows + line
 
 
 def optical(one: dict[str, Any]) -> str:
@@ -303,7 +324,7 @@ def _npu_smi(arguments: list[str], state: dict[str, Any]) -> str:
         return "".join(
             "\t" + "".join(f"{cell!s:<31}" for cell in row) + "\n" for row in (head, *rows)
         )
-    known = ("ecc", "health", "board")
+    known = ("ecc", "health", "board", "info-vnpu")
     if len(arguments) < 5 or arguments[:2] != ["info", "-t"] or arguments[2] not in known:
         return _refuse(arguments)
     single = state["layout"] == "950"
@@ -329,6 +350,8 @@ def _details(kind: str, chosen: list[dict[str, Any]], names_chip: bool, single: 
             "\n" + ecc(c, old="new_ecc" not in c) + f"\t{'Chip ID':<40} : {c['chip']}\n"
             for c in chosen
         )
+    if kind == "info-vnpu":
+        return vnpus(one) if names_chip else _refuse([kind])
     codes = " ".join(one["codes"]) or "NA"
     if kind == "health":
         word = "Health" if single or not names_chip else "Health Status"

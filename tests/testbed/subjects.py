@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 from nodevitals.linux.host import Host
-from nodevitals.probe import Probe, Timing
-from testbed import trees
+from nodevitals.probe import Probe, Readings, Timing
+from testbed import npus, trees
 from testbed.nics import Machine
 from testbed.sweep import Subject
 
@@ -20,6 +22,7 @@ class _Ports:
     recovery_runs = 0
     timings = ()
     streams = ()
+    tool_calls = ()
     devices = {"mlx5_infiniband": 1, "mlx5_roce": 1}
 
     def __init__(self, folder: Path) -> None:
@@ -64,6 +67,9 @@ class _Ports:
     def tick(self, run: int) -> None:
         pass
 
+    def break_call(self, call: str, how: str | None) -> None:
+        pass
+
 
 class RdmaSubject(_Ports):
     def new_probe(self) -> Probe:
@@ -98,6 +104,7 @@ class NodeSubject:
     recovery_runs = 1  # a rate needs two
     timings = ()
     streams = ()
+    tool_calls = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,6 +118,9 @@ class NodeSubject:
         draft = self.folder.with_suffix(".draft")  # the file itself may be the one that fails
         draft.write_text("\n".join([more, *lines[1:]]) + "\n")
         draft.replace(self.folder / "proc/stat")
+
+    def break_call(self, call: str, how: str | None) -> None:
+        pass
 
     def new_probe(self) -> Probe:
         from nodevitals.probe import ProbeSettings
@@ -133,6 +143,7 @@ class KernelLogSubject:
     recovery_runs = 0
     timings = ()
     streams = ("dev/kmsg",)
+    tool_calls = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -141,6 +152,9 @@ class KernelLogSubject:
         self.host = Host(procfs=str(folder / "proc"))
 
     def tick(self, run: int) -> None:
+        pass
+
+    def break_call(self, call: str, how: str | None) -> None:
         pass
 
     def new_probe(self) -> Probe:
@@ -160,6 +174,7 @@ class PeersSubject:
     recovery_runs = 0
     timings = ()
     streams = ()
+    tool_calls = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -169,6 +184,9 @@ class PeersSubject:
         self.host = Host(rootfs=str(folder / "root"))
 
     def tick(self, run: int) -> None:
+        pass
+
+    def break_call(self, call: str, how: str | None) -> None:
         pass
 
     def new_probe(self) -> Probe:
@@ -185,6 +203,7 @@ class MountsSubject:
     recovery_runs = 0
     timings = ("nodevitals_mount_step_seconds",)
     streams = ()
+    tool_calls = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -195,6 +214,9 @@ class MountsSubject:
         self.host = Host(procfs=str(folder / "proc"))
 
     def tick(self, run: int) -> None:
+        pass
+
+    def break_call(self, call: str, how: str | None) -> None:
         pass
 
     def new_probe(self) -> Probe:
@@ -210,6 +232,104 @@ class MountsSubject:
         return MountsProbe(self.host, settings, point)
 
 
+class AscendSubject:
+    """Two NPUs of which only the calls without a port are made."""
+
+    kind = "950"
+    recovery_seconds = 3601.0  # the longest timer
+    recovery_runs = 0
+    # Outputs that could not be parsed are counted.
+    timings = ("nodevitals_ascend_tool_seconds_total", "nodevitals_ascend_unparsed_total")
+    streams = ()
+    tool_calls: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        stat = "42 (bash) S 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 100\n"
+        files = {"uptime": "5000.00 1.00\n", "42/comm": "bash\n", "42/stat": stat}
+        boot_id = "11111111-2222-4333-8444-555555555555\n"
+        trees.write(folder / "proc", files | {"sys/kernel/random/boot_id": boot_id})
+        self.machine = npus.Machine(folder, self.kind)
+        del self.machine.state["chips"][2:]
+        self.machine.state["chips"][0] |= {"codes": ["80E01801"], "vnpus": {100: "vir02"}}
+        self.machine.start()
+        self.host = Host(procfs=str(folder / "proc"), sysfs=str(folder / "sys"))
+        self._outputs = folder.with_suffix(".outputs")
+        self._play()
+
+    def _play(self) -> None:
+        """Replace the programs by ones that print what they printed, which start faster. The calls
+        are those that a run makes.
+        """
+        self._outputs.mkdir()
+        self.new_probe().run(Readings())
+        for call in dict.fromkeys(self.machine.calls()):
+            program, *arguments = call.split()
+            command = [self.folder / "bin" / program, *arguments]
+            done = subprocess.run(command, capture_output=True, check=True)
+            (self._outputs / call).write_bytes(done.stdout)
+        for program in ("npu-smi", "hccn_tool"):
+            file = f'"{self._outputs}/{program} $*"'
+            script = f"#!/bin/sh\n[ -x {file} ] && exec {file}\nexec cat {file}\n"
+            (self.folder / "bin" / program).write_text(script)
+
+    def tick(self, run: int) -> None:
+        pass
+
+    def break_call(self, call: str, how: str | None) -> None:
+        pass
+
+    def new_probe(self) -> Probe:
+        from nodevitals.probes.ascend.probe import AscendProbe, AscendSettings
+
+        timing = Timing(interval_seconds=60.0, timeout_seconds=30.0)
+        lock = str(self.folder.with_suffix(".lock"))
+        settings = AscendSettings(**{**self.machine.settings, "lock": lock})
+        return AscendProbe(self.host, settings, "ascend", timing)
+
+
+class AscendCallsSubject(AscendSubject):
+    """Two NPUs with ports; the calls for the first one fail, and those for both."""
+
+    kind = "910B"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._whole = {path.name: path.read_bytes() for path in self._outputs.iterdir()}
+        self.tool_calls = tuple(sorted(call for call in self._whole if "-i 1" not in call))
+
+    @property
+    def hanging(self) -> Path:
+        """Exists while a program hangs."""
+        return self.folder / "hanging"
+
+    def break_call(self, call: str, how: str | None) -> None:
+        path, whole = self._outputs / call, self._whole[call]
+        path.unlink()
+        self.hanging.unlink(missing_ok=True)
+        scripts = {
+            "exit 1": "exit 1",
+            "exit 187": "echo 'dcmi module initialize failed. ret is -8005'; exit 187",
+            "killed": f"head -c {len(whole) // 2} {self.folder}/whole; kill -9 $$",
+            "on stderr": "echo 'the device is busy' >&2",
+            "hang": f"touch {self.hanging}; exec sleep 600",
+        }
+        texts = {
+            "empty": b"",
+            "error text": b"Error parameter of -t\n",
+            "garbage": b"garbage: 7 of \xc2\xb2 nan\n" * 30,
+            "not UTF-8": whole.replace(b" ", b"\xff\0"),
+            "400 digits": re.sub(rb"\d+", b"9" * 400, whole),
+            "half": whole[: len(whole) // 2],
+            "cut line": whole[: whole.rfind(b"\n", 0, len(whole) * 2 // 3) + 1],
+        }
+        path.write_bytes(texts.get(how or "", whole))
+        if how in scripts:
+            (self.folder / "whole").write_bytes(whole)
+            path.write_text(f"#!/bin/sh\n{scripts[how]}\n")
+            path.chmod(0o755)
+
+
 SUBJECTS: dict[str, type] = {
     "rdma": RdmaSubject,
     "network": NetworkSubject,
@@ -217,6 +337,8 @@ SUBJECTS: dict[str, type] = {
     "kernel_log": KernelLogSubject,
     "peers": PeersSubject,
     "mounts": MountsSubject,
+    "ascend": AscendSubject,
+    "ascend_calls": AscendCallsSubject,
 }
 
 

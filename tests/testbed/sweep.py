@@ -45,12 +45,17 @@ class Subject(Protocol):
     """Families whose values are durations of the run itself."""
     streams: tuple[str, ...]
     """Files, below the folder, of which only a descriptor is kept: they have no content."""
+    tool_calls: tuple[str, ...]
+    """Calls of a vendor's programs to sweep instead of files."""
 
     def new_probe(self) -> Probe:
         """A probe that has not run."""
 
     def tick(self, run: int) -> None:
         """Let the node do something before a run."""
+
+    def break_call(self, call: str, how: str | None) -> None:
+        """Let a call of a program fail in one of CALL_FAULTS, or succeed with None."""
 
 
 class Outcome(msgspec.Struct):
@@ -90,6 +95,8 @@ class Session:
         self._subject.tick(self._runs)
         readings, reason = self._attempt()
         for one in readings.increments:
+            if one.family in self._subject.timings:
+                continue
             key = (one.family, one.labels)
             self._totals[key] = self._totals.get(key, 0.0) + one.value
         return Outcome(
@@ -192,6 +199,16 @@ def differences(base: Outcome, now: Outcome) -> list[str]:
     return found + ([f"reason {now.reason}"] if now.reason else [])
 
 
+CALL_FAULTS = tuple(
+    Fault(name, "tool")
+    for name in (
+        *("exit 1", "exit 187", "killed", "empty", "error text", "on stderr", "garbage"),
+        *("not UTF-8", "400 digits", "half", "cut line", "hang"),
+    )
+)
+FEW_CALL_FAULTS = ("exit 187", "killed", "half")
+
+
 def faults_of(kinds: set[str], few: bool) -> list[Fault]:
     """The faults of a path that is used in these ways; with `few` not every errno."""
     errors = (*OPEN_FAULTS, *READ_FAULTS) if "o" in kinds else OPEN_FAULTS
@@ -230,14 +247,21 @@ class Sweep:
 
     def report(self) -> Report:
         """Sweep all of them."""
-        paths, rows, swept = self.paths(), [], 0
+        calls: dict[str, set[str]] = {one: {"tool"} for one in self._subject.tool_calls}
+        paths, rows, swept = calls or self.paths(), [], 0
         bases = {phase: self._base(phase) for phase in ("first", "later", "restarted")}
         for path, kinds in sorted(paths.items()):
             for row in self._sweep(path, kinds, bases):
                 swept += 1
-                if row.lost or row.gained or row.changed or row.states or row.totals:
-                    rows.append(row)
-                elif row.reason or row.not_back:
+                if (
+                    row.lost
+                    or row.gained
+                    or row.changed
+                    or row.states
+                    or row.totals
+                    or row.reason
+                    or row.not_back
+                ):
                     rows.append(row)
         names = sorted(paths)
         return Report(rows, swept, names)
@@ -255,7 +279,9 @@ class Sweep:
     def _sweep(
         self, path: str, kinds: set[str], bases: dict[str, tuple[Outcome, Outcome]]
     ) -> Iterator[Row]:
-        for phase in ("first", "restarted"):
+        # A probe that is not resident is restarted before every run.
+        phases = ("first", "restarted") if self._subject.new_probe().resident else ("first",)
+        for phase in phases:
             before, base = self.session(phase), bases[phase]
             for fault in self._faults(path, kinds, few=not self._long):
                 session = before.restarted()
@@ -272,6 +298,8 @@ class Sweep:
             yield row
 
     def _faults(self, path: str, kinds: set[str], few: bool) -> list[Fault]:
+        if "tool" in kinds:
+            return [one for one in CALL_FAULTS if not few or one.name in FEW_CALL_FAULTS]
         stream = path.endswith(self._subject.streams)
         number = Path(path).is_file() and Path(path).read_bytes().strip().isdigit()
         return [
@@ -281,10 +309,15 @@ class Sweep:
         ]
 
     def _fail(self, session: Session, path: str, fault: Fault, phase: str, base: Outcome) -> Row:
-        self._calls.fail(path, fault)
+        if fault.where == "tool":
+            self._subject.break_call(path, fault.name)
+        else:
+            self._calls.fail(path, fault)
         seconds = self._subject.recovery_seconds if phase == "later" else None
         row = compare(path, fault.name, phase, base, session.run(seconds))
         self._calls.recover()
+        if fault.where == "tool":
+            self._subject.break_call(path, None)
         return row
 
     def _recover(self, session: Session, row: Row, base: Outcome) -> None:
@@ -294,7 +327,9 @@ class Sweep:
 def main(make: Callable[[str, Path], Subject]) -> None:
     """Sweep the probe that the arguments name; a third one, `long`, takes every errno everywhere."""
     subject = make(sys.argv[1], Path(sys.argv[2]))
-    report = Sweep(subject, Calls(), "long" in sys.argv[3:]).report()
+    calls = Calls()
+    calls.hang_while(str(Path(sys.argv[2]) / "hanging"))
+    report = Sweep(subject, calls, "long" in sys.argv[3:]).report()
     sys.stdout.buffer.write(msgspec.json.encode(report))
 
 

@@ -12,7 +12,6 @@ import msgspec
 
 from nodevitals.linux.sysfs import read_text
 
-
 BOOT_ID = "sys/kernel/random/boot_id"
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -10,6 +10,8 @@ from nodevitals.linux.sysfs import list_names, read_text
 
 BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
+_ID = re.compile(r"0x[0-9a-f]{4,6}")
+
 
 class PciReader:
     """Finds the devices; vendor and class of each are read until they are known."""
@@ -22,6 +24,8 @@ class PciReader:
         self._wanted: dict[str, bool] = {}
         self.listed = False
         """Whether the bus had any device when it was last read."""
+        self.complete = False
+        """Whether vendor and class of every device are known."""
 
     def read(self) -> list[Path]:
         """The devices there are now, each a folder named by its bus id."""
@@ -31,6 +35,7 @@ class PciReader:
         for name in names - self._wanted.keys():
             vendor = read_text(self._folder / name / "vendor")
             kind = read_text(self._folder / name / "class")
-            if vendor and kind:
+            if _ID.fullmatch(vendor or "") and kind is not None and _ID.fullmatch(kind):
                 self._wanted[name] = vendor == self._vendor and kind.startswith(self._classes)
+        self.complete = self.listed and len(self._wanted) == len(names)
         return [self._folder / name for name, wanted in sorted(self._wanted.items()) if wanted]

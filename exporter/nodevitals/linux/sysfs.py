@@ -65,6 +65,17 @@ def list_names(directory: str | os.PathLike[str]) -> list[str]:
         return []
 
 
+def can_be_listed(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory that is there can be listed."""
+    try:
+        os.listdir(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def list_names_or_fail(directory: str, root: str) -> list[str]:
     """The names in a directory below `root`, sorted; none where the directory does not exist.
 

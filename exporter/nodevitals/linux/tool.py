@@ -35,7 +35,8 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
     """Run a program to its end. `keep` are descriptors that it inherits: a lock stays held while
     the program lives, also where this process ends before it.
 
-    Raises ProbeError: `missing`, `timeout` (killed), `stuck` (cannot be killed), `too_long`.
+    Raises ProbeError: `missing`, `start` (it is there, and cannot be started), `timeout` (killed),
+    `stuck` (cannot be killed), `too_long`.
     """
     try:
         # In the process group of the worker, so that it is killed with the worker.
@@ -48,8 +49,11 @@ def run(argv: Sequence[str], deadline_seconds: float, keep: Sequence[int] = ()) 
             preexec_fn=prepare,
             env={**os.environ, "LC_ALL": "C"},
         )
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ProbeError("missing", f"{argv[0]}: {error.strerror}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        text = error.strerror if isinstance(error, OSError) else error
+        raise ProbeError("start", f"{argv[0]}: {text}") from None
     try:
         return _collected(process, argv, time.monotonic() + deadline_seconds)
     finally:

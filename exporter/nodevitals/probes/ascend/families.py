@@ -54,6 +54,14 @@ RECEIVE_POWER = chip_metrics.gauge(
 RECEIVE_POWER_LOW = chip_metrics.gauge(
     "optical_receive_low_watts", "Lower threshold of the optical module for the received power."
 )
+VNPUS = chip_metrics.gauge("vnpus", "Number of vNPUs into which the chip is divided.")
+VNPU_INFO = chip_metrics.gauge(
+    "vnpu_info", "Always 1; template of a vNPU of the chip.", "vnpu", "template"
+)
+VNPU_CORES = chip_metrics.gauge("vnpu_ai_cores", "Number of AI Cores that vNPUs may have.")
+VNPU_CORES_FREE = chip_metrics.gauge("vnpu_ai_cores_free", "Number of AI Cores that no vNPU has.")
+VNPU_MEMORY = chip_metrics.gauge("vnpu_memory_bytes", "Device memory that vNPUs may have.")
+VNPU_MEMORY_FREE = chip_metrics.gauge("vnpu_memory_free_bytes", "Device memory that no vNPU has.")
 NETWORK_ERRORS = chip_metrics.counter(
     "network_errors_total",
     "Number of errors of the RoCE port, by the counter's name in hccn_tool.",

@@ -9,6 +9,8 @@ from collections import Counter
 
 import msgspec
 
+from nodevitals.linux.sysfs import parse_integer
+
 NET_HEALTH = (
     "success",
     "init",
@@ -54,7 +56,8 @@ def parse_net_health(text: str) -> str | None:
 def parse_speed(text: str) -> int | None:
     """`-speed`: bits per second."""
     found = _SPEED.findall(text)
-    return int(found[0]) * 10**6 if len(found) == 1 else None
+    megabits = parse_integer(found[0]) if len(found) == 1 else None
+    return None if megabits is None else megabits * 10**6
 
 
 def parse_statistics(text: str) -> dict[str, int]:

@@ -2,11 +2,13 @@
 
 One `npu-smi info` takes seconds, and a call for each chip takes longer: only `npu-smi info` runs
 in every cycle. Every other query has a timer; the time that is left of a cycle goes to the query
-that is overdue for longest. An output is used until three of its timers have passed.
+that is overdue for longest. An output is used until three of its timers have passed. A call that
+failed is made again soon, after all others, and its last good output is used meanwhile.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -17,21 +19,35 @@ STALE_TIMERS = 3
 
 
 class ToolOutput(msgspec.Struct, array_like=True, frozen=True):
-    """What a call printed, and when (monotonic, in seconds)."""
+    """When a call was last made (monotonic, in seconds) and what it printed; where it `failed`, the
+    last good output and when that was.
+    """
 
     at: float
     text: str
+    good_at: float | None = None
+    failed: bool = False
+
+
+class CallFailedError(Exception):
+    """A call that did not end, or printed something else than what was asked for."""
 
 
 class OutputCache:
     """The outputs of these queries in this boot, without those that are too old."""
 
     def __init__(
-        self, kept: Mapping[str, ToolOutput], queries: Sequence[Query], now: float
+        self,
+        kept: Mapping[str, ToolOutput],
+        queries: Sequence[Query],
+        now: float,
+        retry_seconds: float = math.inf,
     ) -> None:
+        """A call that failed is made again after `retry_seconds`."""
         self._queries = queries
         self._now = now
-        timers = {query.key: query.every_seconds for query in queries}
+        self._retry_seconds = retry_seconds
+        self._timers = timers = {query.key: query.every_seconds for query in queries}
         self.kept = {
             key: output
             for key, output in kept.items()
@@ -39,27 +55,45 @@ class OutputCache:
         }
 
     def due(self) -> list[Query]:
-        """The queries whose timer has passed, the most overdue first."""
-        overdue = [(self._overdue(query), query) for query in self._queries]
-        ready = [(timers, query) for timers, query in overdue if timers >= 0]
-        return [query for _, query in sorted(ready, key=lambda one: -one[0])]
+        """The queries whose timer has passed, the most overdue first; those that failed last."""
+        overdue = [(self._failed(query), -self._overdue(query), query) for query in self._queries]
+        ready = [one for one in overdue if one[1] <= 0]
+        return [query for _, _, query in sorted(ready, key=lambda one: one[:2])]
 
     def refresh(self, call: Callable[[Query], str | None]) -> None:
-        """Run the queries that are due; `call` returns None when no time is left."""
+        """Run the queries that are due; `call` returns None when no time is left, and may raise
+        CallFailedError.
+        """
         for query in self.due():
-            text = call(query)
+            try:
+                text = call(query)
+            except CallFailedError:
+                last = self.kept.get(query.key, ToolOutput(0.0, "", None, failed=True))
+                good_at = last.good_at if last.failed else last.at
+                self.kept[query.key] = ToolOutput(self._now, last.text, good_at, failed=True)
+                continue
             if text is None:
                 return
             self.kept[query.key] = ToolOutput(self._now, text)
 
     def text(self, key: str) -> str:
-        """The last output; '' where there is none."""
+        """The last good output; '' where there is none, or where it is too old."""
         output = self.kept.get(key)
-        return output.text if output is not None else ""
+        good_at = None if output is None else output.good_at if output.failed else output.at
+        if output is None or good_at is None:
+            return ""
+        fresh = self._now - good_at < STALE_TIMERS * self._timers[key]
+        return output.text if fresh else ""
+
+    def _failed(self, query: Query) -> bool:
+        output = self.kept.get(query.key)
+        return output is not None and output.failed
 
     def _overdue(self, query: Query) -> float:
         """The number of its timers for which a query is overdue; under 0 while it is not due."""
         output = self.kept.get(query.key)
         if output is None:
             return float(STALE_TIMERS)
-        return (self._now - output.at) / query.every_seconds - 1
+        every = query.every_seconds
+        every = min(every, self._retry_seconds) if output.failed else every
+        return (self._now - output.at) / every - 1

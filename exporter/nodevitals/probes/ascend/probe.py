@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from nodevitals.linux.pci import PciReader
-from nodevitals.linux.sysfs import list_names
+from nodevitals.linux.sysfs import can_be_listed, exists, list_names
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
 from nodevitals.probes.ascend import blocks
 from nodevitals.probes.ascend.families import (
@@ -26,13 +26,20 @@ from nodevitals.probes.ascend.families import (
     chip_metrics,
     metrics,
 )
-from nodevitals.probes.ascend.outputs import OutputCache, ToolOutput
-from nodevitals.probes.ascend.queries import MAPPING, Query, board_key, queries_of
+from nodevitals.probes.ascend.outputs import CallFailedError, OutputCache, ToolOutput
+from nodevitals.probes.ascend.queries import (
+    FAST_SHARE,
+    MAPPING,
+    Query,
+    board_key,
+    queries_of,
+)
 from nodevitals.probes.ascend.report import (
     report_ecc,
     report_health,
     report_network,
     report_usage,
+    report_vnpus,
 )
 from nodevitals.probes.ascend.runner import ToolRunner
 from nodevitals.probes.ascend.table import Chip, Table, parse_table
@@ -90,6 +97,8 @@ class AscendState(msgspec.Struct):
     outputs: dict[str, ToolOutput] = {}
     uuids: dict[str, str] = {}
     """The last uuid by slot: a chip whose board cannot be read for a while is the same device."""
+    physical: dict[str, int] = {}
+    """The last physical id by `NPU/CHIP`, for the same reason."""
 
 
 class AscendProbe(Probe):
@@ -107,12 +116,15 @@ class AscendProbe(Probe):
 
     def run(self, readings: Readings) -> None:
         """Read the table of the chips, and refresh as many other outputs as the time permits."""
-        if self.state.boot_id != self.host.boot_id():
-            self.state.boot_id, self.state.outputs = self.host.boot_id(), {}
-        on_pci = {
-            path.name.lower() for path in PciReader(self.host, _PCI_VENDOR, _PCI_CLASSES).read()
-        }
-        readings.add(DEVICES, len(on_pci), "pci")
+        boot_id = self.host.boot_id()
+        if boot_id and self.state.boot_id != boot_id:
+            if self.state.boot_id:
+                self.state.outputs = {}
+            self.state.boot_id = boot_id
+        pci = PciReader(self.host, _PCI_VENDOR, _PCI_CLASSES)
+        on_pci = {path.name.lower() for path in pci.read()}
+        self._bus_listed = pci.listed
+        readings.add(DEVICES, len(on_pci) if pci.complete else None, "pci")
         readings.add(accelerators.EXPECTED, self.settings.expected, VENDOR)
         for command in COMMANDS:
             readings.increment(UNPARSED, 0, command)
@@ -120,6 +132,7 @@ class AscendProbe(Probe):
         budget = timeout - min(RESERVE_SECONDS, RESERVE_SHARE * timeout)
         self._runner = ToolRunner(self.host, self.settings.lock, budget)
         self._problem: ProbeError | None = None
+        self._stopped = False
         self._readings = readings
         try:
             self._report(on_pci)
@@ -135,17 +148,23 @@ class AscendProbe(Probe):
         interval, slow = self.timing.interval_seconds, self.settings.slow_interval
         outputs = self._refreshed(queries_of(chips, table.single, interval, slow))
         self.state.outputs = outputs.kept
-        devices = [self._device(chip, outputs) for chip in chips]
-        for chip, device in zip(chips, devices, strict=True):
-            report_usage(chip, device, table, readings)
-            report_health(chip, device, outputs, readings)
+        devices = {self._device(chip, outputs): chip for chip in chips}
+        for device, chip in devices.items():
+            if not chip.failed:
+                self._report_identity(chip, device, outputs)
+                report_usage(chip, device, table, readings)
+                report_health(chip, device, outputs, readings)
             report_ecc(chip, device, outputs, readings)
             report_network(device, outputs, readings)
-        self._update_inventory(table, on_pci, devices)
+            report_vnpus(chip, device, outputs, readings)
+        listed = {chip.bus_id for chip in chips}
+        cut_off = bool(table.unparsed) or not table.complete
+        self._update_inventory(table, devices, on_pci - listed if cut_off else set())
 
     def _table(self, on_pci: set[str]) -> Table:
         """The table of the chips. Raises ProbeError with the reason why npu-smi prints none."""
-        expected = bool(on_pci or self.state.inventory.known)
+        folder = self.host.sys("bus/pci/devices")
+        expected = bool(on_pci or self.state.inventory.known or not can_be_listed(folder))
         if not (expected or self.settings.required or self._has_device_nodes()):
             raise Absent("no NPU on the PCI bus, no /dev/davinci*")  # before a lock file is made
         try:
@@ -178,13 +197,17 @@ class AscendProbe(Probe):
         outputs = self._refreshed([MAPPING])
         self.state.outputs.update(outputs.kept)
         ids = blocks.parse_mapping(outputs.text(MAPPING.key))
+        self.state.physical |= {f"{npu}/{chip}": one for (npu, chip), one in ids.items()}
         return [
-            msgspec.structs.replace(chip, physical=ids.get((chip.npu, chip.chip), chip.physical))
+            msgspec.structs.replace(
+                chip, physical=self.state.physical.get(f"{chip.npu}/{chip.chip}", chip.physical)
+            )
             for chip in chips
         ]
 
     def _refreshed(self, queries: list[Query]) -> OutputCache:
-        outputs = OutputCache(self.state.outputs, queries, time.monotonic())
+        retry = FAST_SHARE * self.timing.interval_seconds
+        outputs = OutputCache(self.state.outputs, queries, time.monotonic(), retry)
         outputs.refresh(self._output)
         return outputs
 
@@ -192,16 +215,23 @@ class AscendProbe(Probe):
         """What a call prints; None where no time is left for one."""
         # A call that would have to be killed is not started, nor any after one that was.
         longest = max(1.0, 2 * self._runner.slowest_seconds)
-        if self._problem is not None or self._runner.left_seconds < longest:
+        if self._stopped or self._runner.left_seconds < longest:
             return None
         try:
             text = self._call(query.program, query.arguments)
         except ProbeError as error:
-            if error.reason != "missing":  # a machine may have no hccn_tool
-                self._problem = error
-            return ""  # run again when its timer has passed, after the others
+            if error.reason == "missing":  # a machine may have no hccn_tool
+                return ""
+            self._problem = self._problem or error
+            # A second call beside one that hangs or runs would hang or wait as well.
+            self._stopped = error.reason in ("stuck", "busy", "lock", "timeout")
+            raise CallFailedError from None
+        # The last number of a line that was cut off may lack digits.
+        whole, newline, _ = text.rpartition("\n")
+        text = whole + newline if newline else text
         if not query.is_readable(text):
             self._readings.increment(UNPARSED, 1, query.command)
+            raise CallFailedError
         return text
 
     def _call(self, program: str, arguments: tuple[str, ...]) -> str:
@@ -218,19 +248,60 @@ class AscendProbe(Probe):
         uuid = self.state.uuids.get(slot, slot)
         serial = board.get("Serial Number", "")
         serial = "" if serial in ("NA", "-") else serial
-        firmware = board.get("Firmware Version", "")
-        labels = (VENDOR, index, uuid, serial, chip.bus_id, chip.name, "", firmware, vdie)
-        self._readings.add(accelerators.INFO, 1, *labels)
         return Device(uuid=uuid, index=index, slot=slot, serial=serial, model=chip.name)
 
-    def _update_inventory(self, table: Table, on_pci: set[str], present: list[Device]) -> None:
-        """A device that is missing from the table is lost; where rows of the table could not be
-        parsed, only if it has left the PCI bus as well.
+    def _report_identity(self, chip: Chip, device: Device, outputs: OutputCache) -> None:
+        board = blocks.block_of(outputs.text(board_key(chip)), chip.chip)
+        firmware = board.get("Firmware Version", "")
+        vdie = device.uuid if device.uuid != device.slot else ""
+        labels = (device.serial, chip.bus_id, chip.name, "", firmware, vdie)
+        self._readings.add(accelerators.INFO, 1, VENDOR, device.index, device.uuid, *labels)
+
+    def _update_inventory(
+        self, table: Table, chips: dict[Device, Chip], unlisted: set[str]
+    ) -> None:
+        """A device that has left the PCI bus is lost; where its bus id is unknown, one that a whole
+        table does not list. Any other one that could not be read is unreadable; `unlisted` are the
+        bus ids that a table does not list from which rows may be missing.
         """
-        slots = {one.device.slot for one in self.state.inventory.known}
-        unread = {slot for slot in slots if slot.partition("/")[0] in on_pci or ":" not in slot}
-        withheld = unread if table.unparsed else set()
-        self.state.inventory = self.state.inventory.seen(
-            present, set(), withheld, self._readings.forgotten, {}, time.time()
+        state, readings = self.state, self._readings
+        failed = {device: "no_data" for device, chip in chips.items() if chip.failed}
+        absent = {
+            one.device: "not_listed"
+            for one in state.inventory.known
+            if one.device.uuid not in {device.uuid for device in chips}
+            and one.device.slot not in {device.slot for device in chips}
+            and self._may_be_here(one.device, table)
+        }
+        codes = {device.uuid: code for device, code in (failed | absent).items()}
+        state.inventory = state.inventory.seen(
+            [device for device in chips if device not in failed],
+            set(),
+            codes.keys(),
+            readings.forgotten,
+            {},
+            time.time(),
+            codes,
         )
-        accelerators.report(self.state.inventory, VENDOR, self._readings)
+        accelerators.report(state.inventory, VENDOR, readings)
+        known = {one.device.uuid for one in state.inventory.known}
+        for device, code in failed.items():
+            if device.uuid not in known:
+                labels = (VENDOR, device.index, device.uuid, code)
+                readings.add(accelerators.ERROR_INFO, 1, *labels)
+        slots = {device.slot for device in failed | absent}
+        slots |= unlisted - {slot.partition("/")[0] for slot in slots}
+        readings.add(accelerators.UNREADABLE, len(slots), VENDOR)
+        if slots and self._problem is None:
+            names = ", ".join(sorted(slots))
+            self._problem = ProbeError(
+                "unreadable", f"npu-smi lists no data of the NPUs at {names}"
+            )
+
+    def _may_be_here(self, device: Device, table: Table) -> bool:
+        """Whether a device that the table does not list may be on the node all the same."""
+        bus_id = device.slot.partition("/")[0]
+        if ":" not in bus_id:
+            return bool(table.unparsed) or not table.complete
+        on_bus = exists(self.host.sys(f"bus/pci/devices/{bus_id}"))
+        return not self._bus_listed or on_bus is not False

@@ -10,6 +10,8 @@ from nodevitals.probes.ascend import blocks
 from nodevitals.probes.ascend.table import Chip
 
 HOUR = 3600.0
+# Of the interval: so that a query is due in each cycle, also in one that starts early.
+FAST_SHARE = 0.9
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -26,9 +28,11 @@ class Query(msgspec.Struct, frozen=True):
         return self.key.partition(" ")[0]
 
     def is_readable(self, text: str) -> bool:
-        """Whether an output of npu-smi has what was queried; always true for hccn_tool."""
-        if self.program != "npu-smi":
-            return True
+        """Whether an output of npu-smi has what was queried; always true for what not every
+        chip has.
+        """
+        if self.program != "npu-smi" or self.command == "vnpu":
+            return True  # not every chip has a port, or can be divided
         if self.command == "mapping":
             return bool(blocks.parse_mapping(text))
         found = blocks.parse_blocks(text).values()
@@ -57,6 +61,11 @@ def ecc_key(npu: int) -> str:
     return f"ecc {npu}"
 
 
+def vnpu_key(chip: Chip) -> str:
+    """The key of a chip's vNPUs."""
+    return f"vnpu {chip.npu} {chip.chip}"
+
+
 def port_key(option: str, port: str) -> str:
     """The key of what an option of hccn_tool prints of a port."""
     return f"{option} {port}"
@@ -66,8 +75,7 @@ def queries_of(
     chips: Sequence[Chip], single: bool, interval_seconds: float, slow_seconds: float
 ) -> list[Query]:
     """The queries of these chips, first those that identify a chip. `single` is Table.single."""
-    # Less than an interval, so that a query is due in each cycle, also in one that starts early.
-    fast_seconds = 0.9 * interval_seconds
+    fast_seconds = FAST_SHARE * interval_seconds
     boards = [
         Query(board_key(chip), "npu-smi", _details("board", chip, single), HOUR) for chip in chips
     ]
@@ -89,7 +97,13 @@ def queries_of(
         Query(ecc_key(npu), "npu-smi", ("info", "-t", "ecc", "-i", str(npu)), slow_seconds)
         for npu in dict.fromkeys(chip.npu for chip in chips)
     ]
-    return [MAPPING, *boards, *healths, *ports, *eccs]
+    return [MAPPING, *boards, *healths, *ports, *eccs, *_vnpu_queries(chips, single, slow_seconds)]
+
+
+def _vnpu_queries(chips: Iterable[Chip], single: bool, every_seconds: float) -> Iterator[Query]:
+    """The 950, whose NPUs are one chip each, has no vNPUs."""
+    for chip in () if single else chips:
+        yield Query(vnpu_key(chip), "npu-smi", _details("info-vnpu", chip, single), every_seconds)
 
 
 def _details(kind: str, chip: Chip, single: bool) -> tuple[str, ...]:

@@ -18,11 +18,18 @@ from nodevitals.probes.ascend.families import (
     RECEIVE_POWER,
     RECEIVE_POWER_LOW,
     VENDOR,
+    VNPU_CORES,
+    VNPU_CORES_FREE,
+    VNPU_INFO,
+    VNPU_MEMORY,
+    VNPU_MEMORY_FREE,
+    VNPUS,
 )
 from nodevitals.probes.ascend.faults import LEVELS, level_of
 from nodevitals.probes.ascend.outputs import OutputCache
-from nodevitals.probes.ascend.queries import ecc_key, health_key, port_key
+from nodevitals.probes.ascend.queries import ecc_key, health_key, port_key, vnpu_key
 from nodevitals.probes.ascend.table import Chip, Table
+from nodevitals.probes.ascend.vnpu import parse_vnpus
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device
 
@@ -72,6 +79,23 @@ def report_ecc(chip: Chip, device: Device, outputs: OutputCache, readings: Readi
         readings.add(ISOLATED_PAGES, pages, *labels, kind)
         pages = blocks.number_of(block, f"HBM {bits} Bit Next-Isolated Pages Count")
         readings.add(NEXT_ISOLATED_PAGES, pages, *labels, kind)
+
+
+def report_vnpus(chip: Chip, device: Device, outputs: OutputCache, readings: Readings) -> None:
+    """The vNPUs of the chip and what is left for others."""
+    found = parse_vnpus(outputs.text(vnpu_key(chip)))
+    if found is None:
+        return
+    labels = (device.index, device.uuid)
+    readings.add(VNPUS, found.count, *labels)
+    for number, template in found.templates.items():
+        readings.add(VNPU_INFO, 1, *labels, str(number), template)
+    if found.ai_cores is not None:
+        readings.add(VNPU_CORES, found.ai_cores.total, *labels)
+        readings.add(VNPU_CORES_FREE, found.ai_cores.free, *labels)
+    if found.memory_bytes is not None:
+        readings.add(VNPU_MEMORY, found.memory_bytes.total, *labels)
+        readings.add(VNPU_MEMORY_FREE, found.memory_bytes.free, *labels)
 
 
 def report_network(device: Device, outputs: OutputCache, readings: Readings) -> None:

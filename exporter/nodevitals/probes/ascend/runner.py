@@ -47,14 +47,18 @@ class ToolRunner:
     def run(self, argv: Sequence[str]) -> str:
         """Wait for the lock, then run the program and return what it printed.
 
-        Raises ProbeError: `busy`, `lock`, or as `tool.run`.
+        Raises ProbeError: `busy`, `lock`, `crashed`, or as `tool.run`.
         """
         if shutil.which(argv[0], os.F_OK) is None:
             raise ProbeError("missing", f"{argv[0]}: No such file or directory")
         lock = self._acquire_lock()
         started = time.monotonic()
         try:
-            return run(argv, max(0.0, self.left_seconds), keep=(lock.descriptor,)).text
+            output = run(argv, max(0.0, self.left_seconds), keep=(lock.descriptor,))
+            if output.status < 0:  # what it printed may be a part
+                text = f"{' '.join(argv)} was ended by signal {-output.status}"
+                raise ProbeError("crashed", text)
+            return output.text
         finally:
             lock.close()
             duration = time.monotonic() - started

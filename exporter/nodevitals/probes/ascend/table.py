@@ -35,7 +35,7 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True):
 
     `health` is 0 to 3: OK, Warning, Alarm, Critical. A query that failed prints 0, and a health
     query that failed prints OK: where the name, the temperature or the size of the HBM is empty or
-    0, every value of the chip is unknown.
+    0, the chip has `failed`, and every value of it is unknown.
     """
 
     npu: int
@@ -44,6 +44,7 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     bus_id: str
     health: int | None
+    failed: bool = False
     power_watts: float | None = None
     temperature_celsius: float | None = None
     utilization_ratio: float | None = None
@@ -61,6 +62,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     chips: tuple[Chip, ...]
     unparsed: int
     processes: dict[tuple[int, int | None], int] = {}
+    complete: bool = False
+    """Whether the last line is that of the table's frame."""
     single: bool = False
     """Whether an NPU is one chip, and calls name no chip: the layout of the 950."""
 
@@ -94,7 +97,13 @@ def parse_table(text: str) -> Table:
         found, missed = _chips(rows, headers)
         chips += found
         unparsed += missed
-    return Table(chips=_unique(chips), unparsed=unparsed, processes=_processes(text), single=single)
+    return Table(
+        chips=_unique(chips),
+        unparsed=unparsed,
+        processes=_processes(text),
+        complete=text.rstrip().endswith("+"),
+        single=single,
+    )
 
 
 def _groups(text: str) -> Iterator[list[_Cells]]:
@@ -186,6 +195,7 @@ def _chip(first: _Cells, second: _Cells, headers: _Headers) -> tuple[Chip | None
             name=name,
             bus_id=second[-2].lower() if _BUS_ID.fullmatch(second[-2]) else "",
             health=None if failed else health,
+            failed=failed,
             power_watts=_number(values, "power"),
             temperature_celsius=_number(values, "temperature"),
             utilization_ratio=_ratio(_number(values, "utilization")),

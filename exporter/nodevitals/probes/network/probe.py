@@ -30,7 +30,6 @@ from nodevitals.probes.common.links import Link, Links
 from nodevitals.probes.network import families as network
 from nodevitals.probes.network.interface import Interface, parse_speed, read_interface
 
-
 # How often to read again what rarely changes, and what could not be read.
 REFRESH_SECONDS = 60.0
 # A file among the directories.

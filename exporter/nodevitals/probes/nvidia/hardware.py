@@ -53,7 +53,7 @@ class HardwareReader:
         gpus = [path for path in paths if path.name not in virtual]
         listed = filter(BUS_ID.fullmatch, list_names(self._host.proc("driver/nvidia/gpus")))
         return Hardware(
-            pci={normal_bus_id(path.name): link_name(path / "driver") for path in gpus},
+            pci={normal_bus_id(path.name): link_name(path / "driver") or "" for path in gpus},
             driver=tuple(sorted(normal_bus_id(name) for name in listed if name not in virtual)),
             module_version=parse_version(read_text(self._host.proc("driver/nvidia/version")) or ""),
             bus_listed=self._pci.listed,
