@@ -241,6 +241,40 @@ def test_lost_chip_keeps_its_uuid_and_is_lost_until_it_returns(tmp_path: Path) -
         wait_until(lambda: running.value(UP, uuid=vdie) == 1)
 
 
+def test_npu_that_is_on_the_bus_without_data_is_unreadable_and_not_lost(tmp_path: Path) -> None:
+    """Also where it was never seen before; it is lost once it has left the bus."""
+    machine = machine_of(tmp_path, 3)
+    direct = Direct(machine)
+    assert direct.run(TABLE_ONLY_SECONDS).values(accelerators.UNREADABLE) == [0]
+    unlisted = machine.state["chips"].pop(2)
+    machine.change(1, name="", temperature=0, hbm=(0, 0))
+    seen = direct.run(TABLE_ONLY_SECONDS)
+    assert seen.reason == "unreadable"
+    assert seen.values(accelerators.UP) == [1]
+    assert seen.values(accelerators.PRESENT) == [1]
+    assert seen.values(accelerators.UNREADABLE) == [2]
+    assert seen.values(accelerators.ERROR_INFO, code="no_data") == [1]
+    assert seen.values(accelerators.ERROR_INFO, code="not_listed") == [1]
+    machine.state["chips"].append(unlisted)
+    machine.lose(2)
+    gone = direct.run(TABLE_ONLY_SECONDS)
+    assert sorted(gone.values(accelerators.UP)) == [0, 1]
+    assert gone.values(accelerators.UNREADABLE) == [1]
+
+
+def test_vnpus_of_a_chip_are_exposed(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, 2)
+    machine.change(0, vnpus={100: "vir02", 101: "vir04"}, vnpu_free=("14/20", "40/64"))
+    machine.change(1, vnpus=None)
+    seen = Direct(machine).run()
+    assert seen.reason == ""
+    assert seen.values(families.VNPUS) == [2]
+    assert seen.values(families.VNPU_INFO, vnpu="101", template="vir04") == [1]
+    assert seen.values(families.VNPU_CORES_FREE, device="0") == [14]
+    assert seen.values(families.VNPU_MEMORY, device="0") == [64 << 30]
+    assert sum(seen.values(families.UNPARSED)) == 0
+
+
 def test_rows_that_cannot_be_parsed_lose_no_chip(tmp_path: Path) -> None:
     """Truncated output, or an unlisted health word."""
     machine = Machine(tmp_path).start()

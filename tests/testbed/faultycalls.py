@@ -69,7 +69,7 @@ CONTENT_FAULTS = tuple(Fault(name, "content", content=text) for name, text in CO
 SHORT_FAULT = Fault("short read", "short")
 BELOW_FAULT = Fault("unsearchable", "open", "EACCES", below=True)
 # One of each kind of failure.
-FEW_ERRORS = ("open EACCES", "open ENOENT", "read EIO", "read EINVAL")
+FEW_FAULTS = ("open EACCES", "open ENOENT", "read EIO", "empty", "garbage", "400 digits")
 
 
 class Calls:

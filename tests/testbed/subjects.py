@@ -190,7 +190,8 @@ class PeersSubject:
         pass
 
     def new_probe(self) -> Probe:
-        from nodevitals.probes.peers.probe import PeersProbe, PeersSettings
+        from nodevitals.probes.peers.probe import PeersProbe
+        from nodevitals.probes.peers.settings import PeersSettings
 
         settings = PeersSettings(file_sd=("/etc/one.json", "/etc/more/*.json"))
         return PeersProbe(self.host, settings, "peers")
@@ -233,9 +234,10 @@ class MountsSubject:
 
 
 class AscendSubject:
-    """Two NPUs of which only the calls without a port are made."""
+    """An NPU of which only the calls without a port are made."""
 
     kind = "950"
+    chips = 1
     recovery_seconds = 3601.0  # the longest timer
     recovery_runs = 0
     # Outputs that could not be parsed are counted.
@@ -250,7 +252,7 @@ class AscendSubject:
         boot_id = "11111111-2222-4333-8444-555555555555\n"
         trees.write(folder / "proc", files | {"sys/kernel/random/boot_id": boot_id})
         self.machine = npus.Machine(folder, self.kind)
-        del self.machine.state["chips"][2:]
+        del self.machine.state["chips"][self.chips :]
         self.machine.state["chips"][0] |= {"codes": ["80E01801"], "vnpus": {100: "vir02"}}
         self.machine.start()
         self.host = Host(procfs=str(folder / "proc"), sysfs=str(folder / "sys"))
@@ -265,7 +267,7 @@ class AscendSubject:
         self.new_probe().run(Readings())
         for call in dict.fromkeys(self.machine.calls()):
             program, *arguments = call.split()
-            command = [self.folder / "bin" / program, *arguments]
+            command = [str(self.folder / "bin" / program), *arguments]
             done = subprocess.run(command, capture_output=True, check=True)
             (self._outputs / call).write_bytes(done.stdout)
         for program in ("npu-smi", "hccn_tool"):
@@ -292,6 +294,7 @@ class AscendCallsSubject(AscendSubject):
     """Two NPUs with ports; the calls for the first one fail, and those for both."""
 
     kind = "910B"
+    chips = 2
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

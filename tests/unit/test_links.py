@@ -117,6 +117,32 @@ def test_each_loss_of_a_link_is_counted_once(
     assert total == flaps
 
 
+def test_counts_of_two_files_are_not_compared() -> None:
+    """A driver's count that cannot be read for a while is replaced by that of another file."""
+    links, total = Links(), 0
+    for count, source in ((7, "a"), (2, "b"), (7, "a"), (8, "a")):
+        links, flaps = seen(links, link(down_count=count, down_source=source))
+        total += flaps["mlx5_0/1"]
+    assert total == 1
+
+
+def test_what_happened_while_the_count_was_unknown_is_counted_once() -> None:
+    links, total = seen(Links(), link(down_count=3))[0], 0
+    for up, count in ((False, None), (False, None), (True, None), (False, None), (True, 6)):
+        links, flaps = seen(links, link(up, down_count=count))
+        total += flaps["mlx5_0/1"]
+    assert total == 3
+
+
+def test_flaps_wait_while_the_boot_is_unknown_and_the_place_is_kept() -> None:
+    links, _ = seen(Links(), link(down_count=3))
+    links, flaps = seen(links, link(down_count=5, place=""), boot="")
+    assert flaps == {"mlx5_0/1": 0}
+    assert links.known[0].link.place == "0000:1a:00.0/1"
+    assert seen(links, link(down_count=5))[1] == {"mlx5_0/1": 2}
+    assert seen(links, link(down_count=5), boot="another")[1] == {"mlx5_0/1": 0}
+
+
 def test_no_flap_is_counted_across_a_boot_or_an_absence() -> None:
     links, _ = seen(Links(), link(down_count=3))
     assert seen(links, link(down_count=9), boot="another")[1] == {"mlx5_0/1": 0}

@@ -43,6 +43,7 @@ from nodevitals.probes.ascend.report import (
 )
 from nodevitals.probes.ascend.runner import ToolRunner
 from nodevitals.probes.ascend.table import Chip, Table, parse_table
+from nodevitals.probes.ascend.unread import explain
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device, Inventory
 
@@ -157,9 +158,7 @@ class AscendProbe(Probe):
             report_ecc(chip, device, outputs, readings)
             report_network(device, outputs, readings)
             report_vnpus(chip, device, outputs, readings)
-        listed = {chip.bus_id for chip in chips}
-        cut_off = bool(table.unparsed) or not table.complete
-        self._update_inventory(table, devices, on_pci - listed if cut_off else set())
+        self._update_inventory(table, devices, on_pci)
 
     def _table(self, on_pci: set[str]) -> Table:
         """The table of the chips. Raises ProbeError with the reason why npu-smi prints none."""
@@ -257,51 +256,30 @@ class AscendProbe(Probe):
         labels = (device.serial, chip.bus_id, chip.name, "", firmware, vdie)
         self._readings.add(accelerators.INFO, 1, VENDOR, device.index, device.uuid, *labels)
 
-    def _update_inventory(
-        self, table: Table, chips: dict[Device, Chip], unlisted: set[str]
-    ) -> None:
-        """A device that has left the PCI bus is lost; where its bus id is unknown, one that a whole
-        table does not list. Any other one that could not be read is unreadable; `unlisted` are the
-        bus ids that a table does not list from which rows may be missing.
-        """
+    def _update_inventory(self, table: Table, chips: dict[Device, Chip], on_pci: set[str]) -> None:
         state, readings = self.state, self._readings
-        failed = {device: "no_data" for device, chip in chips.items() if chip.failed}
-        absent = {
-            one.device: "not_listed"
-            for one in state.inventory.known
-            if one.device.uuid not in {device.uuid for device in chips}
-            and one.device.slot not in {device.slot for device in chips}
-            and self._may_be_here(one.device, table)
-        }
-        codes = {device.uuid: code for device, code in (failed | absent).items()}
+        known = [one.device for one in state.inventory.known]
+        unread = explain(known, chips, table, on_pci, self._may_be_on_bus)
         state.inventory = state.inventory.seen(
-            [device for device in chips if device not in failed],
+            [device for device, chip in chips.items() if not chip.failed],
             set(),
-            codes.keys(),
+            unread.codes.keys(),
             readings.forgotten,
             {},
             time.time(),
-            codes,
+            unread.codes,
         )
         accelerators.report(state.inventory, VENDOR, readings)
-        known = {one.device.uuid for one in state.inventory.known}
-        for device, code in failed.items():
-            if device.uuid not in known:
-                labels = (VENDOR, device.index, device.uuid, code)
-                readings.add(accelerators.ERROR_INFO, 1, *labels)
-        slots = {device.slot for device in failed | absent}
-        slots |= unlisted - {slot.partition("/")[0] for slot in slots}
-        readings.add(accelerators.UNREADABLE, len(slots), VENDOR)
-        if slots and self._problem is None:
-            names = ", ".join(sorted(slots))
-            self._problem = ProbeError(
-                "unreadable", f"npu-smi lists no data of the NPUs at {names}"
-            )
+        reported = {one.device.uuid for one in state.inventory.known}
+        for device in unread.failed:
+            if device.uuid not in reported:
+                code = unread.codes[device.uuid]
+                readings.add(accelerators.ERROR_INFO, 1, VENDOR, device.index, device.uuid, code)
+        readings.add(accelerators.UNREADABLE, len(unread.slots), VENDOR)
+        if unread.slots and self._problem is None:
+            text = f"npu-smi lists no data of the NPUs at {', '.join(sorted(unread.slots))}"
+            self._problem = ProbeError("unreadable", text)
 
-    def _may_be_here(self, device: Device, table: Table) -> bool:
-        """Whether a device that the table does not list may be on the node all the same."""
-        bus_id = device.slot.partition("/")[0]
-        if ":" not in bus_id:
-            return bool(table.unparsed) or not table.complete
+    def _may_be_on_bus(self, bus_id: str) -> bool:
         on_bus = exists(self.host.sys(f"bus/pci/devices/{bus_id}"))
         return not self._bus_listed or on_bus is not False

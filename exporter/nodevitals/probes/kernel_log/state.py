@@ -77,8 +77,8 @@ class KernelLogState(msgspec.Struct):
     """When each device and event had its last row of the history (monotonic)."""
 
     def in_boot(self, boot_id: str) -> KernelLogState:
-        """This state if it is of that boot, else a new one with the same devices. A state whose boot
-        could not be read is of this one.
+        """This state if it is of that boot, or of one that could not be read; else a new one with
+        the same devices.
         """
         if self.boot_id in (boot_id, ""):
             self.boot_id = boot_id

@@ -99,8 +99,8 @@ class RdmaProbe(Probe):
             raise Absent(f"no RDMA port in {self._reader.directory}")
         self._report_links(known, flaps, readings)
         if self._reader.unlisted:
-            names = ", ".join(self._reader.unlisted)
-            raise ProbeError("sysfs", f"ports of {names} in {self._reader.directory}: not listed")
+            devices = ", ".join(self._reader.unlisted)
+            raise ProbeError("sysfs", f"ports of {devices} in {self._reader.directory}: not listed")
         if not found and self.settings.required:
             text = f"no RDMA port in {self._reader.directory}: is the driver loaded? lspci, dmesg"
             raise ProbeError("absent", text)
