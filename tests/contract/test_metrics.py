@@ -47,6 +47,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     nics.bond("bond0", *nics.interfaces.values(), speed=400_000)
     npus = NpuMachine(folder, "910B").start()
     npus.change(1, health="Alarm", codes=["80E01801"], new_ecc=True)
+    npus.change(0, vnpus={100: "vir02"})
     mountinfo = Path("/proc/self/mountinfo").read_text()
     write(folder / "proc", {"self/mountinfo": mountinfo})
     with KernelLog(folder) as log, socket.create_server(("127.0.0.1", 0)) as peer:

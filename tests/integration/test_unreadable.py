@@ -20,7 +20,7 @@ PATHS = {
     "kernel_log": 2,
     "peers": 3,
     "mounts": 1,
-    "ascend": 10,
+    "ascend": 6,
     "ascend_calls": 10,
 }
 
