@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from nodevitals.probe import Probe, Readings, Timing
 from testbed import npus, trees
 from testbed.nics import Machine
 from testbed.sweep import Subject
+from testbed.tmpfs import mount_tmpfs, unmount
 
 BOOT_ID = "sys/kernel/random/boot_id"
 
@@ -198,7 +200,7 @@ class PeersSubject:
 
 
 class MountsSubject:
-    """A file system of which only the mount table is simulated."""
+    """A real file system; the mount table is a file."""
 
     recovery_seconds = 15.0
     recovery_runs = 0
@@ -208,10 +210,11 @@ class MountsSubject:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        point = folder / "data"
-        point.mkdir(parents=True)
-        table = f"36 35 98:0 / / rw - ext4 /dev/sda1 rw\n37 36 0:1 / {point} rw - nfs4 f:/x rw\n"
-        trees.procfs(folder / "proc", table)
+        self._point = folder.with_suffix(".mount")  # its own calls are not swept
+        self._point.mkdir(parents=True)
+        mount_tmpfs(self._point)
+        atexit.register(unmount, self._point)
+        trees.procfs(folder / "proc", Path("/proc/self/mountinfo").read_text())
         self.host = Host(procfs=str(folder / "proc"))
 
     def tick(self, run: int) -> None:
@@ -227,7 +230,7 @@ class MountsSubject:
             MountTargetSettings,
         )
 
-        point = str(self.folder / "data")
+        point = str(self._point)
         mount = MountTarget(path=point, access="none")
         settings = MountTargetSettings(mount=mount, block_bytes=65536)
         return MountsProbe(self.host, settings, point)

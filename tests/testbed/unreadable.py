@@ -54,6 +54,7 @@ _NAMES = (
     (r"^root/etc/more/two.json", "a file that a pattern of `file_sd` finds"),
     (r"^root/etc/more", "the directory of a pattern of `file_sd`"),
     (r"^(proc|sys|dev)\b", r"/\1"),
+    (r"^bin/(.*)", r"the program `\1`"),
 )
 
 

@@ -49,10 +49,17 @@ def read_file(path: str) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(entry).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
-        with open(f"/proc/self/fd/{entry}", "rb") as file:
-            return file.read(MAX_FILE_BYTES)
+        # Not Python's files: they return None for EAGAIN.
+        descriptor = os.open(f"/proc/self/fd/{entry}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(entry)
+    try:
+        data = b""
+        while part := os.read(descriptor, MAX_FILE_BYTES - len(data)):
+            data += part
+        return data
+    finally:
+        os.close(descriptor)
 
 
 def open_directory(directory: int, name: str) -> int:

@@ -112,7 +112,12 @@ static int refused(char kind, const char *path) {
 static int opened(const char *path, int descriptor) {
     if (descriptor < 0 || descriptor >= DESCRIPTORS)
         return descriptor;
-    int faulty = is_faulty(path);
+    int other, faulty = is_faulty(path);
+    if (sscanf(path, "/proc/self/fd/%d", &other) == 1 && other >= 0 && other < DESCRIPTORS) {
+        read_error[descriptor] = read_error[other];
+        read_short[descriptor] = read_short[other];
+        return descriptor;
+    }
     read_error[descriptor] = faulty && fault_where == 'r' ? fault_error : 0;
     read_short[descriptor] = faulty && fault_where == 's';
     if (!faulty || content_length < 0)

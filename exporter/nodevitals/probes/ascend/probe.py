@@ -124,7 +124,7 @@ class AscendProbe(Probe):
             self.state.boot_id = boot_id
         pci = PciReader(self.host, _PCI_VENDOR, _PCI_CLASSES)
         on_pci = {path.name.lower() for path in pci.read()}
-        self._bus_listed = pci.listed
+        self._bus_listed, self._bus_complete = pci.listed, pci.complete
         readings.add(DEVICES, len(on_pci) if pci.complete else None, "pci")
         readings.add(accelerators.EXPECTED, self.settings.expected, VENDOR)
         for command in COMMANDS:
@@ -163,7 +163,8 @@ class AscendProbe(Probe):
     def _table(self, on_pci: set[str]) -> Table:
         """The table of the chips. Raises ProbeError with the reason why npu-smi prints none."""
         folder = self.host.sys("bus/pci/devices")
-        expected = bool(on_pci or self.state.inventory.known or not can_be_listed(folder))
+        unknown = not (self._bus_complete if self._bus_listed else can_be_listed(folder))
+        expected = bool(on_pci or self.state.inventory.known or unknown)
         if not (expected or self.settings.required or self._has_device_nodes()):
             raise Absent("no NPU on the PCI bus, no /dev/davinci*")  # before a lock file is made
         try:
