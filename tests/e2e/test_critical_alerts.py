@@ -59,9 +59,7 @@ def gpu_faults(cluster: SimulatedCluster) -> list[CriticalFault]:
         fault("NvlinkDown", 4, lambda: machine.set(4, nvlink__3=0)),
         fault("NvidiaXid", 5, lambda: log.write(xid), xid="79"),
         fault("AcceleratorUnreadable", 6, lambda: machine.lose(6, 999)),
-        CriticalFault(
-            "AcceleratorsUnseen", "gpu-2", lambda: cluster.hanging_gpus.set(2, temperature="@hang")
-        ),
+        CriticalFault("AcceleratorsUnseen", "gpu-2", cluster.hanging_gpus.hang),
     ]
 
 

@@ -37,7 +37,10 @@ def test_sigterm_closes_the_port_and_ends_all_processes(tmp_path: Path) -> None:
         assert node.process.returncode == 0
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in tree))
         # The history's worker has merged the write-ahead log into the file.
-        assert {path.name for path in (tmp_path / "state").iterdir()} == {"history.db"}
+        assert {path.name for path in (tmp_path / "state").iterdir()} == {
+            "history.db",
+            "history.lock",
+        }
 
 
 @pytest.mark.parametrize("how", ["hangup", "post"])

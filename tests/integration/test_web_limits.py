@@ -90,7 +90,7 @@ def test_slow_request_head_is_cut_at_its_deadline(impatient_server: Server) -> N
 def test_connection_counts_until_its_thread_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that do not notice that their connection was cut keep new ones out."""
     limit, clients = 8, 30
-    monkeypatch.setattr("nodevitals.connections.MAX_CONNECTIONS", limit)
+    monkeypatch.setattr("nodevitals.connections.CappedServer.max_connections", limit)
     monkeypatch.setattr("nodevitals.connections.ROOM_SECONDS", 0.01)
     agent, threads = IdleAgent(), threading.active_count()
     with serving(agent) as server, ExitStack() as held:

@@ -225,6 +225,11 @@ class Machine:
         """Let every call on a GPU return GPU_IS_LOST (15) or Unknown Error (999)."""
         self.set(number, error=f"!{code}")
 
+    def hang(self) -> None:
+        """Let the driver return to no process."""
+        self.state["count"] = "@hang"
+        self.write()
+
     def recover(self, number: int) -> None:
         """Let a lost GPU answer again."""
         self.remove(f"{number}.error")

@@ -91,7 +91,7 @@ def failed(readings: Readings) -> dict[str, float]:
 
 
 def test_nic_has_failed_until_its_driver_reports_a_recovery_or_a_start() -> None:
-    state = KernelLogState()
+    state = KernelLogState(boot_id="this")
     assert failed(run(state, NIC + "firmware version: 28.39.1002")) == {}
     assert failed(run(state, COMPROMISED)) == {"0000:41:00.0": 1}
     assert failed(run(state)) == {"0000:41:00.0": 1}

@@ -23,12 +23,14 @@ CPU_SECONDS = 1.0
 MEBIBYTE = 1 << 20
 # The methods of patterns within a list or a tuple, by their module.
 CONTAINED = {
+    "nodevitals.probes.kernel_log.drivers": ("match",),
     "nodevitals.probes.kernel_log.events": ("match",),
     "nodevitals.probes.fabric.tools": ("search",),
 }
 # Where patterns are put together: of constants, of an escaped name, of an operator's own rules.
 DYNAMIC = (
     "probes/fabric/report.py",
+    "probes/kernel_log/drivers.py",
     "probes/kernel_log/events.py",
     "probes/mounts/ownfiles.py",
     "commands/rules/check_expressions.py",
