@@ -439,6 +439,7 @@ def test_firmware_that_hangs_affects_only_the_probe(tmp_path: Path) -> None:
             tree.fail(str(path), "hang")
             wait_until(lambda: node.value(success, probe="rdma") == 0)
             wait_until(lambda: node.value(PREFIX + "up", device="mlx5_0") is None)
+            wait_until(lambda: "; reading mlx5_1/1, in /" in node.log())
             assert node.value(success, probe="node") == 1
             tree.fail(str(path), None)
             wait_until(lambda: node.value(PREFIX + "up", device="mlx5_0") == 1, 40)

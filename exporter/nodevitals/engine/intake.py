@@ -61,15 +61,25 @@ class Intake:
 
 def timeout(target: Target, seconds: float, how: str) -> ProbeResult:
     """The result of a run that was ended; `how` its process ended."""
-    text = f"no result within {target.lifecycle.allowed_seconds:g} s"
-    if target.unfinished_at:
-        text += f"; reading {target.unfinished_at}, in {target.unfinished_call}"
     return ProbeResult(
         outcome="timeout",
         reason="timeout",
-        text=one_line(f"{text}; {how}"),
+        text=one_line(f"{_overdue(target)}; {how}"),
         duration_seconds=seconds,
     )
+
+
+def stuck(target: Target) -> ProbeResult:
+    """The result of a run whose process SIGKILL did not end."""
+    text = f"{_overdue(target)}; not ended by SIGKILL; it is not started again until it ends"
+    return ProbeResult(outcome="stuck", reason="stuck", text=one_line(text))
+
+
+def _overdue(target: Target) -> str:
+    text = f"no result within {target.lifecycle.allowed_seconds:g} s"
+    if target.unfinished_at:
+        text += f"; reading {target.unfinished_at}, in {target.unfinished_call}"
+    return text
 
 
 def failure(reason: str, text: str, trace: str = "") -> ProbeResult:

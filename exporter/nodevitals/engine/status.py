@@ -28,6 +28,7 @@ class Status:
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._snapshot = snapshot
         self._journal = journal
+        self._workers: tuple[int, int] | None = None
 
     def begin(self, target: Target, now: float) -> None:
         """Expose a new target: its counters start at 0."""
@@ -71,7 +72,10 @@ class Status:
         self._snapshot.put(target.status, render_samples(self._snapshot.families, samples))
 
     def show_workers(self, live: int, stuck: int) -> None:
-        """Expose the number of worker processes."""
+        """Expose the number of worker processes, where it has changed."""
+        if (live, stuck) == self._workers:
+            return
+        self._workers = (live, stuck)
         samples = [
             Sample(WORKER_PROCESSES.name, (state,), count)
             for state, count in (("live", live), ("stuck", stuck))

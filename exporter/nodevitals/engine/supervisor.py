@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from nodevitals.engine.channel import Worker
-from nodevitals.engine.intake import Intake, failure, timeout
+from nodevitals.engine.intake import Intake, failure, stuck, timeout
 from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
 from nodevitals.engine.processes import Processes
@@ -20,7 +20,7 @@ from nodevitals.engine.protocol import Job, Run
 from nodevitals.engine.publisher import Publisher
 from nodevitals.engine.schedule import Schedule
 from nodevitals.engine.status import Status, state_of
-from nodevitals.engine.target import Input, JournalInput, StateInput, Target, TargetSpec
+from nodevitals.engine.target import Target, TargetSpec, input_of
 from nodevitals.exposition import InvalidSampleError, Snapshot
 from nodevitals.linux.host import Clock, Host, node_name, stable_fraction
 from nodevitals.probe import Family
@@ -32,7 +32,6 @@ from nodevitals.wire import Condition, ProbeResult
 REPORT_SHARE = 0.9
 # The longest sleep: `/healthz` calls the loop dead when it has not come around for longer.
 TICK_SECONDS = 5.0
-_STUCK = "not ended by SIGKILL; it is not started again until it ends"
 
 
 class Supervisor:
@@ -58,7 +57,6 @@ class Supervisor:
         self._schedule = Schedule(self.processes.room)
         self._intake = Intake(families, snapshot, journal)
         self._status = Status(snapshot, journal)
-        self._workers_shown: tuple[int, int] | None = None
         self._stuck = 0
         self._publisher = Publisher(snapshot)
         self.last_tick = self._clock.monotonic()
@@ -79,15 +77,10 @@ class Supervisor:
         for key, spec in wanted.items():
             if key not in self.targets:
                 spread = stable_fraction(node_name(), *key)
-                target = Target(spec, self._input_of(spec), spread, now)
+                target = Target(spec, input_of(spec, self.journal), spread, now)
                 self.targets[key] = target
                 self._status.begin(target, now)
                 self._schedule.plan(target, now)
-
-    def _input_of(self, spec: TargetSpec) -> Input:
-        if spec.probe == HistoryProbe.name:
-            return JournalInput(self.journal)
-        return StateInput(self.journal, spec)
 
     def step(self) -> None:
         """Once around: wait for what comes next, take it in, do what is due."""
@@ -161,7 +154,7 @@ class Supervisor:
         elif command is Command.ABANDON:
             self._stuck += 1
             if target.lifecycle.overdue(now):
-                self._ended(target, ProbeResult(outcome="stuck", reason="stuck", text=_STUCK))
+                self._ended(target, stuck(target))
         elif target.worker is not None:
             number = signal.SIGTERM if command is Command.TERM else signal.SIGKILL
             self.processes.signal(target.worker, number)
@@ -245,11 +238,11 @@ class Supervisor:
         now = self._clock.monotonic()
         target.worker = None
         late = target.lifecycle.overdue(now)
-        stuck = target.lifecycle.phase is Phase.STUCK
-        self._stuck -= stuck
+        was_stuck = target.lifecycle.phase is Phase.STUCK
+        self._stuck -= was_stuck
         # The next run leaves out, or reads last, what this one hung in.
         again = worker.adopted or bool(target.unfinished_at)
-        if target.lifecycle.exited(now, again) and not stuck and not target.lifecycle.gone:
+        if target.lifecycle.exited(now, again) and not was_stuck and not target.lifecycle.gone:
             stderr = worker.stderr_tail()
             if target.garbage:
                 result = failure("garbage", target.garbage)
@@ -294,10 +287,7 @@ class Supervisor:
             if counted is not None:
                 self._status.show_counters(counted)
         stuck = self._stuck + self.loader.stuck
-        workers = (self.processes.count() - stuck, stuck)
-        if workers != self._workers_shown:
-            self._workers_shown = workers
-            self._status.show_workers(*workers)
+        self._status.show_workers(self.processes.count() - stuck, stuck)
 
     def _retire(self, target: Target, now: float) -> None:
         target.lifecycle.retire(now)

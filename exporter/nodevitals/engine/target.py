@@ -11,6 +11,7 @@ import msgspec
 from nodevitals.engine.lifecycle import Lifecycle
 from nodevitals.exposition import Source
 from nodevitals.probe import Timing
+from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.state.records import Reply
 from nodevitals.wire import ProbeResult, ProtocolError, decode, encode
@@ -123,6 +124,13 @@ class JournalInput:
     def unsent(self) -> bool:
         """Whether anything was not written yet."""
         return self._journal.unwritten()
+
+
+def input_of(spec: TargetSpec, journal: Journal) -> Input:
+    """The input of a target."""
+    if spec.probe == HistoryProbe.name:
+        return JournalInput(journal)
+    return StateInput(journal, spec)
 
 
 class Target:

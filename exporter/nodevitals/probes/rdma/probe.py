@@ -88,6 +88,7 @@ class RdmaProbe(Probe):
         names = self._reader.port_names(layers)
         for device, one in self._reader.devices.items():
             readings.add(rdma.DEVICE_INFO, 1, device, *one.info)
+        names.sort(key=lambda name: name == readings.interrupted_at)
         found = [self._report_port(name, layers.get(name, ""), readings) for name in names]
         self._boot_id = self._boot_id or self.host.boot_id()
         excluded = (*self.settings.exclude, *map(glob.escape, self._reader.virtual))
@@ -108,6 +109,7 @@ class RdmaProbe(Probe):
     def _report_port(self, name: str, layer: str, readings: Readings) -> Link:
         device, _, number = name.partition("/")
         directory = self._reader.port_directory(name)
+        readings.at(name, directory)
         state = parse_id(read_text(f"{directory}/state") or "")
         up = None if state is None else state in (ACTIVE, ACTIVE_DEFER)
         port = self._reader.port(name, layer, up)
