@@ -179,9 +179,12 @@ class Agent:
         """Use what was loaded; what has errors changes nothing. '' or the errors."""
         errors = loaded.errors
         try:
+            specs = target_specs(loaded.plans)
             access = access_of(loaded.web)
         except DocumentError as error:
             errors = tuple(problem.within(self._files.web or "") for problem in error.problems)
+        except KeyError as error:  # installed since the agent was started
+            errors = (f"probe {error} is new: restart the agent to use it",)
         if errors:
             self._reload_successful = False
             self._show_self()
@@ -193,7 +196,7 @@ class Agent:
         self._labels = loaded.labels
         if self._server is not None:
             self._server.replace_access(access)
-        self._supervisor.apply(target_specs(loaded.plans))
+        self._supervisor.apply(specs)
         self._reload_successful, self._loaded_at = True, time.time()
         self._show_self()
         log.info("reload: done")

@@ -17,7 +17,15 @@ from nodevitals.errors import Absent, ProbeError
 from nodevitals.families import Families, Family
 from nodevitals.linux.host import Host
 from nodevitals.quantities import BytesPerSecond, Seconds
-from nodevitals.wire import MAX_MESSAGE_BYTES, Condition, Event, Message, Sample, encode
+from nodevitals.wire import (
+    MAX_DETAIL_CHARACTERS,
+    MAX_MESSAGE_BYTES,
+    Condition,
+    Event,
+    Message,
+    Sample,
+    encode,
+)
 
 __all__ = [
     "Absent",
@@ -93,7 +101,7 @@ class Readings:
         received: tuple[Any, ...] = (),
         forgotten: Iterable[str] = (),
         families: Iterable[Family] | None = None,
-        interrupted_at: str = "",
+        interrupted: Iterable[str] = (),
     ) -> None:
         self.samples: list[Sample] = []
         self.increments: list[Sample] = []
@@ -104,9 +112,9 @@ class Readings:
         """Messages of other probes, each of the type `Probe.Message`."""
         self.forgotten = frozenset(forgotten)
         """Devices that `nodevitals history forget` has retired and that were not seen since."""
-        self.interrupted_at = interrupted_at
-        """The device of `at` that the last run was ended at, '' where it was not: to be read
-        last, so that the others are read before it hangs again."""
+        self.interrupted = frozenset(interrupted)
+        """The devices of `at` that runs were ended at, since the last run that returned: to be
+        left out or read last, so that the others are read before one hangs again."""
         self.device = ""
         self.call = ""
         self.watch: Watch | None = None
@@ -168,11 +176,11 @@ class Readings:
 
     def condition(self, device: str, state: str, detail: str = "") -> None:
         """Record the state of a device; the history gets a row when it changes."""
-        self.conditions.append(Condition(device, state, detail))
+        self.conditions.append(Condition(device, state, detail[:MAX_DETAIL_CHARACTERS]))
 
     def event(self, device: str, state: str, detail: str = "", time: float = 0.0) -> None:
         """Record something that happened to a device; the history gets a row each time."""
-        self.events.append(Event(device, state, detail, time))
+        self.events.append(Event(device, state, detail[:MAX_DETAIL_CHARACTERS], time))
 
     def send(self, probe: str, message: msgspec.Struct) -> None:
         """Send a message to another probe; it receives it with its next run.

@@ -29,11 +29,18 @@ class ProtocolError(Exception):
     """The other process sent something that no process of the agent sends."""
 
 
+# A path is the longest of names.
+MAX_NAME_CHARACTERS = 8192
+MAX_DETAIL_CHARACTERS = 4096
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
+Detail = Annotated[str, msgspec.Meta(max_length=MAX_DETAIL_CHARACTERS)]
+
+
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A family's value for one set of label values, in the family's order of labels."""
 
-    family: str
-    labels: tuple[str, ...]
+    family: Name
+    labels: tuple[Name, ...]
     value: float
 
 
@@ -43,9 +50,9 @@ class Condition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     `device` is its lasting identity (uuid, serial, mount path), `state` one word.
     """
 
-    device: str
-    state: str
-    detail: str = ""
+    device: Name
+    state: Name
+    detail: Detail = ""
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -54,9 +61,9 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
     `time` is in seconds since the epoch; 0 means now.
     """
 
-    device: str
-    state: str
-    detail: str = ""
+    device: Name
+    state: Name
+    detail: Detail = ""
     time: float = 0.0
 
 

@@ -435,7 +435,31 @@ def test_hang_of_one_gpu_does_not_hide_the_others(tmp_path: Path) -> None:
         machine.set(1, temperature=41)
         wait_until(lambda: running.value(UP, uuid=machine.uuid(1)) == 1, 60)
         assert running.value(error, uuid=machine.uuid(1)) is None
+        # No other GPU is taken for the one that hung.
+        done = ok_runs(running)
+        wait_until(lambda: ok_runs(running) >= done + 4)
+        log = running.log().rpartition("nvidia: ok")[2]
+        assert "unreadable" not in log
         assert running.value("nodevitals_accelerators_unreadable") == 0
+
+
+def test_two_gpus_that_hang_do_not_hide_the_others(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "H100", 4).start()
+    error = "nodevitals_accelerator_error_info"
+    with agent(machine, None, SHORT_START) as running:
+        wait_until(lambda: running.value(UP, uuid=machine.uuid(3)) == 1)
+        machine.set(1, temperature="@hang")
+        machine.set(2, temperature="@hang")
+        wait_until(lambda: running.value(error, uuid=machine.uuid(1), code="hang") == 1, 60)
+        wait_until(lambda: running.value(error, uuid=machine.uuid(2), code="hang") == 1, 60)
+        wait_until(lambda: running.value("nodevitals_accelerators_unreadable") == 2, 60)
+        wait_until(lambda: "2 of 4 GPUs cannot be identified or read" in running.log(), 60)
+        assert running.value(UP, uuid=machine.uuid(3)) == 1
+
+
+def ok_runs(running: Node) -> float:
+    """Return the number of successful runs."""
+    return running.value("nodevitals_probe_runs_total", probe="nvidia", outcome="ok") or 0
 
 
 def test_reloaded_driver_is_used_without_a_restart_of_the_agent(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class JumpingClock(Clock):
         return time.time() + (86400 if self._calls % 2 else -86400)
 
 
-NODE_ONLY = {"node": probes.registered()["node"]}
+REGISTERED = probes.registered()
+NODE_ONLY = {"node": REGISTERED["node"]}
 TEXT = Variant(openmetrics=False, compressed=False)
 SUCCESS = 'nodevitals_probe_success{probe="node",target="node"} '
 RUNS = 'nodevitals_probe_runs_total{probe="node",target="node",outcome='
@@ -153,6 +154,26 @@ def test_counters_are_exposed_when_the_history_worker_is_stuck(tmp_path: Path) -
                 running.step()
             assert count(scrape(running), f'{RUNS}"ok"}}') == 1
             assert count(scrape(running), f"nodevitals_probe_stuck_seconds{labels}}}") > 10
+            disk.fault("none")
+
+
+def test_history_that_is_removed_while_it_loads_holds_up_nothing(tmp_path: Path) -> None:
+    """A reload takes the state directory away; what it holds is not waited for."""
+    with FaultyFileSystem(tmp_path) as disk:
+        disk.fault("hang")
+        text = "probes: {node: {interval: 1h}}"
+        with supervisor(Clock(), text, disk.mountpoint / "state") as running:
+            running.step()
+            assert not running.journal.ready
+            without = parse(f"{text}\nstate_directory: null".encode(), NODE_ONLY)
+            off = {name: kind.Settings(enabled=False) for name, kind in REGISTERED.items()}
+            without.probes.update({name: off[name] for name in off if name not in NODE_ONLY})
+            running.apply(plan_targets(without))
+            assert running.journal.ready
+            until = time.monotonic() + 30
+            while RUNS not in scrape(running):
+                assert time.monotonic() < until
+                running.step()
             disk.fault("none")
 
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from nodevitals.engine.protocol import Run
 from nodevitals.exposition import InvalidSampleError, Source
 from nodevitals.probe import Family
 from nodevitals.state.journal import MAX_WAITING_ROWS, Journal
 from nodevitals.state.records import FORGOTTEN, Reply, Row, SavedState, Total
-from nodevitals.wire import Condition, Event, Sample, frame
+from nodevitals.wire import (
+    MAX_DETAIL_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    MAX_STATE_BYTES,
+    Condition,
+    Event,
+    Sample,
+    encode,
+    frame,
+)
 
 EVENTS = Family(
     name="nodevitals_test_events_total", kind="counter", help="Events.", labels=("kind",)
@@ -110,6 +120,25 @@ def test_many_counters_are_split_into_batches_that_fit_a_frame() -> None:
         sizes.append(len(batch.totals))
         journal.written(Reply())
     assert sizes == [5000, 4000]
+
+
+def test_texts_and_states_of_the_largest_size_are_split_into_batches_that_fit_a_frame() -> None:
+    """One batch that does not fit would end the agent's loop."""
+    journal = new_journal()
+    journal.requeue()
+    for number in range(MAX_WAITING_ROWS):
+        name = f"{number}".ljust(MAX_NAME_CHARACTERS, "\U0001f4be")
+        journal.note(1.0, "probe", [Event(name, "state", "x" * MAX_DETAIL_CHARACTERS)])
+    for number in range(10):
+        journal.save_state(("probe", f"{number}"), bytes(MAX_STATE_BYTES))
+    rows, states = 0, 0
+    while journal.unwritten():
+        batch = journal.take()
+        assert batch.rows or batch.states
+        frame(Run(state=encode(batch)))
+        rows, states = rows + len(batch.rows), states + len(batch.states)
+        journal.written(Reply())
+    assert (rows, states) == (MAX_WAITING_ROWS, 10)
 
 
 def test_increment_of_a_gauge_is_rejected() -> None:

@@ -69,6 +69,17 @@ def test_process_is_stuck_only_when_sigkill_was_delivered() -> None:
     assert life.command(life.wake, signal.SIGKILL) is Command.ABANDON
 
 
+def test_garbage_of_a_process_that_is_being_ended_changes_nothing() -> None:
+    life = started()
+    for command, phase in ((Command.TERM, Phase.TERMINATING), (Command.KILL, Phase.KILLED)):
+        assert life.command(life.wake) is command
+        life.broke(life.began + 11)
+        assert life.phase is phase
+    assert life.command(life.wake) is Command.ABANDON
+    life.broke(life.began + 20)
+    assert life.phase is Phase.STUCK
+
+
 def test_missed_runs_are_skipped() -> None:
     life = started()
     life.answered(1000.5, stays=False)

@@ -128,6 +128,8 @@ class Lifecycle:
 
     def broke(self, now: float) -> None:
         """The process sent what no worker sends: it is ended like one past its deadline."""
+        if self.phase not in (Phase.RUNNING, Phase.IDLE, Phase.LINGERING):
+            return  # it is being ended
         self._answered = False
         self._enter(Phase.RUNNING, now)
 
@@ -146,8 +148,11 @@ class Lifecycle:
         self._enter(Phase.WAITING, math.inf)
         return failed
 
-    def hurry(self, now: float) -> None:
-        """Run as soon as possible, unless it waits out a failure."""
+    def hurry(self, now: float, waited: bool = False) -> None:
+        """Run as soon as possible, unless it waits out a failure; `waited`: its failures were only
+        that it had to wait.
+        """
+        self._failures = 0 if waited else self._failures
         if self._failures == 0:
             self._due = min(self._due, now)
 

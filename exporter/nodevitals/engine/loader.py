@@ -75,8 +75,11 @@ class Loader:
         """Call when `wake` is due."""
         if self._clock.monotonic() < self._limit:
             return
+        worker = self._worker
         if self._done is not None:
             self._fail(_hangs(self._files))
+        elif worker is not None and not worker.adopted and worker.signalled != signal.SIGKILL:
+            self._limit = self._clock.monotonic() + REAP_SECONDS  # not delivered yet
         else:
             self.stuck, self._limit = True, math.inf
 

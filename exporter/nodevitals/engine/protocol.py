@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):
     """Sent for each run. `state` is msgpack of the probe's State, or b'' where there is none yet;
-    `received`, `forgotten` and `interrupted_at` are as in `Readings`. `report_at`: when a run that
+    `received`, `forgotten` and `interrupted` are as in `Readings`. `report_at`: when a run that
     goes on reports what it has read, on the monotonic clock, which the processes share.
     """
 
@@ -41,7 +41,7 @@ class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):
     received: tuple[bytes, ...] = ()
     forgotten: tuple[str, ...] = ()
     report_at: float = math.inf
-    interrupted_at: str = ""
+    interrupted: tuple[str, ...] = ()
 
 
 class Files(msgspec.Struct, frozen=True):

@@ -199,7 +199,7 @@ class Supervisor:
             received=target.messages(),
             forgotten=self.journal.forgotten(target.spec.probe),
             report_at=target.lifecycle.began + REPORT_SHARE * target.lifecycle.allowed_seconds,
-            interrupted_at=target.unfinished_at,
+            interrupted=tuple(target.interrupted),
         )
         target.unfinished_at = ""
         target.worker.send(run)
@@ -212,7 +212,8 @@ class Supervisor:
         running = target.lifecycle.phase is Phase.RUNNING
         if target.garbage:
             return
-        if result.unfinished_at and (running or target.lifecycle.overdue(now)):
+        mine = self.targets.get(target.spec.key) is target
+        if result.unfinished_at and mine and (running or target.lifecycle.overdue(now)):
             try:
                 self._intake.unfinished(target, result, now)
             except InvalidSampleError as error:
@@ -222,6 +223,7 @@ class Supervisor:
         if result.unfinished_at or not running:
             return  # past its deadline: the run has been judged
         target.lifecycle.answered(now, result.stays)
+        target.finished()
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
             self._deliver(result)
@@ -240,8 +242,8 @@ class Supervisor:
         late = target.lifecycle.overdue(now)
         was_stuck = target.lifecycle.phase is Phase.STUCK
         self._stuck -= was_stuck
-        # The next run leaves out, or reads last, what this one hung in.
-        again = worker.adopted or bool(target.unfinished_at)
+        # The next run leaves out, or reads last, what this one was ended in.
+        again = worker.adopted or target.was_interrupted()
         if target.lifecycle.exited(now, again) and not was_stuck and not target.lifecycle.gone:
             stderr = worker.stderr_tail()
             if target.garbage:
@@ -253,6 +255,8 @@ class Supervisor:
             self._ended(target, result)
         if target.lifecycle.gone:
             self._retired.remove(target)
+            target = self.targets.get(target.spec.key, target)
+            target.lifecycle.hurry(now, waited=True)  # for this process to end
         self._show(target, now)
         self._schedule.plan(target, now)
 
@@ -264,6 +268,8 @@ class Supervisor:
 
     def _ended(self, target: Target, result: ProbeResult) -> None:
         """A run has ended, one way or another."""
+        if self.targets.get(target.spec.key) is not target:
+            return  # retired; another target may have its name
         now = self._clock.time()
         changed = target.last is None or target.last.outcome != result.outcome
         target.last = result
@@ -277,7 +283,7 @@ class Supervisor:
         self._show(target, self._clock.monotonic())
 
     def _show(self, target: Target, now: float) -> None:
-        if not target.lifecycle.gone and target.spec.key in self.targets:
+        if self.targets.get(target.spec.key) is target:
             self._status.show(target, now)
 
     def _show_counts(self) -> None:
@@ -293,6 +299,8 @@ class Supervisor:
         target.lifecycle.retire(now)
         self._status.remove(target)
         target.fresh_until = -math.inf
+        if target.spec.probe == HistoryProbe.name:
+            self.journal.requeue()  # nothing more will be loaded or written
         if not target.lifecycle.gone:
             self._retired.append(target)
         self._schedule.plan(target, now)

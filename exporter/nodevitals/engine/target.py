@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Together with a state of the largest size they fit into one frame.
 MAX_MESSAGES = 32
+MAX_INTERRUPTED = 128
 
 
 class TargetSpec(msgspec.Struct, frozen=True):
@@ -149,6 +150,8 @@ class Target:
         self.held = False
         """Whether it is due, and waits for room for another process."""
         self.show_overdue_at = math.inf
+        self.interrupted: list[str] = []
+        """The devices that runs were ended in, since the last run that returned a result."""
         self.unfinished_at = ""
         self.unfinished_call = ""
         """The device and the call that the run in flight, or the last one, was in when its time
@@ -174,6 +177,18 @@ class Target:
     def answered(self) -> None:
         """A run has returned a result: its messages need not be delivered again."""
         self._unanswered = []
+
+    def finished(self) -> None:
+        """A run has returned a result: nothing that it has read is known to hang."""
+        self.unfinished_at = self.unfinished_call = ""
+        self.interrupted.clear()
+
+    def was_interrupted(self) -> bool:
+        """Whether the run that has ended had reported where it was; that place is kept."""
+        place, limit = self.unfinished_at, MAX_INTERRUPTED
+        if place and place not in self.interrupted and len(self.interrupted) < limit:
+            self.interrupted.append(place)
+        return bool(place)
 
     def delivered_signal(self) -> int:
         """The last signal that its process has received. The kernel has sent SIGKILL to one whose

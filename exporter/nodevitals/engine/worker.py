@@ -218,7 +218,7 @@ def _readings(kind: type[Probe], run: Run) -> Readings:
     for body in run.received:
         with contextlib.suppress(ProtocolError):  # from a sender of another version
             messages.append(decode(body, kind.Message))
-    return Readings(tuple(messages), run.forgotten, kind.families, run.interrupted_at)
+    return Readings(tuple(messages), run.forgotten, kind.families, run.interrupted)
 
 
 def _decoded(state: bytes, kind: Any) -> Any:

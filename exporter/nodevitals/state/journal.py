@@ -10,11 +10,20 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from nodevitals.exposition import InvalidSampleError, Source
 from nodevitals.probe import Family
-from nodevitals.state.records import FORGOTTEN, Batch, Reply, Row, SavedState, Total
+from nodevitals.state.records import (
+    FORGOTTEN,
+    Batch,
+    Reply,
+    Row,
+    SavedState,
+    Total,
+    fitting,
+)
 from nodevitals.wire import Condition, Event, ProtocolError, Sample, decode
 
 MAX_WAITING_ROWS = 2000
@@ -171,10 +180,12 @@ class Journal:
 
     def take(self) -> Batch:
         """The next batch; kept until `written` or `requeue`."""
-        rows = tuple(self._rows.popleft() for _ in range(min(len(self._rows), MAX_BATCH_ROWS)))
+        rows = fitting(islice(self._rows, MAX_BATCH_ROWS))
+        for _ in rows:
+            self._rows.popleft()
         chosen = sorted(self._unwritten)[:MAX_BATCH_TOTALS]
-        totals = tuple(Total(*source, *key, self._totals[source][key]) for source, key in chosen)
-        self._unwritten.difference_update(chosen)
+        totals = fitting(Total(*source, *key, self._totals[source][key]) for source, key in chosen)
+        self._unwritten.difference_update(_keys(totals))
         self._urgent = bool(self._rows or self._unwritten)
         # Totals are written only after those of earlier agents are loaded: they would be
         # overwritten.
@@ -185,9 +196,10 @@ class Journal:
             totals = ()
         states: tuple[SavedState, ...] = ()
         if not load and not self._unwritten:  # a state is written with all its counts, or later
-            chosen_states = sorted(self._unwritten_states)
-            states = tuple(SavedState(*key, self._saved_states[key]) for key in chosen_states)
-            self._unwritten_states.clear()
+            waiting = sorted(self._unwritten_states)
+            states = fitting(SavedState(*key, self._saved_states[key]) for key in waiting)
+            self._unwritten_states.difference_update((one.probe, one.target) for one in states)
+            self._urgent = self._urgent or bool(self._unwritten_states)
         replace = self.ready and not self._loaded
         persistent = tuple(self._state_types) if load else ()
         self._sent = Batch(self._boot_id, rows, totals, states, load, replace, persistent)

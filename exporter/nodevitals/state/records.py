@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 import msgspec
 
+from nodevitals.wire import encode
+
 FORGOTTEN = "forgotten"
+# Of a batch's rows, totals and states each: together they fit into one frame. The limits of
+# `wire.py` keep each record smaller.
+MAX_PART_BYTES = 1280 * 1024
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -67,3 +76,14 @@ class Reply(msgspec.Struct, frozen=True):
     forgotten: tuple[tuple[str, str], ...] = ()
     opened: bool = False
     lost: tuple[str, ...] = ()
+
+
+def fitting(records: Iterable[Record]) -> tuple[Record, ...]:
+    """The first of these records, of at most MAX_PART_BYTES together."""
+    found, left = [], MAX_PART_BYTES
+    for record in records:
+        left -= len(encode(record))
+        if left < 0:
+            break
+        found.append(record)
+    return tuple(found)

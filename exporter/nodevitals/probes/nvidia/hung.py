@@ -25,12 +25,13 @@ class HungGpus(msgspec.Struct):
 
     gpus: dict[str, HungGpu] = {}
 
-    def begin(self, listed: Iterable[str], interrupted: str) -> set[str]:
+    def begin(self, listed: Iterable[str], interrupted: Iterable[str]) -> set[str]:
         """Begin a run: the GPUs that it leaves out. `listed` are all that NVML lists,
-        `interrupted` is the one at which the last run was ended, or ''.
+        `interrupted` those at which runs were ended since the last one that returned: their
+        changes of this state are lost.
         """
-        if interrupted:
-            gpu = self.gpus.setdefault(interrupted, HungGpu())
+        for uuid in interrupted:
+            gpu = self.gpus.setdefault(uuid, HungGpu())
             gpu.period = gpu.wait = min(MOST_RUNS, 2 * gpu.period or 1)
         listed = set(listed)
         self.gpus = {uuid: gpu for uuid, gpu in self.gpus.items() if uuid in listed}

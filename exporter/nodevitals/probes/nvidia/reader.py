@@ -71,7 +71,8 @@ class NvmlReader:
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
         places = {_place(gpu): gpu.uuid for gpu in listing.gpus}
-        left_out = hung.begin(places.values(), places.get(readings.interrupted_at, ""))
+        interrupted = {places[one] for one in readings.interrupted if one in places}
+        left_out = hung.begin(places.values(), interrupted)
         scan.unreadable.update(
             {gpu.slot or gpu.uuid: _HANG for gpu in listing.gpus if gpu.uuid in hung.gpus}
         )
@@ -80,6 +81,7 @@ class NvmlReader:
                 continue
             mark = readings.mark()
             if gpu.uuid in hung.gpus:
+                readings.at(_place(gpu), "an earlier run")  # until its first call is announced
                 before_hung(scan)
             until = readings.mark()
             scan.unreadable.pop(gpu.slot or gpu.uuid, None)

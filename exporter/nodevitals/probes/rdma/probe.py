@@ -88,7 +88,7 @@ class RdmaProbe(Probe):
         names = self._reader.port_names(layers)
         for device, one in self._reader.devices.items():
             readings.add(rdma.DEVICE_INFO, 1, device, *one.info)
-        names.sort(key=lambda name: name == readings.interrupted_at)
+        names.sort(key=lambda name: name in readings.interrupted)
         found = [self._report_port(name, layers.get(name, ""), readings) for name in names]
         self._boot_id = self._boot_id or self.host.boot_id()
         excluded = (*self.settings.exclude, *map(glob.escape, self._reader.virtual))

@@ -65,7 +65,7 @@ class _Behaviours:
     def hangs_at_device(self, readings: Readings, _: Any) -> None:
         """The second of three devices hangs, and a run reads last what hung before."""
         devices = ["device 0", "device 1", "device 2"]
-        for device in sorted(devices, key=lambda one: one == readings.interrupted_at):
+        for device in sorted(devices, key=lambda one: one in readings.interrupted):
             readings.at(device, "driver_read")
             if device == "device 1":
                 _sleep_forever()
