@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from nodevitals.catalogue import (
     PROBE_DURATION,
@@ -49,6 +50,13 @@ class Status:
         """Expose the counters that the agent keeps for a target."""
         totals = [] if target.absent else self._journal.totals(target.kept)
         self._snapshot.put(target.kept, render_samples(self._snapshot.families, totals))
+
+    def show_changes(self, targets: Mapping[tuple[str, str], Target]) -> None:
+        """Expose the counters that have changed."""
+        for source in self._journal.changed_sources():
+            counted = targets.get((source.probe, source.target))
+            if counted is not None:
+                self.show_counters(counted)
 
     def show(self, target: Target, now: float) -> None:
         """Expose how a target's runs do. One that is absent and not expected has no status."""

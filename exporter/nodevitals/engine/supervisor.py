@@ -97,7 +97,9 @@ class Supervisor:
                 self._schedule.plan(target, now)
         for target in self._schedule.due(now):
             self._attend(target, now)
-        self._show_counts()
+        self._status.show_changes(self.targets)
+        stuck = self._stuck + self.loader.stuck
+        self._status.show_workers(self.processes.count() - stuck, stuck)
         if self._publisher.publish(now, eager=bool(self.waiting)):
             self.waiting = tuple(self.unfinished())
 
@@ -285,15 +287,6 @@ class Supervisor:
     def _show(self, target: Target, now: float) -> None:
         if self.targets.get(target.spec.key) is target:
             self._status.show(target, now)
-
-    def _show_counts(self) -> None:
-        """Expose the counters that have changed, and the number of processes."""
-        for source in self.journal.changed_sources():
-            counted = self.targets.get((source.probe, source.target))
-            if counted is not None:
-                self._status.show_counters(counted)
-        stuck = self._stuck + self.loader.stuck
-        self._status.show_workers(self.processes.count() - stuck, stuck)
 
     def _retire(self, target: Target, now: float) -> None:
         target.lifecycle.retire(now)

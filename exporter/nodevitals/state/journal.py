@@ -185,13 +185,13 @@ class Journal:
             self._rows.popleft()
         chosen = sorted(self._unwritten)[:MAX_BATCH_TOTALS]
         totals = fitting(Total(*source, *key, self._totals[source][key]) for source, key in chosen)
-        self._unwritten.difference_update(_keys(totals))
+        self._unwritten.difference_update(total.counter for total in totals)
         self._urgent = bool(self._rows or self._unwritten)
         # Totals are written only after those of earlier agents are loaded: they would be
         # overwritten.
         load = not self._loaded and not self.ready
         if load:
-            self._unwritten.update(_keys(totals))
+            self._unwritten.update(total.counter for total in totals)
             self._urgent = bool(self._rows or totals)
             totals = ()
         states: tuple[SavedState, ...] = ()
@@ -218,7 +218,7 @@ class Journal:
             self._expose_all()
         elif self._sent is not None:
             for total in self._sent.totals:
-                source, counter = _keys([total])[0]
+                source, counter = total.counter
                 if total.value > self._exposed.get(source, {}).get(counter, -1.0):
                     self._expose(source, counter, total.value)
         self._may_wait = True
@@ -237,7 +237,7 @@ class Journal:
         """
         if self._sent is not None:
             self._rows.extendleft(reversed(self._sent.rows))
-            self._unwritten.update(_keys(self._sent.totals))
+            self._unwritten.update(total.counter for total in self._sent.totals)
             self._unwritten_states.update((s.probe, s.target) for s in self._sent.states)
             self._urgent = True
             self._sent = None
@@ -301,7 +301,3 @@ class Journal:
         for key in totals:
             totals[key] = 0.0
             self._unwritten.add((source, key))
-
-
-def _keys(totals: Iterable[Total]) -> list[tuple[Source, _Key]]:
-    return [(Source(t.probe, t.target, t.part), (t.family, t.labels)) for t in totals]

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from nodevitals.exposition import Source
 from nodevitals.wire import encode
 
 FORGOTTEN = "forgotten"
@@ -35,6 +36,11 @@ class Total(msgspec.Struct, array_like=True, frozen=True, gc=False):
     family: str
     labels: tuple[str, ...]
     value: float
+
+    @property
+    def counter(self) -> tuple[Source, tuple[str, tuple[str, ...]]]:
+        """What it is the value of: the source, and the family with its labels."""
+        return Source(self.probe, self.target, self.part), (self.family, self.labels)
 
 
 class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
