@@ -32,7 +32,7 @@ GONE = re.compile(
     r"sys/class/(?:infiniband|net|nvme)|sys/devices/system/edac/mc|sys/bus/pci/devices(?:/[^/]*)?"
     r"|sys/class/net/[^/]+/(?:bonding|device)|.*/physfn|proc/\d+/stat|root/etc/more"
 )
-# Counts of devices: one that cannot be told from those that are left out is counted as well.
+# Counts of devices: one that may be among those that are left out is counted as well.
 COUNTS = re.compile(r"nodevitals_(?:rdma_ports|network_interfaces|accelerators)_\w+|\w+_devices")
 # The first run has no last value: what these hold is in the labels of other series.
 LABELS = re.compile(r".*/link_layer|.*/bonding|npu-smi info(?: -m| -t board .*)")

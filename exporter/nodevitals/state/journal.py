@@ -255,8 +255,7 @@ class Journal:
         self._load_states(reply.states)
         known = {(row.probe, row.device): row.state for row in reply.latest}
         # Rows from before the load may repeat the last row of an earlier agent.
-        fresh = [row for row in self._rows if known.get((row.probe, row.device)) != row.state]
-        self._rows = deque(fresh)
+        self._rows = deque(r for r in self._rows if known.get((r.probe, r.device)) != r.state)
         for device, state in known.items():
             if state != FORGOTTEN:
                 self._states.setdefault(device, state)

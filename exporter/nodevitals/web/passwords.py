@@ -63,7 +63,7 @@ class Passwords:
 
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = {user: text.encode() for user, text in hashes.items()}
-        # One for each cost in use: every check is the same work, whoever the user is.
+        # One for each cost in use: every check is the same work, also for no user.
         costs = sorted({_cost(hashed) for hashed in self._hashes.values()})
         self._unknown = [_UNKNOWN_USER_HASH % cost for cost in costs]
         self._secret = secrets.token_bytes(32)
