@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,11 @@ def test_every_family_of_a_node_is_exposed(tree: Path) -> None:
 def test_state_of_an_nvme_controller_is_recorded_by_its_serial(tree: Path) -> None:
     conditions = {item.device: item.state for item in run(tree).conditions}
     assert conditions == {"EX0001": "live", "EX0002": "dead"}
+
+
+def test_time_of_the_node_is_that_of_its_clock(tree: Path) -> None:
+    before = time.time()
+    assert before <= values(run(tree))[("time_seconds",)] <= time.time()
 
 
 def test_utilization_is_that_of_the_time_between_two_runs(tree: Path) -> None:
