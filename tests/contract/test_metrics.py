@@ -70,6 +70,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 "kernel_log": {"path": str(log.path)},
                 "rdma": {"counters": ["rx_read_requests"]},
                 "network": {},
+                "switches": {"interval": "500ms", "ports": {"mlx5_0/1": "leaf-1"}},
                 "peers": {
                     "interval": "500ms",
                     "targets": [
