@@ -1,0 +1,1 @@
+"""Alerts of a simulated fleet: its series over time, the rules in promtool, a real Alertmanager."""
