@@ -24,6 +24,7 @@ from bench import (
     parsers,
     ports,
     quiet,
+    scenarios,
     scrape,
     targets,
 )
@@ -45,6 +46,7 @@ if __name__ == "__main__":
         damage,
         fabric,
         quiet,
+        scenarios,
         mutation,
         parsers,
     ):

@@ -132,14 +132,16 @@ def notify(
     speed: float = 60.0,
     hours: dict[str, list[Any]] | None = None,
     senders: dict[str, Sender] | None = None,
+    since: float = 0.0,
 ) -> list[Notification]:
-    """Return all notifications of a timeline until `seconds`, in order of their arrival.
+    """Return all notifications of a timeline from `since` to `seconds`, in order of their arrival.
 
-    It takes seconds / speed. `senders`, by cluster, where a Prometheus does not send as usual.
+    It takes (seconds - since) / speed. `senders` has the clusters whose Prometheus does not send as
+    usual.
     """
     with Inbox() as inbox, CompressedAlertmanager(folder, inbox, speed, hours) as alertmanager:
-        origin = time.monotonic()
-        _post(timeline, seconds, alertmanager.url, speed, senders or {})
+        origin = time.monotonic() - since / speed
+        _post(timeline, seconds, alertmanager.url, speed, senders or {}, origin)
         # What is on its way.
         time.sleep(0.3)
         return _collect(inbox, origin, speed)
@@ -151,9 +153,10 @@ def _post(
     url: str,
     speed: float,
     senders: dict[str, Sender],
+    origin: float,
 ) -> None:
     """Post the alerts, all that are due at one evaluation in one request, in real time."""
-    started, clock = datetime.now(timezone.utc), time.monotonic()
+    started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - origin)
     posts: list[_Posts] = []
     for firing in timeline:
         sender = senders.get(firing.labels.get("cluster", ""), Sender())
@@ -171,9 +174,9 @@ def _post(
             following = posts[number].following(now)
             if following is not None:
                 heapq.heappush(due, (following, number))
-        time.sleep(max(0.0, clock + now / speed - time.monotonic()))
+        time.sleep(max(0.0, origin + now / speed - time.monotonic()))
         session.post(f"{url}/api/v2/alerts", json=batch, timeout=30).raise_for_status()
-    time.sleep(max(0.0, clock + seconds / speed - time.monotonic()))
+    time.sleep(max(0.0, origin + seconds / speed - time.monotonic()))
 
 
 class _Posts:

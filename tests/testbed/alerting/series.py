@@ -35,10 +35,9 @@ class Series:
         self.labels = labels
         self._changes: list[Change] = []
 
-    def set(self, value: float | None, at: float = -math.inf, slope: float = 0.0) -> None:
-        """Change the value from `at` on; later changes that were made before stay."""
-        self._changes = [one for one in self._changes if one.at != at]
-        self._changes.insert(bisect_right(self._changes, at, key=_time), Change(at, value, slope))
+    def set(self, value: float | None, slope: float = 0.0) -> None:
+        """Set the value from the beginning on."""
+        self._changes = [Change(0, value, slope)]
 
     def value(self, at: float) -> float | None:
         """Return the value at a time."""
@@ -46,36 +45,37 @@ class Series:
         return _value(self._changes[position - 1], at) if position else None
 
     def replace(self, value: float | None, at: float, until: float, slope: float = 0.0) -> None:
-        """Change the value between two times; after the second it is what it would have been."""
+        """Change the value between two times; after the second it is what it would have been.
+
+        Changes are made in order of time: those after `at` are lost.
+        """
         position = bisect_right(self._changes, until, key=_time)
-        after = self._changes[position - 1] if position else Change(-math.inf, None)
+        after = self._changes[position - 1] if position else Change(0, None)
         inside = [one for one in self._changes if not at <= one.at <= until]
         end = Change(until, _value(after, until), after.slope)
         self._changes = sorted([*inside, Change(at, value, slope), end], key=_time)
 
-    def document(
-        self, begin: float, end: float, hidden: Iterable[tuple[float, float]] = ()
-    ) -> dict[str, str]:
-        """Return the series as promtool's input.
+    def document(self, end: float, hidden: Iterable[tuple[float, float]] = ()) -> dict[str, str]:
+        """Return the series from 0 to `end` (seconds) as promtool's input.
 
-        `begin` and `end` in seconds; between two times of `hidden` there is no sample.
+        Between two times of `hidden` there is no sample.
         """
         shown = Series(self.name)
         shown._changes = list(self._changes)
         for at, until in hidden:
             shown.replace(None, at, until)
         labels = ", ".join(f'{name}="{text}"' for name, text in self.labels.items() if text)
-        return {"series": f"{self.name}{{{labels}}}", "values": shown._cells(begin, end)}
+        return {"series": f"{self.name}{{{labels}}}", "values": shown._cells(end)}
 
-    def _cells(self, begin: float, end: float) -> str:
-        total = math.floor((end - begin) / STEP_SECONDS) + 1
+    def _cells(self, end: float) -> str:
+        total = math.floor(end / STEP_SECONDS) + 1
         found: list[str] = []
         exposed = False
         position = 0
         for index, change in enumerate(self._changes):
             following = self._changes[index + 1].at if index + 1 < len(self._changes) else math.inf
-            first = _sample(change.at, begin, total)
-            count = _sample(following, begin, total) - first
+            first = _sample(change.at, total)
+            count = _sample(following, total) - first
             if count <= 0:
                 continue
             if first > position:
@@ -85,7 +85,7 @@ class Series:
                 found += (["stale"] if exposed else []) + _blank(count - exposed)
                 exposed = False
             else:
-                at = begin + first * STEP_SECONDS
+                at = first * STEP_SECONDS
                 found.append(_line(_value(change, at) or 0.0, change.slope * STEP_SECONDS, count))
                 exposed = True
         return " ".join(found) or "_"
@@ -96,16 +96,14 @@ def _time(change: Change) -> float:
 
 
 def _value(change: Change, at: float) -> float | None:
-    if change.value is None or change.at == -math.inf or not change.slope:
+    if change.value is None or not change.slope:
         return change.value
     return change.value + (at - change.at) * change.slope
 
 
-def _sample(at: float, begin: float, total: int) -> int:
+def _sample(at: float, total: int) -> int:
     """Return the number of the first sample at or after a time."""
-    if at in (math.inf, -math.inf):
-        return total if at > 0 else 0
-    return min(total, max(0, math.ceil((at - begin) / STEP_SECONDS)))
+    return min(total, math.ceil(min(at / STEP_SECONDS, total)))
 
 
 def _line(value: float, step: float, count: int) -> str:

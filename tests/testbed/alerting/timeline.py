@@ -77,8 +77,8 @@ def evaluate(
     """Return the alerts that fire, in order of their start, while the rules are evaluated over
     series (promtool's `input_series`, one sample per 15 s) from 0 to `seconds`.
 
-    Only times from `since` on are reported. `folder` must exist; the input is left there. Raises
-    RuntimeError where promtool reports anything but alerts.
+    Only what fires at `since` or later is returned. `folder` must exist; the input is left there.
+    Raises RuntimeError where promtool reports anything but alerts.
     """
     rules = rules or RuleFiles()
     times = range(int(since), int(seconds) + 1, STEP_SECONDS)
