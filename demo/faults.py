@@ -199,8 +199,8 @@ def agent_faults(pipeline: Pipeline) -> list[InjectedFault]:
         ),
         InjectedFault(
             "d",
-            "the agent on gpu-node-1 is killed",
-            "ExporterDown",
+            "gpu-node-1 goes down: its agent is killed, and nothing else reports the node",
+            "NodeDown",
             node,
             pipeline.gpu_node.kill,
             pipeline.gpu_node.start,
