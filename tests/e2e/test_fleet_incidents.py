@@ -109,8 +109,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
         with Prometheus(
             tmp_path, {}, alertmanager, SPEED, fleet.address, WAITS_SPEED
         ) as prometheus:
-            wait_until(lambda: len(prometheus.query("nodevitals:domain:nodes")) > 20, 60)
-            time.sleep(2)
+            # Long enough for the rules to know that the nodes were well before their faults.
+            known = "nodevitals:node_seen offset 8s"
+            wait_until(lambda: len(prometheus.query(known)) == NODES, 60)
             assert made.pages() == {}
             yield made
 

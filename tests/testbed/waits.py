@@ -14,13 +14,13 @@ from testbed.node import ROOT
 FASTEST_SCRAPES = 15.0
 # A group with an interval of its own, 5 s, is evaluated every second as well.
 FASTEST_GROUPS = 5.0
-_INCIDENT_RANGE = re.compile(r"\[39s999ms:5s\]")
+_FLEET_TIMES = re.compile(r"(\[|offset )(\d+[smhd])\b")
 _HUNG_LIMIT = re.compile(r'(nodevitals_probe_stuck_seconds\{[^}]*probe="mounts"\} > )(\d+)')
 
 
 def seconds(duration: str) -> float:
     """Return a Prometheus duration of one unit in seconds."""
-    return float(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
+    return float(duration[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[duration[-1]]
 
 
 def milliseconds(wait: float) -> str:
@@ -45,8 +45,8 @@ def write_shortened_rules(
     `waits_speed`, and are then at most `longest_wait` seconds.
     """
     texts = {file.name: file.read_text() for file in (ROOT / "rules").glob("*.yaml")}
-    for wait in (_INCIDENT_RANGE, _HUNG_LIMIT):
-        assert any(wait.search(text) for text in texts.values()), f"{wait.pattern} is gone"
+    for wait, among in ((_FLEET_TIMES, [texts["fleet.yaml"]]), (_HUNG_LIMIT, texts.values())):
+        assert any(map(wait.search, among)), f"{wait.pattern} is gone"
     folder.mkdir()
     for name, text in texts.items():
         document = yaml.safe_load(text)
@@ -55,20 +55,25 @@ def write_shortened_rules(
                 interval = seconds(group["interval"]) / min(speed, FASTEST_GROUPS)
                 group["interval"] = milliseconds(interval)
             for rule in group["rules"]:
-                _shorten_rule(rule, min(speed, FASTEST_SCRAPES), waits_speed, longest_wait)
+                if name == "fleet.yaml":
+                    _shorten_fleet_rule(rule, min(speed, FASTEST_SCRAPES))
+                _shorten_rule(rule, speed, waits_speed, longest_wait)
         (folder / name).write_text(yaml.safe_dump(document))
+
+
+def _shorten_fleet_rule(rule: dict[str, Any], speed: float) -> None:
+    """Shorten the ranges and offsets of a rule in place: how long ago a fault began."""
+    rule["expr"] = _FLEET_TIMES.sub(
+        lambda found: f"{found[1]}{milliseconds(seconds(found[2]) / speed)}", rule["expr"]
+    )
 
 
 def _shorten_rule(
     rule: dict[str, Any], speed: float, waits_speed: float, longest_wait: float
 ) -> None:
-    """Shorten a rule's waits in place, also the two in expressions: the 40 s of a fleet incident
-    and the 30 s after which a mount counts as hung.
-    """
-    step = round(5000 / speed)
-    expression = _INCIDENT_RANGE.sub(f"[{8 * step - 1}ms:{step}ms]", rule["expr"])
+    """Shorten a rule's waits in place, also the 30 s after which a mount counts as hung."""
     rule["expr"] = _HUNG_LIMIT.sub(
-        lambda found: f"{found[1]}{float(found[2]) / speed:g}", expression
+        lambda found: f"{found[1]}{float(found[2]) / min(speed, FASTEST_SCRAPES):g}", rule["expr"]
     )
     for key in ("for", "keep_firing_for"):
         if key in rule:
