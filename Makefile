@@ -21,7 +21,7 @@ lint: setup
 	.venv/bin/mypy
 	$(PYTHON) tools/generate.py --check
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
-	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml
+	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml alertmanager/minimal.yaml
 	.tools/root/usr/bin/promtool check config --syntax-only exporter/packaging/prometheus.yaml
 
 proof: setup ## run the benchmarks and the long forms of tests

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Write the files that are made from code; with --check, fail where one is stale.
 
-docs/METRICS.md from the families, the example configuration from the Settings, and the README's
-table of probes from the first sentence of their docstrings.
+docs/METRICS.md from the families, the example configuration from the Settings, the README's table
+of probes from the first sentence of their docstrings, and the inhibitions of Alertmanager's
+minimal configuration from those of the full one.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from nodevitals.commands.example import example_configuration
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- probes: made by make generate -->\n", "<!-- end of probes -->\n"
+# From the key to the next line that is not indented.
+INHIBITIONS = re.compile(r"^inhibit_rules:.*?(?=^\S)", re.MULTILINE | re.DOTALL)
 
 
 def readme(text: str) -> str:
@@ -31,18 +35,27 @@ def readme(text: str) -> str:
     return before + begin + "| probe | checks |\n|---|---|\n" + "".join(rows) + end + after
 
 
+def minimal_alertmanager(text: str, full: str) -> str:
+    """Return the minimal configuration with the inhibitions of the full one."""
+    [inhibitions] = INHIBITIONS.findall(full)
+    return INHIBITIONS.sub(lambda _: str(inhibitions), text)
+
+
 def made() -> dict[Path, str]:
     """Return the content of every generated file."""
     for name, kind in probes.registered().items():
         if kind.unusable:
             raise SystemExit(f"probe {name}: {kind.unusable}")
     path = ROOT / "README.md"
+    minimal = ROOT / "alertmanager/minimal.yaml"
+    full = (ROOT / "alertmanager/alertmanager.yaml").read_text()
     return {
         ROOT / "docs/METRICS.md": catalogue.markdown(),
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
             probes.registered()
         ),
         path: readme(path.read_text()),
+        minimal: minimal_alertmanager(minimal.read_text(), full),
     }
 
 
