@@ -17,6 +17,7 @@ from bench import (
     guesses,
     idle,
     lock_race,
+    messages,
     misbehaviour,
     mount_race,
     mutation,
@@ -48,6 +49,7 @@ if __name__ == "__main__":
         quiet,
         scenarios,
         mutation,
+        messages,
         parsers,
     ):
         name = benchmark.__name__.rpartition(".")[2]
