@@ -180,8 +180,8 @@ INCIDENTS = [
     ("network", "leaf", "leaf-3", "leaf leaf-3: network", "Leaf 交换机 leaf-3：多节点网络故障"),
     ("network", "switch", "sw-1", "switch sw-1: network", "交换机 sw-1：多节点网络故障"),
     ("storage", "source", "nas:/x", "filer nas:/x: storage", "存储 nas:/x：多节点存储故障"),
-    ("restart", "driver_version", "550", "driver 550: restart", "驱动版本 550：多节点失联或重启"),
-    ("restart", "rack", "r1", "rack r1: restart", "机柜 r1：多节点失联或重启"),
+    ("driver", "driver_version", "550", "driver 550: driver", "驱动版本 550：多节点驱动异常"),
+    ("node", "rack", "r1", "rack r1: node", "机柜 r1：多节点宕机或失联"),
     (
         "clock_unsynchronized",
         "pool",
