@@ -82,10 +82,17 @@ def test_inhibitions_mute_alerts_with_the_same_cause_on_the_same_node(
 ) -> None:
     lost = {"vendor": "nvidia", "uuid": "GPU-1", "component": "accelerator"}
     by_day.post(
-        alert("ExporterDown", "warning", instance="n1"),
+        alert("NodeDown", instance="n1"),
         alert("MountHung", instance="n1"),
         alert("MountHung", instance="n2"),
+        # Without its agent, tickets of a node wait; pages do not.
+        alert("ExporterDown", "warning", instance="n2"),
+        alert("MountSlow", "warning", instance="n2"),
+        alert("NodeMaintenance", "none", instance="n10"),
+        alert("MountHung", instance="n10"),
         alert("AcceleratorLost", instance="n3", **lost),
+        # The Xid of the loss stands in the title.
+        alert("NvidiaXid", instance="n3", xid="79", **lost),
         alert("EccUncorrectable", instance="n3", **lost),
         alert("EccUncorrectable", instance="n4", **lost),
         alert("AcceleratorsUnseen", instance="n5", target="nvidia"),
@@ -94,21 +101,27 @@ def test_inhibitions_mute_alerts_with_the_same_cause_on_the_same_node(
         alert("RdmaPortDown", instance="n7", device="mlx5_0", port="1"),
         alert("RdmaPortFlapping", "warning", instance="n7", device="mlx5_0", port="1"),
         alert("RdmaPortErrorRate", "warning", instance="n8", device="mlx5_1", port="1"),
-        alert("InsideFleetIncident", "none", instance="n9", fault="mounthung", scope="fleet"),
+        alert("InsideFleetIncident", "none", instance="n9", fault="mounthung", mutes="all"),
         alert("MountSlow", "warning", instance="n9", fault="mounthung"),
         alert("MountReadOnly", instance="n9"),
+        alert("InsideFleetIncident", "none", instance="n11", fault="rdma", mutes="warnings"),
+        alert("RdmaPortErrorRate", "warning", instance="n11", fault="rdma"),
+        alert("RdmaPortDown", instance="n11", fault="rdma", device="mlx5_0", port="1"),
         # Labels that are missing on both sides count as equal: these two must not mute anything.
         alert("RdmaPortDown"),
         alert("PeerUnreachable", "warning", scope="fleet"),
     )
     muted = {
         ("MountHung", "n1"),
+        ("MountSlow", "n2"),
+        ("MountHung", "n10"),
         ("EccUncorrectable", "n3"),
         ("ProbeStuck", "n5"),
         ("RdmaPortFlapping", "n7"),
         ("MountSlow", "n9"),
+        ("RdmaPortErrorRate", "n11"),
     }
-    wait_until(lambda: len(by_day.alertmanager.inhibited()) == 17)
+    wait_until(lambda: len(by_day.alertmanager.inhibited()) == 25)
     wait_until(lambda: sum(by_day.alertmanager.inhibited().values()) == len(muted))
     assert {key for key, value in by_day.alertmanager.inhibited().items() if value} == muted
 
