@@ -23,6 +23,7 @@ from testbed.nics import Machine as NicMachine
 from testbed.node import ROOT, Node, wait_until
 from testbed.npus import Machine as NpuMachine
 from testbed.servers import BINARIES
+from testbed.switches import topology
 from testbed.trees import write
 
 RULES = sorted((ROOT / "rules").glob("*.yaml"))
@@ -45,6 +46,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     machine.lose(2)
     nics = NicMachine(folder / "sys", mlx5_infiniband=1, mlx5_roce=2, irdma=1)
     nics.bond("bond0", *nics.interfaces.values(), speed=400_000)
+    guid, switch = 0x02FE5A0000180001, 0x02FE5A00FF000002
+    fabric = topology({guid: (switch, 3, "MF0;leaf-2:MQM9700/U1")})
+    write(folder, {"fabric.txt": fabric})
     npus = NpuMachine(folder, "910B").start()
     npus.change(1, health="Alarm", codes=["80E01801"], new_ecc=True)
     npus.change(0, vnpus={100: "vir02"})
@@ -70,7 +74,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 "kernel_log": {"path": str(log.path)},
                 "rdma": {"counters": ["rx_read_requests"]},
                 "network": {},
-                "switches": {"interval": "500ms", "ports": {"mlx5_0/1": "leaf-1"}},
+                "switches": {
+                    "interval": "500ms",
+                    "ports": {"mlx5_1/1": "leaf-1"},
+                    "ibnetdiscover": str(folder / "fabric.txt"),
+                },
                 "peers": {
                     "interval": "500ms",
                     "targets": [

@@ -30,7 +30,11 @@ from nodevitals.probes.mounts.mountinfo import parse_mountinfo
 from nodevitals.probes.network.interface import parse_speed
 from nodevitals.probes.node import parse_loadavg, parse_vmstat
 from nodevitals.probes.nvidia.hardware import parse_version
-from testbed import npus
+from nodevitals.probes.switches.ibnetdiscover import parse_topology
+from nodevitals.probes.switches.listing import parse_list
+from nodevitals.probes.switches.lldp import parse_neighbours
+from nodevitals.probes.switches.ports import parse_port
+from testbed import npus, switches
 from testbed import tooloutput as out
 
 ONE_CHARACTER = (
@@ -172,6 +176,26 @@ def _files() -> dict[str, Parser]:
     }
 
 
+def _switches() -> dict[str, Parser]:
+    seen = [
+        ("ens1f0", switches.neighbour("leaf-1", "Ethernet1")),
+        ("ens2f0", switches.neighbour("", "7", "local")),
+    ]
+    fabric = switches.topology(
+        {0x02FE5A0000180001: (0x02FE5A00FF000002, 3, "MF0;leaf-2:MQM9700/U1")}
+    )
+    rows = "host,device,port,switch\nnode-*,mlx5_0,1,leaf-1\nnode-2,ens1f0,,leaf-1\n"
+    return {
+        "lldp, json0": Parser(parse_neighbours, switches.json0(seen), (ValueError,)),
+        "lldp, json": Parser(parse_neighbours, switches.compact(seen), (ValueError,)),
+        "ibnetdiscover": Parser(
+            lambda text: parse_topology(text.encode(), {0x02FE5A0000180001}), fabric
+        ),
+        "list of switches": Parser(lambda text: parse_list(text, "node-2"), rows, (ValueError,)),
+        "port": Parser(parse_port, "mlx5_0/1"),
+    }
+
+
 def _rules() -> dict[str, Parser]:
     expression = 'sum by (a) (rate(x_total{job="n", a=~"b|c"}[5m:1m])) > 0.5 # why\n'
     return {
@@ -180,7 +204,16 @@ def _rules() -> dict[str, Parser]:
     }
 
 
-PARSED = {**_tables(), **_blocks(), **_hccn(), **_tools(), **_kernel(), **_files(), **_rules()}
+PARSED = {
+    **_tables(),
+    **_blocks(),
+    **_hccn(),
+    **_tools(),
+    **_kernel(),
+    **_files(),
+    **_switches(),
+    **_rules(),
+}
 
 
 def numbers_in(value: object) -> Iterator[float]:

@@ -142,6 +142,9 @@ class Machine:
         files |= self._interface_files(interface, kind.rate_gigabits * 1000 if roce else -1, roce)
         if roce:
             files |= self._gid_files(port, interface)
+        else:
+            guid = f"02fe:5a00:00{self._slot:02x}:0001"
+            files[f"{port}/gids/0"] = f"fe80:0000:0000:0000:{guid}"
         write(home, {name: f"{text}\n" for name, text in files.items()})
         self._homes[device] = home
         (home / "infiniband" / device / "device").symlink_to(f"../../../{bus_id}")

@@ -45,6 +45,11 @@ def read_file(path: str) -> bytes:
     """A whole regular file, for lists that others write: symbolic links are followed, devices and
     FIFOs are not opened. Raises OSError.
     """
+    return read_written_file(path)[0]
+
+
+def read_written_file(path: str, limit_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, float]:
+    """The same, up to a limit, and the Unix time at which it was last written."""
     entry = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(entry).st_mode):
@@ -54,10 +59,11 @@ def read_file(path: str) -> bytes:
     finally:
         os.close(entry)
     try:
+        written = os.fstat(descriptor).st_mtime
         data = b""
-        while part := os.read(descriptor, MAX_FILE_BYTES - len(data)):
+        while part := os.read(descriptor, limit_bytes - len(data)):
             data += part
-        return data
+        return data, written
     finally:
         os.close(descriptor)
 

@@ -25,6 +25,7 @@ from nodevitals.linux.sysfs import (
 from nodevitals.probe import Family
 from nodevitals.probes.common import links
 from nodevitals.probes.common.rdma_gids import Gid, choose_up, read_gids
+from nodevitals.probes.common.rdma_interfaces import find_interface
 from nodevitals.probes.rdma.counters import wanted
 from nodevitals.probes.rdma.families import LINK_LAYERS
 
@@ -180,10 +181,8 @@ class Reader:
         return Port(layer, interface, gid, complete, files, counters, up, now)
 
     def _find_interface(self, name: str, layer: str) -> str:
-        """The interface of a RoCE port without a GID; of several, the one with its number."""
+        """The interface of a RoCE port without a GID."""
         device, _, number = name.partition("/")
-        names = list_names(f"{self.directory}/{device}/device/net") if layer == "Ethernet" else []
-        if len(names) > 1:
-            ports = {one: read_text(f"{self._interfaces}/{one}/dev_port") for one in names}
-            names = [one for one in names if ports[one] == str(int(number) - 1)]
-        return names[0] if len(names) == 1 else ""
+        if layer != "Ethernet":
+            return ""
+        return find_interface(f"{self.directory}/{device}", number, self._interfaces)

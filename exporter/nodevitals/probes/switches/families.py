@@ -14,3 +14,7 @@ INFO = metrics.gauge(
     *("device", "port", "switch", "switch_port"),
     source=SOURCES,
 )
+WRITTEN = metrics.gauge(
+    "ibnetdiscover_timestamp_seconds",
+    "Unix time at which the file with the output of ibnetdiscover was written.",
+)
