@@ -6,9 +6,10 @@ the names of interfaces and systems as keys. https://lldpd.github.io/usage.html
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from nodevitals.probes.switches.ports import Neighbour, Port, is_name, parse_port
 
@@ -22,10 +23,11 @@ def parse_neighbours(text: str) -> dict[Port, list[Neighbour]]:
 
     Raises ValueError where the text has no such document.
     """
-    start = text.find("{")
+    # Warnings are printed before it or behind it.
+    start, end = text.find("{"), text.rfind("}") + 1
     try:
-        document, _ = json.JSONDecoder().raw_decode(text, max(start, 0))
-    except (ValueError, RecursionError):
+        document = msgspec.json.decode(text[max(start, 0) : end])
+    except (msgspec.DecodeError, RecursionError):
         raise ValueError("no JSON document") from None
     if not isinstance(document, dict) or "lldp" not in document:
         raise ValueError("no document of lldpctl")
