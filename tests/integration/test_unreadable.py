@@ -16,6 +16,7 @@ from testbed.unreadable import DOCUMENT, PROBES, section, sweep, violations
 PATHS = {
     "rdma": 90,
     "network": 60,
+    "switches": 30,
     "node": 15,
     "kernel_log": 2,
     "peers": 3,

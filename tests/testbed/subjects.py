@@ -7,9 +7,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import msgspec
+
 from nodevitals.linux.host import Host
 from nodevitals.probe import Probe, Readings, Timing
-from testbed import npus, trees
+from testbed import npus, switches, trees
 from testbed.nics import Machine
 from testbed.sweep import Subject
 from testbed.tmpfs import mount_tmpfs, unmount
@@ -97,6 +99,40 @@ class NetworkSubject(_Ports):
         from nodevitals.probes.network.probe import NetworkProbe, NetworkSettings
 
         return NetworkProbe(self.host, NetworkSettings(), "network")
+
+
+class SwitchesSubject(_Ports):
+    """A switch that lldpctl reports, one of the output of ibnetdiscover, and one of a list."""
+
+    recovery_seconds = 15.0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        guid = 0x02FE5A0000180001
+        files = {
+            "switches.csv": "host,device,port,switch\n*,eno9,,tor-1\n",
+            "fabric.txt": switches.topology({guid: (0x10, 3, "MF0;leaf-a3:MQM9700/U1")}),
+        }
+        trees.write(folder / "root/etc", files)
+        program = folder / "bin/lldpctl"
+        seen = [("ens32f0np0", switches.neighbour("leaf-1", "Ethernet7"))]
+        trees.write(folder, {"bin/lldpctl": f"#!/bin/sh\necho '{switches.json0(seen)}'\n"})
+        program.chmod(0o755)
+
+    @property
+    def host(self) -> Host:
+        return msgspec.structs.replace(super().host, rootfs=str(self.folder / "root"))
+
+    def new_probe(self) -> Probe:
+        from nodevitals.probes.switches.probe import SwitchesProbe
+        from nodevitals.probes.switches.settings import SwitchesSettings
+
+        settings = SwitchesSettings(
+            ports_file="/etc/switches.csv",
+            ibnetdiscover="/etc/fabric.txt",
+            lldpctl=str(self.folder / "bin/lldpctl"),
+        )
+        return SwitchesProbe(self.host, settings, "switches")
 
 
 class NodeSubject:
@@ -338,6 +374,7 @@ class AscendCallsSubject(AscendSubject):
 SUBJECTS: dict[str, type] = {
     "rdma": RdmaSubject,
     "network": NetworkSubject,
+    "switches": SwitchesSubject,
     "node": NodeSubject,
     "kernel_log": KernelLogSubject,
     "peers": PeersSubject,

@@ -20,7 +20,7 @@ from testbed.sweep import Report, Row, Series
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/unreadable.md"
 PROBES = (
-    *("rdma", "network", "node", "kernel_log", "peers", "mounts"),
+    *("rdma", "network", "switches", "node", "kernel_log", "peers", "mounts"),
     *("ascend", "ascend_calls"),
 )
 # Devices of the simulated nodes that are not watched: a virtual function with its interface, a
@@ -53,6 +53,8 @@ _NAMES = (
     (r"^root/etc/one.json", "a file of `file_sd`"),
     (r"^root/etc/more/two.json", "a file that a pattern of `file_sd` finds"),
     (r"^root/etc/more", "the directory of a pattern of `file_sd`"),
+    (r"^root/etc/switches.csv", "the file of `ports_file`"),
+    (r"^root/etc/fabric.txt", "the file of `ibnetdiscover`"),
     (r"^(proc|sys|dev)\b", r"/\1"),
     (r"^bin/(.*)", r"the program `\1`"),
 )
