@@ -12,7 +12,7 @@ from nodevitals.probes.switches.listing import parse_list
 from nodevitals.probes.switches.lldp import parse_neighbours
 from nodevitals.probes.switches.ports import Neighbour, Port
 
-# The output for 10,000 nodes with eight ports each has 45 MB.
+# The output for 10,000 nodes with eight ports each has some 30 MB.
 MAX_TOPOLOGY_BYTES = 4 * MAX_FILE_BYTES
 _SHOWN_CHARACTERS = 160
 
