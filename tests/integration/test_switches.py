@@ -16,7 +16,7 @@ from nodevitals.probes.switches.settings import SwitchesSettings
 from nodevitals.wire import decode, encode
 from testbed.nics import Machine
 from testbed.node import Node, wait_until
-from testbed.switches import Lldpd, compact, neighbour, topology
+from testbed.switches import NO_DAEMON, Lldpd, compact, json0, neighbour, topology
 from testbed.trees import write
 
 Series = dict[tuple[str, str], tuple[str, str, str]]
@@ -228,7 +228,13 @@ def test_lldpd_that_never_answered_is_not_in_use(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [("no daemon", "lldp"), ("", "lldp"), ("garbage", "lldp"), ("hang", "timeout")],
+    [
+        (json0([]) + NO_DAEMON, "lldp"),
+        ("no daemon", "lldp"),
+        ("", "lldp"),
+        ("garbage", "lldp"),
+        ("hang", "timeout"),
+    ],
 )
 def test_lldpd_that_fails_after_it_worked_is_a_failure(site: Site, how: str, reason: str) -> None:
     site.lldpd.see((site.roce, LEAF))
@@ -239,6 +245,16 @@ def test_lldpd_that_fails_after_it_worked_is_a_failure(site: Site, how: str, rea
     found, message = site.fail(reason)
     assert found == before
     assert "lldpctl -f json0" in message
+
+
+def test_source_that_is_turned_off_is_forgotten(site: Site) -> None:
+    site.lldpd.see((site.roce, LEAF))
+    site.file("ports_file", "host,device,port,switch\nnode-7,mlx5_3,1,rail-3\n")
+    site.file("ibnetdiscover", topology({GUID: (0x10, 3, MANAGED)}))
+    devices = {device for device, port in site.run() if port}
+    assert devices == {"mlx5_0", "mlx5_2", "mlx5_3"}
+    site.settings = {"lldp": False, "ports": {"mlx5_1/1": "leaf-1"}}
+    assert {device for device, port in site.run() if port} == {"mlx5_1"}
 
 
 def test_bond_of_two_switches_has_none(site: Site) -> None:
