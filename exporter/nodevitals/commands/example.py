@@ -104,13 +104,13 @@ def example_configuration(kinds: dict[str, type[Probe]]) -> str:
         if field.name == "probes":
             continue
         struct = _struct_in(field.hint)
-        lines += _comment(field.text, "")
+        lines += comment(field.text, "")
         if struct is None:
             lines += [f"#{field.name}: {field.example or _spelled(field.default, field.hint)}"]
         else:
             lines.append(f"{field.name}:")
             for inner in fields_of(struct):
-                lines += _comment(inner.text, "  ")
+                lines += comment(inner.text, "  ")
                 lines.append(f"  {inner.name}: {_spelled(inner.default, inner.hint)}")
         lines.append("")
     lines += ["# Each probe also takes these:"]
@@ -122,20 +122,20 @@ def example_configuration(kinds: dict[str, type[Probe]]) -> str:
 
 
 def _section(name: str, kind: type[Probe]) -> Iterator[str]:
-    yield from _comment(" ".join((kind.__doc__ or "").split()), "  ")
+    yield from comment(" ".join((kind.__doc__ or "").split()), "  ")
     yield f"  {name}:"
     common = {field.name: field.default for field in fields_of(ProbeSettings)}
     if kind.default != "auto":
         yield f"    #enabled: {'true' if kind.default == 'on' else 'false'}"
     for field in fields_of(kind.Settings):
         if field.name not in common or field.default != common[field.name]:
-            yield from _key(field, "    ")
+            yield from key_lines(field, "    ")
     yield ""
 
 
-def _key(field: Field, indent: str, first: str = "") -> Iterator[str]:
+def key_lines(field: Field, indent: str, first: str = "") -> Iterator[str]:
     """A key with its comment; of nested settings the keys below it. `first` starts a list item."""
-    yield from _comment(field.text, indent)
+    yield from comment(field.text, indent)
     struct = _struct_in(field.hint)
     if struct is None or field.example:
         value = field.example or _spelled(field.default, field.hint)
@@ -146,12 +146,13 @@ def _key(field: Field, indent: str, first: str = "") -> Iterator[str]:
     is_list = get_origin(_without_none(field.hint)) is tuple
     for index, inner in enumerate(fields_of(struct)):
         if is_list and index == 0:
-            yield from _key(inner, below, "- ")
+            yield from key_lines(inner, below, "- ")
         else:
-            yield from _key(inner, below + ("  " if is_list else ""))
+            yield from key_lines(inner, below + ("  " if is_list else ""))
 
 
-def _comment(text: str, indent: str) -> list[str]:
+def comment(text: str, indent: str) -> list[str]:
+    """A text as lines of a comment."""
     return textwrap.wrap(
         text,
         WIDTH,
@@ -183,7 +184,7 @@ def _spelled(value: Any, hint: Any) -> str:
         return "null"
     plain = _without_none(hint)
     if plain == Seconds:
-        return _duration(value)
+        return duration(value)
     if plain == BytesPerSecond:
         return f"{value * 8 / 1e9:g}Gb/s"
     if isinstance(value, bool):
@@ -199,7 +200,8 @@ def _text(value: Any) -> str:
     )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit that divides them: `5m`, `90s`, `500ms`."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"

@@ -29,6 +29,9 @@ def add_to(actions: Subparsers) -> None:
     )
     parser.add_argument("folder", nargs="?", default="rules", metavar="FOLDER")
     parser.add_argument("--promtool", metavar="PATH", help="default: the one on PATH, if any")
+    parser.add_argument(
+        "--job", metavar="NAME", help="find selectors of another scrape job (default: any is good)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON array")
     parser.set_defaults(run=run)
 
@@ -36,7 +39,7 @@ def add_to(actions: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the findings; the status is 1 where there are any."""
     promtool = options.promtool or shutil.which("promtool")
-    findings = check(Path(options.folder), promtool)
+    findings = check(Path(options.folder), promtool, options.job)
     if options.json:
         print_json(findings)
     elif findings:
@@ -46,13 +49,15 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(findings))
 
 
-def check(folder: Path, promtool: str | None) -> list[Finding]:
-    """Every finding that no comment silences, sorted. `promtool` is a path; None: do not run it."""
+def check(folder: Path, promtool: str | None, job: str | None = None) -> list[Finding]:
+    """Every finding that no comment silences, sorted. `promtool` is a path; None: do not run it.
+    `job` is the scrape job that all rules must select; None: any.
+    """
     found: list[Finding] = []
     files = read_rules(folder, found)
     tested = read_tests(folder, found)
     rules = [rule for file in files for rule in file.rules]
-    found += check_expressions(rules, catalogue.all_families())
+    found += check_expressions(rules, catalogue.all_families(), job)
     found += check_thresholds(rules)
     found += check_alerts(rules, tested, folder)
     if promtool is not None:

@@ -24,8 +24,10 @@ _WATCHED = re.compile(
 )
 
 
-def check_expressions(rules: Sequence[Rule], families: Mapping[str, Family]) -> Iterator[Finding]:
-    """What is wrong with the expressions of all rules."""
+def check_expressions(
+    rules: Sequence[Rule], families: Mapping[str, Family], job: str | None
+) -> Iterator[Finding]:
+    """What is wrong with the expressions of all rules; `job` as `check` takes it."""
     recorded = {rule.name for rule in rules if not rule.is_alert}
     for rule in rules:
         for line, text in changed_meanings(rule.expression):
@@ -38,10 +40,8 @@ def check_expressions(rules: Sequence[Rule], families: Mapping[str, Family]) -> 
                 name = selector.name or "a metric without a name"
                 text = f"no probe exposes and no rule records {name}"
                 yield _finding(rule, selector.line, "metric/unknown", text)
-            ours = family is not None or selector.name == "up"
-            if ours and not any(matcher.label == "job" for matcher in selector.matchers):
-                text = f'{selector.name} without job="{JOB}": a second scrape job would double it'
-                yield _finding(rule, selector.line, "label/job", text)
+            if family is not None or selector.name == "up":
+                yield from _check_job(rule, selector, job)
 
 
 def check_thresholds(rules: Sequence[Rule]) -> Iterator[Finding]:
@@ -67,6 +67,17 @@ def check_thresholds(rules: Sequence[Rule]) -> Iterator[Finding]:
             text = f'no alert on absent({THRESHOLD}{{threshold="{name}"}}): add it to '
             text += "ThresholdMissing"
             yield Finding(rule.file, rule.first_line, "threshold/unlisted", rule.name, text)
+
+
+def _check_job(rule: Rule, selector: Selector, job: str | None) -> Iterator[Finding]:
+    matchers = [matcher for matcher in selector.matchers if matcher.label == "job"]
+    if not matchers:
+        text = f'{selector.name} without job="{job or JOB}": a second scrape job would double it'
+        yield _finding(rule, selector.line, "label/job", text)
+    for matcher in matchers:
+        if job is not None and matcher.operator == "=" and matcher.value != job:
+            text = f'{selector.name} selects job="{matcher.value}", not "{job}"'
+            yield _finding(rule, selector.line, "label/job", text)
 
 
 def _check_selector(rule: Rule, selector: Selector, family: Family) -> Iterator[Finding]:

@@ -46,11 +46,14 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One token: its kind (a group of the pattern, or `end`), its text, its line (0: the first)."""
+    """One token: its kind (a group of the pattern, or `end`), its text, its line (0: the first),
+    the index of its first character.
+    """
 
     kind: str
     text: str
     line: int
+    start: int = 0
 
 
 def tokens(expression: str) -> list[Token]:
@@ -62,7 +65,7 @@ def tokens(expression: str) -> list[Token]:
         line += expression.count("\n", counted, match.start())
         counted = match.start()
         if kind != "comment":
-            found.append(Token(kind, match[0], line))
+            found.append(Token(kind, match[0], line, match.start()))
     # As many as a label matcher has tokens: an expression that breaks off can be read like others.
     return [*found, *[Token("end", "", 0)] * 3]
 

@@ -33,6 +33,11 @@ class Rule(msgspec.Struct, frozen=True):
     last_line: int
     expression_line: int
     """The line where the expression starts."""
+    wait: str = ""
+    """`for`, as it is written; '' without."""
+    keep_firing_for: str = ""
+    key_lines: dict[str, tuple[int, int]] = {}
+    """First and last line of each key."""
 
 
 class RuleFile(msgspec.Struct, frozen=True):
@@ -49,6 +54,8 @@ class _RuleShape(msgspec.Struct):
     expr: str | int | float = ""
     labels: dict[str, Any] | None = None
     annotations: dict[str, Any] | None = None
+    wait: str | int = msgspec.field(default="", name="for")
+    keep_firing_for: str | int = ""
 
 
 class _GroupShape(msgspec.Struct):
@@ -79,11 +86,18 @@ def read_rules(folder: Path, found: list[Finding]) -> tuple[RuleFile, ...]:
         found.append(Finding(str(folder), 0, "file/missing", "", "no rule file (*.yaml) here"))
     files = []
     for path in paths:
-        text = _read(path, found)
-        shape = _shape(path, text, _RulesShape, found)
-        if text and shape is not None:
-            files.append(_rule_file(str(path), text, shape))
+        file = parse_rules(path, _read(path, found), found)
+        if file is not None:
+            files.append(file)
     return tuple(files)
+
+
+def parse_rules(path: Path, text: bytes, found: list[Finding]) -> RuleFile | None:
+    """The rule file with this text; None where it has no rules, or with what is added to `found`
+    is not one.
+    """
+    shape = _shape(path, text, _RulesShape, found)
+    return _rule_file(str(path), text, shape) if text and shape is not None else None
 
 
 def read_tests(folder: Path, found: list[Finding]) -> dict[str, set[bool]]:
@@ -142,6 +156,12 @@ def _rule(path: str, shape: _RuleShape, node: yaml.Node, lines: tuple[str, ...])
         first_line=node.start_mark.line + 1,
         last_line=_last_line(node, lines),
         expression_line=_first_text_line(_value(node, "expr") or node),
+        wait=str(shape.wait),
+        keep_firing_for=str(shape.keep_firing_for),
+        key_lines={
+            str(key.value): (key.start_mark.line + 1, _last_line(value, lines))
+            for key, value in (node.value if isinstance(node, yaml.MappingNode) else ())
+        },
     )
 
 

@@ -1,0 +1,86 @@
+"""promtool tests for the rules of a site.
+
+Tests are about the shipped thresholds and waits. They read the rendered rules; of a file in which a
+site changed such a number they read a copy with the shipped numbers, tests/defaults/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from nodevitals.commands.rules.site.names import with_names
+from nodevitals.commands.rules.site.pack import Pack
+from nodevitals.commands.rules.site.severity import changes_of, severity_of
+from nodevitals.commands.rules.site.values import Values
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Plain(str):
+    """A scalar without quotes, written as it was read: promtool's `0x9`, ten samples of 0, is 9 in
+    YAML.
+    """
+
+
+class _TestLoader(_Loader):  # type: ignore[misc] # chosen above
+    """Reads plain scalars as text."""
+
+
+class _TestDumper(_Dumper):  # type: ignore[misc] # chosen above
+    """Writes what is used twice twice: expectations are changed one by one."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """Always."""
+        return True
+
+
+def _read_scalar(_loader: Any, node: yaml.ScalarNode) -> str:
+    return str(node.value) if node.style in ("'", '"', "|", ">") else _Plain(node.value)
+
+
+def _write_scalar(dumper: Any, value: _Plain) -> yaml.ScalarNode:
+    return yaml.ScalarNode(dumper.resolve(yaml.ScalarNode, str(value), (True, False)), str(value))
+
+
+for _kind in ("str", "int", "float", "bool", "null", "timestamp"):
+    _TestLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _read_scalar)
+_TestDumper.add_representer(_Plain, _write_scalar)
+
+
+def rendered_tests(
+    pack: Pack, values: Values, changed: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Names and texts of the tests; `changed` are the rule files that have a copy in defaults/."""
+    for name, text in pack.tests.items():
+        document = yaml.load(with_names(text, values), Loader=_TestLoader)  # noqa: S506 # a safe one
+        document["rule_files"] = [_rule_file(one, changed) for one in document["rule_files"]]
+        for test in document["tests"]:
+            for case in test.get("alert_rule_test") or ():
+                case["exp_alerts"] = _expected(case, values)
+        yield name, yaml.dump(document, Dumper=_TestDumper, sort_keys=False, width=10**6)
+
+
+def _rule_file(path: str, changed: Collection[str]) -> str:
+    name = path.removeprefix("../")
+    return f"defaults/{name}" if name in changed else path
+
+
+def _expected(case: Mapping[str, Any], values: Values) -> list[dict[str, Any]]:
+    """The alerts that are expected at the site; those of equal labels are one."""
+    name = case["alertname"]
+    found = []
+    for expected in case.get("exp_alerts") or ():
+        labels = expected.get("exp_labels") or {}
+        changes = changes_of(values, name, str(labels.get("severity", "")))
+        if not changes.enabled:
+            continue
+        severity = severity_of(values, name, labels)
+        own = {**labels, "severity": severity, **values.labels, **changes.labels}
+        one = {**expected, "exp_labels": own}
+        if one not in found:
+            found.append(one)
+    return found
