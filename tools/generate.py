@@ -2,8 +2,8 @@
 """Write the files that are made from code; with --check, fail where one is stale.
 
 docs/METRICS.md from the families, the example configuration from the Settings, the README's table
-of probes from the first sentence of their docstrings, and the inhibitions of Alertmanager's
-minimal configuration from those of the full one.
+of probes from the first sentence of their docstrings, docs/alerts.md and the example of the values
+file from the rules, and the inhibitions of Alertmanager's minimal configuration from the full one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ import re
 import sys
 from pathlib import Path
 
+import yaml
+
 from nodevitals import catalogue, probes
 from nodevitals.commands.example import example_configuration
+from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
+from nodevitals.commands.rules.site.pack import read_pack
+from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- probes: made by make generate -->\n", "<!-- end of probes -->\n"
@@ -41,6 +46,11 @@ def minimal_alertmanager(text: str, full: str) -> str:
     return INHIBITIONS.sub(lambda _: str(inhibitions), text)
 
 
+def present(path: Path) -> str:
+    """Return the content of a file; '' where there is none yet."""
+    return path.read_text() if path.exists() else ""
+
+
 def made() -> dict[Path, str]:
     """Return the content of every generated file."""
     for name, kind in probes.registered().items():
@@ -49,6 +59,9 @@ def made() -> dict[Path, str]:
     path = ROOT / "README.md"
     minimal = ROOT / "alertmanager/minimal.yaml"
     full = (ROOT / "alertmanager/alertmanager.yaml").read_text()
+    pack = read_pack(ROOT / "rules")
+    routes = yaml.safe_load((ROOT / "alertmanager/alertmanager.yaml").read_text())
+    alerts = ROOT / "docs/alerts.md"
     return {
         ROOT / "docs/METRICS.md": catalogue.markdown(),
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
@@ -56,12 +69,14 @@ def made() -> dict[Path, str]:
         ),
         path: readme(path.read_text()),
         minimal: minimal_alertmanager(minimal.read_text(), full),
+        alerts: alerts_page(pack, routes, present(alerts)),
+        ROOT / "rules" / EXAMPLE: example_values(pack),
     }
 
 
 def main() -> int:
     """Write or check."""
-    stale = {path: text for path, text in made().items() if path.read_text() != text}
+    stale = {path: text for path, text in made().items() if present(path) != text}
     for path, text in stale.items():
         if "--check" in sys.argv:
             print(f"{path.relative_to(ROOT)} is stale: make generate", file=sys.stderr)
@@ -70,6 +85,9 @@ def main() -> int:
             new.write_text(text)
             os.replace(new, path)
             print(f"{path.relative_to(ROOT)} written")
+    missing = without_reason(read_pack(ROOT / "rules"))
+    if missing:
+        print(f"runbooks without a section Severity: {', '.join(missing)}", file=sys.stderr)
     return int("--check" in sys.argv and bool(stale))
 
 

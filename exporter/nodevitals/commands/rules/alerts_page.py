@@ -1,0 +1,151 @@
+"""docs/alerts.md: rules, routes and runbooks in, the page out.
+
+Sections between markers are written by hand or by benchmarks and are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nodevitals.commands.rules.alert_labels import LabelSet, label_sets, recorded_faults, severities
+from nodevitals.commands.rules.expression import tokens
+from nodevitals.commands.rules.routes import SOME, Delivery, deliveries
+from nodevitals.commands.rules.rule_files import Rule
+from nodevitals.commands.rules.site.pack import Pack
+from nodevitals.commands.rules.site.severity import severity_of
+from nodevitals.commands.rules.site.values import Values
+
+PROFILES = ("small", "large")
+_SECTION = re.compile(r"^## Severity\s*\n(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_HEAD = """\
+# Alerts
+
+Made by `make generate` from `rules/`, `rules/runbooks/` and `alertmanager/alertmanager.yaml`.
+
+Critical notifies the on-call: a running workload fails or will fail now, and a person can do
+something now. Warning is a ticket, info is context, none mutes or proves other alerts. The profile
+(`profile` in the values of `nodevitals rules render`) decides about single devices and nodes: in
+a small cluster (the default, and the files as they lie) their critical faults notify the on-call,
+in a large one they are tickets and automation acts on the node; incidents of the fleet always
+notify the on-call. `for` is the time that the fault must last, in addition to what the expression
+itself measures; `keep_firing_for` is the time that the alert outlasts the fault.
+"""
+# Between markers of these names; what is there is kept.
+_TITLES = {
+    "messages": "Messages",
+    "scenarios": "Scenarios",
+    "replay": "Replay of a public fault trace",
+    "backtest": "Back-test",
+}
+
+
+def alerts_page(pack: Pack, alertmanager: Mapping[str, Any], before: str) -> str:
+    """The page; `before` is the present one, for the sections to keep."""
+    tables = [_receivers(pack, alertmanager), *_tables(pack, alertmanager)]
+    messages, *others = (_kept(name, before) for name in _TITLES)
+    return "\n".join([_HEAD, messages, *tables, *others])
+
+
+def severity_section(page: str) -> str:
+    """The text of a runbook's section Severity, on one line; '' without."""
+    found = _SECTION.search(page)
+    return " ".join(found["text"].split()) if found else ""
+
+
+def runbook_of(rule: Rule) -> str:
+    """The file name of an alert's runbook; '' without."""
+    return rule.annotations.get("runbook_url", "").rpartition("/")[2]
+
+
+def without_reason(pack: Pack) -> list[str]:
+    """The alerts whose runbook has no section Severity."""
+    return sorted(
+        {
+            rule.name
+            for rule in pack.alerts
+            if not severity_section(pack.runbooks.get(runbook_of(rule), ""))
+        }
+    )
+
+
+def routed_labels(rule: Rule, sets: Iterable[LabelSet], profile: str) -> Iterator[LabelSet]:
+    """The labels of an alert as Alertmanager sees them, once per severity and component."""
+    values = Values(profile="large" if profile == "large" else "small")
+    words = {token.text.strip('"') for token in tokens(rule.expression)}
+    for labels in sets:
+        severity = severity_of(values, rule.name, labels)
+        on_node = labels.get("scope") != "fleet" or "instance" in words
+        series = {"cluster": SOME, "instance": SOME if on_node else ""}
+        series["owner"] = SOME if "owner" in words else ""
+        yield {**series, **labels, "alertname": rule.name, "severity": severity}
+
+
+def _kept(name: str, before: str) -> str:
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    _, found, rest = before.partition(start)
+    text = rest.partition(end)[0] if found else ""
+    return f"## {_TITLES[name]}\n\n{start}{text}{end}"
+
+
+def _receivers(pack: Pack, alertmanager: Mapping[str, Any]) -> str:
+    used: dict[Delivery, None] = {}
+    faults = recorded_faults(pack.rules)
+    for profile in PROFILES:
+        for rule in pack.alerts:
+            for labels in routed_labels(rule, label_sets(rule, faults), profile):
+                used |= dict.fromkeys(deliveries(alertmanager, labels))
+    lines = ["## Receivers\n", "| receiver | after | only in | not in |", "|---|---|---|---|"]
+    notified = [one for one in used if one.receiver != "null"]
+    for one in sorted(notified, key=lambda one: (one.receiver, one.group_wait)):
+        active, muted = ", ".join(one.active), ", ".join(one.muted)
+        lines.append(f"| {one.receiver} | {one.group_wait} | {active} | {muted} |")
+    return "\n".join(lines) + "\n"
+
+
+def _tables(pack: Pack, alertmanager: Mapping[str, Any]) -> Iterator[str]:
+    faults = recorded_faults(pack.rules)
+    tables: dict[str, dict[str, None]] = {}
+    for name, file in pack.files.items():
+        for rule in file.rules:
+            if rule.is_alert:
+                sets = label_sets(rule, faults)
+                components = {labels.get("component", "") for labels in sets}
+                title = components.pop() if len(components) == 1 else ""
+                row = _row(rule, sets, alertmanager, pack)
+                tables.setdefault(title or name.removesuffix(".yaml"), {})[row] = None
+    for title in sorted(tables):
+        lines = [f"## {title}\n", "| alert | small | large | `for` | `keep_firing_for` | why |"]
+        lines += ["|---|---|---|---|---|---|", *sorted(tables[title])]
+        yield "\n".join(lines) + "\n"
+
+
+def _row(rule: Rule, sets: list[LabelSet], alertmanager: Mapping[str, Any], pack: Pack) -> str:
+    small, large = (
+        _notified(list(routed_labels(rule, sets, profile)), alertmanager) for profile in PROFILES
+    )
+    page = runbook_of(rule)
+    why = severity_section(pack.runbooks.get(page, "")).replace("|", "\\|")
+    cells = (
+        f"[{rule.name}](../rules/runbooks/{page})",
+        small,
+        "as small" if large == small else large,
+        rule.wait,
+        rule.keep_firing_for,
+        why,
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _notified(labels: list[LabelSet], alertmanager: Mapping[str, Any]) -> str:
+    """Each severity with its receivers: `critical: on-call, chat`."""
+    found = []
+    for severity in severities(labels):
+        names: dict[str, None] = {}
+        for one in labels:
+            if one["severity"] == severity:
+                names |= dict.fromkeys(each.receiver for each in deliveries(alertmanager, one))
+        listed = ", ".join(name for name in names if name != "null")
+        found.append(f"{severity or 'as its fault'}: {listed}" if listed else severity)
+    return "; ".join(found)

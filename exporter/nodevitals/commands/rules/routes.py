@@ -1,0 +1,77 @@
+"""Alertmanager's routes: a configuration and an alert's labels in, the receivers out.
+
+Only by matchers: the time of day and what else fires at the same time are not considered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+_MATCHER = re.compile(r'(?P<label>\w+)\s*(?P<operator>=~|!~|!=|=)\s*"(?P<value>(?:[^"\\]|\\.)*)"')
+_UNQUOTED = re.compile(r"\s*(?P<label>\w+)\s*(?P<operator>=~|!~|!=|=)\s*(?P<value>[^\"\s]*)\s*")
+SOME = "some value"
+"""Value of a label that an alert has and that differs by series."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A receiver, the time after which it is notified, and the names of the intervals in which it
+    is or is not.
+    """
+
+    receiver: str
+    group_wait: str
+    active: tuple[str, ...] = ()
+    muted: tuple[str, ...] = ()
+
+
+def deliveries(config: Mapping[str, Any], labels: Mapping[str, str]) -> list[Delivery]:
+    """Who is notified of an alert with these labels, in the order of the routes."""
+    return list(_walk(config["route"], labels, {"group_wait": "30s"}))
+
+
+def _walk(
+    route: Mapping[str, Any], labels: Mapping[str, str], inherited: Mapping[str, Any]
+) -> Iterator[Delivery]:
+    own = {**inherited, **{key: route[key] for key in ("receiver", "group_wait") if key in route}}
+    matched = False
+    for child in route.get("routes") or ():
+        if _matches(child, labels):
+            matched = True
+            yield from _walk(child, labels, own)
+            if not child.get("continue"):
+                break
+    if not matched:
+        yield Delivery(
+            str(own["receiver"]),
+            str(own["group_wait"]),
+            tuple(route.get("active_time_intervals") or ()),
+            tuple(route.get("mute_time_intervals") or ()),
+        )
+
+
+def _matches(route: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    return all(
+        _holds(match["operator"], match["value"], labels.get(match["label"], ""))
+        for text in route.get("matchers") or ()
+        for match in _parsed(str(text))
+    )
+
+
+def _parsed(text: str) -> list[re.Match[str]]:
+    """The matchers of a text. Raises ValueError where it has none."""
+    found = list(_MATCHER.finditer(text))
+    if not found:
+        plain = _UNQUOTED.fullmatch(text)
+        found = [plain] if plain else []
+    if not found:
+        raise ValueError(f"{text!r} is not a matcher")
+    return found
+
+
+def _holds(operator: str, pattern: str, value: str) -> bool:
+    equal = bool(re.fullmatch(pattern, value)) if "~" in operator else pattern == value
+    return equal != operator.startswith("!")
