@@ -1,7 +1,7 @@
 """`nodevitals rules render`: write the rules of a site, or print sampled rules.
 
-With --output, the shipped rules with the site's values; with FILE, sampled rules as
-Prometheus rules on stdout.
+With --output, the shipped rules with the site's values, and the sampled rules of FILE in
+custom.yaml; without, these on stdout.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nodevitals.commands.rules.sampled_rules import parse, render
+from nodevitals.commands.rules.sampled_rules import SampledRule, parse, render
 from nodevitals.commands.rules.site.checks import parse_values
 from nodevitals.commands.rules.site.output import write
 from nodevitals.commands.rules.site.pack import read_pack, shipped_folder
@@ -27,7 +27,7 @@ def add_to(actions: Subparsers) -> None:
         epilog="docs/adr/0017-site-values.md explains the choices.",
     )
     add = parser.add_argument
-    add("file", nargs="?", metavar="FILE", help="sampled rules to print as Prometheus rules")
+    add("file", nargs="?", metavar="FILE", help="sampled rules, to print as Prometheus rules")
     add("--values", metavar="FILE", help="the site's values (default: none, rules as shipped)")
     add("--output", metavar="FOLDER", help="folder to write the rule files to")
     add(
@@ -42,23 +42,21 @@ def add_to(actions: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write or print the rules."""
-    if sum(map(bool, (options.file, options.output, options.example))) != 1:
-        raise CommandError("name one of --output FOLDER, FILE (sampled rules) and --example")
-    if not options.output and (options.values or options.with_tests):
-        raise CommandError("--values and --with-tests need --output FOLDER")
     folder = Path(options.rules) if options.rules else shipped_folder()
     if options.example:
         print((folder / EXAMPLE).read_text(), end="")
-    elif options.file:
-        _print_sampled(options.file)
-    else:
+    elif options.output:
         _write(options, folder)
+    elif options.values or options.with_tests or not options.file:
+        raise CommandError("name an --output FOLDER, or only a FILE of sampled rules to print")
+    else:
+        print(render(_sampled(options.file)), end="")
     return 0
 
 
-def _print_sampled(file: str) -> None:
+def _sampled(file: str) -> tuple[SampledRule, ...]:
     try:
-        print(render(parse(Path(file).read_bytes())), end="")
+        return parse(Path(file).read_bytes())
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from None
     except DocumentError as error:
@@ -72,6 +70,7 @@ def _write(options: argparse.Namespace, folder: Path) -> None:
         values = parse_values(text, pack)
     except DocumentError as error:
         raise document_error(options.values, error) from None
-    made = render_pack(pack, values, with_tests=options.with_tests)
+    sampled = _sampled(options.file) if options.file else ()
+    made = render_pack(pack, values, sampled, with_tests=options.with_tests)
     removed = write(Path(options.output), made)
     print(f"{options.output}: {len(made)} files written" + f", {removed} removed" * bool(removed))

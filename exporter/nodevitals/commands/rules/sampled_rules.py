@@ -55,26 +55,24 @@ def parse(text: bytes) -> tuple[SampledRule, ...]:
     return rules
 
 
-def problems_of(rules: tuple[SampledRule, ...], key: str = "rules") -> list[Problem]:
-    """What the types do not check: names, and intervals too short for a sample. `key` is that of
-    the list in its file.
-    """
+def problems_of(rules: tuple[SampledRule, ...]) -> list[Problem]:
+    """What the types do not check: names, and intervals too short for a sample."""
     found = []
     seen: set[str] = set()
     for number, rule in enumerate(rules):
         if not _NAME.fullmatch(rule.name):
             found.append(
-                Problem(f"{key}[{number}].name", f"{rule.name!r} is not a valid alert name")
+                Problem(f"rules[{number}].name", f"{rule.name!r} is not a valid alert name")
             )
         if rule.name in seen:
             found.append(
-                Problem(f"{key}[{number}].name", f"another rule is also named {rule.name}")
+                Problem(f"rules[{number}].name", f"another rule is also named {rule.name}")
             )
         seen.add(rule.name)
         if rule.samples < 1:
-            found.append(Problem(f"{key}[{number}].interval", "shorter than the step: no sample"))
+            found.append(Problem(f"rules[{number}].interval", "shorter than the step: no sample"))
         if not rule.query_expression.strip():
-            found.append(Problem(f"{key}[{number}].query_expression", "empty"))
+            found.append(Problem(f"rules[{number}].query_expression", "empty"))
     return found
 
 

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from nodevitals.commands.rules import sampled_rules
 from nodevitals.commands.rules.alert_labels import label_sets, recorded_faults, severities
 from nodevitals.commands.rules.expression import tokens
 from nodevitals.commands.rules.site.pack import Pack
@@ -56,7 +55,6 @@ def _problems(values: Values, pack: Pack) -> Iterator[Problem]:
     for key, changes in values.alerts.items():
         yield from _alert_problems(key, changes, pack)
     yield from _mute_problems(values.alerts)
-    yield from sampled_rules.problems_of(values.sampled_rules, "sampled_rules")
 
 
 def _threshold_problems(path: str, found: Mapping[str, float], pack: Pack) -> Iterator[Problem]:
@@ -100,8 +98,9 @@ def _alert_problems(key: str, changes: AlertValues, pack: Pack) -> Iterator[Prob
         yield Problem(path, f"no rule of {name} has only this severity (found: {known}{shared})")
     if changes.severity is not None and any("none" in several for several in found):
         yield Problem(f"{path}.severity", f"{name} notifies nobody: it mutes or proves others")
-    if changes.severity == "info" and name in MUTED_BY:
-        yield Problem(f"{path}.severity", f"{name} stands for muted alerts: critical or warning")
+    if changes.severity is not None and name in MUTED_BY:
+        text = f"{name} stands for muted alerts and has the severity of what it stands for"
+        yield Problem(f"{path}.severity", text)
     yield from _label_problems(f"{path}.labels", changes.labels, pack)
 
 

@@ -67,7 +67,10 @@ def pool_problem(threshold: str, rules: Sequence[Rule]) -> str:
             selector.name == THRESHOLD and any(one.value == threshold for one in selector.matchers)
             for selector in selectors(rule.expression)
         )
-        if not uses or rule.is_alert:  # ThresholdMissing lists them all
+        uses -= len(
+            re.findall(rf'absent\(\s*{THRESHOLD}\{{threshold="{threshold}"', rule.expression)
+        )
+        if not uses:
             continue
         found = [one for one in _comparisons(rule.expression) if one.threshold == threshold]
         lefts = [rule.expression[one.left : one.operator] for one in found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from nodevitals.commands.example import duration
 from nodevitals.commands.rules.alert_labels import LabelSet, label_sets, recorded_faults
 from nodevitals.commands.rules.findings import Finding
 from nodevitals.commands.rules.rule_files import Rule, RuleFile
-from nodevitals.commands.rules.sampled_rules import alert, rule_file
+from nodevitals.commands.rules.sampled_rules import SampledRule, alert, rule_file
 from nodevitals.commands.rules.site.edits import RuleEdit, edited
 from nodevitals.commands.rules.site.names import with_names
 from nodevitals.commands.rules.site.pack import THRESHOLD, Pack, read_text
@@ -23,7 +23,8 @@ from nodevitals.commands.rules.site.tests import rendered_tests
 from nodevitals.commands.rules.site.values import Values
 from nodevitals.commands.terminal import CommandError
 
-HEAD = "# Made by `nodevitals rules render`"
+# The first line of a file; sampled rules that are printed have another one.
+HEAD = "# Made by `nodevitals rules render` of nodevitals "
 SAMPLED = "custom.yaml"
 # Findings of `rules check` that a site's own rules may have.
 _SAMPLED_SILENCES = ("annotation/missing", "test/missing")
@@ -34,13 +35,15 @@ _POOL_GROUP = """
 """
 
 
-def render(pack: Pack, values: Values, *, with_tests: bool) -> dict[str, str]:
+def render(
+    pack: Pack, values: Values, sampled: Sequence[SampledRule] = (), *, with_tests: bool
+) -> dict[str, str]:
     """The files to write, by their path: the rule files, with tests also tests/ and runbooks/."""
-    head = f"{HEAD} of nodevitals {nodevitals.__version__}; change the values file instead.\n"
+    head = f"{HEAD}{nodevitals.__version__}; change the values file instead.\n"
     rules = _rule_files(pack, values)
     made = dict(rules)
-    if values.sampled_rules:
-        made[SAMPLED] = _sampled(values)
+    if sampled:
+        made[SAMPLED] = _sampled(sampled, values)
     if with_tests:
         defaults = _rule_files(pack, _with_default_numbers(values), record_pools=False)
         changed = {name: text for name, text in defaults.items() if text != rules[name]}
@@ -104,9 +107,9 @@ def _edits(
 def _alert_values(values: Values, rule: Rule, sets: list[LabelSet]) -> dict[str, Any]:
     """The keys of an alert that change."""
     changes = changes_of(values, rule.name, sets[0].get("severity", ""))
-    found: dict[str, Any] = severity_edit(values, rule, sets)
-    severity = {"severity": found.pop("severity")} if "severity" in found else {}
-    labels = {**rule.labels, **severity, **values.labels, **changes.labels}
+    edit = severity_edit(values, rule, sets)
+    labels = {**rule.labels, **edit.labels, **values.labels, **changes.labels}
+    found: dict[str, Any] = {"expr": edit.expression} if edit.expression else {}
     for key, wait in (("for", changes.wait), ("keep_firing_for", changes.keep_firing_for)):
         if wait is not None:
             found[key] = duration(wait) if wait else None
@@ -136,8 +139,8 @@ def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _sampled(values: Values) -> str:
-    rules = [alert(rule, dict(values.labels)) for rule in values.sampled_rules]
+def _sampled(sampled: Sequence[SampledRule], values: Values) -> str:
+    rules = [alert(rule, values.labels) for rule in sampled]
     text = rule_file("custom", rules, "render")
     silences = [
         f"# nodevitals disable {name}: a rule of the site\n  " for name in _SAMPLED_SILENCES

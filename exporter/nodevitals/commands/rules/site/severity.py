@@ -1,26 +1,25 @@
 """The severity of an alert at a site: the shipped one, the profile's, or that of the values file.
 
 The faults keep theirs: incidents and automation compare those. Only the alert, which decides who is
-notified, changes.
+notified, changes, and has the severity of its fault as `fault_severity`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from nodevitals.commands.rules.alert_labels import LabelSet
+from nodevitals.commands.rules.alert_labels import FAULT, LabelSet, severities
 from nodevitals.commands.rules.rule_files import Rule
 from nodevitals.commands.rules.site.values import AlertValues, Values
 from nodevitals.commands.terminal import CommandError
 
 # In the profile `large`, critical alerts with these scopes are tickets.
 TICKET_SCOPES = ("device", "node")
+FAULT_SEVERITY = "fault_severity"
 _NONE = AlertValues()
-_TEMPLATE = (
-    '{{ if and (eq $labels.severity "critical") (ne $labels.scope "fleet") }}warning'
-    "{{ else }}{{ $labels.severity }}{{ end }}"
-)
+_ONE_FAULT = re.compile(rf"{FAULT}\{{[^{{}}]*\}}")
 
 
 def changes_of(values: Values, name: str, severity: str) -> AlertValues:
@@ -39,10 +38,15 @@ def severity_of(values: Values, name: str, labels: Mapping[str, Any]) -> str:
     return "warning" if large and shipped == "critical" and is_single else shipped
 
 
-def severity_edit(values: Values, rule: Rule, sets: Sequence[LabelSet]) -> dict[str, str]:
-    """The `severity` and `expr` of a rule where they change. Raises CommandError where one rule
-    would have to be split.
-    """
+class SeverityEdit(NamedTuple):
+    """The labels and the expression ('': as it is) that a severity needs."""
+
+    labels: dict[str, str]
+    expression: str = ""
+
+
+def severity_edit(values: Values, rule: Rule, sets: Sequence[LabelSet]) -> SeverityEdit:
+    """What changes in a rule. Raises CommandError where it would have to be split."""
     before = [labels.get("severity", "") for labels in sets]
     after = [severity_of(values, rule.name, labels) for labels in sets]
     unknown = values.profile == "large" and any(
@@ -51,17 +55,33 @@ def severity_edit(values: Values, rule: Rule, sets: Sequence[LabelSet]) -> dict[
     if changes_of(values, rule.name, before[0]).severity is not None:
         unknown = False
     if before == after and not unknown:
-        return {}
-    # Critical and warning at once, and equal but for that, would be the same alert twice.
+        return SeverityEdit({})
+    if len(set(after)) > 1 or unknown:
+        is_single = 'and (eq $labels.severity "critical") (ne $labels.scope "fleet")'
+        otherwise = "{{ else }}{{ $labels.severity }}{{ end }}"
+        severity = f"{{{{ if {is_single} }}}}warning{otherwise}"
+        fault = f"{{{{ if {is_single} }}}}critical{{{{ end }}}}"
+    else:
+        severity, fault = after[0], before[0]
+        if len(set(before)) > 1 or "" in before:
+            changed = f'if ne $labels.severity "{severity}"'
+            fault = f"{{{{ {changed} }}}}{{{{ $labels.severity }}}}{{{{ end }}}}"
+    labels = {"severity": severity, FAULT_SEVERITY: fault}
+    # A critical fault that is also recorded as a warning would be the same alert twice.
     kinds = [{**labels, "severity": ""} for labels in sets]
-    doubled = any(kinds.count(labels) > 1 for labels in kinds)
-    if len(set(after)) == 1 and not unknown:
-        wrapped = f"max without (severity) (\n{rule.expression.strip()}\n)"
-        return {"severity": after[0], **({"expr": wrapped} if doubled else {})}
-    if doubled:
+    doubled = any(kinds.count(one) > 1 for one in kinds)
+    return SeverityEdit(labels, _most_severe(rule, sets) if doubled else "")
+
+
+def _most_severe(rule: Rule, sets: Sequence[LabelSet]) -> str:
+    """The expression with one series where there is one per severity."""
+    plain = rule.expression.strip()
+    worst, *others = severities(sets)
+    if len(others) != 1 or not _ONE_FAULT.fullmatch(plain):
         text = "split the rule by severity, to change only one of them"
         raise CommandError(f"{rule.file}:{rule.first_line}: {rule.name}: {text}")
-    return {"severity": _TEMPLATE}
+    only = plain.replace("{", f'{{severity="{worst}", ', 1)
+    return f"{only}\n  or ignoring (severity)\n{plain}"
 
 
 def _may_page(labels: LabelSet) -> bool:

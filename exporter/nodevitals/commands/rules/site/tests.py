@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
+from nodevitals.commands.rules.check_alerts import SEVERITIES
 from nodevitals.commands.rules.site.names import with_names
 from nodevitals.commands.rules.site.pack import Pack
-from nodevitals.commands.rules.site.severity import changes_of, severity_of
+from nodevitals.commands.rules.site.severity import FAULT_SEVERITY, changes_of, severity_of
 from nodevitals.commands.rules.site.values import Values
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -70,17 +71,25 @@ def _rule_file(path: str, changed: Collection[str]) -> str:
 
 
 def _expected(case: Mapping[str, Any], values: Values) -> list[dict[str, Any]]:
-    """The alerts that are expected at the site; those of equal labels are one."""
+    """The alerts that are expected at the site: of a fault with two severities that become one, the
+    alert of the more severe one.
+    """
     name = case["alertname"]
-    found = []
-    for expected in case.get("exp_alerts") or ():
+    found: dict[str, dict[str, Any]] = {}
+    for expected in sorted(case.get("exp_alerts") or (), key=_by_severity):
         labels = expected.get("exp_labels") or {}
-        changes = changes_of(values, name, str(labels.get("severity", "")))
+        shipped = str(labels.get("severity", ""))
+        changes = changes_of(values, name, shipped)
         if not changes.enabled:
             continue
         severity = severity_of(values, name, labels)
         own = {**labels, "severity": severity, **values.labels, **changes.labels}
-        one = {**expected, "exp_labels": own}
-        if one not in found:
-            found.append(one)
-    return found
+        changed = {} if severity == shipped else {FAULT_SEVERITY: shipped}
+        one = {**expected, "exp_labels": {**own, **changed}}
+        found.setdefault(str(sorted(own.items())), one)
+    return list(found.values())
+
+
+def _by_severity(expected: Mapping[str, Any]) -> int:
+    severity = str((expected.get("exp_labels") or {}).get("severity", ""))
+    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)

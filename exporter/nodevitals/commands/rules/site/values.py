@@ -6,7 +6,6 @@ from typing import Annotated, Literal, cast
 
 import msgspec
 
-from nodevitals.commands.rules.sampled_rules import SampledRule
 from nodevitals.document import Problem, SettingsDocument, convert
 from nodevitals.quantities import Spelling, parse_duration, shown
 
@@ -74,8 +73,6 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     different severities. Keys: enabled, severity (critical, warning, info), wait, keep_firing_for,
     labels.
     Example: `{NodeCpuHigh: {severity: warning, wait: 30m}, OomKill: {enabled: false}}`"""
-    sampled_rules: tuple[SampledRule, ...] = ()
-    """Rules of the site, as in custom.example.yaml; they are written to custom.yaml."""
 
 
 def convert_values(document: SettingsDocument, problems: list[Problem]) -> Values | None:

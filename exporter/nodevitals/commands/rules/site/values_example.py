@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodevitals.commands.example import comment, fields_of, key_lines
+from nodevitals.commands.example import fields_of, key_lines
 from nodevitals.commands.rules.alert_labels import label_sets, recorded_faults, severities
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.pools import pool_problem
@@ -26,10 +26,7 @@ def example_values(pack: Pack) -> str:
     """The whole file."""
     lines = [HEAD]
     for field in fields_of(Values):
-        if field.name == "sampled_rules":
-            lines += [*comment(field.text, ""), "#sampled_rules: []", ""]
-        else:
-            lines += [*key_lines(field, ""), ""]
+        lines += [*key_lines(field, ""), ""]
     lines += [*_thresholds(pack), "#", *_alerts(pack)]
     return "\n".join(lines) + "\n"
 
