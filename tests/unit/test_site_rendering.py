@@ -53,6 +53,12 @@ def test_an_alert_keeps_its_comments_and_order(tmp_path: Path) -> None:
     ]
 
 
+def test_an_alert_is_chosen_by_name_and_severity(tmp_path: Path) -> None:
+    values = "alerts: {Hot/critical: {wait: 7m}, Hot: {wait: 8m}, RackHot: {wait: 9m}}"
+    made = rendered(tmp_path, values)
+    assert changes(RULES, made["small.yaml"]) == ["- for: 2m", "+ for: 7m", "+ for: 9m"]
+
+
 def test_an_alert_that_is_off_leaves_a_comment(tmp_path: Path) -> None:
     made = rendered(tmp_path, "alerts: {RackHot: {enabled: false}}")
     assert "+ # RackHot is off." in changes(RULES, made["small.yaml"])

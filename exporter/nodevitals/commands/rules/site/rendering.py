@@ -92,7 +92,7 @@ def _edits(
         threshold = rule.labels.get("threshold") if rule.name == THRESHOLD else None
         if threshold in values.thresholds:
             changed["expr"] = f"vector({values.thresholds[threshold]:.12g})"
-        elif not rule.is_alert and (new := with_pools(rule.expression, pooled)) != rule.expression:
+        elif (new := with_pools(rule.expression, pooled)) != rule.expression:
             changed["expr"] = new
         if rule.is_alert:
             sets = label_sets(rule, faults)
@@ -123,8 +123,8 @@ def _pool_rules(values: Values, pack: Pack) -> str:
     rules = [
         f"      - record: {POOL_THRESHOLD}\n"
         f"        labels: {{threshold: {threshold}}}\n"
-        f"        expr: group by (cluster, instance) ({NODE_DOMAINS}{{pool={_quoted(pool)}}})"
-        f" * {value:.12g}\n"
+        f"        expr: |\n"
+        f"          group by (cluster, instance) ({NODE_DOMAINS}{{pool={_quoted(pool)}}}) * {value:.12g}\n"
         for pool, chosen in values.pools.items()
         for threshold, value in chosen.thresholds.items()
     ]
