@@ -33,6 +33,12 @@ _POOL_GROUP = """
   - name: nodevitals-pool-thresholds
     rules:
 """
+_POOL_RULE = f"""\
+      - record: {POOL_THRESHOLD}
+        labels: {{{{threshold: {{threshold}}}}}}
+        expr: |
+          group by (cluster, instance) ({NODE_DOMAINS}{{{{pool={{pool}}}}}}) * {{value}}
+"""
 
 
 def render(
@@ -121,10 +127,7 @@ def _alert_values(values: Values, rule: Rule, sets: list[LabelSet]) -> dict[str,
 def _pool_rules(values: Values, pack: Pack) -> str:
     """The group that records the thresholds of pools; '' without pools."""
     rules = [
-        f"      - record: {POOL_THRESHOLD}\n"
-        f"        labels: {{threshold: {threshold}}}\n"
-        f"        expr: |\n"
-        f"          group by (cluster, instance) ({NODE_DOMAINS}{{pool={_quoted(pool)}}}) * {value:.12g}\n"
+        _POOL_RULE.format(threshold=threshold, pool=_quoted(pool), value=f"{value:.12g}")
         for pool, chosen in values.pools.items()
         for threshold, value in chosen.thresholds.items()
     ]
