@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from nodevitals import catalogue
 from nodevitals.commands.rules.repair_manager.convert import Converted, convert
 from nodevitals.commands.rules.repair_manager.files import ALERTMANAGER_OUT, RULES_OUT
+from nodevitals.commands.rules.repair_manager.metrics import map_metrics
 from nodevitals.document import DocumentError
 from testbed.node import run
 from testbed.servers import BINARIES
@@ -42,7 +45,7 @@ ECC = """
 ecc_rule:
   query_expression: nvidiasmi_ecc_error_count{cluster="{{ cnf['cluster_name'] }}"} > 0
   step: {{cnf["repair-manager"]["step"]}}
-  interval: 300
+  interval: 5
   percent_threshold: 0
   severity: critical
   days_until_reboot: 5
@@ -104,11 +107,15 @@ def test_every_key_is_reported() -> None:
     lost = {place: key.why for place, key in keys.items() if not key.became}
     smtp = "repair-manager.smtp"
     assert lost == {
-        ("config.yaml", "repair-manager.cordon_dry_run"): "rules and Alertmanager cordon no node",
+        ("config.yaml", "repair-manager.cordon_dry_run"): (
+            "rules and Alertmanager cordon no node: set the dry run of what cordons"
+        ),
         ("config.yaml", f"{smtp}.password"): (
             "passwords are read from files: write it to /etc/alertmanager/secrets/smtp-password"
         ),
-        ("rule-config.yaml", "rules"): "not needed: every rule of the other files is converted",
+        ("rule-config.yaml", "rules"): (
+            "not needed: every rule with a query_expression is converted"
+        ),
         ("ecc-config.yaml", "ecc_rule.days_until_reboot"): "sampled rules have no such key",
         ("rule-alerts.yaml", "rules[0].severity"): "'page' is no severity here; warning is used",
         **{
@@ -121,6 +128,177 @@ def test_every_key_is_reported() -> None:
         keys["config.yaml", "repair-manager.cpu_share"].became
         == "the value of references in other files"
     )
+    assert [place for place, key in keys.items() if key.rule_lost] == [
+        ("rule-alerts.yaml", "rules[1].query_expression")
+    ]
+
+
+# The four files in the form in which the manual prints them; every setting has another value.
+PRINTED = {
+    "config.yaml": """
+repair-manager:
+  cluster_name: "mill-9"
+  ecc_rule:
+    cordon_dry_run: True
+  alert:
+    smtp_url: mail.mill.example
+    login: repair
+    password: hunter2
+    sender: repair@mill.example
+    receiver: ["night@mill.example"]
+  enable_custom_registry_secrets: True
+""",
+    "ecc-config.yaml": """
+cordon_dry_run: {{cnf['repair-manager']['ecc_rule']['cordon_dry_run']}}
+prometheus:
+  ip: {{cnf['repair-manager']['prometheus-ip']}}
+  port: {{cnf['repair-manager']['prometheus-port']}}
+metrics:
+  - query_expression: 'nvidiasmi_ecc_error_count{type="volatile_double"}>0'
+    step: 1m
+    interval: 15 # minutes
+    percent_threshold: 80
+    name: nvidiasmi_ecc_error_count
+  - query_expression: 'node_load1 /
+    2 > 0.7'
+    step: 4m
+    interval: 15 # minutes
+    percent_threshold: 50
+    name: "load more than 70%"
+""",
+    "rule-alerts.yaml": """
+ecc_rule:
+  alerts_enabled: True
+  reminders_enabled: True
+  reminder_wait_time: 43200 # seconds
+  alert_job_owners: True
+cache-ttl: 300 # seconds
+""",
+    "rule-config.yaml": """
+---
+rules:
+  ecc_rule:
+    module_name : rules.ecc_rule
+    class_name : ECCRule
+
+rule_wait_time: 20 # seconds
+
+cluster_name: {{cnf['repair-manager']['cluster_name']}}
+""",
+}
+
+
+def printed(mapped: bool = False, **changed: str) -> Converted:
+    texts = PRINTED | {name.replace("_", "-") + ".yaml": text for name, text in changed.items()}
+    return convert({name: text.encode() for name, text in texts.items()}, mapped)
+
+
+def test_files_as_the_manual_prints_them_are_converted() -> None:
+    result = printed()
+    rules = alerts(result.files)
+    assert rules["interval"] == "20s"
+    ecc, load = rules["NvidiasmiEccErrorCount"], rules["LoadMoreThan70"]
+    # P is the number of whole steps in the interval: 15 of 1 minute, 3 of 4 minutes.
+    assert ecc["expr"].endswith("[899999ms:60000ms]) / 15 > 0.8")
+    assert load["expr"].endswith("[719999ms:240000ms]) / 3 > 0.5")
+    assert load["annotations"]["summary"] == "load more than 70% on {{ $labels.instance }}"
+    assert load["labels"]["cluster"] == "mill-9"
+    document = yaml.safe_load(result.files[ALERTMANAGER_OUT])
+    assert document["route"]["repeat_interval"] == "43200s"
+    mails = {one["name"]: one.get("email_configs", [{}])[0] for one in document["receivers"]}
+    assert mails["operators"]["to"] == "night@mill.example"
+    assert mails["operators"]["headers"]["Subject"].startswith("[mill-9] ")
+    assert mails["job-owner"]["to"] == "{{ .GroupLabels.owner }}@mill.example"
+
+
+def test_every_key_of_the_printed_files_arrives_or_has_a_reason() -> None:
+    keys = printed().keys
+    lost = {f"{key.file}: {key.path}": key.why for key in keys if not key.became}
+    assert all(lost.values())
+    assert "unknown key" not in lost.values()
+    assert lost["ecc-config.yaml: prometheus.ip"] == (
+        "not needed: Prometheus evaluates the rules itself"
+    )
+    assert not any(key.rule_lost for key in keys)
+    became = {key.path: key.became for key in keys}
+    assert became["ecc_rule.alerts_enabled"] == "alertmanager.yaml: alerts are mailed"
+    assert became["ecc_rule.reminder_wait_time"] == "alertmanager.yaml: repeat_interval, 43200s"
+
+
+@pytest.mark.parametrize("receiver", ['[" "]', "[]", "", "null"])
+def test_a_receiver_that_is_empty_gets_no_mail(receiver: str) -> None:
+    config = PRINTED["config.yaml"].replace('["night@mill.example"]', receiver)
+    result = printed(config=config)
+    document = yaml.safe_load(result.files[ALERTMANAGER_OUT])
+    assert document["receivers"] == [{"name": "null"}]
+    (key,) = (key for key in result.keys if key.path == "ecc_rule.alerts_enabled")
+    assert key.why == "no receiver: no mail can be sent"
+
+
+@pytest.mark.parametrize(
+    ("old", "ours"),
+    [
+        (
+            'nvidiasmi_ecc_error_count{type="volatile_double"}>0',
+            (
+                'nodevitals_accelerator_ecc_errors_total{job="nodevitals", kind="uncorrected", '
+                'lifetime="volatile"}>0'
+            ),
+        ),
+        (
+            "nvidiasmi_utilization_gpu{minor_number='3'} < 5",
+            "(100 * nodevitals_accelerator_utilization_ratio{job=\"nodevitals\", device='3'}) < 5",
+        ),
+        (
+            "max(nvidiasmi_temperature) > 80",
+            'max(nodevitals_accelerator_temperature_celsius{job="nodevitals"}) > 80',
+        ),
+        (
+            'nvidiasmi_retired_page_count{type="double"} > 1',
+            'nodevitals_nvidia_retired_pages{job="nodevitals", cause="double_bit"} > 1',
+        ),
+    ],
+)
+def test_metrics_of_the_old_exporter_are_replaced_on_request(old: str, ours: str) -> None:
+    text, note = map_metrics(old)
+    assert text == ours
+    assert "replaced" in note
+    labels = re.findall(r"(\w+)(?:=|!=)[\"']", ours)
+    for name in re.findall(r"nodevitals_\w+", text):
+        assert {*labels} - {"job"} <= {*catalogue.all_families()[name].labels}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "nvidiasmi_attached_gpus > 1",
+        'nvidiasmi_ecc_error_count{type=~"volatile.*"} > 0',
+        'nvidiasmi_ecc_error_count{type="other"} > 0',
+        "nvidiasmi_ecc_error_count > 0",
+    ],
+)
+def test_metrics_without_a_counterpart_are_kept_and_named(kept: str) -> None:
+    text, note = map_metrics(kept)
+    assert (text, "has no counterpart" in note) == (kept, True)
+    (key,) = (
+        key
+        for key in printed(
+            True, ecc_config=PRINTED["ecc-config.yaml"].replace("node_load1 /", f"{kept} or")
+        ).keys
+        if key.path == "metrics[1].query_expression"
+    )
+    assert "has no counterpart" in key.became
+
+
+def test_a_rule_with_a_missing_reference_is_lost() -> None:
+    ecc = PRINTED["ecc-config.yaml"].replace("> 0.7", "> {{cnf['repair-manager']['share']}}")
+    result = printed(ecc_config=ecc)
+    (lost,) = (key for key in result.keys if key.rule_lost)
+    assert lost.path == "metrics[1].query_expression"
+    assert lost.why == (
+        "not a valid rule: {{cnf['repair-manager']['share']}} is not in config.yaml"
+    )
+    assert "NvidiasmiEccErrorCount" in alerts(result.files)
 
 
 def test_mail_settings_are_kept() -> None:
@@ -162,11 +340,8 @@ def test_switches_change_the_route(old: str, new: str, expected: tuple[str, str,
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"ecc_config": 'a: {{cnf["nowhere"]}}'}, '{{cnf["nowhere"]}} is not in config.yaml'),
-        ({"ecc_config": 'a: {{cnf["cluster_name"]["x"]}}'}, "is not in config.yaml"),
         ({"rule_alerts": "{% if x %}"}, "rule-alerts.yaml: line 1"),
         ({"config": "a: ["}, "config.yaml: line 2"),
-        ({"config": 'a: {{cnf["b"]}}'}, '{{cnf["b"]}} is not in config.yaml'),
     ],
 )
 def test_what_cannot_be_read_is_an_error(changed: dict[str, str], problem: str) -> None:
@@ -175,10 +350,23 @@ def test_what_cannot_be_read_is_an_error(changed: dict[str, str], problem: str) 
     assert problem in "\n".join(map(str, error.value.problems))
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ecc_config": 'a: {{cnf["nowhere"]}}'},
+        {"ecc_config": 'a: "x {{cnf["cluster_name"]["x"]}} y"'},
+        {"config": 'a: {{cnf["b"]}}'},
+    ],
+)
+def test_a_missing_reference_is_reported(changed: dict[str, str]) -> None:
+    (key,) = (key for key in converted(**changed).keys if key.path == "a")
+    assert key.why.endswith("is not in config.yaml")
+
+
 def test_the_first_of_two_settings_is_used() -> None:
     twice = CONFIG + "old:\n  receiver: nobody@mill.example\n"
     keys = {key.path: key for key in convert({"config.yaml": twice.encode()}).keys}
-    assert keys["old.receiver"].why == "repair-manager.smtp.receiver is used instead"
+    assert keys["old.receiver"].why == "repair-manager.smtp.receiver of config.yaml is used instead"
 
 
 def test_the_second_rule_of_a_name_is_not_converted() -> None:
@@ -193,7 +381,8 @@ def test_prometheus_and_alertmanager_accept_the_written_files(tmp_path: Path) ->
     for name, text in TEXTS.items():
         (tmp_path / name).write_text(text)
     done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1
+    assert "rules[1].query_expression: rule lost: not a valid rule: no step" in done.stderr
     assert "Not carried over: 9 of 32 keys." in done.stdout
     assert "hunter2" not in done.stdout
     for tool, action, name in (
@@ -210,6 +399,25 @@ def test_prometheus_and_alertmanager_accept_the_written_files(tmp_path: Path) ->
     assert {"file": "config.yaml", "path": "cluster_name"}.items() <= json.loads(done.stdout)[
         0
     ].items()
+
+
+def test_no_rule_of_the_printed_files_is_lost(tmp_path: Path) -> None:
+    for name, text in PRINTED.items():
+        (tmp_path / name).write_text(text)
+    output = tmp_path / "out"
+    done = run("rules", "import", str(tmp_path), "--output", str(output), "--map-metrics")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "nvidiasmi"
+        not in yaml.safe_load((output / RULES_OUT).read_text())["groups"][0]["rules"][0]["expr"]
+    )
+    for tool, action, name in (
+        ("promtool", ("check", "rules", "--lint=all", "--lint-fatal"), RULES_OUT),
+        ("amtool", ("check-config",), ALERTMANAGER_OUT),
+    ):
+        command = [str(BINARIES / tool), *action, str(output / name)]
+        checked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked
 
 
 def test_a_folder_without_such_files_is_an_error(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """`nodevitals rules import FOLDER`: write RepairManager's files as rules and an Alertmanager
-configuration, and print what each of its keys was converted to.
+configuration, and print what each of its keys was converted to. Exit status 1: a rule was lost.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,11 @@ def add_to(actions: Subparsers) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="folder of config.yaml and the others")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to write to")
     parser.add_argument(
+        "--map-metrics",
+        action="store_true",
+        help="replace the metrics of RepairManager's exporter (nvidiasmi_*) by those of nodevitals",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print what each key was converted to as JSON"
     )
     parser.set_defaults(run=run)
@@ -34,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         texts = {name: (source / name).read_bytes() for name in FILES if (source / name).exists()}
         if not texts:
             raise CommandError(f"{source}: none of {', '.join(FILES)} is here")
-        converted = convert(texts)
+        converted = convert(texts, options.map_metrics)
         _write(output, converted.files)
     except DocumentError as error:
         problems = [f"{source}/{problem}" for problem in error.problems]
@@ -47,7 +53,10 @@ def run(options: argparse.Namespace) -> int:
         print_json(converted.keys)
     else:
         _print_report(output, converted)
-    return 0
+    lost = [key for key in converted.keys if key.rule_lost]
+    for key in lost:
+        print(f"{source / key.file}: {key.path}: rule lost: {key.why}", file=sys.stderr)
+    return int(bool(lost))
 
 
 def _write(output: Path, files: Mapping[str, str]) -> None:

@@ -29,10 +29,11 @@ def alertmanager_file(settings: Settings) -> str:
     }
     receivers: list[dict[str, Any]] = [{"name": "null"}]
     if mailed:
-        receivers.append(_mail("operators", settings.text("receiver")))
+        receivers.append(_mail("operators", settings.text("receiver"), settings.cluster))
     if mailed and settings.get("alert_job_owners"):
         route["routes"] = _owner_routes()
-        receivers.append(_mail("job-owner", "{{ .GroupLabels.owner }}" + settings.mail_domain))
+        owner = "{{ .GroupLabels.owner }}" + settings.mail_domain
+        receivers.append(_mail("job-owner", owner, settings.cluster))
     document: dict[str, Any] = {"route": route, "receivers": receivers}
     if mailed:
         document = {"global": _smtp(settings), **document}
@@ -52,8 +53,17 @@ def _owner_routes() -> list[dict[str, Any]]:
     ]
 
 
-def _mail(name: str, to: str) -> dict[str, Any]:
-    return {"name": name, "email_configs": [{"to": to, "send_resolved": True}]}
+def _mail(name: str, to: str, cluster: str) -> dict[str, Any]:
+    mail: dict[str, Any] = {"to": to, "send_resolved": True}
+    if cluster:  # RepairManager's mails have its name in the title
+        title = '{{ template "email.default.subject" . }}'
+        mail["headers"] = {"Subject": f"[{_literal(cluster)}] {title}"}
+    return {"name": name, "email_configs": [mail]}
+
+
+def _literal(text: str) -> str:
+    """Text that Alertmanager's templates print as it is."""
+    return text.replace("{{", "{ {")
 
 
 def _smtp(settings: Settings) -> dict[str, str]:

@@ -9,14 +9,14 @@ import msgspec
 from nodevitals.commands.rules.repair_manager.alertmanager import alertmanager_file
 from nodevitals.commands.rules.repair_manager.files import (
     ALERTMANAGER_OUT,
+    ALERTS,
     CONFIG,
-    INTERVAL,
     RULES_OUT,
     ConvertedKey,
 )
 from nodevitals.commands.rules.repair_manager.references import References, read
 from nodevitals.commands.rules.repair_manager.rules import convert_rules
-from nodevitals.commands.rules.repair_manager.setting_keys import config_keys, interval_keys
+from nodevitals.commands.rules.repair_manager.setting_keys import setting_keys
 from nodevitals.commands.rules.repair_manager.settings import Settings
 from nodevitals.commands.rules.sampled_rules import SampledRule, alert, rule_file
 from nodevitals.document import DocumentError, Problem
@@ -29,10 +29,10 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[ConvertedKey, ...]
 
 
-def convert(texts: Mapping[str, bytes]) -> Converted:
-    """Convert files by name.
+def convert(texts: Mapping[str, bytes], mapped: bool = False) -> Converted:
+    """Convert files by name; `mapped` replaces the metrics of the old exporter by ours.
 
-    Raises DocumentError where one is not YAML, or refers to a setting that does not exist.
+    Raises DocumentError where one is not YAML.
     """
     problems: list[Problem] = []
     config = read(texts.get(CONFIG, b""), CONFIG, None, problems)
@@ -46,17 +46,18 @@ def convert(texts: Mapping[str, bytes]) -> Converted:
     }
     if problems:
         raise DocumentError(problems)
-    settings, interval = Settings(config), Settings(documents.get(INTERVAL))
+    # The sections of rule-alerts.yaml are for single rules: what it says goes before the rest.
+    order = sorted(documents, key=lambda name: name != ALERTS)
+    settings = Settings({**{name: documents[name] for name in order}, CONFIG: config})
     rules: dict[str, SampledRule] = {}
-    keys = [*interval_keys(interval), *config_keys(settings, references.used)]
+    keys = setting_keys(settings, references.used)
     for name, document in documents.items():
-        if name != INTERVAL:
-            keys += convert_rules(document, name, rules)
+        keys += convert_rules(document, name, rules, mapped)
     files = {ALERTMANAGER_OUT: alertmanager_file(settings)} if CONFIG in texts else {}
     if rules:
         labels = {"cluster": settings.cluster} if settings.cluster else {}
         alerts = [alert(rule, labels) for rule in rules.values()]
         files[RULES_OUT] = rule_file(
-            "repair-manager", alerts, "import", interval.evaluation_interval
+            "repair-manager", alerts, "import", settings.evaluation_interval
         )
     return Converted(files=files, keys=tuple(sorted(keys, key=lambda key: (key.file, key.path))))

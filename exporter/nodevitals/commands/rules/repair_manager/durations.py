@@ -1,18 +1,18 @@
-"""Durations as RepairManager writes them: a plain number is seconds."""
+"""Durations as RepairManager writes them: a plain number is seconds, or minutes in `interval`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from nodevitals.quantities import parse_duration
 
 
-def parse_seconds(value: Any) -> float:
-    """Seconds from `60`, `"60"` or `1m`. Raises ValueError."""
+def parse_seconds(value: Any, unit: Literal["s", "m"] = "s") -> float:
+    """Seconds from `60`, `"60"` or `1m`; `unit` is that of a plain number. Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return float(value)
+        return float(value) * (60 if unit == "m" else 1)
     if isinstance(value, str) and value.isdecimal():
-        value += "s"
+        value += unit
     return parse_duration(value)
 
 

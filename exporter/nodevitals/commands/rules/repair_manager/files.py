@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-CONFIG, INTERVAL = "config.yaml", "rule-config.yaml"
-FILES = (CONFIG, INTERVAL, "ecc-config.yaml", "rule-alerts.yaml")
+CONFIG, ALERTS = "config.yaml", "rule-alerts.yaml"
+FILES = (CONFIG, "rule-config.yaml", "ecc-config.yaml", ALERTS)
 RULES_OUT, ALERTMANAGER_OUT = "repair-manager.yaml", "alertmanager.yaml"
 
 
@@ -16,3 +16,5 @@ class ConvertedKey(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     became: str = ""
     why: str = ""
+    rule_lost: bool = False
+    """Whether the key is the expression of a rule that became nothing."""

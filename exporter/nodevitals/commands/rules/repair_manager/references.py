@@ -9,6 +9,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from nodevitals.commands.rules.repair_manager.files import CONFIG
 from nodevitals.document import DocumentError, Problem, parse_yaml
 
@@ -18,6 +20,15 @@ _REFERENCE = re.compile(
 _STEP = re.compile(r"""\[\s*(?:"([^"]*)"|'([^']*)'|(\d+))\s*\]|\.(\w+)""")
 _MARK = "nodevitals-reference-{}-"
 _MARKED = re.compile(r"nodevitals-reference-(\d+)-")
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A value that refers to a setting that config.yaml does not have."""
+
+    reference: str
+
+    def __str__(self) -> str:
+        return f"{self.reference} is not in {CONFIG}"
 
 
 class References:
@@ -46,8 +57,8 @@ class References:
 def read(text: bytes, file: str, references: References | None, problems: list[Problem]) -> Any:
     """A file's values; None where it cannot be read, with the reasons added to `problems`.
 
-    A reference stands for its value, or for the value's text where more text is around it. Without
-    `references` each one is a problem.
+    A reference stands for its value, or for the value's text where more text is around it; a value
+    with a reference that is not found is Missing. Without `references` none is found.
     """
     values: list[Any] = []
 
@@ -57,8 +68,7 @@ def read(text: bytes, file: str, references: References | None, problems: list[P
                 raise LookupError
             values.append(references.find(match["path"]))
         except (LookupError, ValueError):
-            problems.append(Problem(file, f"{match[0]} is not in {CONFIG}"))
-            values.append(None)
+            values.append(Missing(match[0]))
         return _MARK.format(len(values) - 1)
 
     try:
@@ -83,6 +93,10 @@ def _resolve(document: Any, values: list[Any]) -> Any:
     whole = _MARKED.fullmatch(document)
     if whole:
         return values[int(whole[1])]
+    parts = [values[int(number)] for number in _MARKED.findall(document)]
+    lost = next((part for part in parts if isinstance(part, Missing)), None)
+    if lost is not None:
+        return lost
     return _MARKED.sub(lambda part: _as_text(values[int(part[1])]), document)
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from nodevitals.commands.rules.repair_manager.durations import parse_seconds
 from nodevitals.commands.rules.repair_manager.files import RULES_OUT, ConvertedKey
+from nodevitals.commands.rules.repair_manager.metrics import map_metrics
+from nodevitals.commands.rules.repair_manager.references import Missing
 from nodevitals.commands.rules.sampled_rules import SampledRule, problems_of
 
 _RULE_KEYS = SampledRule.__struct_fields__
+_INSTANCE = "{{ $labels.instance }}"
 _SEVERITIES = ("critical", "warning", "info")
 
 
-def convert_rules(document: Any, file: str, rules: dict[str, SampledRule]) -> list[ConvertedKey]:
-    """Add the rules of a document to `rules`, by name; return the report about its keys.
+def convert_rules(
+    document: Any, file: str, rules: dict[str, SampledRule], mapped: bool = False
+) -> list[ConvertedKey]:
+    """Add the rules of a document to `rules`, by name; return the report about their keys.
 
     Every mapping with a query is a rule; its name is its `name` or its key.
     """
@@ -22,25 +27,32 @@ def convert_rules(document: Any, file: str, rules: dict[str, SampledRule]) -> li
 
     def walk(value: Any, path: str, name: str) -> None:
         if isinstance(value, dict) and "query_expression" in value:
-            keys.extend(_convert_rule(value, file, path, name, rules))
+            keys.extend(_convert_rule(value, file, path, name, rules, mapped))
         elif isinstance(value, dict):
             for key, inner in value.items():
                 walk(inner, f"{path}.{key}" if path else str(key), str(key))
         elif isinstance(value, list):
             for number, inner in enumerate(value):
                 walk(inner, f"{path}[{number}]", f"{name}_{number}")
-        else:
-            why = "only rules with a query_expression are read here"
-            keys.append(ConvertedKey(file=file, path=path, why=why))
 
     walk(document, "", "rule")
     return keys
 
 
 def _convert_rule(
-    value: dict[str, Any], file: str, path: str, name: str, rules: dict[str, SampledRule]
+    value: dict[str, Any],
+    file: str,
+    path: str,
+    name: str,
+    rules: dict[str, SampledRule],
+    mapped: bool,
 ) -> list[ConvertedKey]:
-    problems: list[str] = []
+    lost = next((item for item in value.values() if isinstance(item, Missing)), None)
+    problems = [str(lost)] if lost else []
+    note = ""
+    if mapped and not lost:
+        expression, note = map_metrics(str(value["query_expression"]))
+        value = {**value, "query_expression": expression}
     rule = _sampled_rule(value, name, problems)
     problems += [problem.message for problem in problems_of((rule,))]
     if rule.name in rules:
@@ -51,8 +63,14 @@ def _convert_rule(
     for key in value:
         why = f"not a valid rule: {problems[0]}" if problems else _why_dropped(key, value, rule)
         became = "" if why else f"{RULES_OUT}: alert {rule.name}"
+        is_query = key == "query_expression"
+        if is_query and became:
+            became += note
         where = f"{path}.{key}" if path else str(key)
-        keys.append(ConvertedKey(file=file, path=where, became=became, why=why))
+        lost_rule = bool(problems) and is_query
+        keys.append(
+            ConvertedKey(file=file, path=where, became=became, why=why, rule_lost=lost_rule)
+        )
     return keys
 
 
@@ -68,9 +86,9 @@ def _why_dropped(key: str, value: dict[str, Any], rule: SampledRule) -> str:
 def _sampled_rule(value: dict[str, Any], name: str, problems: list[str]) -> SampledRule:
     """The rule; where a part is missing or wrong, with a stand-in, and a problem is added."""
 
-    def seconds(key: str) -> float:
+    def seconds(key: str, unit: Literal["s", "m"] = "s") -> float:
         try:
-            return parse_seconds(value[key])
+            return parse_seconds(value[key], unit)
         except KeyError:
             problems.append(f"no {key}")
         except ValueError as error:
@@ -86,10 +104,10 @@ def _sampled_rule(value: dict[str, Any], name: str, problems: list[str]) -> Samp
         name=_camel_case(str(value.get("name", name))),
         query_expression=str(value["query_expression"]),
         step=seconds("step"),
-        interval=seconds("interval"),
+        interval=seconds("interval", "m"),  # a plain number is minutes
         percent_threshold=share,
         severity=severity if severity in _SEVERITIES else "warning",
-        summary=str(value.get("summary", "")),
+        summary=str(value.get("summary") or f"{value.get('name', name)} on {_INSTANCE}"),
     )
 
 

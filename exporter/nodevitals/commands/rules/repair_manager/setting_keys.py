@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 from nodevitals.commands.rules.repair_manager.alertmanager import NEVER, PASSWORD_FILE
 from nodevitals.commands.rules.repair_manager.durations import prometheus_duration
 from nodevitals.commands.rules.repair_manager.files import (
     ALERTMANAGER_OUT,
     CONFIG,
-    INTERVAL,
     RULES_OUT,
     ConvertedKey,
 )
-from nodevitals.commands.rules.repair_manager.settings import Settings
+from nodevitals.commands.rules.repair_manager.references import Missing
+from nodevitals.commands.rules.repair_manager.settings import Setting, Settings
 
 _MAIL = ("smtp_url", "login", "sender", "receiver")
 _USED = (
@@ -24,60 +23,72 @@ _USED = (
     "reminder_wait_time",
     "alert_job_owners",
     "cluster_name",
+    "rule_wait_time",
 )
+# What the settings of RepairManager's own process are for, by name.
+_NOT_NEEDED = {
+    "ip": "not needed: Prometheus evaluates the rules itself",
+    "port": "not needed: Prometheus evaluates the rules itself",
+    "module_name": "not needed: every rule with a query_expression is converted",
+    "class_name": "not needed: every rule with a query_expression is converted",
+    "rules": "not needed: every rule with a query_expression is converted",
+    "cache-ttl": "not needed: Alertmanager keeps no cache of mails",
+    "enable_custom_registry_secrets": "not needed: it is about the images of RepairManager",
+    "cordon_dry_run": "rules and Alertmanager cordon no node: set the dry run of what cordons",
+}
 
 
-def interval_keys(settings: Settings) -> list[ConvertedKey]:
-    """The report about rule-config.yaml."""
-    interval = settings.evaluation_interval
-    became = f"{RULES_OUT}: the group's interval, {interval}"
-    why = "not needed: every rule of the other files is converted"
-    return [
-        ConvertedKey(file=INTERVAL, path=path, became=became)
-        if name == "rule_wait_time" and interval
-        else ConvertedKey(file=INTERVAL, path=path, why=why)
-        for path, name, _ in settings.leaves
-    ]
-
-
-def config_keys(settings: Settings, referenced: AbstractSet[str]) -> list[ConvertedKey]:
-    """The report about config.yaml; `referenced` are the paths that other files refer to."""
+def setting_keys(settings: Settings, referenced: AbstractSet[str]) -> list[ConvertedKey]:
+    """The report about all settings; `referenced` are the paths that other files refer to."""
     keys = []
-    for path, name, value in settings.leaves:
-        if path != settings.path_of[name] and name in _USED:
-            became, why = "", f"{settings.path_of[name]} is used instead"
-        elif name in _USED:
-            became, why = _used(settings, name, value)
+    for one in settings.all:
+        used = settings.used[one.name]
+        if isinstance(one.value, Missing) and one.name not in _NOT_NEEDED:
+            became, why = "", str(one.value)
+        elif one is not used and one.name in _USED:
+            became, why = "", f"{used.path} of {used.file} is used instead"
+            if one.value == used.value:
+                became, why = _used(settings, one)
+        elif one.name in _USED:
+            became, why = _used(settings, one)
         else:
-            became, why = _unused(path, name, referenced)
-        keys.append(ConvertedKey(file=CONFIG, path=path, became=became, why=why))
+            became, why = _unused(one, referenced)
+        keys.append(ConvertedKey(file=one.file, path=one.path, became=became, why=why))
     return keys
 
 
-def _used(settings: Settings, name: str, value: Any) -> tuple[str, str]:
+def _used(settings: Settings, one: Setting) -> tuple[str, str]:
     """What a known setting became, and otherwise why it became nothing."""
+    name, value = one.name, one.value
     if name in _MAIL:
-        return (f"{ALERTMANAGER_OUT}: mail", "") if value else ("", "empty")
+        return (f"{ALERTMANAGER_OUT}: mail", "") if settings.text(name) else ("", "empty")
     if name == "alerts_enabled":
+        if value and not settings.text("receiver"):
+            return "", "no receiver: no mail can be sent"
         return f"{ALERTMANAGER_OUT}: {'alerts are mailed' if value else 'no mail is sent'}", ""
     if name == "reminders_enabled":
         return f"{ALERTMANAGER_OUT}: repeat_interval{'' if value else f', {NEVER}: never'}", ""
-    if name == "reminder_wait_time":
+    if name in ("reminder_wait_time", "rule_wait_time"):
         wait = prometheus_duration(value)
         if not wait:
             return "", f"{value!r} is not a duration"
+        if name == "rule_wait_time":
+            return f"{RULES_OUT}: the group's interval, {wait}", ""
         return f"{ALERTMANAGER_OUT}: repeat_interval, {wait}", ""
     if name == "alert_job_owners":
         mail = f"mail to owner{settings.mail_domain}" if value else "no mail to owners"
         return f"{ALERTMANAGER_OUT}: {mail}", ""
-    return f"{RULES_OUT}: label cluster; set it in prometheus.yml's external_labels too", ""
+    files = f"{RULES_OUT}: label cluster; {ALERTMANAGER_OUT}: in the subject"
+    return f"{files}; set it in prometheus.yml's external_labels too", ""
 
 
-def _unused(path: str, name: str, referenced: AbstractSet[str]) -> tuple[str, str]:
-    if name == "cordon_dry_run":
-        return "", "rules and Alertmanager cordon no node"
-    if "password" in name:
+def _unused(one: Setting, referenced: AbstractSet[str]) -> tuple[str, str]:
+    if one.name in _NOT_NEEDED:
+        return "", _NOT_NEEDED[one.name]
+    if "password" in one.name:
         return "", f"passwords are read from files: write it to {PASSWORD_FILE}"
-    if any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in referenced):
+    if one.file == CONFIG and any(
+        one.path == path or one.path.startswith((f"{path}.", f"{path}[")) for path in referenced
+    ):
         return "the value of references in other files", ""
     return "", "unknown key"
