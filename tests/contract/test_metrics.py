@@ -34,6 +34,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Return an agent with every shipped probe, on a machine with all hardware and with faults."""
     folder = tmp_path_factory.mktemp("contract")
     (folder / "disk").mkdir()
+    (folder / "maintenance").write_text("kernel update")
     subprocess.run(["mount", "-t", "tmpfs", "disk", folder / "disk"], check=True)
     machine = Machine(folder, "B200", 3).start()
     machine.set(0, fabric="3 0 0x129 3")
@@ -79,6 +80,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                     "ports": {"mlx5_1/1": "leaf-1"},
                     "ibnetdiscover": str(folder / "fabric.txt"),
                 },
+                "maintenance": {"file": str(folder / "maintenance")},
                 "peers": {
                     "interval": "500ms",
                     "targets": [

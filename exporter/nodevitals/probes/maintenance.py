@@ -1,0 +1,190 @@
+"""Probe `maintenance`: whether planned work on the node is declared, by a file of the node.
+
+In: the file, which `nodevitals maintenance` or any other tool writes. Out:
+`nodevitals_node_maintenance*`. No file: not in maintenance. A regular file: in maintenance until
+its end, also where its text is damaged. Anything else at the path, or a file that cannot be read:
+unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from nodevitals.probe import (
+    Families,
+    Host,
+    Probe,
+    ProbeError,
+    ProbeSettings,
+    Problem,
+    Readings,
+    Seconds,
+)
+from nodevitals.quantities import parse_duration, shown
+
+metrics = Families("node")
+MAINTENANCE = metrics.gauge(
+    "maintenance", "Whether the node's maintenance file declares planned work."
+)
+END = metrics.gauge(
+    "maintenance_end_timestamp_seconds",
+    "Unix time at which the maintenance ends, on the node's clock; missing outside maintenance.",
+)
+INFO = metrics.gauge("maintenance_info", "Always 1; reason of the maintenance.", "reason")
+
+MAX_FILE_BYTES = 4096
+MAX_REASON_CHARACTERS = 64
+
+
+class MaintenanceSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file that declares planned work, and for how long one file can."""
+
+    file: str = "/etc/nodevitals/maintenance"
+    """While this file exists, the node is in maintenance: its alerts are muted. A path that is
+    lost at a reboot (/run) ends the maintenance there. Only root should be able to write it."""
+    default_duration: Seconds = 86400.0
+    """Time from the last change of the file to the end, where the file has none."""
+    max_duration: Seconds = 7 * 86400.0
+    """Longest time from the last change of the file to the end."""
+
+    def problems(self) -> Iterator[Problem]:
+        """The path must be absolute, the default within the maximum."""
+        if not self.file.startswith("/") or "\0" in self.file:
+            yield Problem("file", "not an absolute path")
+        if self.default_duration > self.max_duration:
+            yield Problem("default_duration", "over max_duration")
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What a maintenance file says. `until` is a Unix time, `seconds` counts from the file's last
+    change; None where the file has no such line. `problem` says what could not be understood.
+    """
+
+    reason: str = ""
+    until: float | None = None
+    seconds: float | None = None
+    problem: str = ""
+
+
+class Maintenance(msgspec.Struct, frozen=True):
+    """Planned work by a file: the Unix times of its last change and of the end, and the rest."""
+
+    since: float
+    until: float
+    reason: str
+    problem: str
+
+
+def parse_declaration(text: str) -> Declaration:
+    """Lines `until=TIME` (with a zone, as 2026-01-31T18:00:00Z), `for=DURATION` and
+    `reason=TEXT`; a line without any of these is the reason too, `#` starts a comment. The first
+    line of each counts.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().partition("=")
+        if name in ("until", "for", "reason") and equals:
+            found.setdefault(name, value.strip())
+        elif name and not name.startswith("#"):
+            found.setdefault("reason", line.strip())
+    reason = "".join(one if one.isprintable() else "?" for one in found.get("reason", ""))
+    until = seconds = None
+    problem = ""
+    try:
+        until = parse_time(found["until"]) if "until" in found else None
+        seconds = parse_duration(found["for"]) if "for" in found else None
+    except ValueError as error:
+        problem = str(error)
+    return Declaration(reason[:MAX_REASON_CHARACTERS], until, seconds, problem)
+
+
+def parse_time(text: str) -> float:
+    """A time with its zone as Unix time. Raises ValueError with the format."""
+    try:
+        # Python 3.10 does not read the Z.
+        moment = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+        seconds = moment.timestamp() if moment.tzinfo is not None else math.nan
+    except (ValueError, OverflowError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise ValueError(f"{shown(text)} is not a time with its zone, as 2026-01-31T18:00:00Z")
+    return seconds
+
+
+def read_maintenance(path: str, settings: MaintenanceSettings) -> Maintenance | None:
+    """The maintenance that a file declares, also one that has ended; None where there is no file.
+    Symbolic links are followed (a ConfigMap is one). Raises OSError, also for what is no regular
+    file: it is not opened for reading.
+    """
+    try:
+        text, changed = _read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if len(text) > MAX_FILE_BYTES:
+        said = Declaration(problem=f"larger than {MAX_FILE_BYTES} bytes")
+    else:
+        said = parse_declaration(text.decode("utf-8", "replace"))
+    # The change of the inode: `touch` and `rsync --times` can set the time of the content.
+    since = min(changed, time.time())
+    until = since + settings.default_duration if said.until is None else said.until
+    if said.seconds is not None:
+        until = min(until if said.until is not None else math.inf, since + said.seconds)
+    return Maintenance(since, min(until, since + settings.max_duration), said.reason, said.problem)
+
+
+def _read(path: str) -> tuple[bytes, float]:
+    """The first bytes of a regular file and the time of its last change."""
+    entry = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(entry)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(0, "not a regular file", path)
+        # O_NONBLOCK: another process's lease on the file would delay the opening.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        descriptor = os.open(f"/proc/self/fd/{entry}", flags)
+    finally:
+        os.close(entry)
+    try:
+        return os.read(descriptor, MAX_FILE_BYTES + 1), status.st_ctime
+    finally:
+        os.close(descriptor)
+
+
+class MaintenanceProbe(Probe):
+    """Planned work on the node, declared by a file: its end and its reason."""
+
+    name = "maintenance"
+    default = "on"
+    families = metrics
+    Settings = MaintenanceSettings
+    settings: MaintenanceSettings
+
+    def run(self, readings: Readings) -> None:
+        """Read the file."""
+        path = maintenance_path(self.host, self.settings)
+        try:
+            found = read_maintenance(path, self.settings)
+        except OSError as error:
+            raise ProbeError("file", f"{path}: {error.strerror}: state unknown") from None
+        if found is None or found.until <= time.time():
+            readings.add(MAINTENANCE, 0)
+            readings.condition("maintenance", "none")
+            return
+        readings.add(MAINTENANCE, 1)
+        readings.add(END, found.until)
+        readings.add(INFO, 1, found.reason)
+        readings.condition("maintenance", "in progress", found.reason)
+        if found.problem:
+            raise ProbeError("content", f"{path}: {found.problem}; in maintenance all the same")
+
+
+def maintenance_path(host: Host, settings: MaintenanceSettings) -> str:
+    """The file as a path of this process."""
+    return host.root(settings.file)
