@@ -132,8 +132,10 @@ def test_every_alert_is_a_confirmed_fault_of_its_device(tmp_path: Path) -> None:
         alert = {**labels, **place, "alertstate": "firing"}
         series.append({"series": selector("ALERTS", alert), "values": "1x9"})
         if labels["fault"] == "nvme_failed":
-            info = {**place, "job": "nodevitals", "device": labels["device"], "serial": "EX1"}
-            series.append({"series": selector("nodevitals_node_nvme_info", info), "values": "1x9"})
+            disk = {**place, "job": "nodevitals", "device": labels["device"]}
+            live = selector("nodevitals_node_nvme_live", disk)
+            info = selector("nodevitals_node_nvme_info", {**disk, "serial": "EX1"})
+            series += [{"series": live, "values": "0x9"}, {"series": info, "values": "1x9"}]
         service, action = response(labels)
         found = {
             **{name: labels[name] for name in ("component", "fault", "severity", "scope")},
