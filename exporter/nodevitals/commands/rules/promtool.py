@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nodevitals.commands.rules.findings import Finding, FindingId
@@ -18,17 +20,30 @@ _LINES = 4
 
 
 def run_promtool(folder: Path, promtool: str) -> Iterator[Finding]:
-    """Check every rule file and run every test. Raises CommandError where promtool does not run."""
-    for file in sorted(folder.glob("*.yaml")):
-        arguments = ("check", "rules", "--lint=all", "--lint-fatal")
-        yield from _complaint(promtool, arguments, file, "promtool/check")
-    for file in sorted((folder / "tests").glob("*.yaml")):
-        yield from _complaint(promtool, ("test", "rules"), file, "promtool/test")
+    """Check every rule file and run every test, as many at once as there are CPUs.
+
+    Raises CommandError where promtool does not run.
+    """
+    checked, tested = sorted(folder.glob("*.yaml")), sorted((folder / "tests").glob("*.yaml"))
+    arguments = ("check", "rules", "--lint=all", "--lint-fatal")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        started = [
+            *(
+                pool.submit(_complaint, promtool, arguments, one, "promtool/check")
+                for one in checked
+            ),
+            *(
+                pool.submit(_complaint, promtool, ("test", "rules"), one, "promtool/test")
+                for one in tested
+            ),
+        ]
+        for one in started:
+            yield from one.result()
 
 
 def _complaint(
     promtool: str, arguments: tuple[str, ...], file: Path, name: FindingId
-) -> Iterator[Finding]:
+) -> list[Finding]:
     try:
         done = subprocess.run(
             [promtool, *arguments, str(file)],
@@ -40,13 +55,13 @@ def _complaint(
     except OSError as error:
         raise CommandError(f"{promtool}: {error.strerror}; choose another --promtool") from None
     except subprocess.TimeoutExpired:
-        yield Finding(str(file), 0, name, "", f"not finished after {TIMEOUT_SECONDS:g} s")
-        return
+        return [Finding(str(file), 0, name, "", f"not finished after {TIMEOUT_SECONDS:g} s")]
     if done.returncode:
         text = _first_failure(done.stdout + done.stderr)
         position = _POSITION.search(text) if name == "promtool/check" else None
         line = int(position[1] or position[2]) if position else 0
-        yield Finding(str(file), line, name, "", text.removeprefix(f"{file}: "))
+        return [Finding(str(file), line, name, "", text.removeprefix(f"{file}: "))]
+    return []
 
 
 def _first_failure(output: str) -> str:
