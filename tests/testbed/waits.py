@@ -12,8 +12,8 @@ from testbed.node import ROOT
 
 # Scrapes and evaluations every second, at most: rules over 500 nodes take about that long.
 FASTEST_SCRAPES = 15.0
-# A group with an interval of its own, 5 s, is evaluated every second as well.
-FASTEST_GROUPS = 5.0
+# A group with an interval of its own is not evaluated more often than every second, either.
+SHORTEST_INTERVAL_SECONDS = 1.0
 _FLEET_TIMES = re.compile(r"(\[|offset )(\d+[smhd])\b")
 _HUNG_LIMIT = re.compile(r'(nodevitals_probe_stuck_seconds\{[^}]*probe="mounts"\} > )(\d+)')
 
@@ -52,8 +52,8 @@ def write_shortened_rules(
         document = yaml.safe_load(text)
         for group in document["groups"]:
             if "interval" in group:
-                interval = seconds(group["interval"]) / min(speed, FASTEST_GROUPS)
-                group["interval"] = milliseconds(interval)
+                interval = seconds(group["interval"]) / speed
+                group["interval"] = milliseconds(max(interval, SHORTEST_INTERVAL_SECONDS))
             for rule in group["rules"]:
                 if name == "fleet.yaml":
                     _shorten_fleet_rule(rule, min(speed, FASTEST_SCRAPES))
