@@ -6,7 +6,14 @@ import pytest
 
 from nodevitals.linux.kmsg import Record
 from nodevitals.probe import Readings
-from nodevitals.probes.kernel_log.families import FAMILIES, SXID_ERRORS, XID_ERRORS, XID_LAST
+from nodevitals.probes.kernel_log.families import (
+    DEVICE_EVENT_LAST,
+    FAMILIES,
+    SXID_ERRORS,
+    SXID_LAST,
+    XID_ERRORS,
+    XID_LAST,
+)
 from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.probes.kernel_log.tally import NAME_SECONDS, PAIR_SECONDS, ROW_SECONDS, Tally
@@ -21,11 +28,17 @@ def xid(code: int) -> Record:
 
 
 def tally(
-    state: KernelLogState, *records: Record, monotonic: float = 1000.0, live: bool = True
+    state: KernelLogState,
+    *records: Record,
+    monotonic: float = 1000.0,
+    live: bool = True,
+    clock: float = UNIX_TIME,
 ) -> Readings:
-    """Return the readings of a run that read the log to its end."""
+    """Return the readings of a run that read the log to its end; `clock` is the time of boot by
+    the node's clock.
+    """
     readings = Readings(families=FAMILIES)
-    run = Tally(state, readings, now=UNIX_TIME + monotonic, monotonic=monotonic, live=live)
+    run = Tally(state, readings, now=clock + monotonic, monotonic=monotonic, live=live)
     for record in records:
         run.add_record(record)
     run.add_xids_only_in_nvml()
@@ -142,3 +155,48 @@ def test_only_the_names_outlive_a_boot(state: KernelLogState) -> None:
     assert state.in_boot("first") is state
     next_boot = state.in_boot("second")
     assert next_boot == KernelLogState(boot_id="second", devices=NAMES.by_bus_id)
+
+
+SXID = "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Fatal, Link 30 text"
+INIT_FAILED = "NVRM: GPU 0000:1a:00.0: RmInitAdapter failed! (0x23:0x65:1438)"
+
+
+@pytest.mark.parametrize("step", [1200.0, -1200.0])
+def test_clock_that_is_set_moves_the_times_of_earlier_events(
+    state: KernelLogState, step: float
+) -> None:
+    """So that the clock minus the time is still the age of the event."""
+
+    def times(readings: Readings) -> set[tuple[str, float]]:
+        last = (XID_LAST.name, SXID_LAST.name, DEVICE_EVENT_LAST.name)
+        return {(one.family, one.value) for one in readings.samples if one.family in last}
+
+    families = {XID_LAST.name, SXID_LAST.name, DEVICE_EVENT_LAST.name}
+    before = tally(state, xid(79), Record(2, 0.0, SXID), Record(3, 0.0, INIT_FAILED))
+    assert times(before) == {(family, UNIX_TIME + 1000) for family in families}
+    read_apart = tally(state, monotonic=1002, clock=UNIX_TIME + 0.01)
+    assert times(read_apart) == times(before)
+    for _ in range(2):
+        after = tally(state, monotonic=1004, clock=UNIX_TIME + step)
+        assert times(after) == {(family, UNIX_TIME + step + 1000) for family in families}
+
+
+def test_clock_that_is_set_moves_the_time_of_an_xid_without_a_name() -> None:
+    state = KernelLogState()
+    tally(state, xid(79))
+    later = tally(state, monotonic=1000 + NAME_SECONDS, clock=UNIX_TIME + 1200)
+    assert [one.value for one in later.samples if one.family == XID_LAST.name] == [
+        UNIX_TIME + 1200 + 1000
+    ]
+
+
+def test_last_time_of_each_sxid_is_kept() -> None:
+    state = KernelLogState()
+    tally(state, Record(1, 0.0, SXID), monotonic=1000)
+    tally(state, Record(2, 0.0, SXID.replace("12028", "20034")), monotonic=1002)
+    readings = tally(state, Record(3, 0.0, SXID), monotonic=1004)
+    found = [(one.labels, one.value) for one in readings.samples if one.family == SXID_LAST.name]
+    assert sorted(found) == [
+        (("nvswitch3", "0000:05:00", "12028", "reset_device"), UNIX_TIME + 1004),
+        (("nvswitch3", "0000:05:00", "20034", "reset_device"), UNIX_TIME + 1002),
+    ]

@@ -24,6 +24,8 @@ def _pattern(event: str, hint: str, expression: str) -> Pattern:
 
 
 _GHES = r"(?:\{\d+\})?\[Hardware Error\]: "  # firmware-first error reports
+_AER = r"\S+ [0-9a-f:.]+: AER: "
+_DISK = r"(?!fd\d|sr\d|loop\d)"  # an empty drive and a detached image fail without a fault
 PATTERNS = (
     _pattern("oom_kill", "of memory", r"(?:Memory cgroup out|Out) of memory.*: Kill(?:ed)? process"),
     _pattern("hung_task", "blocked ", r"INFO: task .+ blocked (?:for more than|in I/O wait) "),
@@ -33,16 +35,18 @@ PATTERNS = (
     _pattern("kernel_bug", "BUG", r"(?:kernel BUG at |BUG: (?:unable to handle|kernel NULL))"),
     _pattern("kernel_bug", "protection fault", r"general protection fault"),
     _pattern("nfs_timeout", "not responding", r"nfs: server .+ not responding, "),
-    _pattern("io_error", " error, dev ", r"(?:\w+: )?(?:I/O|critical \w+) error, dev "),
-    _pattern("io_error", "Buffer I/O", r"Buffer I/O error on dev"),
+    _pattern("io_error", " error, dev ", rf"(?:\w+: )?(?:I/O|critical \w+) error, dev {_DISK}"),
+    _pattern("io_error", "Buffer I/O", rf"Buffer I/O error on dev(?:ice)? {_DISK}"),
     _pattern("filesystem_error", "EXT4-fs", r"EXT4-fs (?:error \(|\(.+\): Remounting filesystem r)"),
     _pattern("filesystem_error", "XFS (", r"XFS \(\S+\): .*(?:[Cc]orrupt|log I/O error|[Ss]hut)"),
     _pattern("filesystem_error", "BTRFS", r"BTRFS:? (?:error|critical)"),
-    _pattern("memory_error", "EDAC", r"EDAC [\w ]+: \d+ (?:CE|UE) "),
+    _pattern("memory_corrected", "EDAC", r"EDAC [\w ]+: \d+ CE "),
+    _pattern("memory_error", "EDAC", r"EDAC [\w ]+: \d+ UE "),
     _pattern("memory_error", "Memory failure", r"Memory failure: 0x"),
     _pattern("memory_error", "memory error", _GHES + r"(?: *section_type: memory error|.* error_type:)"),
     _pattern("machine_check", "Machine Check", r"(?:mce: )?\[Hardware Error\]: CPU \d+: Machine Check"),
-    _pattern("pcie_error", "AER: ", r"\S+ [0-9a-f:.]+: AER: .*\berror (?:message )?received"),
+    _pattern("pcie_corrected", "AER: ", rf"{_AER}(?:Multiple )?Correct(?:ed|able) error "),
+    _pattern("pcie_error", "AER: ", rf"{_AER}.*\berror (?:message )?received"),
     _pattern("pcie_error", "DPC: ", r"\S+ [0-9a-f:.]+: DPC: containment event"),
     _pattern("pcie_error", "pciehp: ", r"\S+ [0-9a-f:.]+: pciehp: Slot\(.+\): (?:Link|Card) (?:D|not)"),
     _pattern("nvme_error", "nvme", r"nvme nvme\d+: .*(?:timeout|controller is down|not ready)"),

@@ -16,13 +16,19 @@ XID_ERRORS = _nvidia.counter(
 )
 XID_LAST = _nvidia.gauge(
     "xid_last_timestamp_seconds",
-    "Unix time of the last Xid of this code in this boot.",
+    "Unix time of the last Xid of this code in this boot, by the node's clock as it is set now.",
     *("device", "uuid", "xid"),
     action=ACTIONS,
 )
 SXID_ERRORS = _nvidia.counter(
     "sxid_errors_total",
     "Number of NVSwitch errors (SXid) in the kernel log since boot.",
+    *("device", "pci_bus_id", "sxid"),
+    action=ACTIONS,
+)
+SXID_LAST = _nvidia.gauge(
+    "sxid_last_timestamp_seconds",
+    "Unix time of the last SXid of this code in this boot, by the node's clock as it is set now.",
     *("device", "pci_bus_id", "sxid"),
     action=ACTIONS,
 )
@@ -42,7 +48,7 @@ DEVICE_EVENTS = _kernel.counter(
 )
 DEVICE_EVENT_LAST = _kernel.gauge(
     "device_event_last_timestamp_seconds",
-    "Unix time of the last such message in this boot.",
+    "Unix time of the last such message in this boot, by the node's clock as it is set now.",
     "pci_bus_id",
     driver=DRIVERS,
     event=DRIVER_EVENTS,

@@ -12,6 +12,8 @@ from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlX
 from nodevitals.probes.kernel_log.xid import Xid
 
 MAX_WAITING_XIDS = 1000
+# Two clocks that are read one after the other differ by less.
+SMALLEST_STEP_SECONDS = 0.5
 
 
 class UnpairedXid(msgspec.Struct, array_like=True):
@@ -36,6 +38,16 @@ class UnnamedXid(msgspec.Struct, array_like=True):
 class LastXid(msgspec.Struct, array_like=True):
     """The Unix time of a GPU's last Xid of this code and action."""
 
+    bus_id: str
+    code: int
+    action: Action
+    time: float
+
+
+class LastSxid(msgspec.Struct, array_like=True):
+    """The Unix time of an NVSwitch's last SXid of this code and action."""
+
+    switch: str
     bus_id: str
     code: int
     action: Action
@@ -72,9 +84,12 @@ class KernelLogState(msgspec.Struct):
     from_nvml: list[tuple[str, int]] = []
     unnamed: list[UnnamedXid] = []
     device_events: list[LastDeviceEvent] = []
+    last_sxids: list[LastSxid] = []
     nics: list[NicState] = []
     rows: dict[str, float] = {}
     """When each device and event had its last row of the history (monotonic)."""
+    clock_offset: float | None = None
+    """Unix time minus monotonic time; it changes only when the node's clock is set."""
 
     def in_boot(self, boot_id: str) -> KernelLogState:
         """This state if it is of that boot, or of one that could not be read; else a new one with
@@ -84,6 +99,21 @@ class KernelLogState(msgspec.Struct):
             self.boot_id = boot_id
             return self
         return KernelLogState(boot_id=boot_id, devices=self.devices)
+
+    def follow_clock(self, offset: float) -> None:
+        """Move the times of earlier events together with a clock that was set since, as NTP does
+        after a boot: clock minus time is then still the age of an event.
+        """
+        step = 0.0 if self.clock_offset is None else offset - self.clock_offset
+        if self.clock_offset is not None and abs(step) < SMALLEST_STEP_SECONDS:
+            return
+        self.clock_offset = offset
+        for waiting in self.unnamed:
+            waiting.last += step
+        timed: list[LastXid | LastSxid | LastDeviceEvent]
+        timed = [*self.last_seen, *self.last_sxids, *self.device_events]
+        for one in timed:
+            one.time += step
 
     def receive(self, message: DeviceNames | NvmlXids) -> None:
         """Keep the names, or the Xids until the log has been read to its end."""

@@ -15,6 +15,7 @@ from nodevitals.probes.kernel_log.families import (
     KERNEL_EVENTS,
     SUPPRESSED,
     SXID_ERRORS,
+    SXID_LAST,
     XID_ERRORS,
     XID_LAST,
 )
@@ -22,6 +23,7 @@ from nodevitals.probes.kernel_log.messages import DeviceName
 from nodevitals.probes.kernel_log.state import (
     MAX_WAITING_XIDS,
     KernelLogState,
+    LastSxid,
     LastXid,
     UnnamedXid,
     UnpairedXid,
@@ -61,6 +63,7 @@ class Tally:
         monotonic: float,
         live: bool,
     ) -> None:
+        state.follow_clock(now - monotonic)
         self._state = state
         self._readings = readings
         self._now = now
@@ -121,6 +124,9 @@ class Tally:
         for last in self._state.last_seen:
             name = self._name(last.bus_id)
             self._readings.add(XID_LAST, last.time, *name, str(last.code), last.action)
+        for one in self._state.last_sxids:
+            labels = (one.switch, one.bus_id, str(one.code), one.action)
+            self._readings.add(SXID_LAST, one.time, *labels)
         newest = sorted(self._state.rows.items(), key=lambda item: item[1])[-MAX_ROW_TIMES:]
         self._state.rows = dict(newest)
         self._state.unpaired = self._state.unpaired[-MAX_WAITING_XIDS:]
@@ -177,6 +183,10 @@ class Tally:
 
     def _add_sxid(self, sxid: Sxid, time: float) -> None:
         self._sxids[(sxid.switch, sxid.bus_id, str(sxid.code), sxid.action)] += 1
+        last = LastSxid(sxid.switch, sxid.bus_id, sxid.code, sxid.action, time)
+        same = (last.switch, last.bus_id, last.code, last.action)
+        kept = self._state.last_sxids
+        kept[:] = [x for x in kept if (x.switch, x.bus_id, x.code, x.action) != same] + [last]
         self._add_row(sxid.switch, f"sxid {sxid.code}", sxid.text, time)
 
     def _name(self, bus_id: str) -> DeviceName:
