@@ -121,7 +121,11 @@ COSTS: dict[str, tuple[str, ...]] = {
     "nvmlDeviceGetMigMode": ("nvidia_mode_info", *_OF_MIG),
     "nvmlDeviceGetName": (),
     "nvmlDeviceGetNvLinkErrorCounter": ("nvidia_nvlink_errors_total",),
-    "nvmlDeviceGetNvLinkState": ("nvidia_nvlink_errors_total", "nvidia_nvlink_up"),
+    "nvmlDeviceGetNvLinkState": (
+        "nvidia_nvlink_errors_total",
+        "nvidia_nvlink_up",
+        "nvidia_nvlinks_up",
+    ),
     "nvmlDeviceGetPciInfo_v3": (),
     "nvmlDeviceGetPcieReplayCounter": ("nvidia_pcie_replays_total",),
     "nvmlDeviceGetPersistenceMode": ("nvidia_mode_info",),
@@ -178,6 +182,7 @@ CHANGING = (
     "nvidia_mode_info",
     "nvidia_nvlinks_expected",
     "nvidia_nvlinks_unreadable",
+    "nvidia_nvlinks_up",
     "nvidia_slowdown_seconds_total",
 )
 UP, ERROR = "accelerator_up", "accelerator_error_info"

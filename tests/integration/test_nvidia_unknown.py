@@ -210,12 +210,15 @@ def test_unreadable_link_is_counted_and_not_down(tmp_path: Path) -> None:
     machine = Machine(tmp_path, gpus=1).start()
     runner = ProbeRunner(machine)
     labels = ("0", machine.uuid(0))
-    assert runner.run().of("nvidia_nvlinks_unreadable")[labels] == 0
-    machine.set(0, nvlink__4="!10")
+    outcome = runner.run()
+    assert outcome.of("nvidia_nvlinks_unreadable")[labels] == 0
+    assert outcome.of("nvidia_nvlinks_up")[labels] == 18
+    machine.set(0, nvlink__4="!10", nvlink__5=0)
     outcome = runner.run()
     assert outcome.of("nvidia_nvlinks_unreadable")[labels] == 1
+    assert outcome.of("nvidia_nvlinks_up")[labels] == 16
     assert outcome.of(EXPECTED)[labels] == 18
-    assert 0 not in outcome.of("nvidia_nvlink_up").values()
+    assert list(outcome.of("nvidia_nvlink_up").values()).count(0) == 1
 
 
 def test_ecc_that_failed_at_first_is_read_later(tmp_path: Path) -> None:

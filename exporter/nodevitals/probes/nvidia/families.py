@@ -58,6 +58,7 @@ RETIRED_PAGES_PENDING = _gpu.gauge(
     "retired_pages_pending", "Whether a page is pending retirement until the GPU is reset."
 )
 NVLINK_UP = _gpu.gauge("nvlink_up", "Whether an NVLink of the GPU is active.", "link")
+NVLINKS_UP = _gpu.gauge("nvlinks_up", "Number of NVLinks of the GPU that are active.")
 NVLINKS_EXPECTED = _gpu.gauge(
     "nvlinks_expected",
     "Number of NVLinks that must be active: as configured, or else the highest ever active.",

@@ -23,6 +23,7 @@ from nodevitals.probes.nvidia.families import (
     FAMILIES,
     NVLINKS_EXPECTED,
     NVLINKS_UNREADABLE,
+    NVLINKS_UP,
     VENDOR,
     VERSION_MISMATCH,
 )
@@ -180,6 +181,8 @@ class NvidiaProbe(Probe):
             nvlinks[device.uuid] = highest
             if links.read or links.unreadable:
                 readings.add(NVLINKS_UNREADABLE, links.unreadable, *labels)
+            if links.read:
+                readings.add(NVLINKS_UP, links.up, *labels)
             if links.read or highest:
                 configured = self.settings.nvlinks
                 readings.add(
