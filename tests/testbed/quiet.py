@@ -99,7 +99,7 @@ class _QuietNode:
         self._add(errors, self._flat(0), f'{vendor}, {gpu}, kind="uncorrected", {rest}')
         slowdown = "nodevitals_nvidia_slowdown_active"
         self._add(slowdown, self._flat(1), f'{gpu}, reason="sw_power_cap"')
-        hot = [float(index % 40 < 12) for index in range(self._samples)]
+        hot = [float(index % 40 < 4) for index in range(self._samples)]
         self._add(slowdown, hot, f'{gpu}, reason="hw_thermal"')
         self._gpu_links(gpu)
         self._add("nodevitals_nvidia_recovery_action", self._flat(1), f'{gpu}, action="none"')
@@ -118,6 +118,7 @@ class _QuietNode:
             ("pcie_link_generation", 1),
             ("pcie_link_generation_max", 5),
             ("nvlinks_expected", 18),
+            ("nvlinks_up", 18),
         ):
             self._add(f"nodevitals_nvidia_{name}", self._flat(value), gpu)
         for link in range(18 if self._number % 20 == 0 else 0):
