@@ -49,6 +49,7 @@ def gpu_faults(cluster: SimulatedCluster) -> list[CriticalFault]:
         return CriticalFault(alert, "gpu-1", inject, {"uuid": machine.uuid(number), **more})
 
     xid = f"NVRM: Xid (PCI:{machine.slots[5]}): 79, fallen off"
+    sxid = "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Fatal, Link 30 egress"
     return [
         fault("AcceleratorLost", 0, lambda: machine.lose(0)),
         fault("EccUncorrectable", 1, lambda: machine.set(1, ecc__1__0__2=1)),
@@ -59,6 +60,9 @@ def gpu_faults(cluster: SimulatedCluster) -> list[CriticalFault]:
         fault("NvlinkDown", 4, lambda: machine.set(4, nvlink__3=0)),
         fault("NvidiaXid", 5, lambda: log.write(xid), xid="79"),
         fault("AcceleratorUnreadable", 6, lambda: machine.lose(6, 999)),
+        CriticalFault(
+            "NvidiaSxid", "gpu-1", lambda: log.write(sxid), {"device": "nvswitch3", "sxid": "12028"}
+        ),
         CriticalFault("AcceleratorsUnseen", "gpu-2", cluster.hanging_gpus.hang),
     ]
 

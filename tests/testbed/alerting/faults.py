@@ -57,8 +57,9 @@ class Node(NodeSeries):
         for one in (*self.matching("nodevitals_kernel"), *self.matching("nodevitals_nvidia")):
             if one.name.endswith("_total"):
                 one.replace(0, at, FOREVER)
-        for one in self.matching("nodevitals_nvidia_nvlink_up"):
-            one.replace(0, back, back + 120)
+        for family in ("nodevitals_nvidia_nvlink_up", "nodevitals_nvidia_nvlinks_up"):
+            for one in self.matching(family):
+                one.replace(0, back, back + 120)
         for port in range(self.hardware.ports):
             self.port_down(port, back, back + 60)
 
@@ -123,6 +124,8 @@ class Node(NodeSeries):
         """So many NVLinks of the GPU are inactive."""
         for link in range(links):
             self.change("nvidia_nvlink_up", 0, at, until, **self.gpu(device), link=str(link))
+        up = self.hardware.nvlinks - links
+        self.change("nvidia_nvlinks_up", up, at, until, **self.gpu(device))
 
     def driver_away(self, at: float, until: float, mismatch: bool = False) -> None:
         """The NVIDIA driver is unloaded, or its library has another version: no GPU is read."""

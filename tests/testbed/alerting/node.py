@@ -136,6 +136,7 @@ class NodeSeries:
             ("pcie_link_generation_max", 5),
             ("nvlinks_expected", self.hardware.nvlinks),
             ("nvlinks_unreadable", 0),
+            ("nvlinks_up", self.hardware.nvlinks),
             ("row_remap_pending", 0),
             ("row_remap_failure", 0),
         ):

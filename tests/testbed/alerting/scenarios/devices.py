@@ -101,10 +101,10 @@ def pcie_generation_falls(fleet: Fleet) -> None:
 @scenario("a fatal SXid of an NVSwitch", ONE_NOTIFICATION)
 def fatal_sxid(fleet: Fleet) -> None:
     fleet.add(16, rows())
-    switch = {"device": "nvswitch0", "pci_bus_id": "0000:05:00.0"}
-    fleet.nodes[2].count(
-        "nvidia_sxid_errors_total", AT, **switch, sxid="12028", action="reset_device"
-    )
+    switch = {"device": "nvswitch0", "pci_bus_id": "0000:05:00", "action": "reset_device"}
+    node = fleet.nodes[2]
+    node.count("nvidia_sxid_errors_total", AT, **switch, sxid="12028")
+    node.change("nvidia_sxid_last_timestamp_seconds", AT, AT, **switch, sxid="12028")
 
 
 @scenario("a kernel has a bug (oops)", ONE_NOTIFICATION)
@@ -141,7 +141,8 @@ def _npus(_: int) -> Hardware:
 def npu_separate_at_warning(fleet: Fleet) -> None:
     fleet.add(8, _npus)
     node = fleet.nodes[2]
-    node.change("ascend_fault_code", 1, AT, **node.npu(1), code="0x80e18402", level="separate")
+    fault = {"code": "80E18402", "level": "separate", "action": "drain"}
+    node.change("ascend_fault_code", 1, AT, **node.npu(1), **fault)
     node.change("ascend_health_level", 1, AT, **node.npu(1))
 
 
