@@ -90,8 +90,9 @@ class Node(NodeSeries):
             one.labels["job"] = job
 
     def maintenance(self, at: float, until: float) -> None:
-        """Somebody marks planned work on the node."""
-        self.series("nodevitals_node_maintenance").replace(1, at, until)
+        """The node's maintenance file declares planned work until then."""
+        self.change("node_maintenance", 1, at, until)
+        self.change("node_maintenance_end_timestamp_seconds", until, at, until)
 
     # Accelerators.
 

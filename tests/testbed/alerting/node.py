@@ -1,6 +1,6 @@
 """The series of one healthy node, as its agent exposes them; faults change them (`faults`).
 
-What a node has is kept small: one of each kind that rules read, or as many as are asked for.
+Of each kind that rules read it has one, or as many as are asked for.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ UP_SINCE = -3 * DAY_SECONDS
 
 
 class Hardware(msgspec.Struct, frozen=True):
-    """What a node has. `domains` are the labels of nodevitals_node_info."""
+    """What a node has, as little as a scenario needs: promtool's time grows with each series.
+
+    `domains` are the labels of nodevitals_node_info.
+    """
 
     domains: dict[str, str] = {}
-    gpus: int = 1
+    gpus: int = 0
     npus: int = 0
     ports: int = 1
     switches: tuple[str, ...] = ()
@@ -28,7 +31,7 @@ class Hardware(msgspec.Struct, frozen=True):
     bond: bool = False
     driver: str = "550.1"
     nvlinks: int = 2
-    mounts: tuple[tuple[str, str, str], ...] = (("/data", "nfs4", "filer-1:/data"),)
+    mounts: tuple[tuple[str, str, str], ...] = ()
     """Mount point, file system type and source of each."""
 
 
@@ -54,7 +57,7 @@ class NodeSeries:
         for mount in hardware.mounts:
             self._mount(*mount)
 
-    def series(self, name: str, **labels: str) -> Series:
+    def series(self, name: str, /, **labels: str) -> Series:
         """Return one series; a new one has no samples yet."""
         key = name, tuple(sorted(labels.items()))
         if key not in self._series:
@@ -96,7 +99,7 @@ class NodeSeries:
         self.set("build_info", 1, version="1")
         self.set("node_info", 1, **self.hardware.domains)
         self.set("config_last_reload_successful", 1)
-        for probe in ("nvidia", "rdma", "kernel_log", "network", "node"):
+        for probe in ("kernel_log", "node", *(["nvidia"] if self.hardware.gpus else [])):
             self._probe(probe, probe)
 
     def _probe(self, probe: str, target: str) -> None:
@@ -106,6 +109,7 @@ class NodeSeries:
     def _system(self) -> None:
         self.set("node_boot_timestamp_seconds", UP_SINCE)
         self.series("nodevitals_node_time_seconds").set(0, slope=1)
+        self.set("node_maintenance", 0)
         self.set("node_cpu_utilization_ratio", 0.4)
         self.set("node_memory_total_bytes", 2e12)
         self.set("node_memory_available_bytes", 1.5e12)
@@ -113,7 +117,7 @@ class NodeSeries:
         self.set("node_clock_offset_seconds", 0.001)
         self.set("node_memory_errors_total", 0, controller="mc0", kind="uncorrected")
         self.set("node_nvme_live", 1, device="nvme0")
-        for event in ("oom_kill", "hung_task", "lockup", "kernel_bug", "io_error"):
+        for event in ("oom_kill", "hung_task", "lockup", "kernel_bug"):
             self.set("kernel_events_total", 0, event=event)
 
     def _gpu(self, device: int) -> None:

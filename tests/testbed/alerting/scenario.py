@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,12 +16,16 @@ from testbed.alerting import pager, timeline
 from testbed.alerting.faults import Node
 from testbed.alerting.node import Hardware
 from testbed.alerting.outcome import Outcome, Wanted, judge
-from testbed.alerting.series import Series
+from testbed.alerting.routes import BY_NIGHT
+from testbed.alerting.series import STEP_SECONDS, Series
 
 MINUTE = 60.0
-# Waits are divided by at least this, so that no batch takes longer than about a minute.
+# Waits are divided by at least the first; by more where the notifications of a batch would take
+# longer than the second.
 SLOWEST_SPEED = 60.0
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 40.0
+# promtool's limit is 10,000 samples per query: a subquery of 60 steps over this many series.
+BATCH_NODES = 150
 _PROMTOOLS = threading.Semaphore(2)
 
 
@@ -39,7 +43,7 @@ class Fleet:
         for index in range(len(self.nodes), len(self.nodes) + number):
             self.nodes.append(Node(self.cluster, f"n{index + 1:03}", hardware(index)))
 
-    def other(self, name: str, **labels: str) -> Series:
+    def other(self, name: str, /, **labels: str) -> Series:
         """Return a new series of something else than an agent."""
         self.others.append(Series(name, cluster=self.cluster, **labels))
         return self.others[-1]
@@ -84,9 +88,39 @@ class Result(msgspec.Struct):
     problems: list[str]
 
 
+class _Prepared(msgspec.Struct):
+    """A scenario with its series."""
+
+    scenario: Scenario
+    sender: pager.Sender
+    nodes: int
+    series: list[dict[str, str]]
+
+    @property
+    def samples(self) -> float:
+        """Number of samples; promtool's time is in proportion to it."""
+        return len(self.series) * self.scenario.minutes * MINUTE / STEP_SECONDS
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What scenarios that are played together have in common."""
+        one = self.scenario
+        return one.key if one.alone else "", one.night, one.begin
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> _Prepared:
+        """Make the fleet and its faults."""
+        fleet = Fleet(scenario.key)
+        scenario.build(fleet)
+        series = fleet.documents(scenario.minutes * MINUTE)
+        return cls(scenario, fleet.sender, len(fleet.nodes), series)
+
+
 def play(scenarios: Sequence[Scenario], folder: Path) -> list[Result]:
     """Play scenarios and return their results in the same order."""
-    batches = list(_batches(scenarios))
+    batches = _batches([_Prepared.of(one) for one in scenarios])
+    # What takes promtool longest is first.
+    batches.sort(key=lambda batch: -sum(one.samples for one in batch))
     with ThreadPoolExecutor(len(batches) or 1) as pool:
         folders = [folder / f"batch-{number}" for number in range(len(batches))]
         played = list(pool.map(_play_batch, batches, folders))
@@ -94,38 +128,38 @@ def play(scenarios: Sequence[Scenario], folder: Path) -> list[Result]:
     return [results[scenario.key] for scenario in scenarios]
 
 
-def _batches(scenarios: Iterable[Scenario]) -> Iterable[list[Scenario]]:
-    """Yield scenarios that can run together: same hours, about the same length."""
-    found: dict[tuple[str, bool, bool, float], list[Scenario]] = {}
-    for one in scenarios:
-        key = one.key if one.alone else ""
-        found.setdefault((key, one.night, one.minutes - one.begin > 60, one.begin), []).append(one)
-    return found.values()
+def _batches(prepared: list[_Prepared]) -> list[list[_Prepared]]:
+    """Return scenarios that can be played together, those of about the same length first."""
+    found: list[list[_Prepared]] = []
+    for one in sorted(prepared, key=lambda one: (str(one.kind), one.scenario.minutes)):
+        last = found[-1] if found else []
+        full = sum(other.nodes for other in last) + one.nodes > BATCH_NODES
+        if full or not last or last[0].kind != one.kind:
+            found.append([])
+        found[-1].append(one)
+    return found
 
 
-def _play_batch(scenarios: list[Scenario], folder: Path) -> list[Result]:
+def _play_batch(batch: list[_Prepared], folder: Path) -> list[Result]:
     folder.mkdir(parents=True)
-    seconds = MINUTE * max(one.minutes for one in scenarios)
-    fleets = []
-    for one in scenarios:
-        fleets.append(Fleet(one.key))
-        one.build(fleets[-1])
-    begin = MINUTE * scenarios[0].begin
+    begin = MINUTE * batch[0].scenario.begin
+    end = MINUTE * max(one.scenario.minutes for one in batch)
     with _PROMTOOLS:
-        series = [one for fleet in fleets for one in fleet.documents(seconds)]
-        alerts = timeline.evaluate(series, seconds, folder, since=begin)
-    speed = max(SLOWEST_SPEED, (seconds - begin) / LONGEST_SECONDS)
-    hours = pager.BY_NIGHT if scenarios[0].night else None
-    senders = {fleet.cluster: fleet.sender for fleet in fleets}
-    notifications = pager.notify(alerts, seconds, folder, speed, hours, senders, begin)
+        series = [document for one in batch for document in one.series]
+        alerts = timeline.evaluate(series, end, folder, since=begin)
+    speed = max(SLOWEST_SPEED, (end - begin) / LONGEST_SECONDS)
+    hours = BY_NIGHT if batch[0].scenario.night else None
+    senders = {one.scenario.key: one.sender for one in batch}
+    notifications = pager.notify(alerts, end, folder, speed, hours, senders, begin)
     results = []
-    for scenario in scenarios:
-        own = [one for one in notifications if _belongs(one, scenario)]
-        outcome = Outcome.of(own)
+    for scenario in (one.scenario for one in batch):
+        outcome = Outcome.of([one for one in notifications if _belongs(one, scenario)])
         results.append(Result(scenario, outcome, judge(outcome, scenario.wanted)))
     return results
 
 
 def _belongs(notification: pager.Notification, scenario: Scenario) -> bool:
+    """Whether a notification is of this cluster, and before its series end."""
     cluster = notification.alerts[0]["labels"].get("cluster", "")
-    return cluster == scenario.key or (scenario.alone and not cluster)
+    own = cluster == scenario.key or (scenario.alone and not cluster)
+    return own and notification.at <= scenario.minutes * MINUTE

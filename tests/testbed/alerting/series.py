@@ -30,7 +30,7 @@ class Change(msgspec.Struct, frozen=True, order=True):
 class Series:
     """One series: its name with its labels, and its changes."""
 
-    def __init__(self, name: str, **labels: str) -> None:
+    def __init__(self, name: str, /, **labels: str) -> None:
         self.name = name
         self.labels = labels
         self._changes: list[Change] = []

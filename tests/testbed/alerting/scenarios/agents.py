@@ -9,19 +9,19 @@ from testbed.alerting.scenarios.table import each, rows, scenario
 
 @scenario("a target leaves service discovery", Wanted(tickets=1), minutes=60)
 def target_leaves_discovery(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(8, rows())
     fleet.nodes[2].leaves_discovery(10 * MINUTE)
 
 
 @scenario("half the fleet is scraped under another job name", Wanted(tickets=1), minutes=60)
 def other_job_name(fleet: Fleet) -> None:
-    fleet.add(16, rows())
-    each(fleet.nodes[8:], lambda node: node.scraped_as("node-health"))
+    fleet.add(8, rows())
+    each(fleet.nodes[4:], lambda node: node.scraped_as("node-health"))
 
 
 @scenario("the agent of a node is in a crash loop", Wanted(tickets=1), minutes=60)
 def agent_in_crash_loop(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(8, rows())
     for number in range(12):
         fleet.nodes[2].agent_restart((10 + 4 * number) * MINUTE, gap=45)
 
@@ -39,14 +39,14 @@ def prometheus_restarts(fleet: Fleet) -> None:
 
 @scenario("Prometheus restarts within a minute while one GPU is lost", Wanted(pages=1), minutes=40)
 def prometheus_restarts_quickly(fleet: Fleet) -> None:
-    fleet.add(24, rows(gpus=2))
+    fleet.add(8, rows(gpus=1))
     fleet.nodes[2].gpu_lost(0, 8 * MINUTE)
     fleet.prometheus_restarts(15 * MINUTE, 16 * MINUTE)
 
 
 @scenario("the time server is away for 2 min", Wanted())
 def time_server_away(fleet: Fleet) -> None:
-    fleet.add(48, rows())
+    fleet.add(24, rows())
     for node in fleet.nodes:
         node.change("node_clock_synchronized", 0, 10 * MINUTE, 12 * MINUTE)
 
@@ -57,14 +57,14 @@ def time_server_away(fleet: Fleet) -> None:
     minutes=90,
 )
 def time_server_away_for_an_hour(fleet: Fleet) -> None:
-    fleet.add(48, rows())
+    fleet.add(24, rows())
     for node in fleet.nodes:
         node.change("node_clock_synchronized", 0, 10 * MINUTE, 70 * MINUTE)
 
 
 @scenario("the probe `node` of one node fails for an hour", Wanted(tickets=1), minutes=80)
 def probe_fails(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(8, rows())
     fleet.nodes[2].change("probe_success", 0, 10 * MINUTE, 70 * MINUTE, probe="node", target="node")
 
 

@@ -16,7 +16,7 @@ ONE_NOTIFICATION = Wanted(pages=(0, 1), tickets=(0, 1), at_least_one=True)
     Wanted(pages=1, titles=("GPU 0 lost", "n004"), first_title="GPU 0 lost", updates=(0, 1)),
 )
 def gpu_lost_with_neighbours(fleet: Fleet) -> None:
-    fleet.add(16, rows(gpus=8))
+    fleet.add(6, rows(gpus=8))
     node = fleet.nodes[3]
     for device in range(1, 8):
         node.nvlinks_down(device, 1, AT)
@@ -27,11 +27,11 @@ def gpu_lost_with_neighbours(fleet: Fleet) -> None:
 @scenario(
     "at night: Xid 79, then the node dies, and stays dead",
     Wanted(pages=(1, 2), updates=(0, 4), receivers=("second-tier", "third-tier")),
-    minutes=160,
+    minutes=150,
     night=True,
 )
 def gpu_lost_then_node_dies(fleet: Fleet) -> None:
-    fleet.add(24, rows())
+    fleet.add(12, rows(gpus=1))
     fleet.nodes[5].gpu_lost(0, AT)
     fleet.nodes[5].down(AT + 5 * MINUTE)
 
@@ -42,7 +42,7 @@ def gpu_lost_then_node_dies(fleet: Fleet) -> None:
     night=True,
 )
 def node_dies(fleet: Fleet) -> None:
-    fleet.add(24, rows())
+    fleet.add(12, rows(gpus=1))
     fleet.nodes[5].down(AT)
 
 
@@ -51,7 +51,7 @@ def node_dies(fleet: Fleet) -> None:
     Wanted(pages=1, titles=("n003",), tickets=(0, 1)),
 )
 def slow_clock_then_xid(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     node = fleet.nodes[2]
     node.series("nodevitals_node_time_seconds").set(-20 * MINUTE, slope=1)
     node.series("nodevitals_node_clock_offset_seconds").set(-20 * MINUTE)
@@ -60,7 +60,7 @@ def slow_clock_then_xid(fleet: Fleet) -> None:
 
 @scenario("Xid 94 (contained) with a row remap", Wanted(tickets=1, never=("drain and reset",)))
 def contained_error_with_row_remap(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     node = fleet.nodes[2]
     node.xid(0, 94, AT)
     node.ecc(0, "uncorrected", AT)
@@ -69,38 +69,38 @@ def contained_error_with_row_remap(fleet: Fleet) -> None:
 
 def _thermal(fleet: Fleet, share: float) -> None:
     """A GPU is too hot for this share of every 10 minutes."""
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     node = fleet.nodes[2]
     labels = {**node.gpu(0), "reason": "hw_thermal"}
-    for start in range(int(10 * MINUTE), int(190 * MINUTE), 600):
+    for start in range(int(10 * MINUTE), int(130 * MINUTE), 600):
         node.change("nvidia_slowdown_active", 1, start, start + 600 * share, **labels)
 
 
-@scenario("thermal slowdown for 55 % of three hours", Wanted(tickets=1), minutes=200)
+@scenario("thermal slowdown for 55 % of two hours", Wanted(tickets=1), minutes=130)
 def thermal_slowdown_55_percent(fleet: Fleet) -> None:
     _thermal(fleet, 0.55)
 
 
-@scenario("thermal slowdown for 25 % of three hours", Wanted(tickets=1), minutes=200)
+@scenario("thermal slowdown for 25 % of two hours", Wanted(tickets=1), minutes=130)
 def thermal_slowdown_25_percent(fleet: Fleet) -> None:
     _thermal(fleet, 0.25)
 
 
-@scenario("thermal slowdown for 5 % of three hours", Wanted(), minutes=200)
+@scenario("thermal slowdown for 5 % of two hours", Wanted(), minutes=130)
 def thermal_slowdown_5_percent(fleet: Fleet) -> None:
     _thermal(fleet, 0.05)
 
 
 @scenario("the PCIe link of a busy GPU runs at generation 1 instead of 5", ONE_NOTIFICATION)
 def pcie_generation_falls(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     node = fleet.nodes[2]
     node.change("nvidia_pcie_link_generation", 1, AT, **node.gpu(0))
 
 
 @scenario("a fatal SXid of an NVSwitch", ONE_NOTIFICATION)
 def fatal_sxid(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     switch = {"device": "nvswitch0", "pci_bus_id": "0000:05:00", "action": "reset_device"}
     node = fleet.nodes[2]
     node.count("nvidia_sxid_errors_total", AT, **switch, sxid="12028")
@@ -109,26 +109,26 @@ def fatal_sxid(fleet: Fleet) -> None:
 
 @scenario("a kernel has a bug (oops)", ONE_NOTIFICATION)
 def kernel_bug(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     fleet.nodes[2].count("kernel_events_total", AT, event="kernel_bug")
 
 
 @scenario("a CPU of a node locks up", ONE_NOTIFICATION)
 def kernel_lockup(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     fleet.nodes[2].count("kernel_events_total", AT, event="lockup")
 
 
 @scenario("a RoCE port has no usable GID", ONE_NOTIFICATION)
 def gid_unusable(fleet: Fleet) -> None:
-    fleet.add(16, lambda _: Hardware(bond=True, switches=("leaf-1",)))
+    fleet.add(6, lambda _: Hardware(bond=True, switches=("leaf-1",)))
     node = fleet.nodes[2]
     node.change("rdma_port_gid_usable", 0, AT, **node.port(0))
 
 
 @scenario("a GPU's NVLink fabric state is `failed`", ONE_NOTIFICATION)
 def fabric_state_failed(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     node = fleet.nodes[2]
     node.change("nvidia_fabric_state", 1, AT, **node.gpu(0), state="failed")
 
@@ -139,7 +139,7 @@ def _npus(_: int) -> Hardware:
 
 @scenario("an NPU has a fault code of level `separate`, at health Warning", ONE_NOTIFICATION)
 def npu_separate_at_warning(fleet: Fleet) -> None:
-    fleet.add(8, _npus)
+    fleet.add(4, _npus)
     node = fleet.nodes[2]
     fault = {"code": "80E18402", "level": "separate", "action": "drain"}
     node.change("ascend_fault_code", 1, AT, **node.npu(1), **fault)
@@ -148,7 +148,7 @@ def npu_separate_at_warning(fleet: Fleet) -> None:
 
 @scenario("the RoCE port of an NPU does not reach its detection address", ONE_NOTIFICATION)
 def npu_network_unreachable(fleet: Fleet) -> None:
-    fleet.add(8, _npus)
+    fleet.add(4, _npus)
     node = fleet.nodes[2]
     node.change("ascend_network_reachable", 0, AT, **node.npu(1))
     node.change("ascend_network_health", 1, AT, **node.npu(1), state="unreachable")
@@ -171,7 +171,7 @@ def npu_exporter_health(fleet: Fleet) -> None:
     Wanted(tickets=(0, 1)),
 )
 def nvlinks_train_after_boot(fleet: Fleet) -> None:
-    fleet.add(32, rows(gpus=2))
+    fleet.add(24, rows(gpus=2))
     for node in fleet.nodes[:16]:
         node.reboot(AT, minutes=2.5)
         node.nvlinks_down(0, 2, AT + 150, AT + 390)
@@ -180,7 +180,7 @@ def nvlinks_train_after_boot(fleet: Fleet) -> None:
 
 @scenario("the driver is installed in the first 12 min after the first boot of 8 nodes", Wanted())
 def driver_installed_at_first_boot(fleet: Fleet) -> None:
-    fleet.add(32, rows())
+    fleet.add(24, rows(gpus=1))
     for node in fleet.nodes[:8]:
         node.appears(AT)
         node.driver_away(AT, AT + 8 * MINUTE)
@@ -192,21 +192,21 @@ def driver_installed_at_first_boot(fleet: Fleet) -> None:
     minutes=60,
 )
 def condition_since_installation(fleet: Fleet) -> None:
-    fleet.add(24, rows())
+    fleet.add(12, rows(gpus=1))
     for node in fleet.nodes:
         node.set("nvidia_fabric_state", 1, **node.gpu(0), state="in_progress")
 
 
 @scenario("the NVMe disk of a node fails", ONE_NOTIFICATION)
 def nvme_fails(fleet: Fleet) -> None:
-    fleet.add(16, rows())
+    fleet.add(6, rows(gpus=1))
     fleet.nodes[2].change("node_nvme_live", 0, AT, device="nvme0")
 
 
 @scenario("the same GPU is lost on three nodes of different racks within an hour", Wanted(pages=3))
 def three_gpus_lost(fleet: Fleet) -> None:
-    fleet.add(48, rows(gpus=2))
-    for number, minute in ((1, 10), (20, 18), (40, 26)):
+    fleet.add(32, rows(gpus=1))
+    for number, minute in ((1, 10), (12, 18), (28, 26)):
         fleet.nodes[number].gpu_lost(0, minute * MINUTE)
 
 

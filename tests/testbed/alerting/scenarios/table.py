@@ -11,6 +11,8 @@ from testbed.alerting.scenario import MINUTE, Fleet, Scenario
 
 SCENARIOS: list[Scenario] = []
 HOUR = 60 * MINUTE
+FILER = ("/data", "nfs4", "filer-1:/data")
+"""A mount of a node: mount point, file system type, source."""
 
 
 def scenario(
