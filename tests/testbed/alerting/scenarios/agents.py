@@ -62,6 +62,21 @@ def time_server_away_for_an_hour(fleet: Fleet) -> None:
         node.change("node_clock_synchronized", 0, 10 * MINUTE, 70 * MINUTE)
 
 
+@scenario("the agent of a node stops; for Kubernetes the node is ready", Wanted(tickets=1))
+def agent_stops(fleet: Fleet) -> None:
+    fleet.add(8, rows())
+    fleet.nodes[2].down(10 * MINUTE)
+    ready = {"condition": "Ready", "status": "true"}
+    for node in fleet.nodes:
+        fleet.other("kube_node_status_condition", node=node.name, **ready).set(1)
+
+
+@scenario("a node reboots by itself, and is back after 4 min", Wanted())
+def one_reboot(fleet: Fleet) -> None:
+    fleet.add(8, rows(gpus=1))
+    fleet.nodes[2].reboot(10 * MINUTE, minutes=4)
+
+
 @scenario("the probe `node` of one node fails for an hour", Wanted(tickets=1), minutes=80)
 def probe_fails(fleet: Fleet) -> None:
     fleet.add(8, rows())

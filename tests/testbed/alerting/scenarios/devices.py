@@ -166,16 +166,13 @@ def npu_exporter_health(fleet: Fleet) -> None:
             health.replace(0, AT, 60 * MINUTE)
 
 
-@scenario(
-    "NVLinks train for 4 min after 16 nodes booted",
-    Wanted(tickets=(0, 1)),
-)
+@scenario("16 new nodes boot, and their NVLinks train for 4 min", Wanted())
 def nvlinks_train_after_boot(fleet: Fleet) -> None:
     fleet.add(24, rows(gpus=2))
     for node in fleet.nodes[:16]:
-        node.reboot(AT, minutes=2.5)
-        node.nvlinks_down(0, 2, AT + 150, AT + 390)
-        node.nvlinks_down(1, 2, AT + 150, AT + 390)
+        node.nvlinks_down(0, 2, AT, AT + 240)
+        node.nvlinks_down(1, 2, AT, AT + 240)
+        node.appears(AT)
 
 
 @scenario("the driver is installed in the first 12 min after the first boot of 8 nodes", Wanted())

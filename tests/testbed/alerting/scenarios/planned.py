@@ -74,7 +74,7 @@ def fault_beside_maintenance(fleet: Fleet) -> None:
 
 @scenario(
     "50 nodes lose contact with their GPUs after an upgrade of the library",
-    Wanted(pages=1, titles=("50 nodes",), never=("driver 550.1", "driver_version 550.1")),
+    Wanted(pages=1, titles=("50 of 60 nodes",), never=("driver 550.1", "driver_version 550.1")),
 )
 def library_upgrade(fleet: Fleet) -> None:
     fleet.add(60, rows(gpus=1, leaf=20, rack=10))
