@@ -20,6 +20,8 @@ from testbed.alerting.routes import BY_NIGHT
 from testbed.alerting.series import STEP_SECONDS, Series
 
 MINUTE = 60.0
+# As the example configuration of Prometheus sets it.
+RESEND_SECONDS = 180.0
 # Waits are divided by at least the first; by more where the notifications of a batch would take
 # longer than the second.
 SLOWEST_SPEED = 60.0
@@ -36,7 +38,7 @@ class Fleet:
         self.cluster = cluster
         self.nodes: list[Node] = []
         self.others: list[Series] = []
-        self.sender = pager.Sender()
+        self.sender = pager.Sender(resend_seconds=RESEND_SECONDS)
 
     def add(self, number: int, hardware: Callable[[int], Hardware] = lambda _: Hardware()) -> None:
         """Add nodes; `hardware` is called with each node's number, from 0."""
@@ -50,7 +52,8 @@ class Fleet:
 
     def prometheus_restarts(self, at: float, until: float) -> None:
         """Prometheus does not run for some time: nothing is scraped, evaluated or sent."""
-        self.sender = msgspec.structs.replace(self.sender, away=(pager.Away(at, until),))
+        away = (pager.Away(at, until),)
+        self.sender = msgspec.structs.replace(self.sender, away=away)
         for node in self.nodes:
             node.hidden.append((at, until))
             node.series("up").replace(None, at, until)

@@ -96,7 +96,7 @@ def one_mount_hangs(fleet: Fleet) -> None:
 
 @scenario(
     "a mount of one node has another type than configured",
-    Wanted(pages=(0, 1), tickets=(0, 1), titles=(), ticket_titles=()),
+    Wanted(pages=(0, 1), tickets=(0, 1), at_least_one=True),
 )
 def mount_of_wrong_type(fleet: Fleet) -> None:
     fleet.add(6, rows(mounts=(FILER,)))
