@@ -17,7 +17,7 @@ END_SECONDS = CYCLE_SECONDS - 420
 CHECKPOINT_EVERY_SECONDS = 1200
 CHECKPOINT_SECONDS = 90
 # Jobs do not start together: the next begins so much later.
-SHIFT_SECONDS = 1140
+SHIFT_SECONDS = 2400
 
 
 class Load(msgspec.Struct, frozen=True):
