@@ -24,27 +24,10 @@ from testbed.node import ROOT
 
 PACK = read_pack(ROOT / "rules")
 ROUTES: dict[str, Any] = yaml.safe_load((ROOT / "alertmanager/alertmanager.yaml").read_text())
-# Their runbooks do not say why yet; this list only becomes shorter.
-UNEXPLAINED = frozenset(
-    """
-    AcceleratorBelowBaseline AcceleratorLost AcceleratorRecoveryAction AcceleratorUnreadable
-    AcceleratorsUnseen BandwidthBelowBaseline BandwidthOutlier BandwidthTestStale
-    BondMemberDown ClockUnsynchronized EccCorrectableHigh EccUncorrectable FilesystemFilling
-    FilesystemSpaceLow GpuInitFailed InodesLow JobOwnerImpact KernelErrors LatencyHigh
-    MountContentMismatch MountHung MountMissing MountNotReadable MountReadOnly MountSlow
-    NetworkInterfaceDown NetworkSpeedDegraded NicCommandTimeouts NicFailed NodeCpuHigh
-    NodeFabricSlow NodeFabricUnreachable NodeMemoryHigh NodeMemoryUncorrectable
-    NodeReachesNobody NpuEcc NpuLinkDown NpuUnhealthy NvidiaCardNotDriven
-    NvidiaVersionMismatch NvidiaXid NvlinkDown NvlinkErrors NvlinkFabricNotReady
-    NvlinkFabricUnhealthy NvmeFailed OomKill PcieDegraded PeerUnreachable PowerBrake
-    RdmaPortDown RdmaPortErrorRate RdmaPortFatalErrors RdmaPortFlapping RdmaPortRateDegraded
-    RdmaPortUnknown RetiredPages RowRemapFailure RowRemapPending ThermalSlowdown
-    """.split()  # noqa: SIM905 # shorter to read
-)
 
 
 def test_every_runbook_says_why_the_alert_is_as_severe_as_it_is() -> None:
-    assert set(without_reason(PACK)) - UNEXPLAINED == set()
+    assert set(without_reason(PACK)) == set()
     assert all(runbook_of(rule) in PACK.runbooks for rule in PACK.alerts)
 
 
