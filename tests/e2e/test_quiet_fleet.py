@@ -17,7 +17,7 @@ from testbed.quiet import STEP_SECONDS, QuietFleet
 NODES = 100
 # The tickets that an hour's noise may raise.
 TICKETS = 5
-SPEED = 120.0
+SPEED = 60.0
 
 
 def evaluate(folder: Path, fleet: QuietFleet, speed: float = SPEED) -> Outcome:

@@ -42,12 +42,12 @@ class Jobs:
         if phase >= END_SECONDS:
             return Load(0.05, 0.2, 0.9)
         if phase < STAGING_SECONDS:
-            return Load(0.5, 0.4, 0.9 - 0.86 * phase / STAGING_SECONDS)
+            return Load(0.5, 0.4, 0.9 - 0.78 * phase / STAGING_SECONDS)
         if FAILURE_SECONDS <= phase < FAILURE_SECONDS + RESTART_SECONDS:
-            return Load(0.05, 0.2, 0.04)
+            return Load(0.05, 0.2, 0.12)
         training = phase - STAGING_SECONDS
         saves = training % CHECKPOINT_EVERY_SECONDS > CHECKPOINT_EVERY_SECONDS - CHECKPOINT_SECONDS
-        return Load(0.97, 0.85, 0.04, saves)
+        return Load(0.97, 0.85, 0.12, saves)
 
     def failures(self, seconds: float) -> list[float]:
         """Return when jobs fail, until `seconds`."""

@@ -23,16 +23,18 @@ Count = int | tuple[int, int]
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The notifications that a scenario should have; by default none.
 
-    Each of `titles` is in the title of some page, each of `ticket_titles` of some ticket, none of
-    `never` in any title or text. `first_page_within` and `not_before` are seconds of the
-    scenario. `receivers` must have been notified. `at_least_one`: a page or a ticket, whichever.
-    `first_title` is in the title of the first page.
+    Each of `titles` is in the title of some page, each of `texts` in the text of some page, each of
+    `ticket_titles` in the title of some ticket, none of `never` in any title or text.
+    `first_page_within` and `not_before` are seconds of the scenario. `receivers` must have been
+    notified. `at_least_one`: a page or a ticket, whichever. `first_title` is in the title of the
+    first page.
     """
 
     pages: Count = 0
     tickets: Count = 0
     updates: Count = (0, 3)
     titles: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     ticket_titles: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     first_page_within: float = math.inf
@@ -48,7 +50,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         parts = [
             _counted(self.pages, "page"),
             _counted(self.tickets, "ticket"),
-            *(f"“{one}”" for one in (*self.titles, *self.ticket_titles)),
+            *(f"“{one}”" for one in (*self.titles, *self.texts, *self.ticket_titles)),
             *(f"then {one}" for one in self.receivers),
         ]
         return ", ".join(part for part in parts if part) or "nothing"
@@ -116,6 +118,8 @@ def judge(outcome: Outcome, wanted: Wanted) -> list[str]:
     ):
         titles = [one.title for one in found]
         problems += [f"no title with {part!r}" for part in parts if part not in "\n".join(titles)]
+    texts = "\n".join(one.text for one in outcome.pages)
+    problems += [f"no page whose text has {part!r}" for part in wanted.texts if part not in texts]
     everything = "\n".join(
         f"{one.title}\n{one.text}" for one in (*outcome.pages, *outcome.updates, *outcome.tickets)
     )

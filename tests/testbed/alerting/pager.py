@@ -12,18 +12,20 @@ import heapq
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import requests
 
+from testbed.alerting.clock import ScenarioClock
 from testbed.alerting.inbox import Inbox, Request
 from testbed.alerting.routes import CompressedAlertmanager
 from testbed.alerting.series import STEP_SECONDS
 from testbed.alerting.timeline import Firing
 
+# --rules.alert.resend-delay, as the example configuration of Prometheus sets it.
+RESEND_SECONDS = 180.0
 # Prometheus sends a resolved alert again for this long.
 RESOLVED_RETENTION_SECONDS = 900.0
 # Prometheus' --rules.alert.for-grace-period: a shorter `for` starts again after a restart.
@@ -59,7 +61,7 @@ class Sender(msgspec.Struct, frozen=True):
     """How the Prometheus of a cluster sends its alerts."""
 
     away: tuple[Away, ...] = ()
-    resend_seconds: float = 60.0
+    resend_seconds: float = RESEND_SECONDS
 
     def lives(self, firing: Firing) -> list[tuple[float, float | None]]:
         """Return from when to when an alert fires, without the times that Prometheus is away.
@@ -95,23 +97,21 @@ def notify(
     usual.
     """
     with Inbox() as inbox, CompressedAlertmanager(folder, inbox, speed, hours) as alertmanager:
-        origin = time.monotonic() - since / speed
-        _post(timeline, seconds, alertmanager.url, speed, senders or {}, origin)
+        clock = ScenarioClock(speed, since)
+        _post(timeline, seconds, alertmanager.url, senders or {}, clock)
         # What is on its way.
         time.sleep(0.3)
-        return _collect(inbox, origin, speed)
+        return _collect(inbox, clock)
 
 
 def _post(
     timeline: Sequence[Firing],
     seconds: float,
     url: str,
-    speed: float,
     senders: dict[str, Sender],
-    origin: float,
+    clock: ScenarioClock,
 ) -> None:
-    """Post the alerts, all that are due at one evaluation in one request, in real time."""
-    started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - origin)
+    """Post the alerts, all that are due at one evaluation in one request."""
     posts: list[_Posts] = []
     for firing in timeline:
         sender = senders.get(firing.labels.get("cluster", ""), Sender())
@@ -121,16 +121,16 @@ def _post(
     session = requests.Session()
     while due and due[0][0] <= seconds:
         now = due[0][0]
+        clock.wait(now)
         batch = []
         while due and due[0][0] == now:
             number = heapq.heappop(due)[1]
-            batch.append(posts[number].body(now, started, speed))
+            batch.append(posts[number].body(now, clock))
             following = posts[number].following(now)
             if following is not None:
                 heapq.heappush(due, (following, number))
-        time.sleep(max(0.0, origin + now / speed - time.monotonic()))
         session.post(f"{url}/api/v2/alerts", json=batch, timeout=30).raise_for_status()
-    time.sleep(max(0.0, origin + seconds / speed - time.monotonic()))
+    clock.wait(seconds)
 
 
 class _Posts:
@@ -144,20 +144,16 @@ class _Posts:
         self._ends_with_prometheus = any(away.start == end for away in sender.away)
         self._resend = sender.resend_seconds
 
-    def body(self, now: float, started: datetime, speed: float) -> dict[str, Any]:
-        """Return what is posted at a time of the scenario, whose beginning was `started`."""
+    def body(self, now: float, clock: ScenarioClock) -> dict[str, Any]:
+        """Return what is posted at a time of the scenario."""
         until = now + 4 * max(STEP_SECONDS, self._resend)
         if self._end is not None and now >= self._end:
             until = self._end
-
-        def clock(at: float) -> str:
-            return (started + timedelta(seconds=at / speed)).isoformat()
-
         return {
             "labels": self._firing.labels,
             "annotations": self._firing.annotations_at(now),
-            "startsAt": clock(self.start),
-            "endsAt": clock(until),
+            "startsAt": clock.wall(self.start),
+            "endsAt": clock.wall(until),
             "generatorURL": "http://prometheus.example.com/graph",
         }
 
@@ -173,28 +169,28 @@ class _Posts:
         return again if again <= end + RESOLVED_RETENTION_SECONDS else None
 
 
-def _collect(inbox: Inbox, origin: float, speed: float) -> list[Notification]:
+def _collect(inbox: Inbox, clock: ScenarioClock) -> list[Notification]:
     """Return the notifications; the k-th text of a group belongs to its k-th notification."""
     texts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for request in inbox.requests:
         kind, _, receiver = request.path.partition("/")
-        if kind == "pagerduty":
+        if kind == "sent" and "dedup_key" in request.body:
             event = request.body.get("payload", {})
             details = event.get("custom_details", {})
             text = "\n".join(str(value) for value in details.values())
             texts[receiver, request.body["dedup_key"]].append((event.get("summary", ""), text))
     for mail in inbox.mails:
-        key = mail.headers["X-Receiver"], mail.headers.get("X-Group", "")
-        texts[key].append((mail.headers.get("Subject", ""), mail.text))
+        part = mail.get_body(("plain",))
+        text = str(part.get_content()) if part is not None else ""
+        texts[mail["X-Receiver"], mail["X-Group"]].append((mail["Subject"], text))
     webhooks = (one for one in inbox.requests if one.path.startswith("webhook/"))
-    return [_notification(request, texts, origin, speed) for request in webhooks]
+    return [_notification(request, texts, clock) for request in webhooks]
 
 
 def _notification(
     request: Request,
     texts: dict[tuple[str, str], list[tuple[str, str]]],
-    origin: float,
-    speed: float,
+    clock: ScenarioClock,
 ) -> Notification:
     body, receiver = request.body, request.path.partition("/")[2]
     dedup = hashlib.sha256(body["groupKey"].encode()).hexdigest()
@@ -202,7 +198,7 @@ def _notification(
     waiting = texts.get((receiver, dedup)) or texts.get((receiver, group)) or [("", "")]
     title, text = waiting.pop(0)
     return Notification(
-        at=(request.at - origin) * speed,
+        at=clock.at(request.at),
         receiver=receiver,
         key=body["groupKey"],
         status=body["status"],

@@ -20,8 +20,6 @@ from testbed.alerting.routes import BY_NIGHT
 from testbed.alerting.series import STEP_SECONDS, Series
 
 MINUTE = 60.0
-# As the example configuration of Prometheus sets it.
-RESEND_SECONDS = 180.0
 # Waits are divided by at least the first; by more where the notifications of a batch would take
 # longer than the second.
 SLOWEST_SPEED = 60.0
@@ -38,7 +36,7 @@ class Fleet:
         self.cluster = cluster
         self.nodes: list[Node] = []
         self.others: list[Series] = []
-        self.sender = pager.Sender(resend_seconds=RESEND_SECONDS)
+        self.sender = pager.Sender()
 
     def add(self, number: int, hardware: Callable[[int], Hardware] = lambda _: Hardware()) -> None:
         """Add nodes; `hardware` is called with each node's number, from 0."""

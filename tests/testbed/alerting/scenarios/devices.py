@@ -27,7 +27,7 @@ def gpu_lost_with_neighbours(fleet: Fleet) -> None:
 @scenario(
     "at night: Xid 79, then the node dies, and stays dead",
     Wanted(pages=(1, 2), updates=(0, 4), receivers=("second-tier", "third-tier")),
-    minutes=150,
+    minutes=155,
     night=True,
 )
 def gpu_lost_then_node_dies(fleet: Fleet) -> None:

@@ -37,7 +37,7 @@ def many_ranks_log_xid_43(fleet: Fleet) -> None:
 
 @scenario(
     "a GPU is lost; the other ranks of its job log Xid 45 on 15 nodes",
-    Wanted(pages=1, titles=("GPU 0 lost on n007",)),
+    Wanted(pages=1, titles=("GPU 0 lost", "n007")),
 )
 def one_gpu_and_all_ranks(fleet: Fleet) -> None:
     fleet.add(24, rows(gpus=1))

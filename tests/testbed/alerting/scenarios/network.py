@@ -59,7 +59,7 @@ def second_leaf_fails(fleet: Fleet) -> None:
 
 @scenario(
     "three leaves of five fail at once, for 10 min",
-    Wanted(pages=(1, 3), titles=("RDMA",)),
+    Wanted(pages=(1, 3), texts=("RDMA",)),
     minutes=60,
 )
 def three_leaves_fail(fleet: Fleet) -> None:

@@ -51,7 +51,7 @@ def rolling_reboot(fleet: Fleet) -> None:
 
 @scenario(
     "a GPU is lost during maintenance, and still is when the maintenance ends after 20 min",
-    Wanted(pages=1, titles=("GPU 0 lost on n003",), not_before=29 * MINUTE),
+    Wanted(pages=1, titles=("GPU 0 lost", "n003"), not_before=29 * MINUTE),
     minutes=60,
 )
 def fault_outlasts_maintenance(fleet: Fleet) -> None:
@@ -74,7 +74,7 @@ def fault_beside_maintenance(fleet: Fleet) -> None:
 
 @scenario(
     "50 nodes lose contact with their GPUs after an upgrade of the library",
-    Wanted(pages=1, titles=("50 of 60 nodes",), never=("driver 550.1", "driver_version 550.1")),
+    Wanted(pages=1, texts=("50 of 60 nodes",), never=("driver 550.1", "driver_version 550.1")),
 )
 def library_upgrade(fleet: Fleet) -> None:
     fleet.add(60, rows(gpus=1, leaf=20, rack=10))

@@ -66,7 +66,7 @@ def _with_scratch(number: int) -> Hardware:
 
 @scenario(
     "a shared file system is nearly full (a page is open), then its filer hangs",
-    Wanted(pages=2, titles=("space", "hung")),
+    Wanted(pages=2, titles=("space", "storage")),
     minutes=110,
 )
 def filer_hangs_while_full(fleet: Fleet) -> None:
@@ -77,7 +77,7 @@ def filer_hangs_while_full(fleet: Fleet) -> None:
 
 @scenario(
     "one GPU is lost while a filer is away",
-    Wanted(pages=2, titles=("filer-1", "GPU 0 lost on n020"), tickets=(0, 1)),
+    Wanted(pages=2, titles=("filer-1", "GPU 0 lost", "n020"), tickets=(0, 1)),
 )
 def gpu_lost_during_filer_incident(fleet: Fleet) -> None:
     fleet.add(24, rows(gpus=1, mounts=(FILER,)))
