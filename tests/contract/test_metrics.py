@@ -182,11 +182,9 @@ def test_every_fault_has_the_labels_of_the_taxonomy() -> None:
         if rule.get("record") == "nodevitals:fault":
             found += 1
             # These labels come from the metric itself.
-            of_metric = {"recovery_needed": {"action"}, "nvidia_xid": {"action"}}
-            for name in ("filesystem_space_low", "filesystem_filling", "inodes_low"):
-                of_metric[name] = {"scope"}
-            fault = rule["labels"]["fault"]
-            assert set(rule["labels"]) | of_metric.get(fault, set()) == wanted, rule
+            with_action = ("recovery_needed", "recovery_when_idle", "nvidia_xid", "npu_fault_code")
+            of_metric = {"action"} if rule["labels"]["fault"] in with_action else set()
+            assert set(rule["labels"]) | of_metric == wanted, rule
             assert rule["labels"].get("action", "none") in ACTIONS
             assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert found > 40
