@@ -1,0 +1,65 @@
+"""Label matchers as Alertmanager and PromQL write them: text in, a test of labels out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+import msgspec
+
+_MATCHER = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(=~|!=|!~|=)\s*(.*?)\s*", re.DOTALL)
+_PART = re.compile(r'(?:"(?:\\.|[^"\\])*"|[^",])+', re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
+
+class LabelMatcher(msgspec.Struct, frozen=True):
+    """`label operator "value"`; a label that is missing has the value ''."""
+
+    label: str
+    operator: str
+    value: str
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels match."""
+        return self.matches_value(labels.get(self.label, ""))
+
+    def matches_value(self, value: str) -> bool:
+        """Whether one value matches."""
+        if "~" in self.operator:
+            found = _pattern(self.value).fullmatch(value) is not None
+        else:
+            found = self.value == value
+        return found != self.operator.startswith("!")
+
+
+def all_match(matchers: tuple[LabelMatcher, ...], labels: Mapping[str, str]) -> bool:
+    """Whether every matcher matches."""
+    return all(matcher.matches(labels) for matcher in matchers)
+
+
+def parse_matchers(text: str) -> Iterator[LabelMatcher]:
+    """The matchers of `a="b"`, `a=~b` or `{a="b", c!="d"}`. Raises ValueError."""
+    inner = text.strip()
+    if inner.startswith("{") and inner.endswith("}"):
+        inner = inner[1:-1]
+    for part in _PART.findall(inner):
+        if part.strip():
+            found = _MATCHER.fullmatch(part)
+            if found is None:
+                raise ValueError(f'{text!r} is not a matcher: write it like severity="critical"')
+            yield LabelMatcher(found[1], found[2], unquoted(found[3]))
+
+
+def unquoted(text: str) -> str:
+    """The value of a string in quotes, or the text itself."""
+    if len(text) < 2 or text[0] != text[-1] or text[0] not in "\"'`":
+        return text
+    if text[0] == "`":
+        return text[1:-1]
+    return _ESCAPE.sub(lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), text[1:-1])
+
+
+@lru_cache(maxsize=4096)
+def _pattern(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
