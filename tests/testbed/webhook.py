@@ -9,6 +9,12 @@ import time
 from typing import Any
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    # Connections that are not accepted at once: with 5, the next one is tried again after a second.
+    request_queue_size = 256
+
+
 class Receiver:
     """An HTTP server on loopback; the path of a request is the name of Alertmanager's receiver."""
 
@@ -30,8 +36,7 @@ class Receiver:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Receiver:

@@ -20,12 +20,12 @@ _TOKEN = re.compile(
       | (?P<operator>=~|!~|!=|==|<=|>=|[-+*/%^<>=@(){},])""",
     re.VERBOSE,
 )
-_LABEL_LISTS = ("by", "without", "on", "ignoring", "group_left", "group_right")
+LABEL_LISTS = ("by", "without", "on", "ignoring", "group_left", "group_right")
 _AGGREGATIONS = (
     *("sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values"),
     *("bottomk", "topk", "quantile", "limitk", "limit_ratio"),
 )
-_WORDS = (*_LABEL_LISTS, *_AGGREGATIONS, "and", "or", "unless", "bool", "offset", "atan2")
+WORDS = (*LABEL_LISTS, *_AGGREGATIONS, "and", "or", "unless", "bool", "offset", "atan2")
 _OPERATORS = ("=", "!=", "=~", "!~")
 
 
@@ -77,10 +77,10 @@ def selectors(expression: str) -> Iterator[Selector]:
     while position < len(found):
         token, following = found[position], found[min(position + 1, len(found) - 1)]
         position += 1
-        if token.kind == "name" and token.text in _LABEL_LISTS and following.text == "(":
+        if token.kind == "name" and token.text in LABEL_LISTS and following.text == "(":
             while found[position].text not in (")", ""):
                 position += 1
-        elif token.kind == "name" and following.text != "(" and token.text not in _WORDS:
+        elif token.kind == "name" and following.text != "(" and token.text not in WORDS:
             matchers: tuple[Matcher, ...] = ()
             if following.text == "{":
                 matchers, position = _matchers(found, position + 1)

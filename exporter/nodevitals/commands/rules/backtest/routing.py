@@ -148,7 +148,7 @@ def _route(shape: _RouteShape, parent: Route | None, path: str) -> Route:
         return inherited if text is None else seconds_of(text)
 
     group_by: tuple[str, ...] | None = parent.group_by if parent else ()
-    if shape.group_by is not None:
+    if shape.group_by:  # an empty list is inherited as well
         group_by = None if "..." in shape.group_by else tuple(shape.group_by)
     route = Route(
         path=path,

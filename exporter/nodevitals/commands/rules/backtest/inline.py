@@ -1,0 +1,127 @@
+"""Recorded series replaced by their expressions: rules in, expressions over raw metrics out.
+
+The server of a back-test has the agents' metrics but none of the recorded series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from nodevitals.commands.rules.backtest.matching import LabelMatcher
+from nodevitals.commands.rules.backtest.references import Reference, references
+from nodevitals.commands.rules.backtest.rule_set import BacktestRule
+from nodevitals.commands.terminal import CommandError
+
+_MARK = "backtest_match"
+_ABSENCE = ("absent", "absent_over_time")
+
+
+class Inliner:
+    """Writes expressions without recorded names.
+
+    `available` are the metrics that the server has; what a rule records from others is left out.
+    """
+
+    def __init__(self, rules: Sequence[BacktestRule], available: Collection[str]) -> None:
+        self._available = available
+        self._records: dict[str, list[BacktestRule]] = {}
+        for rule in rules:
+            if not rule.is_alert:
+                self._records.setdefault(rule.name, []).append(rule)
+
+    def candidates(self, reference: Reference) -> list[BacktestRule]:
+        """The rules that can record what a selector reads."""
+        return [
+            rule
+            for rule in self._records.get(reference.name, ())
+            if all(
+                one.matches_value(rule.labels[one.label])
+                for one in reference.matchers
+                if one.label in rule.labels
+            )
+        ]
+
+    def metrics(self, expression: str, within: tuple[BacktestRule, ...] = ()) -> set[str]:
+        """The raw metrics that an expression reads, through recorded series as well."""
+        found = set()
+        for reference in references(expression)[1]:
+            rules = [rule for rule in self.candidates(reference) if rule not in within]
+            if ":" not in reference.name or not rules:
+                found.add(reference.name)
+            for rule in rules:
+                found |= self.metrics(rule.expression, (*within, rule))
+        return found - {""}
+
+    def has_data(self, expression: str) -> bool:
+        """Whether an expression can return anything on this server."""
+        texts, _ = references(expression)
+        read = self.metrics(expression)
+        absence = any(text in _ABSENCE for text in texts)
+        return absence or not read or any(name in self._available for name in read)
+
+    def inlined(self, expression: str, within: tuple[BacktestRule, ...] = ()) -> str:
+        """The expression with every recorded name replaced. Raises CommandError for a rule that
+        reads itself.
+        """
+        texts, found = references(expression)
+        for reference in reversed(found):
+            text = self._replacement(reference, within)
+            if text is not None:
+                texts[reference.first : reference.after] = [text]
+        return " ".join(texts)
+
+    def _replacement(self, reference: Reference, within: tuple[BacktestRule, ...]) -> str | None:
+        rules = [one for one in self.candidates(reference) if self.has_data(one.expression)]
+        if not rules:
+            return None
+        parts = [self._recorded(rule, reference.matchers, within) for rule in rules]
+        if ":" not in reference.name and reference.name in self._available:
+            parts.insert(0, reference.selector)
+        text = f"( {' or '.join(parts)} )"
+        step = f"{round(min(rule.interval for rule in rules) * 1000)}ms"
+        if reference.range:
+            length, _, given = reference.range[1:-1].partition(":")
+            return f"{text} [{length}:{given or step}] {reference.modifiers}"
+        if reference.modifiers:
+            return f"last_over_time ( {text} [{step}:{step}] {reference.modifiers} )"
+        return text
+
+    def _recorded(
+        self,
+        rule: BacktestRule,
+        matchers: tuple[LabelMatcher, ...],
+        within: tuple[BacktestRule, ...],
+    ) -> str:
+        """What one rule records, as far as the matchers let it through."""
+        if rule in within:
+            raise CommandError(f"rule {rule.name} reads itself through {within[-1].name}")
+        text = f"( {self.inlined(rule.expression, (*within, rule))} )"
+        for label, value in rule.labels.items():
+            text = _replaced(text, label, value)
+        for matcher in matchers:
+            if matcher.label not in rule.labels:
+                text = f"( {_filtered(text, matcher)} )"
+        return text
+
+
+def _filtered(text: str, matcher: LabelMatcher) -> str:
+    """An expression and a matcher: PromQL applies matchers to selectors only."""
+    join = "unless" if matcher.operator.startswith("!") else "and"
+    if "~" not in matcher.operator:
+        value = _replaced("vector ( 1 )", matcher.label, matcher.value)
+        return f"{text} {join} on ( {matcher.label} ) {value}"
+    marked = (
+        f'label_replace ( {text} , "{_MARK}" , "1" , "{matcher.label}" , {_quoted(matcher.value)} )'
+    )
+    kept = f"{marked} {join} on ( {_MARK} ) {_replaced('vector ( 1 )', _MARK, '1')}"
+    return _replaced(kept, _MARK, "")
+
+
+def _replaced(text: str, label: str, value: str) -> str:
+    """An expression with a label set on every series."""
+    return f'label_replace ( {text} , "{label}" , {_quoted(value.replace("$", "$$"))} , "" , "" )'
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,85 @@
+"""Rule files for a back-test: a folder in; rules in the order of their files out.
+
+Unlike `rule_files`, which has their lines for findings, this has their waits and their interval.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nodevitals.commands.rules.backtest.routing import seconds_of
+from nodevitals.commands.terminal import CommandError, document_error
+from nodevitals.document import DocumentError, Problem, parse_yaml
+
+EVALUATION_SECONDS = 15.0
+"""Interval of groups that have none of their own: that of the shipped prometheus.yaml."""
+
+
+class BacktestRule(msgspec.Struct, frozen=True, eq=False):
+    """A rule; waits and the interval in seconds."""
+
+    name: str
+    is_alert: bool
+    expression: str
+    labels: dict[str, str]
+    wait: float
+    keep_firing: float
+    interval: float
+
+
+class _RuleShape(msgspec.Struct):
+    record: str = ""
+    alert: str = ""
+    expr: str | int | float = ""
+    labels: dict[str, Any] | None = None
+    wait: str = msgspec.field(default="0", name="for")
+    keep_firing_for: str = "0"
+
+
+class _GroupShape(msgspec.Struct):
+    rules: list[_RuleShape] | None = None
+    interval: str = ""
+
+
+class _FileShape(msgspec.Struct):
+    groups: list[_GroupShape] | None = None
+
+
+def read_rule_set(folder: Path) -> tuple[BacktestRule, ...]:
+    """The rules of every *.yaml of a folder. Raises CommandError."""
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        raise CommandError(f"{folder}: no rule file (*.yaml) here; choose another --rules")
+    return tuple(rule for path in paths for rule in _read(path))
+
+
+def _read(path: Path) -> list[BacktestRule]:
+    try:
+        shape = msgspec.convert(parse_yaml(path.read_bytes()) or {}, _FileShape)
+        return [
+            _rule(rule, seconds_of(group.interval) if group.interval else EVALUATION_SECONDS)
+            for group in shape.groups or ()
+            for rule in group.rules or ()
+        ]
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from None
+    except DocumentError as error:
+        raise document_error(str(path), error) from None
+    except (msgspec.ValidationError, ValueError) as error:
+        problem = DocumentError([Problem("", f"not a rule file: {error}")])
+        raise document_error(str(path), problem) from None
+
+
+def _rule(shape: _RuleShape, interval: float) -> BacktestRule:
+    return BacktestRule(
+        name=shape.alert or shape.record,
+        is_alert=bool(shape.alert),
+        expression=str(shape.expr),
+        labels={name: str(value) for name, value in (shape.labels or {}).items()},
+        wait=seconds_of(shape.wait),
+        keep_firing=seconds_of(shape.keep_firing_for),
+        interval=interval,
+    )
