@@ -1,8 +1,9 @@
-"""`nodevitals rules check | render | import`."""
+"""`nodevitals rules check | render | import | backtest`."""
 
 from __future__ import annotations
 
 from nodevitals.commands.rules import check, import_, render
+from nodevitals.commands.rules.backtest import options as backtest
 from nodevitals.commands.terminal import Subparsers
 
 
@@ -10,5 +11,5 @@ def add_to(commands: Subparsers) -> None:
     """Add `rules` and its actions to the command line."""
     parser = commands.add_parser("rules", help="check, render and import rule files")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    for action in (check, render, import_):
+    for action in (check, render, import_, backtest):
         action.add_to(actions)

@@ -46,10 +46,12 @@ class Inliner:
         found = set()
         for reference in references(expression)[1]:
             rules = [rule for rule in self.candidates(reference) if rule not in within]
-            if ":" not in reference.name or not rules:
+            read = [self.metrics(rule.expression, (*within, rule)) for rule in rules]
+            if ":" not in reference.name:  # exposed by agents, recorded from other exporters
+                read = [one for one in read if any(name in self._available for name in one)]
+            if not read or reference.name in self._available:
                 found.add(reference.name)
-            for rule in rules:
-                found |= self.metrics(rule.expression, (*within, rule))
+            found.update(*read)
         return found - {""}
 
     def has_data(self, expression: str) -> bool:

@@ -141,8 +141,9 @@ class Planner:
     def _rewrite(self, expression: str) -> str:
         """An expression for promtool: functions over ranges of raw metrics are the server's."""
         texts, found = references(expression)
+        unchanged = len(texts)
         for reference in reversed(found):
-            if reference.after > len(texts) or self._stays(reference):
+            if reference.after > unchanged or self._stays(reference):
                 continue
             call = enclosing_call(texts, reference) if reference.range else None
             if call is not None:
@@ -150,6 +151,7 @@ class Planner:
                 inner = " ".join(texts[first:after])
                 if not any(map(self._stays, references(inner)[1])):
                     texts[first:after] = [self._synthetic(inner, sparse=False)]
+                    unchanged = first
                     continue
             if reference.modifiers and not reference.range:
                 inner = " ".join(texts[reference.first : reference.after])

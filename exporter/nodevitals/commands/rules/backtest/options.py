@@ -1,0 +1,47 @@
+"""The options of `nodevitals rules backtest`; the command itself is imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from nodevitals.commands.terminal import Subparsers
+
+
+def add_to(actions: Subparsers) -> None:
+    """Add `rules backtest` to the command line."""
+    parser = actions.add_parser(
+        "backtest",
+        help="what the rules would have notified over the last days, by a Prometheus' history",
+        epilog="docs/backtest.md explains the figures and what they leave out.",
+    )
+    add = parser.add_argument
+    add("--prometheus", required=True, metavar="URL", help="http://host:9090, without /api")
+    add("--days", type=float, default=30.0, metavar="N", help="length of the span (default 30)")
+    add("--end", metavar="TIME", help="end of the span, as 2026-11-22T10:00:00Z (default now)")
+    add("--rules", default="rules", metavar="DIR", help="folder of rule files (default rules)")
+    add(
+        "--alertmanager-config",
+        default="alertmanager/alertmanager.yaml",
+        metavar="FILE",
+        help="routes and inhibition (default alertmanager/alertmanager.yaml)",
+    )
+    add(
+        "--pager",
+        action="append",
+        default=[],
+        metavar="RECEIVER",
+        help="a receiver that wakes a person (default: those of paging services)",
+    )
+    add("--promtool", metavar="PATH", help="default: the one on PATH")
+    add("--step", default="1m", metavar="DURATION", help="15s to 4m (default 1m)")
+    add("--timeout", default="120s", metavar="DURATION", help="of one query (default 120s)")
+    add("--json", action="store_true", help="one JSON object with everything")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    # requests takes 36 ms and 7 MiB: no other command should pay for it.
+    status: int = import_module("nodevitals.commands.rules.backtest.command").run(options)
+    return status
