@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
-from testbed.history import HistoricPrometheus, History
-from testbed.node import run
-from testbed.servers import BINARIES
+from nodevitals.commands.rules.backtest import pieces, windows
+from nodevitals.commands.rules.backtest.evaluate import Span, evaluate
+from nodevitals.commands.rules.backtest.rule_set import read_rule_set
+from nodevitals.commands.rules.backtest.server import Server
+from nodevitals.commands.rules.backtest.stretches import Labels
+from testbed.history import PROMTOOL, HistoricPrometheus, History
+from testbed.node import free_port, run
 
 START = 1_780_272_000.0  # Monday 2026-06-01 00:00 UTC
 DAYS = 4
@@ -82,17 +91,19 @@ groups:
     rules:
       - record: nodevitals:down
         expr: |
-          count_over_time((group by (cluster, instance) (nodevitals:fault{fault="node_down"}))[39s999ms:5s]) >= 8
+          count_over_time((
+            group by (cluster, instance) (nodevitals:fault{fault="node_down"}))[39s999ms:5s]) >= 8
       - record: nodevitals:rack_down
         expr: |
-          count by (cluster, rack) (nodevitals:down * on (cluster, instance) group_left (rack) nodevitals:rack)
-            >= 3
+          count by (cluster, rack) (
+            nodevitals:down * on (cluster, instance) group_left (rack) nodevitals:rack) >= 3
       - record: nodevitals:inside
         expr: |
           group by (cluster, instance) (
             nodevitals:down and on (cluster, instance)
               nodevitals:rack * on (cluster, rack) group_left () (nodevitals:rack_down > bool 0))
-          or (last_over_time(nodevitals:inside[10m]) and on (cluster, instance) nodevitals:fault{fault="node_down"})
+          or (last_over_time(nodevitals:inside[10m])
+                and on (cluster, instance) nodevitals:fault{fault="node_down"})
       - alert: RackDown
         expr: nodevitals:rack_down
         for: 1m
@@ -180,8 +191,13 @@ def fleet() -> History:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HistoricPrometheus]:
-    with HistoricPrometheus(tmp_path_factory.mktemp("history"), fleet()) as prometheus:
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fleet().write(tmp_path_factory.mktemp("history") / "blocks")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, blocks: Path) -> Iterator[HistoricPrometheus]:
+    with HistoricPrometheus(tmp_path_factory.mktemp("server"), blocks) as prometheus:
         yield prometheus
 
 
@@ -198,8 +214,253 @@ def backtest(url: str, site: Path, *options: str, status: int = 0) -> Any:
     done = run(
         *("rules", "backtest", "--prometheus", url, "--days", "3.5", "--end", "2026-06-05T00:00Z"),
         *("--rules", str(site / "rules"), "--alertmanager-config", str(site / "alertmanager.yaml")),
-        *("--promtool", str(BINARIES / "promtool"), *options),
-        check=False,
+        *("--promtool", PROMTOOL, *options),
     )
     assert done.returncode == status, done.stderr
     return done
+
+
+def clock(seconds: float) -> str:
+    """Day (of June) and time."""
+    day, rest = divmod(round(seconds - START), 86400)
+    return f"{day + 1} {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+
+
+def notified(report: dict[str, Any], reason: str) -> list[tuple[str, str, str]]:
+    """Time, receiver and alerts (with the node) of the messages for a reason."""
+    return [
+        (
+            clock(one["time"]),
+            one["receiver"],
+            " ".join(f"{alert['alertname']}/{alert.get('instance', '')}" for alert in one["new"]),
+        )
+        for one in report["messages"]
+        if one["reason"] == reason
+    ]
+
+
+def test_known_faults_are_notified_when_alertmanager_would(
+    server: HistoricPrometheus, site: Path
+) -> None:
+    report = json.loads(backtest(server.url, site, "--json").stdout)
+    assert notified(report, "new") == [
+        # Office hours of Shanghai begin at 01:00 UTC; the filesystem was full before the span.
+        ("2 01:00:30", "desk", "Full/"),
+        ("2 03:02:10", "pager", "GpuLost/n1"),
+        ("2 03:02:30", "chat", "GpuLost/n1"),
+        # Four nodes of a rack: one page, after 40 s and `for: 1m`; their own alerts are muted.
+        ("3 10:01:55", "pager", "RackDown/"),
+        ("3 10:02:15", "chat", "RackDown/"),
+        ("3 20:03:10", "pager", "NodeDown/n6"),
+        ("3 20:03:30", "chat", "NodeDown/n6"),
+        ("4 02:09:30", "desk", "Hot/n5"),
+    ]
+    assert [(time, receiver) for time, receiver, _ in notified(report, "resolved")] == [
+        ("2 03:20:10", "pager"),
+        ("2 03:22:30", "chat"),
+        ("3 10:30:55", "pager"),
+        ("3 10:32:15", "chat"),
+        ("3 20:20:10", "pager"),
+        ("3 20:23:30", "chat"),
+        ("4 02:44:30", "desk"),
+    ]
+    receivers = {one["receiver"]: one for one in report["receivers"]}
+    # 24 h after the last message is never within the tick of office hours' first flush.
+    assert receivers["desk"]["repeats"] == 2
+    assert (
+        receivers["pager"] | {"pager": True, "incidents": 3, "worst_shift": 1} == receivers["pager"]
+    )
+    down = next(one for one in report["alerts"] if one["name"] == "NodeDown")
+    assert (down["episodes"], down["pages"]) == (5, 1)
+    assert down["never_notified"] == {"inhibited by Inside": 4}
+    assert [one["name"] for one in report["nodes"][:2]] == ["n1", "n6"]
+    assert [(one["rule"], one["metrics"]) for one in report["not_evaluated"]] == [
+        ("unknown", ["nodevitals_never_seen"])
+    ]
+    assert report["gaps"] == []
+
+
+def test_table_names_what_matters(server: HistoricPrometheus, site: Path) -> None:
+    text = backtest(server.url, site).stdout
+    assert "pager (pager)  3 " in text
+    assert "4 inhibited by Inside" in text
+    assert (
+        "Not evaluated, no series in this span:\n  unknown (Unknown): nodevitals_never_seen" in text
+    )
+
+
+def test_finer_steps_in_several_queries_notify_of_the_same(
+    server: HistoricPrometheus, site: Path
+) -> None:
+    """20,160 points: more than Prometheus returns at once."""
+    report = json.loads(backtest(server.url, site, "--json", "--step", "15s").stdout)
+    assert [one[1:] for one in notified(report, "new")] == [
+        *(("desk", "Full/"), ("pager", "GpuLost/n1"), ("chat", "GpuLost/n1")),
+        *(("pager", "RackDown/"), ("chat", "RackDown/"), ("pager", "NodeDown/n6")),
+        *(("chat", "NodeDown/n6"), ("desk", "Hot/n5")),
+    ]
+
+
+def test_servers_limit_on_samples_is_met_with_shorter_queries(
+    tmp_path: Path, server: HistoricPrometheus, blocks: Path, site: Path
+) -> None:
+    whole = json.loads(backtest(server.url, site, "--json").stdout)
+    with HistoricPrometheus(tmp_path, blocks, "--query.max-samples=8000") as limited:
+        report = json.loads(backtest(limited.url, site, "--json").stdout)
+    assert report["messages"] == whole["messages"]
+    assert report["cost"]["queries"] > 2 * whole["cost"]["queries"]
+
+
+class Faulty:
+    """A proxy that spoils some answers of a server; `spoil` gets the number of a request."""
+
+    def __init__(self, url: str, spoil: Callable[[int], str]) -> None:
+        self.requests = 0
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer()
+
+            def do_POST(self) -> None:
+                self.answer()
+
+            def answer(self) -> None:
+                outer.requests += 1
+                kind = spoil(outer.requests)
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if kind == "unavailable":
+                    self.respond(503, b"upstream is restarting")
+                    return
+                if kind == "slow":
+                    time.sleep(4)
+                found = requests.request(
+                    self.command,
+                    url + self.path,
+                    data=body or None,
+                    headers={"Content-Type": self.headers.get("Content-Type", "")},
+                    timeout=30,
+                )
+                content = found.content
+                self.respond(
+                    found.status_code, content[: len(content) // 2] if kind == "cut" else content
+                )
+
+            def respond(self, status: int, content: bytes) -> None:
+                with contextlib.suppress(ConnectionError):
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(content)))
+                    self.end_headers()
+                    self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Faulty:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_passing_failures_of_the_server_change_nothing(
+    server: HistoricPrometheus, site: Path
+) -> None:
+    kinds = {2: "unavailable", 4: "cut", 6: "slow"}
+    whole = json.loads(backtest(server.url, site, "--json").stdout)
+    with Faulty(server.url, lambda number: kinds.get(number, "")) as proxy:
+        report = json.loads(backtest(proxy.url, site, "--json", "--timeout", "1s").stdout)
+    assert report["messages"] == whole["messages"]
+    assert proxy.requests > whole["cost"]["queries"] + 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("unavailable", "/api/v1/query_range: HTTP 503: upstream is restarting"),
+        ("cut", "the answer broke off after"),
+        ("slow", "no answer within 1 s, for "),
+    ],
+)
+def test_lasting_failures_end_with_status_2(
+    server: HistoricPrometheus, site: Path, kind: str, message: str
+) -> None:
+    with Faulty(server.url, lambda number: kind if number > 1 else "") as proxy:
+        done = backtest(proxy.url, site, "--timeout", "1s" if kind == "slow" else "60s", status=2)
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_server_that_is_not_there_ends_with_status_2(site: Path) -> None:
+    done = backtest(f"http://127.0.0.1:{free_port()}", site, status=2)
+    assert "no connection; check the URL" in done.stderr
+
+
+def test_a_server_without_the_agents_metrics_ends_with_status_2(
+    server: HistoricPrometheus, site: Path
+) -> None:
+    done = backtest(server.url, site, "--end", "2026-01-01T00:00Z", status=2)
+    assert "no metric nodevitals_* in this span" in done.stderr
+
+
+def test_gap_in_the_history_is_reported(tmp_path: Path, site: Path) -> None:
+    history = History(START, 6 * HOUR)
+    node = {"job": "nodevitals", "cluster": "c", "instance": "n1"}
+    steps: list[tuple[float, float | None]] = [(0, 1), (2 * HOUR, None), (3 * HOUR, 1)]
+    for metric in ("up", "nodevitals_accelerator_up"):
+        history.add(metric, steps, **node)
+    with HistoricPrometheus(tmp_path, history.write(tmp_path / "blocks")) as prometheus:
+        options = ("--days", "0.25", "--end", "2026-06-01T06:00Z", "--json")
+        report = json.loads(backtest(prometheus.url, site, *options).stdout)
+    # A series is gone 5 minutes after its last sample.
+    assert [tuple(map(clock, gap)) for gap in report["gaps"]] == [("1 02:05:00", "1 03:00:00")]
+    assert ("1 02:10:10", "pager", "NoTarget/") in notified(report, "new")
+
+
+def test_history_shorter_than_the_span_is_all_of_it(server: HistoricPrometheus, site: Path) -> None:
+    """Before it, no target is absent."""
+    report = json.loads(backtest(server.url, site, "--days", "30", "--json").stdout)
+    assert clock(report["start"]) == "1 00:00:00"
+    assert not [one for one in report["alerts"] if one["name"] == "NoTarget"]
+
+
+def test_neither_quiet_time_nor_runs_of_promtool_change_an_alert(
+    server: HistoricPrometheus, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluated in one run without leaving time out, as usual, and in a run for each event."""
+    rules = read_rule_set(site / "rules")
+    span = Span(START + 1.5 * 86400, START + DAYS * 86400, 60)
+
+    def alerts() -> tuple[dict[Labels, list[tuple[float, float]]], float]:
+        found = evaluate(rules, Server(server.url), span, PROMTOOL, lambda _: None)
+        assert not found.forced_borders
+        return found.alerts, found.evaluated_seconds
+
+    usual, some = alerts()
+    monkeypatch.setattr(pieces, "WANTED_SLOTS", 1)
+    assert alerts() == (usual, some)
+    monkeypatch.setattr(windows, "LEAD_SECONDS", 86400 * DAYS)
+    whole, everything = alerts()
+    assert whole == usual
+    assert everything > 5 * some
+
+
+def test_long_activity_is_cut_into_runs_with_a_warm_up(
+    server: HistoricPrometheus, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filesystem is full all the time: there is no quiet moment."""
+    rules = read_rule_set(site / "rules")
+    span = Span(START + 1.8 * 86400, START + 2.9 * 86400, 60)
+    usual = evaluate(rules, Server(server.url), span, PROMTOOL, lambda _: None)
+    monkeypatch.setattr(pieces, "MAX_SAMPLES", 1)
+    monkeypatch.setattr(windows, "LEAD_SECONDS", 86400 * DAYS)
+    found = evaluate(rules, Server(server.url), span, PROMTOOL, lambda _: None)
+    assert found.forced_borders > 2
+    assert found.alerts == usual.alerts

@@ -5,12 +5,14 @@ https://prometheus.io/docs/prometheus/latest/storage/#backfilling-from-openmetri
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from testbed.servers import BINARIES, ServerProcess
 
+PROMTOOL = str(BINARIES / "promtool")
 # Values over time: pairs of the second from which a value holds, and the value; None is no sample.
 Steps = Sequence[tuple[float, float | None]]
 
@@ -28,18 +30,26 @@ class History:
         pairs = ",".join(f'{name}="{text}"' for name, text in labels.items())
         self._series.setdefault(metric, []).append((pairs, steps))
 
-    def blocks(self, folder: Path) -> None:
-        """Write everything as blocks: a data folder of Prometheus."""
+    def write(self, folder: Path) -> Path:
+        """Write everything as blocks; return the folder, a data folder for Prometheus."""
         day = 86400.0
         text = folder.with_suffix(".openmetrics")
         begin = self.start
         while begin < self.end:
             with text.open("w") as file:
                 file.writelines(self._lines(begin, min(begin + day, self.end)))
-            argv = [BINARIES / "promtool", "tsdb", "create-blocks-from", "openmetrics", text, folder]
+            argv = [
+                BINARIES / "promtool",
+                "tsdb",
+                "create-blocks-from",
+                "openmetrics",
+                text,
+                folder,
+            ]
             subprocess.run(argv, check=True, capture_output=True)
             begin += day
         text.unlink()
+        return folder
 
     def _lines(self, begin: float, end: float) -> Iterator[str]:
         for metric, series in self._series.items():
@@ -63,11 +73,11 @@ class History:
 class HistoricPrometheus(ServerProcess):
     """Prometheus over a history; it scrapes nothing and has no rules."""
 
-    def __init__(self, folder: Path, history: History, *flags: str) -> None:
+    def __init__(self, folder: Path, blocks: Path, *flags: str) -> None:
         super().__init__(folder, "historic")
         self._flags = flags
+        shutil.copytree(blocks, self.folder / "data")
         (self.folder / "prometheus.yaml").write_text("scrape_configs: []\n")
-        history.blocks(self.folder / "data")
 
     def argv(self) -> list[str]:
         """Return the command line."""

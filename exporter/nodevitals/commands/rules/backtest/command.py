@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     except ServerError as error:
         print(error, file=sys.stderr)
         return COULD_NOT_TELL
-    report = Reporter(evaluated, routing, pagers, span).report()
+    report = Reporter(evaluated, routing, pagers).report()
     if options.json:
         print_json(report)
     else:

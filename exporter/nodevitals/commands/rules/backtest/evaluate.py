@@ -30,6 +30,8 @@ class Span(msgspec.Struct, frozen=True):
 class Evaluated(msgspec.Struct, frozen=True):
     """What the rules would have raised; alerts without an end fire until after the span."""
 
+    span: Span
+    """As asked for, or from where the history begins."""
     alerts: dict[Labels, list[tuple[float, float]]]
     unevaluated: tuple[Unevaluated, ...]
     gaps: tuple[tuple[float, float], ...]
@@ -55,7 +57,13 @@ def evaluate(
         raise ServerError(f"no metric {_OWN_METRICS}* in this span: choose other --days, or --end")
     plan = Planner(rules, names).plan()
     settling = settling_seconds(plan.local)
-    whole = Window(span.start - settling // span.step * span.step, span.end)
+    start = span.start - settling // span.step * span.step
+    progress("gaps")
+    gaps = _gaps(server, msgspec.structs.replace(span, start=start))
+    if gaps and gaps[0][0] == start:  # without targets, an alert on their absence would fire
+        start = gaps.pop(0)[1]
+        span = msgspec.structs.replace(span, start=max(start, span.start))
+    whole = Window(start, span.end)
     series = _sparse(plan, server, whole, span.step, progress)
     changes = _changes(series, span.step)
     windows = windows_around(changes, whole.start, whole.end, settling)
@@ -74,11 +82,11 @@ def evaluate(
         progress(f"promtool, run {number} of {len(pieces)}")
         replay.run(piece, series.series)
     replay.finish()
-    progress("gaps")
     return Evaluated(
+        span=span,
         alerts=replay.alerts,
         unevaluated=plan.unevaluated,
-        gaps=tuple(_gaps(server, span)),
+        gaps=tuple(gap for gap in gaps if gap[1] > span.start),
         forced_borders=sum(piece.forced for piece in pieces),
         evaluated_seconds=sum(one.end - one.start for one in windows),
         cost=server.cost,
@@ -130,15 +138,13 @@ def _changes(series: Stretches, step: float) -> Iterable[float]:
     }
 
 
-def _gaps(server: Server, span: Span) -> Iterable[tuple[float, float]]:
-    """Times without samples: Prometheus did not run, or scraped no target."""
+def _gaps(server: Server, span: Span) -> list[tuple[float, float]]:
+    """Times without samples: Prometheus did not run, or scraped no agent."""
     found = Stretches(span.step)
     for part in server.query_range(_NODES, span.start, span.end, span.step):
         found.add(part, "nodes", {}, keep_values=False)
-    position = span.start
-    for stretch in next(iter(found.series.values()), []):
-        if stretch.start > position:
-            yield (position, stretch.start)
-        position = stretch.end + span.step
-    if position < span.end:
-        yield (position, span.end)
+    stretches = next(iter(found.series.values()), [])
+    ends = [span.start, *(one.end + span.step for one in stretches)]
+    starts = [*(one.start for one in stretches), span.end]
+    pairs = zip(ends, starts, strict=True)
+    return [(end, start) for end, start in pairs if start > end] if stretches else []

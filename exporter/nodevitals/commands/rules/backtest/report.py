@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from nodevitals.commands.rules.backtest.evaluate import Evaluated, Span
+from nodevitals.commands.rules.backtest.evaluate import Evaluated
 from nodevitals.commands.rules.backtest.notifier import Firing, Held, Notification, Notifier
 from nodevitals.commands.rules.backtest.plan import Unevaluated
 from nodevitals.commands.rules.backtest.routing import Routing
@@ -113,10 +113,10 @@ def pagers_of(routing: Routing, chosen: Sequence[str]) -> set[str]:
 class Reporter:
     """Counts what happens in a span, event by event."""
 
-    def __init__(self, evaluated: Evaluated, routing: Routing, pagers: set[str], span: Span):
+    def __init__(self, evaluated: Evaluated, routing: Routing, pagers: set[str]) -> None:
         self._evaluated = evaluated
         self._pagers = pagers
-        self._span = span
+        self._span = evaluated.span
         self._labels = [dict(labels) for labels in evaluated.alerts]
         self._times = list(evaluated.alerts.values())
         self._routing = routing

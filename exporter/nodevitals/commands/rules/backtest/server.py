@@ -18,12 +18,15 @@ MAX_POINTS = 10_000
 MAX_ANSWER_BYTES = 24 * 1024 * 1024
 """A longer answer is asked for in halves: it bounds the memory of this process."""
 _TRIES = 3
+_SLOW_TRIES = 3
+"""A query that takes too long is halved so often in a row."""
 _BACKOFF_SECONDS = 1.0
 # What Prometheus, Thanos and Mimir say to a query that a shorter one may pass.
 _TOO_LARGE = (
-    *("maximum resolution", "too many samples", "timed out", "exceeds the limit", "limit exceeded"),
-    *("exceeded maximum", "context deadline", "too large", "max-samples", "max_samples"),
+    *("maximum resolution", "too many samples", "exceeds the limit", "limit exceeded"),
+    *("exceeded maximum", "too large", "max-samples", "max_samples"),
 )
+_TOO_SLOW = ("timed out", "timeout", "context deadline")
 
 
 class ServerError(Exception):
@@ -67,7 +70,11 @@ class _Names(msgspec.Struct):
 
 
 class _TooLargeError(Exception):
-    """The server refuses the query, and may answer a shorter one."""
+    """The server refuses the query, and may answer a shorter one. `slow`: it took too long."""
+
+    def __init__(self, message: str, slow: bool = False) -> None:
+        super().__init__(message)
+        self.slow = slow
 
 
 class Server:
@@ -92,20 +99,21 @@ class Server:
         self, expression: str, start: float, end: float, step: float
     ) -> Iterator[list[TimeSeries]]:
         """The series of an expression, part by part in the order of time. Raises ServerError."""
-        points = MAX_POINTS
+        points, slow = MAX_POINTS, 0
         while start <= end:
             last = min(end, start + (points - 1) * step)
             try:
                 yield self._query(expression, start, last, step)
             except _TooLargeError as error:
-                points = min(points, round((last - start) / step) + 1) // 2
-                if points < 1:
+                asked = round((last - start) / step) + 1
+                points, slow = asked // 2, slow + error.slow
+                if points < 1 or slow >= _SLOW_TRIES:
                     raise ServerError(
-                        f"{self._url}: {error} even for one point of: {shortened(expression)}; "
-                        "raise the server's limits (--query.max-samples, --query.timeout)"
+                        f"{self._url}: {error}, for {asked} points of: {shortened(expression)}; "
+                        "raise the server's --query.timeout or --query.max-samples, or --timeout"
                     ) from None
-                continue
-            start = last + step
+            else:
+                start, slow = last + step, 0
 
     def _query(self, expression: str, start: float, end: float, step: float) -> list[TimeSeries]:
         form = {
@@ -141,12 +149,12 @@ class Server:
                 f"{self._url}{path}",
                 params=form if is_get else None,
                 data=None if is_get else form,
-                timeout=self._timeout + 5,
+                timeout=self._timeout * 1.1 + 1,  # the server has its own
                 stream=True,
             ) as response:
                 body = _limited_body(response)
         except requests.Timeout:
-            raise _TooLargeError(f"no answer within {self._timeout:.0f} s") from None
+            raise _TooLargeError(f"no answer within {self._timeout:.0f} s", slow=True) from None
         except requests.RequestException as error:
             raise ServerError(f"{self._url}{path}: {_reason(error)}", may_pass=True) from None
         finally:
@@ -190,8 +198,10 @@ def _check(status: int, body: bytes, place: str) -> None:
         return
     answer = _decoded(body, _Answer)
     text = answer.error if answer and answer.error else body[:200].decode(errors="replace").strip()
-    if any(words in text.lower() for words in _TOO_LARGE) or status in (413, 504):
-        raise _TooLargeError(f"{status} {text}")
+    text = text or "an empty answer"
+    if any(words in text.lower() for words in (*_TOO_LARGE, *_TOO_SLOW)) or status in (413, 504):
+        slow = status == 504 or any(words in text for words in _TOO_SLOW)
+        raise _TooLargeError(f"HTTP {status}: {' '.join(text.split())}", slow)
     message = f"{place}: HTTP {status}: {' '.join(text.split())}"
     if status in (429, 500, 502, 503):
         raise ServerError(message, may_pass=True)

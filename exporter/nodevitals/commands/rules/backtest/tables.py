@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from nodevitals.commands.rules.backtest.plan import Unevaluated
 from nodevitals.commands.rules.backtest.report import (
     MAX_INCIDENTS_PER_SHIFT,
+    Episode,
     Figures,
     ReceiverFigures,
     Report,
@@ -34,7 +35,7 @@ def print_report(report: Report) -> None:
         [_node_row(one) for one in report.nodes],
     )
     longest = [
-        (_hours((one.end or report.end) - one.start), local_time(one.start), *_what(one.labels))
+        (_hours((one.end or report.end) - one.start), _since(one, report), *_what(one.labels))
         for one in report.longest[:5]
     ]
     _print_rows(("LONGEST, HOURS", "SINCE", "ALERT", "NODE"), longest)
@@ -77,6 +78,10 @@ def _what(labels: dict[str, str]) -> tuple[str, str]:
     parts = ("fault", "device", "port", "mountpoint", "interface", "source", "domain_name")
     detail = " ".join(labels[name] for name in parts if name in labels)
     return f"{labels.get('alertname', '')} ({detail})", labels.get("instance", "")
+
+
+def _since(one: Episode, report: Report) -> str:
+    return local_time(one.start) if one.start > report.start else "before the span"
 
 
 def _hours(seconds: float) -> str:
