@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from bench import (
     ascend,
+    backtest,
     compression,
     damage,
     fabric,
@@ -50,6 +51,7 @@ if __name__ == "__main__":
         quiet,
         rendered,
         scenarios,
+        backtest,
         mutation,
         messages,
         parsers,

@@ -46,11 +46,12 @@ def test_the_server_is_asked_for_raw_metrics_only(site: str) -> None:
 @pytest.mark.parametrize("site", MONITORED)
 def test_every_expression_is_promql(tmp_path: Path, site: str) -> None:
     found = plan(MONITORED[site])
-    expressions = [one.expression for one in (*found.sources, *found.local)]
+    expressions = [one.expression for one in found.sources]
+    expressions += [one.expression for one in found.local]
     rules = [{"record": "x", "expr": text} for text in expressions]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": rules}]}))
-    argv = [BINARIES / "promtool", "check", "rules", "--lint=none", file]
+    argv = [str(BINARIES / "promtool"), "check", "rules", "--lint=none", str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(expressions) > 100
@@ -60,7 +61,8 @@ def test_every_fault_and_alert_is_evaluated() -> None:
     found = plan(METRICS)
     faults = [rule.labels for rule in RULES if rule.name == FAULT]
     local = [one.rule for one in found.local]
-    evaluated = [one.labels for one in (*found.sources, *local) if one.name == FAULT]
+    evaluated = [one.labels for one in found.sources if one.name == FAULT]
+    evaluated += [one.labels for one in local if one.name == FAULT]
     assert [labels for labels in faults if labels not in evaluated] == []
     assert {rule for rule in RULES if rule.is_alert} <= set(local)
     assert found.unevaluated == ()

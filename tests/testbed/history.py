@@ -38,14 +38,8 @@ class History:
         while begin < self.end:
             with text.open("w") as file:
                 file.writelines(self._lines(begin, min(begin + day, self.end)))
-            argv = [
-                BINARIES / "promtool",
-                "tsdb",
-                "create-blocks-from",
-                "openmetrics",
-                text,
-                folder,
-            ]
+            argv = [PROMTOOL, "tsdb", "create-blocks-from", "openmetrics"]
+            argv += [str(text), str(folder)]
             subprocess.run(argv, check=True, capture_output=True)
             begin += day
         text.unlink()

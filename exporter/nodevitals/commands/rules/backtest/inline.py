@@ -25,6 +25,7 @@ class Inliner:
     def __init__(self, rules: Sequence[BacktestRule], available: Collection[str]) -> None:
         self._available = available
         self._records: dict[str, list[BacktestRule]] = {}
+        self._metrics: dict[str, set[str]] = {}
         for rule in rules:
             if not rule.is_alert:
                 self._records.setdefault(rule.name, []).append(rule)
@@ -43,7 +44,9 @@ class Inliner:
 
     def metrics(self, expression: str, within: tuple[BacktestRule, ...] = ()) -> set[str]:
         """The raw metrics that an expression reads, through recorded series as well."""
-        found = set()
+        if not within and expression in self._metrics:
+            return self._metrics[expression]
+        found: set[str] = set()
         for reference in references(expression)[1]:
             rules = [rule for rule in self.candidates(reference) if rule not in within]
             read = [self.metrics(rule.expression, (*within, rule)) for rule in rules]
@@ -52,7 +55,10 @@ class Inliner:
             if not read or reference.name in self._available:
                 found.add(reference.name)
             found.update(*read)
-        return found - {""}
+        found.discard("")
+        if not within:
+            self._metrics[expression] = found
+        return found
 
     def has_data(self, expression: str) -> bool:
         """Whether an expression can return anything on this server."""

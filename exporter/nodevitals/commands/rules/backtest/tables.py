@@ -25,6 +25,7 @@ def print_report(report: Report) -> None:
     rates = ("PER DAY", "PER WEEK", "PER SHIFT", "WORST SHIFT")
     over = f"SHIFTS OVER {MAX_INCIDENTS_PER_SHIFT}"
     print_table(("RECEIVER", "INCIDENTS", *rates, over, "REPEATS", "RESOLVED"), receivers)
+    # Alerts without a severity of their own: the watchdog, and those that only mute others.
     alerts = [one for one in report.alerts if one.severity != "none"]
     _print_rows(
         ("ALERT", "SEVERITY", "EPISODES", "NODES", "NOTIFIED", "PAGES", "HOURS", "NEVER NOTIFIED"),
@@ -114,4 +115,5 @@ def _missing(title: str, found: list[Unevaluated]) -> Iterator[str]:
         yield f"{title}:"
     for one in sorted(found, key=lambda one: one.rule):
         alerts = ", ".join(one.alerts) or "no alert of its own"
-        yield f"  {one.rule} ({alerts}): {', '.join(one.metrics)}"
+        more = f" and {len(one.metrics) - 2} more" if len(one.metrics) > 2 else ""
+        yield f"  {one.rule} ({alerts}): {', '.join(one.metrics[:2])}{more}"
