@@ -120,6 +120,6 @@ def main(folder: Path) -> None:
         stat = Path(f"/proc/{prometheus.process.pid}/stat").read_text().rpartition(") ")[2]
         ticks = sum(map(int, stat.split()[11:13]))
     print(
-        f"\n{NODES} nodes, {DAYS} days: {wall:.0f} s; processor: {ticks / 100:.1f} s of the server, "
+        f"\n{NODES} nodes, {DAYS} days: {wall:.0f} s; processor {ticks / 100:.1f} s of server, "
         f"{after.ru_utime - before.ru_utime:.1f} s of the command and promtool"
     )

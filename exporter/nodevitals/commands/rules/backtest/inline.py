@@ -26,6 +26,8 @@ class Inliner:
         self._available = available
         self._records: dict[str, list[BacktestRule]] = {}
         self._metrics: dict[str, set[str]] = {}
+        self._is_read: dict[BacktestRule, bool] = {}
+        self._texts: dict[BacktestRule, str] = {}
         for rule in rules:
             if not rule.is_alert:
                 self._records.setdefault(rule.name, []).append(rule)
@@ -42,23 +44,30 @@ class Inliner:
             )
         ]
 
-    def metrics(self, expression: str, within: tuple[BacktestRule, ...] = ()) -> set[str]:
+    def metrics(self, expression: str) -> set[str]:
         """The raw metrics that an expression reads, through recorded series as well."""
-        if not within and expression in self._metrics:
-            return self._metrics[expression]
-        found: set[str] = set()
-        for reference in references(expression)[1]:
-            rules = [rule for rule in self.candidates(reference) if rule not in within]
-            read = [self.metrics(rule.expression, (*within, rule)) for rule in rules]
-            if ":" not in reference.name:  # exposed by agents, recorded from other exporters
-                read = [one for one in read if any(name in self._available for name in one)]
-            if not read or reference.name in self._available:
-                found.add(reference.name)
-            found.update(*read)
-        found.discard("")
-        if not within:
-            self._metrics[expression] = found
-        return found
+        if expression not in self._metrics:
+            found: set[str] = set()
+            left, seen = [expression], set[BacktestRule]()
+            while left:
+                for reference in references(left.pop())[1]:
+                    rules = self.candidates(reference)
+                    if ":" not in reference.name:  # exposed by agents, recorded from others
+                        rules = [rule for rule in rules if self._is_available(rule)]
+                    if not rules or reference.name in self._available:
+                        found.add(reference.name)
+                    left += [rule.expression for rule in rules if rule not in seen]
+                    seen.update(rules)
+            self._metrics[expression] = found - {""}
+        return self._metrics[expression]
+
+    def _is_available(self, rule: BacktestRule) -> bool:
+        """Whether the server has a metric that a rule reads."""
+        if rule not in self._is_read:
+            self._is_read[rule] = False  # what reads itself
+            read = self.metrics(rule.expression)
+            self._is_read[rule] = any(name in self._available for name in read)
+        return self._is_read[rule]
 
     def has_data(self, expression: str) -> bool:
         """Whether an expression can return anything on this server."""
@@ -103,7 +112,9 @@ class Inliner:
         """What one rule records, as far as the matchers let it through."""
         if rule in within:
             raise CommandError(f"rule {rule.name} reads itself through {within[-1].name}")
-        text = f"( {self.inlined(rule.expression, (*within, rule))} )"
+        if rule not in self._texts:
+            self._texts[rule] = f"( {self.inlined(rule.expression, (*within, rule))} )"
+        text = self._texts[rule]
         for label, value in rule.labels.items():
             text = _replaced(text, label, value)
         for matcher in matchers:

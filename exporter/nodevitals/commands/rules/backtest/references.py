@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from nodevitals.commands.rules.backtest.matching import LabelMatcher, unquoted
@@ -27,6 +29,12 @@ class Reference(msgspec.Struct, frozen=True):
 
 def references(expression: str) -> tuple[list[str], list[Reference]]:
     """The tokens of an expression as texts, without comments, and its selectors."""
+    texts, found = _read(expression)
+    return [*texts], [*found]
+
+
+@lru_cache(maxsize=2048)
+def _read(expression: str) -> tuple[list[str], list[Reference]]:
     found = tokens(expression)
     texts = [token.text for token in found if token.kind != "end"]
     references: list[Reference] = []
