@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -13,7 +13,12 @@ from nodevitals.commands.rules.backtest.replay import Replay
 from nodevitals.commands.rules.backtest.rule_set import BacktestRule
 from nodevitals.commands.rules.backtest.server import Cost, Server, ServerError
 from nodevitals.commands.rules.backtest.stretches import Labels, Stretches
-from nodevitals.commands.rules.backtest.windows import Window, settling_seconds, windows_around
+from nodevitals.commands.rules.backtest.windows import (
+    Window,
+    remember,
+    settling_seconds,
+    windows_around,
+)
 
 _OWN_METRICS = "nodevitals_"
 _NODES = 'count(nodevitals_build_info or up{job="nodevitals"})'
@@ -65,7 +70,9 @@ def evaluate(
         span = msgspec.structs.replace(span, start=max(start, span.start))
     whole = Window(start, span.end)
     series = _sparse(plan, server, whole, span.step, progress)
-    changes = _changes(series, span.step)
+    changes = _changes(series, span.step) | _context_changes(
+        plan, server, whole, span.step, progress
+    )
     windows = windows_around(changes, whole.start, whole.end, settling)
     sparse = [stretch for found in series.series.values() for stretch in found]
     context = _context(plan, server, windows, span.step, progress)
@@ -73,8 +80,12 @@ def evaluate(
     starts = sorted(one.start for one in sparse)
     ends = sorted(one.end + span.step for one in sparse)
 
+    remembers = remember(plan.local)
+
     def is_quiet(time: float) -> bool:
-        return bisect.bisect_right(starts, time) == bisect.bisect_right(ends, time)
+        return not remembers and bisect.bisect_right(starts, time) == bisect.bisect_right(
+            ends, time
+        )
 
     replay = Replay(plan.local, promtool, span.step)
     pieces = pieces_of(windows, settling, len(series.series), is_quiet)
@@ -129,7 +140,24 @@ def _context(
     return found
 
 
-def _changes(series: Stretches, step: float) -> Iterable[float]:
+def _context_changes(
+    plan: Plan, server: Server, whole: Window, step: float, progress: Callable[[str], None]
+) -> set[float]:
+    """When a series of the other facts appears or disappears, as a target that is removed."""
+    found = set()
+    sources = [source for source in plan.sources if not source.sparse]
+    for number, source in enumerate(sources, 1):
+        progress(f"server, changes of facts {number} of {len(sources)}")
+        now = f"( {source.expression} )"
+        length = f"{round(step * 1000) - 1}ms:{round(step * 1000)}ms"
+        before = f"last_over_time ( {now} [{length}] offset {round(step * 1000)}ms )"
+        expression = f"( {now} unless {before} ) or ( {before} unless {now} )"
+        for part in server.query_range(expression, whole.start, whole.end, step):
+            found |= {time for series in part for time, _ in series.values}
+    return found
+
+
+def _changes(series: Stretches, step: float) -> set[float]:
     return {
         time
         for stretches in series.series.values()

@@ -42,8 +42,10 @@ class Piece(msgspec.Struct, frozen=True):
 def pieces_of(
     windows: Sequence[Window], settling: float, series: int, is_quiet: Callable[[float], bool]
 ) -> list[Piece]:
-    """Runs for windows. `series` is their number at most; `is_quiet` whether none is active."""
-    most = max(MAX_SAMPLES // max(series, 1), 4 * round(settling / EVALUATION_SECONDS))
+    """Runs for windows. `series` is their number at most; `is_quiet` whether no state that a later
+    evaluation needs exists at a time.
+    """
+    most = max(MAX_SAMPLES // max(series, 1), 2 * round(settling / EVALUATION_SECONDS))
     found: list[Piece] = []
     held: list[Window] = []
     warm_up, forced = 0, False

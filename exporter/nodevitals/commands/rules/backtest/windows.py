@@ -54,6 +54,13 @@ def settling_seconds(rules: Sequence[LocalRule]) -> float:
     return max(map(settle, rules), default=0.0) + _LOOKBACK_SECONDS
 
 
+def remember(rules: Sequence[LocalRule]) -> bool:
+    """Whether a rule reads what it recorded before: its state may outlast every wait."""
+    return any(
+        one.name == rule.rule.name for rule in rules for one in references(rule.expression)[1]
+    )
+
+
 def windows_around(
     changes: Iterable[float], start: float, end: float, settling: float
 ) -> list[Window]:
