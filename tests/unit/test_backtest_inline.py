@@ -44,8 +44,13 @@ def test_other_matchers_become_joins(matcher: str, expected: str) -> None:
 
 
 def test_ranges_become_subqueries_at_the_interval_of_the_group() -> None:
-    found = inlined("max_over_time(x:y[1h])", record("x:y", "a", interval=60))
-    assert found == "max_over_time ( ( ( a ) ) [1h:60000ms]  )"
+    found = inlined("count_over_time(x:y[1h])", record("x:y", "a", interval=5))
+    assert found == "count_over_time ( ( ( a ) ) [1h:5000ms]  )"
+
+
+def test_functions_that_do_not_count_samples_take_fewer() -> None:
+    found = inlined("quantile_over_time(0.5, x:y[1h])", record("x:y", "a", interval=5))
+    assert found == "quantile_over_time ( 0.5 , ( ( a ) ) [1h:60000ms]  )"
 
 
 def test_offsets_are_kept() -> None:

@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from nodevitals.commands.rules.backtest.matching import LabelMatcher
-from nodevitals.commands.rules.backtest.references import Reference, references
+from nodevitals.commands.rules.backtest.references import Reference, enclosing_call, references
 from nodevitals.commands.rules.backtest.rule_set import BacktestRule
 from nodevitals.commands.terminal import CommandError
 
 _MARK = "backtest_match"
+# What does not count samples: a subquery may take fewer of them, which costs the server less.
+_OF_ANY_SAMPLES = (
+    *("last_over_time", "max_over_time", "min_over_time", "avg_over_time"),
+    *("quantile_over_time", "present_over_time"),
+)
+_COARSE_SECONDS = 60.0
 _ABSENCE = ("absent", "absent_over_time")
 
 
@@ -82,12 +88,16 @@ class Inliner:
         """
         texts, found = references(expression)
         for reference in reversed(found):
-            text = self._replacement(reference, within)
+            call = enclosing_call(texts, reference) if reference.range else None
+            coarse = call is not None and texts[call[0]] in _OF_ANY_SAMPLES
+            text = self._replacement(reference, within, _COARSE_SECONDS if coarse else 0)
             if text is not None:
                 texts[reference.first : reference.after] = [text]
         return " ".join(texts)
 
-    def _replacement(self, reference: Reference, within: tuple[BacktestRule, ...]) -> str | None:
+    def _replacement(
+        self, reference: Reference, within: tuple[BacktestRule, ...], least_step: float
+    ) -> str | None:
         rules = [one for one in self.candidates(reference) if self.has_data(one.expression)]
         if not rules:
             return None
@@ -95,7 +105,8 @@ class Inliner:
         if ":" not in reference.name and reference.name in self._available:
             parts.insert(0, reference.selector)
         text = f"( {' or '.join(parts)} )"
-        step = f"{round(min(rule.interval for rule in rules) * 1000)}ms"
+        interval = max(min(rule.interval for rule in rules), least_step)
+        step = f"{round(interval * 1000)}ms"
         if reference.range:
             length, _, given = reference.range[1:-1].partition(":")
             return f"{text} [{length}:{given or step}] {reference.modifiers}"
