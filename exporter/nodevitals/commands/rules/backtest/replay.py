@@ -11,7 +11,7 @@ import math
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nodevitals.commands.rules.backtest.pieces import Piece
@@ -44,6 +44,9 @@ class Replay:
         self._rules = rules
         self._promtool = promtool
         self._step = step
+        self._templates = {
+            value for rule in rules for value in rule.rule.labels.values() if "{{" in value
+        }
         self._open: dict[Labels, float] = {}
         self.alerts: dict[Labels, list[tuple[float, float]]] = {}
         """By labels, the times from and until which an alert fired; inf: it still did."""
@@ -58,7 +61,7 @@ class Replay:
             output = self._output(Path(folder))
         firing: set[Labels] = set()
         warm = False
-        for slot, begins, labels in changes(output):
+        for slot, begins, labels in changes(output, self._templates):
             if slot >= piece.warm_up and not warm:
                 self._take_over(firing, piece.time_of(piece.warm_up))
                 warm = True
@@ -118,8 +121,12 @@ class Replay:
         return output
 
 
-def changes(output: str) -> Iterator[tuple[int, bool, Labels]]:
-    """What promtool got instead of nothing: the evaluation, whether an alert begins, its labels."""
+def changes(output: str, templates: Collection[str]) -> Iterator[tuple[int, bool, Labels]]:
+    """What promtool got instead of nothing: the evaluation, whether an alert begins, its labels.
+
+    Where the template of an alert's label expands to nothing, ALERTS has the template itself, and
+    what is sent to Alertmanager has no such label.
+    """
     found = []
     for time, samples in _FAILURE.findall(output):
         slot = round(seconds_of(time) / EVALUATION_SECONDS)
@@ -129,7 +136,7 @@ def changes(output: str) -> Iterator[tuple[int, bool, Labels]]:
             kept = {
                 name: value
                 for name, value in labels.items()
-                if name not in ("__name__", "alertstate", "backtest_end")
+                if name not in ("__name__", "alertstate", "backtest_end") and value not in templates
             }
             found.append((slot, begins, tuple(sorted(kept.items()))))
     return iter(sorted(found))
