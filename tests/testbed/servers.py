@@ -105,6 +105,8 @@ class Alertmanager(ServerProcess):
             interval["time_intervals"] = (hours or ALWAYS)[interval["name"]]
         if ungrouped:
             config["route"]["group_by"] = ["..."]
+            for route in config["route"]["routes"]:
+                route.pop("group_by", None)
         shorten_routes(config, speed)
         (self.folder / "alertmanager.yaml").write_text(yaml.safe_dump(config))
 
