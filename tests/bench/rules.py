@@ -50,6 +50,8 @@ def main(folder: Path) -> None:
             wait_until(lambda one=server: fleet.is_present(one.reader), 400, "the past")  # type: ignore[misc]
         time.sleep(SETTLING_SECONDS)
         print(f"{nodes} nodes of {fleet.series} series; shares of a core for {SCALED_TO} nodes.\n")
+        faults = servers[1].count("nodevitals:fault")
+        assert faults == 0, f"{faults} faults on nodes that are well"
         report(servers, spend(servers, SECONDS), SCALED_TO / nodes)
         if os.environ.get("STORM") != "no":
             storm(fleet, servers[1], SCALED_TO / nodes)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 STEP_SECONDS = 15
-STEPS_PER_PAGE = 24
+STEPS_PER_PAGE = 60
 NODES_PER_PAGE = 25
 NODES_PER_LEAF, NODES_PER_RACK, NODES_PER_RAIL = 32, 8, 256
 _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
