@@ -85,6 +85,7 @@ def node_faults(cluster: SimulatedCluster) -> list[CriticalFault]:
         fault("NvmeFailed", lambda: write(cluster.sysfs, nvme), device="nvme0"),
         CriticalFault("NpuUnhealthy", "npu-1", lambda: npus.change(3, health="Alarm")),
         CriticalFault("NpuLinkDown", "npu-1", lambda: npus.change(5, link="DOWN")),
+        CriticalFault("NodeDown", "idle-1", cluster.agents["idle-1"].kill),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Four real agents on simulated machines: two GPU nodes, an NPU node and a storage node.
+"""Five real agents on simulated machines: two GPU nodes, an NPU node, a storage node and one that
+has nothing to watch.
 
-`gpu-1` also has RDMA ports; the driver of `gpu-2` is there to hang. In: an empty folder. Out:
-agents that `start` starts, and handles to the simulated hardware.
+`gpu-1` also has RDMA ports; the driver of `gpu-2` is there to hang, and `idle-1` to die. In: an
+empty folder. Out: agents that `start` starts, and handles to the simulated hardware.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class SimulatedCluster:
         self._add_hanging_gpu_node()
         self._add_npu_node()
         self._add_storage_node()
+        self._add(self._make_folder("idle"), "idle-1", {"node": {}})
 
     def start(self) -> None:
         """Start the agents."""

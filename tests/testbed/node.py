@@ -21,7 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests/testbed/plugins"
-OFF = {name: {"enabled": False} for name in ("nvidia", "kernel_log", "ascend", "rdma", "network")}
+OFF = {
+    name: {"enabled": False}
+    for name in ("nvidia", "kernel_log", "ascend", "rdma", "network", "switches")
+}
 
 
 def free_port() -> int:
