@@ -3,7 +3,8 @@
 A fleet of NODES nodes (100; each exposes what a real agent with eight GPUs, two RDMA ports, mounts
 and fabric tests exposes) is scraped every 15 s, after a past of one hour of what rules read over
 minutes or more. Shares of a core are given for 1,000 nodes. COMPARE=<revision> adds the rules of
-another revision; STORM=no leaves out the last part, in which a GPU of every node is lost at once.
+another revision. In the last part, a GPU of every node is lost at once: STORM=no leaves it out, and
+STORM=only leaves out all others, so that NODES=1000 is possible.
 """
 
 from __future__ import annotations
@@ -38,23 +39,30 @@ def main(folder: Path) -> None:
     trees: dict[str, Path | None] = {WITHOUT: None, WITH: ROOT / "rules"}
     if compare := os.environ.get("COMPARE"):
         trees[compare] = checked_out(folder, compare)
+    parts = os.environ.get("STORM", "")
+    if parts == "only":
+        trees = {WITH: ROOT / "rules"}
     page = agentpage.read(folder, ports)
     past_of = set().union(*(families_over_time(one) for one in trees.values() if one))
     with ExitStack() as stack:
-        fleet = stack.enter_context(Replicas(page, nodes, PAST_SECONDS, past_of))
+        fleet = stack.enter_context(
+            Replicas(page, nodes, 0 if parts == "only" else PAST_SECONDS, past_of)
+        )
         servers = [
             stack.enter_context(RulesServer(folder, name, fleet, rules))
             for name, rules in trees.items()
         ]
+        stormed = servers[list(trees).index(WITH)]
         for server in servers:
             wait_until(lambda one=server: fleet.is_present(one.reader), 400, "the past")  # type: ignore[misc]
         time.sleep(SETTLING_SECONDS)
         print(f"{nodes} nodes of {fleet.series} series; shares of a core for {SCALED_TO} nodes.\n")
-        faults = servers[1].count("nodevitals:fault")
+        faults = stormed.count("nodevitals:fault")
         assert faults == 0, f"{faults} faults on nodes that are well"
-        report(servers, spend(servers, SECONDS), SCALED_TO / nodes)
-        if os.environ.get("STORM") != "no":
-            storm(fleet, servers[1], SCALED_TO / nodes)
+        if parts != "only":
+            report(servers, spend(servers, SECONDS), SCALED_TO / nodes)
+        if parts != "no":
+            storm(fleet, stormed, SCALED_TO / nodes)
 
 
 def checked_out(folder: Path, revision: str) -> Path:

@@ -12,12 +12,13 @@ import re
 import threading
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 STEP_SECONDS = 15
-STEPS_PER_PAGE = 60
+STEPS_PER_PAGE = 20
 NODES_PER_PAGE = 25
 NODES_PER_LEAF, NODES_PER_RACK, NODES_PER_RAIL = 32, 8, 256
 _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -114,18 +115,21 @@ class Replicas:
         self.nodes = [ReplicatedNode(number, nodes, parsed) for number in range(nodes)]
         self._past_of = past_of
         self._past_seconds = past_seconds
-        self._reached: dict[str, int] = {}
+        self.reached: dict[str, int] = {}
+        """The Unix time until which each path has been served."""
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                _, reader, first = self.path.split("/")
-                body = outer.page(reader, int(first)).encode()
+                reached, page = outer.page(self.path)
+                body = page.encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(OSError):  # a scrape that took too long is repeated
+                    self.wfile.write(body)
+                    outer.reached[self.path] = reached
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -149,19 +153,20 @@ class Replicas:
     def is_present(self, reader: str) -> bool:
         """Whether a reader has been served all of the past."""
         return self._past_seconds == 0 or all(
-            self._reached.get(path, 0) > time.time() - 3 * STEP_SECONDS
+            self.reached.get(path, 0) > time.time() - 3 * STEP_SECONDS
             for path in self.paths(reader)
         )
 
-    def page(self, reader: str, first: int) -> str:
-        """Return the page of some nodes: the next minutes of the past, or the present."""
+    def page(self, path: str) -> tuple[int, str]:
+        """Return until when the page of some nodes reaches, and the page: the next minutes of the
+        past, or the present.
+        """
+        first, now = int(path.rpartition("/")[2]), time.time()
         nodes = self.nodes[first : first + NODES_PER_PAGE]
-        path, now = f"/{reader}/{first}", time.time()
-        reached = self._reached.setdefault(path, int(now) - self._past_seconds)
+        reached = self.reached.setdefault(path, int(now) - self._past_seconds)
         steps = range(reached + STEP_SECONDS, int(now) - 2 * STEP_SECONDS, STEP_SECONDS)
         moments = list(steps)[:STEPS_PER_PAGE]
         if not moments:
-            self._reached[path] = int(now)
-            return "".join(node.page(now) for node in nodes)
-        self._reached[path] = moments[-1]
-        return "".join(line for node in nodes for line in node.past(moments, self._past_of))
+            return int(now), "".join(node.page(now) for node in nodes)
+        past = (line for node in nodes for line in node.past(moments, self._past_of))
+        return moments[-1], "".join(past)
