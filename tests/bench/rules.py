@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.measure import table
 from testbed import agentpage
 from testbed.node import ROOT, wait_until
-from testbed.replicas import Replicas
+from testbed.replicas import STEP_SECONDS, Replicas
 from testbed.rulecost import Rule, RulesServer, Spent, families_over_time, spend
 
 SCALED_TO = 1000
@@ -48,13 +48,15 @@ def main(folder: Path) -> None:
         fleet = stack.enter_context(
             Replicas(page, nodes, 0 if parts == "only" else PAST_SECONDS, past_of)
         )
-        servers = [
-            stack.enter_context(RulesServer(folder, name, fleet, rules))
-            for name, rules in trees.items()
-        ]
+        servers = [stack.enter_context(RulesServer(folder, name, fleet)) for name in trees]
         stormed = servers[list(trees).index(WITH)]
         for server in servers:
             wait_until(lambda one=server: fleet.is_present(one.reader), 400, "the past")  # type: ignore[misc]
+        # One complete scrape of the present, then the first evaluations of every group.
+        time.sleep(2 * STEP_SECONDS)
+        for server in servers:
+            if rules := trees[server.reader]:
+                server.load(rules)
         time.sleep(SETTLING_SECONDS)
         print(f"{nodes} nodes of {fleet.series} series; shares of a core for {SCALED_TO} nodes.\n")
         faults = stormed.count("nodevitals:fault")

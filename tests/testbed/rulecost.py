@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -55,19 +56,18 @@ class Spent(msgspec.Struct):
 
 
 class RulesServer(ServerProcess):
-    """Prometheus over all pages of a fleet, with the rules of a folder or without."""
+    """Prometheus over all pages of a fleet, without rules until it is given some."""
 
-    def __init__(self, folder: Path, name: str, fleet: Replicas, rules: Path | None) -> None:
+    def __init__(self, folder: Path, name: str, fleet: Replicas) -> None:
         super().__init__(folder, name)
         self.reader = name
-        config = {
+        self._config = {
             "global": {
                 "scrape_interval": f"{STEP_SECONDS}s",
                 "scrape_timeout": f"{STEP_SECONDS}s",
                 "evaluation_interval": f"{STEP_SECONDS}s",
                 "external_labels": {"cluster": "bench"},
             },
-            "rule_files": [f"{rules}/*.yaml"] if rules else [],
             "scrape_configs": [
                 {
                     "job_name": "fleet",
@@ -82,7 +82,16 @@ class RulesServer(ServerProcess):
                 }
             ],
         }
-        (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+        self._write()
+
+    def _write(self) -> None:
+        (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(self._config))
+
+    def load(self, rules: Path) -> None:
+        """Evaluate the rules of a folder from now on. The past alone looks like a fault to them."""
+        self._config["rule_files"] = [f"{rules}/*.yaml"]
+        self._write()
+        self.process.send_signal(signal.SIGHUP)
 
     def argv(self) -> list[str]:
         """Return the command line."""
