@@ -62,7 +62,8 @@ class SimulatedCluster:
     def _add_npu_node(self) -> None:
         folder = self._make_folder("npu")
         self.npus = npus.Machine(folder).start()
-        probes = {"ascend": {**self.npus.settings, "interval": "2s", "timeout": "2s"}}
+        # All chips are read within a run, also on a busy machine.
+        probes = {"ascend": {**self.npus.settings, "interval": "4s", "timeout": "4s"}}
         self._add(folder, "npu-1", probes, *self.npus.flags)
 
     def _add_storage_node(self) -> None:
@@ -71,11 +72,13 @@ class SimulatedCluster:
             for name in FAULTY_MOUNTS
         }
         self.small, self.absent = self._tmpfs("small"), self._tmpfs("absent")
+        # As large as the memory file system that it is in.
+        self.shared = self._stack.enter_context(FaultyFileSystem(self.small, "filer:/s", "shared"))
         targets = [
             {"path": str(mount.mountpoint), "access": "read" if name == "unreadable" else "write"}
             for name, mount in self.mounts.items()
         ]
-        targets += [{"path": str(point)} for point in (self.small, self.absent)]
+        targets += [{"path": str(point)} for point in (self.shared.mountpoint, self.absent)]
         self._add(self._make_folder("storage"), "storage-1", {"mounts": {"targets": targets}})
 
     def _tmpfs(self, name: str) -> Path:
