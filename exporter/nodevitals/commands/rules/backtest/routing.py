@@ -6,7 +6,7 @@ Only what decides who is notified when; receivers keep the kinds of their integr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,8 @@ from nodevitals.document import DocumentError, Problem, parse_yaml
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+|0")
 _DURATION_PART = re.compile(r"([0-9]+)(ms|[smhdwy])")
+# Receivers of these names are without integrations on purpose.
+_NOBODY = ("null", "none", "blackhole")
 # https://prometheus.io/docs/alerting/0.25/configuration/: the default of send_resolved by kind.
 _SILENT_ON_RESOLVED = ("email", "slack", "wechat")
 
@@ -124,7 +126,7 @@ def parse_routing(text: bytes) -> Routing:
         named = [*shape.time_intervals, *shape.mute_time_intervals]
         routing = Routing(
             root=_route(shape.route, None, ""),
-            receivers={one["name"]: tuple(_integrations(one)) for one in shape.receivers},
+            receivers={one["name"]: _integrations(one) for one in shape.receivers},
             inhibitions=tuple(_inhibition(one) for one in shape.inhibit_rules),
             intervals={one.name: tuple(map(TimeInterval, one.time_intervals)) for one in named},
         )
@@ -188,13 +190,15 @@ def _inhibition(shape: _InhibitionShape) -> Inhibition:
     )
 
 
-def _integrations(receiver: Mapping[str, Any]) -> Iterator[Integration]:
-    for key, configs in receiver.items():
-        kind = key.removesuffix("_configs")
-        if kind != key:
-            for config in configs or ():
-                default = kind not in _SILENT_ON_RESOLVED
-                yield Integration(kind, bool(config.get("send_resolved", default)))
+def _integrations(receiver: Mapping[str, Any]) -> tuple[Integration, ...]:
+    """How a receiver is notified; one that is not filled in yet counts as one integration."""
+    found = tuple(
+        Integration(kind, bool(config.get("send_resolved", kind not in _SILENT_ON_RESOLVED)))
+        for key, configs in receiver.items()
+        if (kind := key.removesuffix("_configs")) != key
+        for config in configs or ()
+    )
+    return found or (() if receiver["name"] in _NOBODY else (Integration("unset", True),))
 
 
 def _check_names(routing: Routing, route: Route) -> None:
