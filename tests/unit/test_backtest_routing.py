@@ -34,8 +34,10 @@ def test_receivers_without_integrations_count_as_one() -> None:
             "time interval 'x' is not defined",
         ),
         (
-            b"route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals:\n"
-            b"  - {name: x, time_intervals: [{location: Mars/Olympus}]}",
+            (
+                b"route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals:\n"
+                b"  - {name: x, time_intervals: [{location: Mars/Olympus}]}"
+            ),
             "is not on this machine",
         ),
     ],
