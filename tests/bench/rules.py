@@ -3,8 +3,8 @@
 A fleet of NODES nodes (100; each exposes what a real agent with eight GPUs, two RDMA ports, mounts
 and fabric tests exposes) is scraped every 15 s, after a past of one hour of what rules read over
 minutes or more. Shares of a core are given for 1,000 nodes. COMPARE=<revision> adds the rules of
-another revision. In the last part, a GPU of every node is lost at once: STORM=no leaves it out, and
-STORM=only leaves out all others, so that NODES=1000 is possible.
+another revision. In the last part, 1,000 GPUs of all nodes are lost at once, at most eight of each:
+STORM=no leaves it out, and STORM=only leaves out all others, which makes more nodes possible.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ PAST_SECONDS = 3500
 SETTLING_SECONDS = 70
 SECONDS = 120
 STORM_SECONDS = 90
+STORM_FAULTS, GPUS = 1000, 8
 DEAREST = 12
 WITHOUT, WITH = "without", "shipped"
 RECORDED = '{__name__=~"nodevitals:.+|ALERTS.*"}'
@@ -139,16 +140,18 @@ def missed(server: RulesServer) -> float:
 
 
 def storm(fleet: Replicas, server: RulesServer, scale: float) -> None:
-    """Lose a GPU of every node at once; print the time of the groups and what was missed."""
+    """Lose many GPUs at once; print the time of the groups and what was missed."""
     before = missed(server)
+    each = min(GPUS, max(1, STORM_FAULTS // len(fleet.nodes)))
     for node in fleet.nodes:
-        node.change("nodevitals_accelerator_up", 'device="0"', 0)
+        for device in range(each):
+            node.change("nodevitals_accelerator_up", f'device="{device}"', 0)
     # The alerts wait for two minutes.
     time.sleep(STORM_SECONDS)
     spent = spend([server], STORM_SECONDS)[server.reader]
     alerts = server.count('ALERTS{alertstate="firing"}')
     print(
-        f"Storm: a GPU of each of the {len(fleet.nodes)} nodes is lost at once. {alerts} alerts "
+        f"Storm: {each} GPUs of each of {len(fleet.nodes)} nodes are lost at once. {alerts} alerts "
         f"fire; {missed(server) - before:.0f} evaluations missed; "
         f"{spent.cpu / spent.wall * scale:.3f} of a core with ingestion.\n"
     )
