@@ -17,6 +17,7 @@ from testbed.loopback import Loopback
 from testbed.node import Node, wait_until
 
 PARTNERS = 4
+SUCCESS = "nodevitals_probe_success"
 _LABELS = {"leaf": "leaf", "rack": "rack", "pool": "pool"}
 
 
@@ -36,7 +37,11 @@ def read(folder: Path, ports: int) -> str:
         def tested() -> bool:
             return _part(tester, "nodevitals_fabric_bandwidth_bytes_per").count("\n") >= PARTNERS
 
+        def well() -> bool:
+            return all(line.endswith(" 1\n") for line in _part(node, SUCCESS).splitlines(True))
+
         wait_until(tested, 90, "a test with every partner")
+        wait_until(well, 90, "a success of every probe")
         # Messages from probe to probe: the names of the GPUs.
         time.sleep(5)
         # The clock is that of this machine, of which nothing is known.
