@@ -113,7 +113,7 @@ def messages(folder: Path) -> list[tuple[str, str]]:
     ticket = annotated(folder, "pcie_degraded", 8, **gpu(5))
     with FilledIn(folder / "one", "alertmanager.yaml") as manager:
         post(manager, lost_gpu(folder))
-        lost = find_page(manager, "21 more", "GPU 0 lost on", "Xid 79 on")
+        lost = find_page(manager, "21 more", "GPU 0 lost on", "lost (Xid 79) on")
     with FilledIn(folder / "two", "alertmanager.yaml") as manager:
         post(manager, [incident(folder, "network", "leaf", "leaf-3", leaf)])
         post(manager, owners_jobs(folder))
