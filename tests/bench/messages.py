@@ -12,4 +12,4 @@ def main(folder: Path) -> None:
     section = messages.markdown(messages.messages(folder))
     print(section)
     messages.write(section)
-    print(f"{messages.page().name} written")
+    print(f"{messages.PAGE.name} written")

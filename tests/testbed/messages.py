@@ -15,6 +15,7 @@ from testbed.annotated import annotated
 from testbed.node import ROOT, wait_until
 from testbed.shipped import FilledIn, Shipped
 
+PAGE = ROOT / "docs/alerts.md"
 BEGIN, END = "<!-- messages -->\n", "<!-- end of messages -->\n"
 STARTED, ENDED = "2025-03-04T03:12:00Z", "2025-03-04T03:47:00Z"
 FIRING = "2099-01-01T00:00:00Z"
@@ -140,18 +141,12 @@ def markdown(found: list[tuple[str, str]]) -> str:
     return "".join(f"\n### {title}\n\n```text\n{text}\n```\n" for title, text in found) + "\n"
 
 
-def page() -> Path:
-    """Return the page that shows the messages."""
-    pages = (ROOT / "docs/alerts.md", ROOT / "docs/alerts-messages.md")
-    return next(path for path in pages if path.exists() and BEGIN in path.read_text())
-
-
 def shown() -> str:
     """Return the section as it stands in the documentation."""
-    return page().read_text().partition(BEGIN)[2].partition(END)[0]
+    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
 
 
 def write(section: str) -> None:
     """Write the section to the documentation."""
-    before, begin, rest = page().read_text().partition(BEGIN)
-    page().write_text(before + begin + section + END + rest.partition(END)[2])
+    before, begin, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + begin + section + END + rest.partition(END)[2])
