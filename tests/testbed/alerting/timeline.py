@@ -77,18 +77,19 @@ def evaluate(
     folder: Path,
     rules: RuleFiles | None = None,
     since: float = 0.0,
+    step: int = STEP_SECONDS,
 ) -> list[Firing]:
     """Return the alerts that fire, in order of their start, while the rules are evaluated over
-    series (promtool's `input_series`, one sample per 15 s) from 0 to `seconds`.
+    series (promtool's `input_series`, one sample per `step` seconds) from 0 to `seconds`.
 
     Only what fires at `since` or later is returned. `folder` must exist; the input is left there.
     Raises RuntimeError where promtool reports anything but alerts.
     """
     rules = rules or RuleFiles()
-    times = range(int(since), int(seconds) + 1, STEP_SECONDS)
+    times = range(int(since), int(seconds) + 1, step)
     # The test of a time without alerts has no output, so that its cost is nearly nothing.
     tests = [{"alertname": name, "eval_time": f"{at}s"} for at in times for name in rules.holds]
-    interval = f"{STEP_SECONDS}s"
+    interval = f"{step}s"
     document = {
         "rule_files": [str(file) for file in rules.files],
         "evaluation_interval": interval,
