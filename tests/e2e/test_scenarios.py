@@ -13,7 +13,7 @@ from testbed.alerting.scenario import play
 from testbed.alerting.scenarios import SCENARIOS
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_every_scenario_notifies_as_wanted(tmp_path: Path) -> None:
     results = play(SCENARIOS, tmp_path)
     wrong = {

@@ -78,23 +78,25 @@ def evaluate(
     rules: RuleFiles | None = None,
     since: float = 0.0,
     step: int = STEP_SECONDS,
+    every: int | None = None,
 ) -> list[Firing]:
     """Return the alerts that fire, in order of their start, while the rules are evaluated over
-    series (promtool's `input_series`, one sample per `step` seconds) from 0 to `seconds`.
+    series (promtool's `input_series`, one sample per `step` seconds) from 0 to `seconds`, `every`
+    so many seconds (`step`).
 
     Only what fires at `since` or later is returned. `folder` must exist; the input is left there.
     Raises RuntimeError where promtool reports anything but alerts.
     """
     rules = rules or RuleFiles()
-    times = range(int(since), int(seconds) + 1, step)
+    every = every or step
+    times = range(int(since), int(seconds) + 1, every)
     # The test of a time without alerts has no output, so that its cost is nearly nothing.
     tests = [{"alertname": name, "eval_time": f"{at}s"} for at in times for name in rules.holds]
-    interval = f"{step}s"
     document = {
         "rule_files": [str(file) for file in rules.files],
-        "evaluation_interval": interval,
+        "evaluation_interval": f"{every}s",
         "group_eval_order": rules.order,
-        "tests": [{"interval": interval, "input_series": series, "alert_rule_test": tests}],
+        "tests": [{"interval": f"{step}s", "input_series": series, "alert_rule_test": tests}],
     }
     file = folder / "timeline.yaml"
     file.write_text(json.dumps(document, ensure_ascii=False))

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from testbed.alerting.faults import Node
 from testbed.alerting.node import Hardware
 from testbed.alerting.outcome import Wanted
-from testbed.alerting.scenario import MINUTE, Fleet, Scenario
+from testbed.alerting.scenario import HOUR, MINUTE, Fleet, Scenario
+
+__all__ = ["FILER", "HOUR", "MINUTE", "SCENARIOS", "each", "rows", "scenario"]
 
 SCENARIOS: list[Scenario] = []
-HOUR = 60 * MINUTE
 FILER = ("/data", "nfs4", "filer-1:/data")
 """A mount of a node: mount point, file system type, source."""
 
