@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
     distinct = list(dict.fromkeys(runs.values()))
     played = dict(zip(distinct, play(distinct, plan, folder), strict=True))
     results = {fault: played[run] for fault, run in runs.items()}
-    confirmed = [fault for fault, one in results.items() if one.out_of_service]
+    confirmed = [fault for fault, one in results.items() if one.counted]
     marked = trace_repeats.marked(confirmed, folder / "repeats")
     section = "\n".join(
         [
@@ -170,9 +170,9 @@ def _repeats(
     later = [one for one in gaps if one not in at_once]
     yield (
         f"- Repeats: {len(days_since_return(list(found)))} faults follow another one on the same "
-        f"server within a week of its return; in {len(gaps)} of these pairs, both are confirmed "
-        f"faults that take the node out of service. {len(at_once)} of these return within an hour, "
-        f"as the same fault; {sum(one in marked for one in later)} of the other {len(later)} have "
-        "a ticket RepeatedFaults beside their own notification, and so have "
-        f"{len(marked - set(gaps))} faults that are no repeats."
+        f"server within a week of its return; in {len(gaps)} of these pairs, the agent shows both "
+        f"and they take the node out of service. {len(at_once)} return within an hour, as the same "
+        f"fault. Of the other {len(later)}, {sum(one in marked for one in later)} have a ticket "
+        f"RepeatedFaults beside their own notification; of all other faults, "
+        f"{len(marked - set(gaps))} (a week is counted from an hour after the return)."
     )

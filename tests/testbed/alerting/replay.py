@@ -36,6 +36,7 @@ GOLDEN_RATIO = 0.6180339887
 SQUARE_ROOT = 0.4142135624
 # Actions that need an empty node.
 REPAIRS = ("drain", "reset_device", "reboot_node", "replace")
+COUNTED = ("accelerator", "network", "node", "rdma")
 # A notification until then belongs to the fault and its repair.
 REST_SECONDS = 600.0
 # promtool's limit is 10,000 samples per query: a subquery of 60 steps over this many nodes.
@@ -83,7 +84,7 @@ class Played(msgspec.Struct):
 
     `seconds` from the fault to its first page or ticket, None without. `elsewhere` are pages and
     tickets before it, ten minutes and more after its return, or for another node.
-    `out_of_service`: automation takes the node out of service for it (docs/automation.md).
+    `counted`: it is one of the faults of the node that RepeatedFaults counts.
     """
 
     run: Run
@@ -92,7 +93,7 @@ class Played(msgspec.Struct):
     seconds: float | None = None
     elsewhere: list[str] = []
     titles: list[str] = []
-    out_of_service: bool = False
+    counted: bool = False
 
 
 def plan_runs(faults: Sequence[Fault], plan: Plan) -> dict[Fault, Run]:
@@ -184,8 +185,8 @@ def _judged(run: Run, sent: Sequence[Notification]) -> Played:
     outcome = Outcome.of([one for one in sent if _labels(one).get("cluster") == run.cluster])
     moment = run.moment
     played = Played(run, len(outcome.pages), len(outcome.tickets))
-    played.out_of_service = any(
-        _takes_out_of_service(alert["labels"])
+    played.counted = any(
+        _is_counted(alert["labels"])
         for one in (*outcome.pages, *outcome.tickets)
         for alert in one.alerts
     )
@@ -200,8 +201,10 @@ def _judged(run: Run, sent: Sequence[Notification]) -> Played:
     return played
 
 
-def _takes_out_of_service(labels: dict[str, str]) -> bool:
-    return labels["severity"] == "critical" or labels["action"] in REPAIRS
+def _is_counted(labels: dict[str, str]) -> bool:
+    """Whether it takes the node out of service (docs/automation.md), and not for its storage."""
+    out_of_service = labels["severity"] == "critical" or labels["action"] in REPAIRS
+    return out_of_service and labels["component"] in COUNTED
 
 
 def _labels(one: Notification) -> dict[str, str]:
