@@ -100,3 +100,11 @@ def test_every_file_that_the_docs_name_exists() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_no_file_has_the_marks_of_a_merge() -> None:
+    folders = ("alertmanager", "docs", "exporter", "rules", "tests", "tools")
+    files = [file for name in folders for file in (ROOT / name).rglob("*") if file.is_file()]
+    texts = (file for file in files if file.suffix in (".md", ".yaml", ".py", ".tmpl"))
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [file for file in texts if marks.search(file.read_text())] == []
