@@ -15,6 +15,7 @@ from testbed.faultyfs import FaultyFileSystem
 from testbed.kmsg import KernelLog
 from testbed.loopback import Loopback
 from testbed.node import Node, wait_until
+from testbed.trees import write
 
 PARTNERS = 4
 SUCCESS = "nodevitals_probe_success"
@@ -61,6 +62,7 @@ def _node(stack: ExitStack, folder: Path, ports: int) -> Node:
     log = stack.enter_context(KernelLog(folder))
     machine = gpus.Machine(folder, "H100").start()
     nics.Machine(folder / "sys", mlx5_infiniband=ports)
+    write(folder / "sys", {"class/nvme/nvme1/state": "live\n"})
     switches = {f"mlx5_{port}/1": f"rail-{port}" for port in range(ports)}
     probes = {
         "nvidia": {**machine.settings, "expected": len(machine.slots)},
