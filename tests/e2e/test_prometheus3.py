@@ -78,9 +78,10 @@ def test_the_emulation_tells_the_two_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TESTS)
 def test_the_tests_of_the_rules_hold(rules: Path, name: str) -> None:
-    evaluated = yaml.safe_load((rules / "tests" / name).read_text())["evaluation_interval"]
-    # A group that reads another one's output may see it one evaluation late.
-    assert milliseconds(evaluated) < LOOKBACK_SECONDS * 1000, evaluated
+    document = yaml.safe_load((rules / "tests" / name).read_text())
+    evaluated = milliseconds(document["evaluation_interval"])
+    # Without an order, a group that reads another one's output may see it one evaluation late.
+    assert evaluated < LOOKBACK_SECONDS * 1000 or "group_eval_order" in document, evaluated
     done = _promtool(rules / "tests" / name)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
