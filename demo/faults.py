@@ -155,7 +155,6 @@ def filer_faults(pipeline: Pipeline) -> list[InjectedFault]:
 def mount_faults(pipeline: Pipeline) -> list[InjectedFault]:
     """Return faults of the memory file systems."""
     scratch, datasets = pipeline.scratch, pipeline.datasets
-    filler = pipeline.checkpoints / "filler"
     return [
         InjectedFault(
             "r",
@@ -164,14 +163,6 @@ def mount_faults(pipeline: Pipeline) -> list[InjectedFault]:
             on_this_node(scratch),
             lambda: remount(scratch, "ro"),
             lambda: remount(scratch, "rw"),
-        ),
-        InjectedFault(
-            "f",
-            "/mnt/checkpoints fills up",
-            "FilesystemSpaceLow",
-            {**on_this_node(pipeline.checkpoints), "severity": "critical"},
-            lambda: filler.write_bytes(bytes(990 * 1024)),
-            filler.unlink,
         ),
         InjectedFault(
             "u",

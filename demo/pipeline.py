@@ -50,7 +50,6 @@ class Pipeline:
         filer = FaultyFileSystem(MOUNTS, "filer-2:/models", "models")
         self.models = self._stack.enter_context(filer)
         self.scratch = self._tmpfs("scratch")
-        self.checkpoints = self._tmpfs("checkpoints")
         self.datasets = self._tmpfs("datasets")
 
     def _tmpfs(self, name: str) -> Path:
@@ -62,7 +61,7 @@ class Pipeline:
 
     def _this_node(self) -> Node:
         points = [self.data.mountpoint, self.models.mountpoint]
-        points += [self.scratch, self.checkpoints, self.datasets]
+        points += [self.scratch, self.datasets]
         targets = [{"path": str(point), "access": "write"} for point in points]
         config = {
             "defaults": TIMING,

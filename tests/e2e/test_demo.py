@@ -15,7 +15,7 @@ from testbed.node import ROOT
 ALERTS = (
     *("AcceleratorLost", "EccUncorrectable", "NvidiaXid", "RdmaPortDown", "RdmaPortRateDegraded"),
     *("NpuUnhealthy", "NpuLinkDown", "MountHung", "MountContentMismatch", "MountReadOnly"),
-    *("FilesystemSpaceLow", "MountMissing", "ProbeFailing", "NodeDown"),
+    *("MountMissing", "ProbeFailing", "NodeDown"),
 )
 
 
