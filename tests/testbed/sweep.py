@@ -163,9 +163,13 @@ class Report(msgspec.Struct):
     paths: list[str]
 
 
+# Each run has its own time.
+CLOCK: Series = ("nodevitals_node_time_seconds", ())
+
+
 def compare(path: str, fault: str, phase: str, base: Outcome, now: Outcome) -> Row:
     """The difference between a run and the same run without the fault."""
-    both = base.samples.keys() & now.samples.keys()
+    both = base.samples.keys() & now.samples.keys() - {CLOCK}
     return Row(
         path,
         fault,

@@ -78,7 +78,7 @@ def test_million_lines_of_noise_have_no_event() -> None:
 def run(state: KernelLogState, *texts: str, now: float = NOW) -> Readings:
     """Return the readings of a run that read these messages."""
     readings = Readings(families=FAMILIES)
-    tally = Tally(state, readings, now=now, monotonic=1000.0, live=True)
+    tally = Tally(state, readings, now=now, monotonic=1000.0 + now - NOW, live=True)
     for text in texts:
         tally.add_record(Record(1, 0.0, text))
     tally.finish()

@@ -34,6 +34,10 @@ DYNAMIC = (
     "probes/kernel_log/events.py",
     "probes/mounts/ownfiles.py",
     "commands/rules/check_expressions.py",
+    "commands/rules/alert_labels.py",
+    "commands/rules/routes.py",
+    "commands/rules/backtest/",
+    "commands/rules/site/",
 )
 SOURCE = Source()
 

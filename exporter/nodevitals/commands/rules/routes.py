@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-_MATCHER = re.compile(r'(?P<label>\w+)\s*(?P<operator>=~|!~|!=|=)\s*"(?P<value>(?:[^"\\]|\\.)*)"')
+_MATCHER = re.compile(
+    r'(?P<label>\w{1,100})\s{0,20}(?P<operator>=~|!~|!=|=)\s{0,20}"(?P<value>(?:[^"\\]|\\.){0,2000})"'
+)
 _UNQUOTED = re.compile(r"\s*(?P<label>\w+)\s*(?P<operator>=~|!~|!=|=)\s*(?P<value>[^\"\s]*)\s*")
 SOME = "some value"
 """Value of a label that an alert has and that differs by series."""

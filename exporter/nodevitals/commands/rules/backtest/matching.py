@@ -8,8 +8,10 @@ from functools import lru_cache
 
 import msgspec
 
-_MATCHER = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(=~|!=|!~|=)\s*(.*?)\s*", re.DOTALL)
-_PART = re.compile(r'(?:"(?:\\.|[^"\\])*"|[^",])+', re.DOTALL)
+_MATCHER = re.compile(
+    r"\s{0,20}([a-zA-Z_:][a-zA-Z0-9_:]{0,200})\s{0,20}(=~|!=|!~|=)(.*)", re.DOTALL
+)
+_PART = re.compile(r'(?:"(?:\\.|[^"\\]){0,500}"|[^",]){1,500}', re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -48,7 +50,7 @@ def parse_matchers(text: str) -> Iterator[LabelMatcher]:
             found = _MATCHER.fullmatch(part)
             if found is None:
                 raise ValueError(f'{text!r} is not a matcher: write it like severity="critical"')
-            yield LabelMatcher(found[1], found[2], unquoted(found[3]))
+            yield LabelMatcher(found[1], found[2], unquoted(found[3].strip()))
 
 
 def unquoted(text: str) -> str:

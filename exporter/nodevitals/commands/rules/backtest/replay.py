@@ -30,9 +30,12 @@ _CHANGES_RULE = f"""
 or
 label_replace({_FIRING} offset {_STEP} unless {_FIRING}, "backtest_end", "$1", "alertname", "(.*)")
 """
-_FAILURE = re.compile(r'expr: "[^"\n]*", time: ([0-9a-z]+),\s*\n\s*exp: ?[^\n]*\n\s*got: ?([^\n]*)')
+_FAILURE = re.compile(
+    r'expr: "[^"\n]{0,200}", time: ([0-9a-z]{1,40}),\s{1,20}'
+    r"exp: ?[^\n]{0,200}\n\s{0,20}got: ?([^\n]*)"
+)
 _SERIES = re.compile(r'\{((?:[^"{}]|"(?:\\.|[^"\\])*")*)\}')
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:\\.|[^"\\])*)"')
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]{0,100})="((?:\\.|[^"\\]){0,8000})"')
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 

@@ -17,7 +17,7 @@ from nodevitals.document import DocumentError, Problem, parse_yaml
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+|0")
-_DURATION_PART = re.compile(r"([0-9]+)(ms|[smhdwy])")
+_DURATION_PART = re.compile(r"([0-9]{1,15})(ms|[smhdwy])")
 # Receivers of these names are without integrations on purpose.
 _NOBODY = ("null", "none", "blackhole")
 # https://prometheus.io/docs/alerting/0.25/configuration/: the default of send_resolved by kind.
