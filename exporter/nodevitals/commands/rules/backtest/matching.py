@@ -11,7 +11,6 @@ import msgspec
 _MATCHER = re.compile(
     r"\s{0,20}([a-zA-Z_:][a-zA-Z0-9_:]{0,200})\s{0,20}(=~|!=|!~|=)(.*)", re.DOTALL
 )
-_PART = re.compile(r'(?:"(?:\\.|[^"\\]){0,500}"|[^",]){1,500}', re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -40,12 +39,26 @@ def all_match(matchers: tuple[LabelMatcher, ...], labels: Mapping[str, str]) -> 
     return all(matcher.matches(labels) for matcher in matchers)
 
 
+def _parts(text: str) -> Iterator[str]:
+    """The text between commas that are not within quotes."""
+    start, quoted, escaped = 0, False, False
+    for position, character in enumerate(text):
+        if quoted and (escaped or character == "\\"):
+            escaped = not escaped
+        elif character == '"':
+            quoted = not quoted
+        elif character == "," and not quoted:
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]
+
+
 def parse_matchers(text: str) -> Iterator[LabelMatcher]:
     """The matchers of `a="b"`, `a=~b` or `{a="b", c!="d"}`. Raises ValueError."""
     inner = text.strip()
     if inner.startswith("{") and inner.endswith("}"):
         inner = inner[1:-1]
-    for part in _PART.findall(inner):
+    for part in _parts(inner):
         if part.strip():
             found = _MATCHER.fullmatch(part)
             if found is None:
