@@ -131,7 +131,7 @@ def judge(outcome: Outcome, wanted: Wanted) -> list[str]:
     if first and wanted.first_title not in first.title:
         problems.append(f"{wanted.first_title!r} is not in the title of the first page")
     if wanted.at_least_one and not (outcome.pages or outcome.tickets):
-        problems.append("nobody was notified")
+        problems.append("no receiver was notified")
     limit = 2 * (_most(wanted.pages) + _most(wanted.updates)) * bool(_most(wanted.pages))
     if outcome.chat > limit:
         problems.append(f"{outcome.chat} chat messages instead of at most {limit}")

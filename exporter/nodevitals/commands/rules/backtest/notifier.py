@@ -189,10 +189,10 @@ class Notifier:
             group.log[number] = _Logged(now, firing, resolved)
             if firing or kind.send_resolved:
                 new = firing - logged.firing if logged else firing
-                told = resolved if kind.send_resolved else ()
+                reported = resolved if kind.send_resolved else ()
                 yield Notification(
                     *(now, group.route.receiver, number, group.labels, reason),
-                    *(tuple(sorted(one)) for one in (firing, told, new)),
+                    *(tuple(sorted(one)) for one in (firing, reported, new)),
                 )
         if firing:
             group.due = min(group.due, group.log[number].time + repeat)

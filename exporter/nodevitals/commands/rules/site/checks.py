@@ -40,7 +40,9 @@ def parse_values(text: bytes, pack: Pack) -> Values:
 
 def _problems(values: Values, pack: Pack) -> Iterator[Problem]:
     if not _JOB.fullmatch(values.job):
-        yield Problem("job", f"{shown(values.job)} is not a name of letters, digits and _ . / : -")
+        yield Problem(
+            "job", f"{shown(values.job)} is not a job name: use letters, digits and _ . / : -"
+        )
     if not _URL.fullmatch(values.runbook_base):
         yield Problem("runbook_base", f"{shown(values.runbook_base)} is not an http or https URL")
     yield from _label_problems("labels", values.labels, pack)
@@ -97,7 +99,10 @@ def _alert_problems(key: str, changes: AlertValues, pack: Pack) -> Iterator[Prob
         known = ", ".join(sorted({one for several in found for one in several}))
         yield Problem(path, f"no rule of {name} has only this severity (found: {known}{shared})")
     if changes.severity is not None and any("none" in several for several in found):
-        yield Problem(f"{path}.severity", f"{name} notifies nobody: it mutes or proves others")
+        yield Problem(
+            f"{path}.severity",
+            f"{name} has no receiver: it only mutes others or shows that alerting works",
+        )
     if changes.severity is not None and name in MUTED_BY:
         text = f"{name} stands for muted alerts and has the severity of what it stands for"
         yield Problem(f"{path}.severity", text)

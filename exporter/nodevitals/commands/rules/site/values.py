@@ -32,8 +32,8 @@ class AlertValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     enabled: bool = True
     """Whether the alert exists."""
     severity: Literal["critical", "warning", "info"] | None = None
-    """critical notifies the on-call, warning makes a ticket, info is context and notifies
-    nobody."""
+    """critical notifies the on-call, warning makes a ticket, info is context: no
+    notification."""
     wait: Wait | None = None
     """Time that the condition must hold before the alert fires (`for`); 0s: none."""
     keep_firing_for: Wait | None = None
