@@ -41,7 +41,7 @@ def parse_values(text: bytes, pack: Pack) -> Values:
 def _problems(values: Values, pack: Pack) -> Iterator[Problem]:
     if not _JOB.fullmatch(values.job):
         yield Problem(
-            "job", f"{shown(values.job)} is not a job name: use letters, digits and _ . / : -"
+            "job", f"{shown(values.job)} is no job name: use letters, digits and _ . / : -"
         )
     if not _URL.fullmatch(values.runbook_base):
         yield Problem("runbook_base", f"{shown(values.runbook_base)} is not an http or https URL")
@@ -101,7 +101,7 @@ def _alert_problems(key: str, changes: AlertValues, pack: Pack) -> Iterator[Prob
     if changes.severity is not None and any("none" in several for several in found):
         yield Problem(
             f"{path}.severity",
-            f"{name} has no receiver: it only mutes others or shows that alerting works",
+            f"{name} has no receiver: it mutes others or shows that alerting works",
         )
     if changes.severity is not None and name in MUTED_BY:
         text = f"{name} stands for muted alerts and has the severity of what it stands for"
