@@ -98,7 +98,7 @@ class Pipeline:
     def _npu_node(self) -> Node:
         folder = self._make_folder("npus")
         self.npus = NpuMachine(folder).start()
-        ascend = {**self.npus.settings, "expected": 8, "interval": "5s", "timeout": "5s"}
+        ascend = {**self.npus.settings, "expected": 8, "interval": "8s", "timeout": "8s"}
         config = {"defaults": TIMING, "probes": {"ascend": ascend}}
         return Node(folder, config, *self.npus.flags, NODE_NAME="npu-node-1")
 

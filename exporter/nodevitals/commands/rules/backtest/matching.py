@@ -8,9 +8,8 @@ from functools import lru_cache
 
 import msgspec
 
-_MATCHER = re.compile(
-    r"\s{0,20}([a-zA-Z_:][a-zA-Z0-9_:]{0,200})\s{0,20}(=~|!=|!~|=)(.*)", re.DOTALL
-)
+_OPERATOR = re.compile(r"=~|!=|!~|=")
+_LABEL = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,200}")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -60,10 +59,12 @@ def parse_matchers(text: str) -> Iterator[LabelMatcher]:
         inner = inner[1:-1]
     for part in _parts(inner):
         if part.strip():
-            found = _MATCHER.fullmatch(part)
-            if found is None:
+            operator = _OPERATOR.search(part)
+            label = part[: operator.start()].strip() if operator else ""
+            if operator is None or not _LABEL.fullmatch(label):
                 raise ValueError(f'{text!r} is not a matcher: write it like severity="critical"')
-            yield LabelMatcher(found[1], found[2], unquoted(found[3].strip()))
+            value = unquoted(part[operator.end() :].strip())
+            yield LabelMatcher(label, operator[0], value)
 
 
 def unquoted(text: str) -> str:
