@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from testbed.alerting.timeline import ENVIRONMENT
 from testbed.node import ROOT
 from testbed.prometheus3 import (
     LOOKBACK_SECONDS,
@@ -87,6 +88,5 @@ def test_the_tests_of_the_rules_hold(rules: Path, name: str) -> None:
 
 
 def _promtool(test: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROMTOOL, "test", "rules", str(test)], capture_output=True, text=True, check=False
-    )
+    argv = [PROMTOOL, "test", "rules", str(test)]
+    return subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, check=False)

