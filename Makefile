@@ -19,6 +19,7 @@ lint: setup
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+	.venv/bin/mypy --python-version 3.11 dashboards
 	$(PYTHON) tools/generate.py --check
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml alertmanager/minimal.yaml

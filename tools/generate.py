@@ -3,7 +3,8 @@
 
 docs/METRICS.md from the families, the example configuration from the Settings, the README's table
 of probes from the first sentence of their docstrings, docs/alerts.md and the example of the values
-file from the rules, and the inhibitions of Alertmanager's minimal configuration from the full one.
+file from the rules, the inhibitions of Alertmanager's minimal configuration from the full one, and
+the JSON of the dashboards.
 """
 
 from __future__ import annotations
@@ -51,6 +52,14 @@ def present(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def dashboards() -> dict[Path, str]:
+    """Return the JSON of the dashboards; their package lies in the root of the checkout."""
+    sys.path.insert(0, str(ROOT))
+    from dashboards.__main__ import files
+
+    return files()
+
+
 def made() -> dict[Path, str]:
     """Return the content of every generated file."""
     for name, kind in probes.registered().items():
@@ -71,6 +80,7 @@ def made() -> dict[Path, str]:
         minimal: minimal_alertmanager(minimal.read_text(), full),
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),
+        **dashboards(),
     }
 
 

@@ -1,0 +1,189 @@
+"""A dashboard: its variables, links, annotations and rows of panels, as JSON for Grafana."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import (
+    AnnotationQuery,
+    DashboardCursorSync,
+    DashboardLinkType,
+    Panel,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+
+from dashboards.language import Say
+from dashboards.queries import CLUSTER, DATASOURCE, NODE
+
+Row = tuple[str, Sequence[Builder[Panel]]]
+"""Title and panels; an empty title has no row of its own."""
+
+# Name: title, query of the values, and whether several may be chosen.
+VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
+    "cluster": (("Cluster", "集群"), "label_values(nodevitals:node_domains, cluster)", True),
+    "pool": (("Pool", "资源池"), f"label_values(nodevitals:node_domains{{{CLUSTER}}}, pool)", True),
+    "instance": (
+        ("Node", "节点"),
+        f'label_values(nodevitals:node_domains{{{CLUSTER}, pool=~"$pool"}}, instance)',
+        True,
+    ),
+    "vendor": (
+        ("Vendor", "厂商"),
+        f"label_values(nodevitals_accelerators_present{{{NODE}}}, vendor)",
+        True,
+    ),
+    "device": (
+        ("Device", "设备"),
+        f'label_values(nodevitals_accelerator_up{{{NODE}, vendor=~"$vendor"}}, device)',
+        True,
+    ),
+}
+
+
+class _Alerts(AnnotationQuery):
+    """An annotation with the texts that Grafana's Prometheus data source reads; the SDK's schema
+    lacks them.
+    """
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            **super().to_json(),
+            "titleFormat": "{{alertname}}",
+            "textFormat": "{{severity}}: {{component}} {{instance}} {{domain_name}}",
+            "step": "60s",
+        }
+
+
+class Board:
+    """A dashboard to be filled. `name` is the end of its uid and the name of its file."""
+
+    def __init__(
+        self,
+        say: Say,
+        name: str,
+        title: tuple[str, str],
+        description: tuple[str, str],
+        variables: Sequence[str],
+        since: str = "now-6h",
+        refresh: str = "1m",
+    ) -> None:
+        self.say = say
+        self.name = name
+        self.uid = uid(say, name)
+        self._builder = (
+            dashboard.Dashboard(say("nodevitals / ", "nodevitals / ") + say(*title))
+            .uid(self.uid)
+            .description(say(*description))
+            .tags(["nodevitals", say.language])
+            .readonly()
+            .tooltip(DashboardCursorSync.CROSSHAIR)
+            .time(since, "now")
+            .refresh(refresh)
+            .timezone("browser")
+            .variables([_datasource(say), *(variable(say, one) for one in variables)])
+            .links([_menu(say)])
+        )
+
+    def alerts(self, selector: str) -> None:
+        """Mark the times of alerts; `selector` has the label matchers that restrict them."""
+        mark = _Alerts(
+            name=self.say("Alerts", "告警"),
+            datasource=DATASOURCE,
+            enable=True,
+            icon_color="red",
+            expr=f'ALERTS{{alertstate="firing", {selector}}}',
+        )
+        self._builder.annotations([_Built(mark)])
+
+    def rows(self, *rows: Row) -> Board:
+        """Add rows of panels."""
+        for title, panels in rows:
+            if title:
+                self._builder.with_row(dashboard.Row(title))
+            for panel in panels:
+                self._builder.with_panel(panel)
+        return self
+
+    def json(self) -> str:
+        """Return the file's content. Panels have numbers from 1 on."""
+        made = self._builder.build()
+        for number, panel in enumerate(made.panels or (), 1):
+            panel.id_val = number
+        return (
+            json.dumps(made, cls=JSONEncoder, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        )
+
+
+class _Built(Builder[AnnotationQuery]):
+    """An annotation that is complete."""
+
+    def __init__(self, made: AnnotationQuery) -> None:
+        self._made = made
+
+    def build(self) -> AnnotationQuery:
+        return self._made
+
+
+def uid(say: Say, name: str) -> str:
+    """Return the uid of a dashboard, which links to it contain."""
+    return f"nodevitals-{name}" + ("" if say.language == "en" else f"-{say.language}")
+
+
+def link_to(say: Say, name: str, title: str, **variables: str) -> tuple[str, str]:
+    """Return a link from a row of a table to another dashboard. It keeps time, data source and
+    cluster; `variables` get the values of the row's columns.
+    """
+    chosen = "".join(
+        f'&var-{key}=${{__data.fields["{field}"]:percentencode}}'
+        for key, field in variables.items()
+    )
+    kept = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+    return title, f"/d/{uid(say, name)}?{kept}{chosen}"
+
+
+def _menu(say: Say) -> dashboard.DashboardLink:
+    return (
+        dashboard.DashboardLink(say("Dashboards", "仪表盘"))
+        .type(DashboardLinkType.DASHBOARDS)
+        .tags(["nodevitals", say.language])
+        .as_dropdown(True)
+        .include_vars(True)
+        .keep_time(True)
+    )
+
+
+def _datasource(say: Say) -> dashboard.DatasourceVariable:
+    return (
+        dashboard.DatasourceVariable("datasource")
+        .label(say("Data source", "数据源"))
+        .type("prometheus")
+    )
+
+
+def variable(say: Say, name: str) -> dashboard.QueryVariable:
+    """Return one of VARIABLES."""
+    title, query, multi = VARIABLES[name]
+    every = VariableOption(selected=True, text=say("All", "全部"), value="$__all")
+    return (
+        dashboard.QueryVariable(name)
+        .label(say(*title))
+        .query(_query(name, query))
+        .datasource(DATASOURCE)
+        .multi(multi)
+        .include_all(True)
+        .all_value(".*")
+        .current(every)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.NATURAL_ASC)
+    )
+
+
+def _query(name: str, query: str) -> dict[str, Any]:
+    return {"query": query, "refId": f"variable-{name}", "qryType": 1}

@@ -1,0 +1,340 @@
+"""The kinds of panels that the dashboards use. Each has a title, a description and a unit.
+
+In: texts, queries and thresholds. Out: builders of the SDK with a width and a height, which
+`board.Board` places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    common,
+    dashboard,
+    piechart,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
+from grafana_foundation_sdk.models import common as options
+from grafana_foundation_sdk.models.dashboard import (
+    DataTransformerConfig,
+    DynamicConfigValue,
+    FieldColorModeId,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+)
+
+from dashboards.queries import DATASOURCE
+from dashboards.states import GREEN
+
+Steps = Sequence[tuple[float | None, str]]
+"""Colours from a value on, the first from None: no lower limit."""
+Mappings = Sequence[ValueMap]
+Link = tuple[str, str]
+"""Text and address."""
+CALM: Steps = ((None, GREEN),)
+
+
+class Column(NamedTuple):
+    """A column of a table: a query's value, or one of its labels.
+
+    `source` is a query whose labels identify the row (the same ones in every query of the table),
+    or the name of a label.
+    """
+
+    title: str
+    source: prometheus.Dataquery | str
+    unit: str = "none"
+    steps: Steps = ()
+    mappings: Mappings = ()
+    link: Link | None = None
+    width: int = 0
+    decimals: int | None = None
+
+
+def _thresholds(steps: Steps) -> dashboard.ThresholdsConfig:
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(ThresholdsMode.ABSOLUTE)
+        .steps([Threshold(value=value, color=colour) for value, colour in steps])
+    )
+
+
+def _by_thresholds() -> dashboard.FieldColor:
+    return dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS)
+
+
+def _last() -> common.ReduceDataOptions:
+    return common.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
+
+
+def number(
+    title: str,
+    description: str,
+    query: prometheus.Dataquery,
+    unit: str = "none",
+    steps: Steps = CALM,
+    mappings: Mappings = (),
+    width: int = 3,
+    height: int = 4,
+    link: Link | None = None,
+    decimals: int | None = None,
+    empty: str = "–",
+) -> stat.Panel:
+    """Return a panel with one number, or one per series, over a small graph where the query has a
+    range. `empty` is shown where there is no data.
+    """
+    panel = (
+        stat.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .with_target(query.ref_id("A"))
+        .unit(unit)
+        .thresholds(_thresholds(steps))
+        .color_scheme(_by_thresholds())
+        .mappings(list(mappings))
+        .no_value(empty)
+        .reduce_options(_last())
+        .color_mode(options.BigValueColorMode.BACKGROUND)
+        .graph_mode(options.BigValueGraphMode.AREA)
+        .span(width)
+        .height(height)
+    )
+    if link:
+        panel.data_links([_data_link(link)])
+    return panel if decimals is None else panel.decimals(decimals)
+
+
+def _data_link(link: Link) -> dashboard.DashboardLink:
+    return dashboard.DashboardLink(link[0]).url(link[1])
+
+
+def chart(
+    title: str,
+    description: str,
+    *queries: prometheus.Dataquery,
+    unit: str,
+    steps: Steps = (),
+    width: int = 12,
+    height: int = 8,
+    stacked: bool = False,
+    lowest: float | None = 0.0,
+    highest: float | None = None,
+    colours: dict[str, str] | None = None,
+) -> timeseries.Panel:
+    """Return a graph over time. `steps` are drawn as lines; `colours` are by the series' name."""
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .unit(unit)
+        .thresholds(_thresholds(steps or CALM))
+        .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .legend(
+            common.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(options.LegendDisplayMode.LIST)
+            .placement(options.LegendPlacement.BOTTOM)
+        )
+        .tooltip(
+            common.VizTooltipOptions()
+            .mode(options.TooltipDisplayMode.MULTI)
+            .sort(options.SortOrder.DESCENDING)
+        )
+        .fill_opacity(60 if stacked else 5)
+        .line_width(1)
+        .span(width)
+        .height(height)
+    )
+    for name, query in zip("ABCDEFGHIJ", queries, strict=False):
+        panel.with_target(query.ref_id(name))
+    if steps:
+        panel.thresholds_style(
+            common.GraphThresholdsStyleConfig().mode(options.GraphThresholdsStyleMode.DASHED)
+        )
+    if stacked:
+        panel.stacking(common.StackingConfig().mode(options.StackingMode.NORMAL).group("A"))
+    if lowest is not None:
+        panel.min(lowest)
+    if highest is not None:
+        panel.max(highest)
+    for name, colour in (colours or {}).items():
+        panel.override_by_name(
+            name, [DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})]
+        )
+    return panel
+
+
+def timeline(
+    title: str,
+    description: str,
+    *queries: prometheus.Dataquery,
+    mappings: Mappings,
+    width: int = 24,
+    height: int = 8,
+    unit: str = "none",
+) -> statetimeline.Panel:
+    """Return states over time, one line per series."""
+    panel = (
+        statetimeline.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .unit(unit)
+        .mappings(list(mappings))
+        .thresholds(_thresholds(CALM))
+        .color_scheme(_by_thresholds())
+        .merge_values(True)
+        .show_value(options.VisibilityMode.NEVER)
+        .fill_opacity(85)
+        .legend(
+            common.VizLegendOptions()
+            .show_legend(False)
+            .display_mode(options.LegendDisplayMode.LIST)
+            .placement(options.LegendPlacement.BOTTOM)
+        )
+        .span(width)
+        .height(height)
+    )
+    for name, query in zip("ABCDEFGHIJ", queries, strict=False):
+        panel.with_target(query.ref_id(name))
+    return panel
+
+
+def bars(
+    title: str,
+    description: str,
+    query: prometheus.Dataquery,
+    unit: str,
+    steps: Steps = CALM,
+    width: int = 8,
+    height: int = 8,
+    mappings: Mappings = (),
+) -> bargauge.Panel:
+    """Return one horizontal bar per series, as long as its current value."""
+    return (
+        bargauge.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .with_target(query.ref_id("A"))
+        .unit(unit)
+        .min(0)
+        .thresholds(_thresholds(steps))
+        .color_scheme(_by_thresholds())
+        .mappings(list(mappings))
+        .no_value("–")
+        .orientation(options.VizOrientation.HORIZONTAL)
+        .display_mode(options.BarGaugeDisplayMode.BASIC)
+        .reduce_options(_last())
+        .span(width)
+        .height(height)
+    )
+
+
+def pie(
+    title: str,
+    description: str,
+    query: prometheus.Dataquery,
+    unit: str = "short",
+    width: int = 6,
+    height: int = 8,
+) -> piechart.Panel:
+    """Return shares of a whole."""
+    return (
+        piechart.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .with_target(query.ref_id("A"))
+        .unit(unit)
+        .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .reduce_options(_last())
+        .span(width)
+        .height(height)
+    )
+
+
+def grid(
+    title: str,
+    description: str,
+    columns: Sequence[Column],
+    width: int = 24,
+    height: int = 9,
+    sort_by: str = "",
+    descending: bool = True,
+) -> table.Panel:
+    """Return a table: one row per set of labels, in the order of `columns`.
+
+    Labels that are no column are hidden: every query must have the same labels, or rows do not
+    merge.
+    """
+    panel = (
+        table.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .thresholds(_thresholds(CALM))
+        .unit("none")
+        .filterable(True)
+        .span(width)
+        .height(height)
+    )
+    names: dict[str, str] = {}
+    queries = [column for column in columns if not isinstance(column.source, str)]
+    for column, ref in zip(queries, "ABCDEFGHIJKLMNOPQRSTUVWXYZ", strict=False):
+        assert not isinstance(column.source, str)
+        panel.with_target(column.source.ref_id(ref))
+        # With one query Grafana calls its value `Value`.
+        names[f"Value #{ref}" if len(queries) > 1 else "Value"] = column.title
+    names |= {column.source: column.title for column in columns if isinstance(column.source, str)}
+    panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
+    panel.with_transformation(_organize(columns, names))
+    for column in columns:
+        panel.override_by_name(column.title, _column_options(column))
+    if sort_by:
+        panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(descending)])
+    return panel
+
+
+def _organize(columns: Sequence[Column], names: dict[str, str]) -> DataTransformerConfig:
+    """Keep the columns, in their order, under their titles."""
+    titles = [column.title for column in columns]
+    return DataTransformerConfig(
+        id_val="organize",
+        options={
+            "includeByName": dict.fromkeys(names, True),
+            "indexByName": {name: titles.index(title) for name, title in names.items()},
+            "renameByName": names,
+        },
+    )
+
+
+def _column_options(column: Column) -> list[DynamicConfigValue]:
+    found: list[DynamicConfigValue] = [DynamicConfigValue("unit", column.unit)]
+    cell: dict[str, Any] = {}
+    if column.steps:
+        steps = [{"value": value, "color": colour} for value, colour in column.steps]
+        found.append(DynamicConfigValue("thresholds", {"mode": "absolute", "steps": steps}))
+        cell = {"type": "color-text"}
+    if column.mappings:
+        found.append(DynamicConfigValue("mappings", [one.to_json() for one in column.mappings]))
+        cell = {"type": "color-background", "mode": "basic"}
+    if cell:
+        found.append(DynamicConfigValue("custom.cellOptions", cell))
+    if column.link:
+        link = {"title": column.link[0], "url": column.link[1]}
+        found.append(DynamicConfigValue("links", [link]))
+    if column.width:
+        found.append(DynamicConfigValue("custom.width", column.width))
+    if column.decimals is not None:
+        found.append(DynamicConfigValue("decimals", column.decimals))
+    return found

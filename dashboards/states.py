@@ -1,0 +1,72 @@
+"""Words and colours of values: the state of a device or node, severities, yes and no."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models.dashboard import ValueMap, ValueMappingResult
+
+from dashboards.language import Say
+
+GREEN, BLUE, YELLOW, ORANGE, RED, GREY = "green", "blue", "yellow", "orange", "red", "#8e8e8e"
+
+# The values of nodevitals:component_state and nodevitals:node_state, from good to bad: the worst of
+# several is their maximum.
+HEALTHY, MAINTENANCE, UNKNOWN, DEGRADED, FAILED, LOST = range(6)
+# By the label `state` of the counts.
+STATE_COLOURS = {
+    "healthy": GREEN,
+    "maintenance": BLUE,
+    "unknown": GREY,
+    "degraded": YELLOW,
+    "failed": ORANGE,
+    "lost": RED,
+}
+
+
+def state_words(say: Say) -> dict[str, str]:
+    """Return the word for each state, in the order of their values."""
+    return {
+        "healthy": say("healthy", "正常"),
+        "maintenance": say("maintenance", "维护中"),
+        "unknown": say("unknown", "未知"),
+        "degraded": say("degraded", "降级"),
+        "failed": say("failed", "故障"),
+        "lost": say("lost", "丢失"),
+    }
+
+
+def _map(words: dict[str, tuple[str, str]]) -> ValueMap:
+    return ValueMap(
+        options={
+            value: ValueMappingResult(text=text, color=colour, index=index)
+            for index, (value, (text, colour)) in enumerate(words.items())
+        }
+    )
+
+
+def states(say: Say) -> ValueMap:
+    """Return the mapping of the values of a state."""
+    words = state_words(say)
+    colours = STATE_COLOURS
+    return _map({str(n): (words[name], colours[name]) for n, name in enumerate(words)})
+
+
+def yes_no(say: Say, good: bool = True) -> ValueMap:
+    """Return the mapping of 1 and 0; `good`: 1 is green."""
+    colours = (GREEN, RED) if good else (RED, GREEN)
+    return _map({"1": (say("yes", "是"), colours[0]), "0": (say("no", "否"), colours[1])})
+
+
+def up_down(say: Say) -> ValueMap:
+    """Return the mapping of 1 to up and 0 to down."""
+    return _map({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
+
+
+def severities(say: Say) -> ValueMap:
+    """Return the mapping of the label `severity`."""
+    return _map(
+        {
+            "critical": (say("critical", "严重"), RED),
+            "warning": (say("warning", "警告"), YELLOW),
+            "info": (say("info", "提示"), BLUE),
+        }
+    )
