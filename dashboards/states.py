@@ -34,7 +34,8 @@ def state_words(say: Say) -> dict[str, str]:
     }
 
 
-def _map(words: dict[str, tuple[str, str]]) -> ValueMap:
+def mapping(words: dict[str, tuple[str, str]]) -> ValueMap:
+    """Return the mapping of values to texts and colours."""
     return ValueMap(
         options={
             value: ValueMappingResult(text=text, color=colour, index=index)
@@ -47,26 +48,41 @@ def states(say: Say) -> ValueMap:
     """Return the mapping of the values of a state."""
     words = state_words(say)
     colours = STATE_COLOURS
-    return _map({str(n): (words[name], colours[name]) for n, name in enumerate(words)})
+    return mapping({str(n): (words[name], colours[name]) for n, name in enumerate(words)})
 
 
 def yes_no(say: Say, good: bool = True) -> ValueMap:
     """Return the mapping of 1 and 0; `good`: 1 is green."""
     colours = (GREEN, RED) if good else (RED, GREEN)
-    return _map({"1": (say("yes", "是"), colours[0]), "0": (say("no", "否"), colours[1])})
+    return mapping({"1": (say("yes", "是"), colours[0]), "0": (say("no", "否"), colours[1])})
 
 
 def up_down(say: Say) -> ValueMap:
     """Return the mapping of 1 to up and 0 to down."""
-    return _map({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
+    return mapping({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
 
 
 def severities(say: Say) -> ValueMap:
     """Return the mapping of the label `severity`."""
-    return _map(
+    return mapping(
         {
             "critical": (say("critical", "严重"), RED),
             "warning": (say("warning", "警告"), YELLOW),
             "info": (say("info", "提示"), BLUE),
+        }
+    )
+
+
+# The values of severities in timelines and in the order of rows.
+SEVERITIES = {"critical": 1, "warning": 2, "info": 3}
+
+
+def severity_levels(say: Say) -> ValueMap:
+    """Return the mapping of the values of SEVERITIES."""
+    return mapping(
+        {
+            "1": (say("critical", "严重"), RED),
+            "2": (say("warning", "警告"), YELLOW),
+            "3": (say("info", "提示"), BLUE),
         }
     )

@@ -1,0 +1,49 @@
+"""One node: what it should have and has, what fires, each device, and what happened when.
+
+The rows are in modules of their own, node_*.py. The pool only restricts which nodes can be chosen.
+"""
+
+from __future__ import annotations
+
+from dashboards import node_devices as devices
+from dashboards import node_links as links
+from dashboards import node_summary as summary
+from dashboards.board import Board
+from dashboards.language import Say
+from dashboards.node_queries import HERE
+
+
+def board(say: Say) -> Board:
+    """Return the dashboard."""
+    made = Board(
+        say,
+        "node",
+        ("Node", "节点详情"),
+        (
+            "One node: expected and present, alerts, devices, history.",
+            "单个节点：应有与实有、告警、各类设备与历史。",
+        ),
+        ["cluster", "pool", "instance", "vendor", "device", "fabric_name"],
+        single=["instance", "fabric_name"],
+        hidden=["fabric_name"],
+    )
+    made.alerts(f'{HERE}, severity=~"critical|warning"')
+    return made.rows(
+        (
+            "",
+            [
+                summary.state(say),
+                summary.schedulable(say),
+                summary.maintenance(say),
+                summary.components(say),
+                *summary.strip(say),
+                summary.alerts(say),
+            ],
+        ),
+        ("GPU", [devices.gpus(say)]),
+        (
+            say("Links and mounts", "链路与挂载点"),
+            [links.rdma_ports(say), links.interfaces(say), links.bonds(say), links.mounts(say)],
+        ),
+        ("NPU", [devices.npus(say), devices.fault_codes(say)]),
+    )

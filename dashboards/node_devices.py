@@ -1,0 +1,299 @@
+"""Tables of the node dashboard: one per class of accelerator, one row per device."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import table
+from grafana_foundation_sdk.models.dashboard import ValueMap
+
+from dashboards.language import Say
+from dashboards.node_queries import RANGE, VENDORS, accelerator, gpu, npu, per, recorded, scraped
+from dashboards.panels import Column, Steps, grid
+from dashboards.queries import rows
+from dashboards.states import BLUE, GREEN, GREY, ORANGE, RED, YELLOW, mapping, states
+
+DEVICE = "device, uuid"
+NONE_OR: Steps = ((None, GREEN), (1, RED))
+SOME: Steps = ((None, GREEN), (1, YELLOW))
+HOT: Steps = ((None, GREEN), (80, YELLOW), (90, RED))
+FULL: Steps = ((None, GREEN), (0.98, YELLOW))
+SLOWDOWNS = ("sw_power_cap", "sw_thermal", "thermal", "hw_slowdown", "hw_thermal", "hw_power_brake")
+
+
+def gpus(say: Say) -> table.Panel:
+    """One row per NVIDIA GPU."""
+    device = "GPU"
+    return grid(
+        say("GPUs", "GPU"),
+        say(
+            "One row per GPU. Red or yellow says what is wrong; the recovery action is the "
+            "driver's own verdict. ECC and Xid are of the time range, remapped rows of the GPU's "
+            "life. The fastest PCIe generation is only in use under load. Empty: not reported.",
+            "每个 GPU 一行，红色或黄色表示异常项；恢复动作为驱动自身的结论。ECC 与 Xid 为所选时间范围内，"
+            "重映射行数为 GPU 全生命周期。PCIe 仅在有负载时达到最高代数。空白：未上报。",
+        ),
+        [
+            Column(device, "device", width=60),
+            *_common(say, "nvidia"),
+            *_memory_errors(say, "nvidia"),
+            Column(
+                say("Remapped rows", "重映射行数"),
+                rows(f"sum by ({DEVICE}) ({gpu('remapped_rows')})"),
+            ),
+            Column(
+                say("Remapping", "行重映射状态"),
+                rows(per(DEVICE, f"2 * {gpu('row_remap_failure')} > 0 or {gpu('row_remap_pending')}")),
+                mappings=[
+                    mapping(
+                        {
+                            "0": ("–", GREEN),
+                            "1": (say("reset needed", "待复位"), YELLOW),
+                            "2": (say("failed", "失败"), RED),
+                        }
+                    )
+                ],
+            ),
+            *_links(say),
+            Column(say("Slowdown", "降频原因"), rows(_slowdown()), mappings=[_slowdowns(say)]),
+            Column("", rows(f"group by ({DEVICE}, vendor_action) ({gpu('recovery_action')})")),
+            Column(say("Recovery action", "恢复动作"), "vendor_action", mappings=[_recovery(say)]),
+            Column("Xid", "xid", width=60),
+            Column(
+                say("Last Xid", "最近 Xid 时间"),
+                rows(
+                    f"1000 * max by ({DEVICE}, xid) (topk by (uuid) (1, "
+                    + f"{gpu('xid_last_timestamp_seconds')} > time() - $__range_s))"
+                ),
+                "dateTimeFromNow",
+            ),
+        ],
+        height=10,
+        sort_by=device,
+        descending=False,
+    )
+
+
+def npus(say: Say) -> table.Panel:
+    """One row per Ascend NPU."""
+    device = "NPU"
+    up = mapping({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
+    reaches = mapping({"success": (say("ok", "正常"), GREEN), "init": (say("starting", "初始化"), GREY)})
+    return grid(
+        "NPU" if say.language == "zh" else "NPUs",
+        say(
+            "One row per NPU. Health and fault codes are the chip's own; link and network are "
+            "those of its RoCE port. ECC is of the time range, isolated pages of the chip's life. "
+            "Empty: not reported, or no NPUs.",
+            "每个 NPU 一行。健康状态与故障码由芯片上报；链路与网络为其 RoCE 端口。"
+            "ECC 为所选时间范围内，隔离页为芯片全生命周期。空白：未上报或该节点无 NPU。",
+        ),
+        [
+            Column(device, "device", width=60),
+            *_common(say, "ascend"),
+            Column(say("Health", "健康状态"), rows(per(DEVICE, npu("health_level"))), mappings=[_health(say)]),
+            Column(
+                say("Fault codes", "故障码数"),
+                rows(
+                    f"count by ({DEVICE}) ({npu('fault_code')}) "
+                    f"or on (uuid) 0 * {per(DEVICE, npu('health_level'))}"
+                ),
+                steps=NONE_OR,
+            ),
+            *_memory_errors(say, "ascend"),
+            Column(
+                say("Isolated pages", "隔离页数"),
+                rows(f"sum by ({DEVICE}) ({npu('isolated_pages')})"),
+            ),
+            Column(say("Link", "链路"), rows(per(DEVICE, npu("link_up"))), mappings=[up]),
+            Column(
+                say("Link speed", "链路速率"),
+                rows(per(DEVICE, f"8 * {npu('link_speed_bytes_per_second')}")),
+                "bps",
+            ),
+            Column("", rows(f"group by ({DEVICE}, state) ({npu('network_health')})")),
+            Column(say("Network health", "网络健康"), "state", mappings=[reaches]),
+            Column(
+                say("Optical power margin", "光功率余量"),
+                rows(
+                    f"min by ({DEVICE}) ({npu('optical_receive_watts')} "
+                    f"/ on ({DEVICE}) group_left () {npu('optical_receive_low_watts')})"
+                ),
+                steps=((None, RED), (1, GREEN)),
+                decimals=1,
+            ),
+        ],
+        height=10,
+        sort_by=device,
+        descending=False,
+    )
+
+
+def fault_codes(say: Say) -> table.Panel:
+    """The fault codes of the NPUs: one may have several."""
+    return grid(
+        say("NPU fault codes", "NPU 故障码"),
+        say(
+            "Codes that the chips report now, with Huawei's handling level. Act on the action.",
+            "芯片当前上报的故障码及华为定义的处理级别。请按“处置动作”处理。",
+        ),
+        [
+            Column("NPU", "device", width=60),
+            Column(say("Code", "故障码"), "code"),
+            Column(say("Level", "处理级别"), "level"),
+            Column(say("Action", "处置动作"), "action"),
+            Column("", rows(f"group by (device, code, level, action) ({npu('fault_code')})")),
+        ],
+        width=12,
+        height=8,
+    )
+
+
+def _common(say: Say, vendor: str) -> list[Column]:
+    """State, model and what every vendor reports. A device from which nothing comes is unknown."""
+    of_vendor = f'vendor="{vendor}"'
+    state = recorded("nodevitals:accelerator_state", VENDORS, of_vendor)
+    info = f"last_over_time({accelerator('info', of_vendor)}{RANGE})"
+    unreadable = f"0 * {accelerator('error_info', of_vendor)} + 2"
+    silent = (
+        f"0 * last_over_time({accelerator('up', of_vendor)}{RANGE}) + 2 unless on (vendor) "
+        + scraped("accelerators_present", of_vendor)
+    )
+    known = f"{state} or on (uuid) {unreadable} or on (uuid) {silent}"
+    model = f"topk by (uuid) (1, group by (uuid, model) ({info}))"
+    total = accelerator("memory_total_bytes", of_vendor)
+
+    def value(name: str) -> str:
+        return per(DEVICE, accelerator(name, of_vendor))
+
+    return [
+        Column(
+            say("State", "状态"),
+            rows(
+                f"max by ({DEVICE}, model) (({known}) * on (uuid) group_left (model) {model} "
+                f"or on (uuid) ({known}))"
+            ),
+            mappings=[states(say)],
+        ),
+        Column(say("Model", "型号"), "model", width=170),
+        Column(
+            say("Utilization", "利用率") if vendor == "nvidia" else say("AI Core use", "AI Core 利用率"),
+            rows(value("utilization_ratio")),
+            "percentunit",
+            decimals=0,
+        ),
+        Column(
+            say("Memory used", "显存占用") if vendor == "nvidia" else say("HBM used", "HBM 占用"),
+            rows(per(DEVICE, f"{accelerator('memory_used_bytes', of_vendor)} / {total}")),
+            "percentunit",
+            decimals=0,
+        ),
+        Column(say("Temperature", "温度"), rows(value("temperature_celsius")), "celsius", HOT),
+        Column(say("Power", "功耗"), rows(value("power_watts")), "watt", decimals=0),
+    ]
+
+
+def _memory_errors(say: Say, vendor: str) -> list[Column]:
+    """New errors since the driver was loaded; by location, or in total where that is all."""
+
+    def errors(kind: str) -> str:
+        total, parts = (
+            accelerator(
+                "ecc_errors_total",
+                f'vendor="{vendor}"',
+                f'kind="{kind}"',
+                'lifetime="volatile"',
+                location,
+            )
+            for location in ('location="all"', 'location!="all"')
+        )
+        counted = " or ".join(
+            f"sum by ({DEVICE}) (increase({one}{RANGE}))" for one in (total, parts)
+        )
+        return f"round({counted})"
+
+    return [
+        Column(say("ECC uncorrected", "ECC 不可纠正"), rows(errors("uncorrected")), steps=NONE_OR),
+        Column(say("ECC corrected", "ECC 可纠正"), rows(errors("corrected")), steps=SOME),
+    ]
+
+
+def _links(say: Say) -> list[Column]:
+    """NVLinks and PCIe: as text what is there of what is expected, and as number what lacks."""
+    up, expected = per(DEVICE, gpu("nvlinks_up")), per(DEVICE, gpu("nvlinks_expected"))
+    width, widest = (per(DEVICE, gpu(f"pcie_link_width{end}")) for end in ("", "_max"))
+    generation, newest = (per(DEVICE, gpu(f"pcie_link_generation{end}")) for end in ("", "_max"))
+    return [
+        Column("NVLinks", "nvlinks", width=80),
+        Column(
+            say("NVLinks down", "NVLink 断开"),
+            rows(_labelled(f"{expected} - {up}", "nvlinks", "/", up, expected)),
+            steps=NONE_OR,
+        ),
+        Column(say("PCIe generation", "PCIe 代数"), "generations", width=80),
+        Column("", rows(_labelled(generation, "generations", "/", generation, newest))),
+        Column(say("PCIe width", "PCIe 宽度"), "widths", width=80),
+        Column(
+            say("PCIe lanes missing", "PCIe 缺失通道"),
+            rows(_labelled(f"{widest} - {width}", "widths", "/", width, widest)),
+            steps=NONE_OR,
+        ),
+    ]
+
+
+def _labelled(expression: str, label: str, separator: str, one: str, other: str) -> str:
+    """Return the series with two numbers as one label, which is a column."""
+    joined = (
+        f'({expression}) * on ({DEVICE}) group_left (one) count_values by ({DEVICE}) ("one", {one}) '
+        f'* on ({DEVICE}) group_left (other) count_values by ({DEVICE}) ("other", {other})'
+    )
+    text = f'label_join({joined}, "{label}", "{separator}", "one", "other")'
+    return f"max by ({DEVICE}, {label}) ({text})"
+
+
+def _slowdown() -> str:
+    """The most serious reason, as its place in SLOWDOWNS, from 1 on; 0 for none."""
+    reasons = (
+        f"{number} * {gpu('slowdown_active', f'reason=&{reason}&')}".replace("&", '"')
+        for number, reason in enumerate(SLOWDOWNS, 1)
+    )
+    return per(DEVICE, " or ".join(reasons))
+
+
+def _slowdowns(say: Say) -> ValueMap:
+    thermal, power = say("too hot", "过热"), say("power brake", "供电制动")
+    words = {
+        "0": ("–", GREEN),
+        "1": (say("power cap", "功耗墙"), BLUE),
+        "2": (say("warm", "温度偏高"), YELLOW),
+        "3": (thermal, ORANGE),
+        "4": (say("hardware", "硬件降频"), ORANGE),
+        "5": (thermal, RED),
+        "6": (power, RED),
+    }
+    return mapping(words)
+
+
+def _recovery(say: Say) -> ValueMap:
+    reset, reboot = say("GPU reset", "复位 GPU"), say("reboot node", "重启节点")
+    return mapping(
+        {
+            "none": ("–", GREEN),
+            "gpu_reset": (reset, RED),
+            "node_reboot": (reboot, RED),
+            "system_reboot": (reboot, RED),
+            "drain_p2p": (say("drain P2P", "排空 P2P"), ORANGE),
+            "drain_and_reset": (say("drain, then reset", "排空后复位"), RED),
+            "recover_imex_domain": (say("recover IMEX", "恢复 IMEX 域"), RED),
+            "bus_reset": (say("bus reset", "复位总线"), RED),
+        }
+    )
+
+
+def _health(say: Say) -> ValueMap:
+    return mapping(
+        {
+            "0": (say("OK", "正常"), GREEN),
+            "1": (say("warning", "一般告警"), YELLOW),
+            "2": (say("alarm", "重要告警"), ORANGE),
+            "3": (say("critical", "紧急告警"), RED),
+        }
+    )
