@@ -6,8 +6,10 @@ The rows are in modules of their own, node_*.py. The pool only restricts which n
 from __future__ import annotations
 
 from dashboards import node_devices as devices
+from dashboards import node_graphs as graphs
 from dashboards import node_links as links
 from dashboards import node_summary as summary
+from dashboards import node_traffic as traffic
 from dashboards.board import Board
 from dashboards.language import Say
 from dashboards.node_queries import HERE
@@ -45,5 +47,15 @@ def board(say: Say) -> Board:
             say("Links and mounts", "链路与挂载点"),
             [links.rdma_ports(say), links.interfaces(say), links.bonds(say), links.mounts(say)],
         ),
-        ("NPU", [devices.npus(say), devices.fault_codes(say)]),
+        (say("Accelerators over time", "加速器趋势"), graphs.accelerators(say)),
+        (say("GPU links and clocks", "GPU 链路与时钟"), graphs.gpus(say)),
+        (
+            say("RDMA, network and mounts over time", "RDMA、网络与挂载点趋势"),
+            [*traffic.rdma(say), traffic.network(say), *traffic.mount_latency(say)],
+        ),
+        (
+            say("Fabric tests", "互联测试"),
+            [traffic.fabric_medians(say), *traffic.fabric_tests(say)],
+        ),
+        ("NPU", [devices.npus(say), devices.fault_codes(say), *graphs.npus(say)]),
     )

@@ -12,7 +12,7 @@ from dashboards.queries import rows
 from dashboards.states import GREEN, GREY, RED, YELLOW, mapping, states, up_down, yes_no
 
 PORT = "device, port"
-NAMED_PORT = 'port!=""'
+NAMED_PORT, NAMED_SOURCE = 'port!=""', 'source!=""'
 NONE_OR: Steps = ((None, GREEN), (1, YELLOW))
 SHARE: Steps = ((None, RED), (0.99, GREEN))
 FREE: Steps = ((None, RED), (0.05, YELLOW), (0.2, GREEN))
@@ -174,7 +174,7 @@ def mounts(say: Say) -> table.Panel:
     def value(name: str) -> str:
         return per(point, scraped(f"mount_{name}"))
 
-    info = f"last_over_time({recorded('nodevitals:mount_info')}{RANGE})"
+    info = f"last_over_time({scraped('mount_present', NAMED_SOURCE)}{RANGE})"
     good = [yes_no(say)]
     mount = say("Mount point", "挂载点")
     return grid(
