@@ -28,11 +28,11 @@ Row = tuple[str, Sequence[Builder[Panel]]]
 
 # Name: title, query of the values, and whether several may be chosen.
 VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
-    "cluster": (("Cluster", "集群"), "label_values(nodevitals:node_domains, cluster)", True),
-    "pool": (("Pool", "资源池"), f"label_values(nodevitals:node_domains{{{CLUSTER}}}, pool)", True),
+    "cluster": (("Cluster", "集群"), "label_values(nodevitals:node_pool, cluster)", True),
+    "pool": (("Pool", "资源池"), f"label_values(nodevitals:node_pool{{{CLUSTER}}}, pool)", True),
     "instance": (
         ("Node", "节点"),
-        f'label_values(nodevitals:node_domains{{{CLUSTER}, pool=~"$pool"}}, instance)',
+        f'label_values(nodevitals:node_pool{{{CLUSTER}, pool=~"$pool"}}, instance)',
         True,
     ),
     "vendor": (
@@ -99,9 +99,12 @@ class Board:
             .time(since, "now")
             .refresh(refresh)
             .timezone("browser")
-            .variables([_datasource(say), *(
-                        variable(say, one, one in single, one in hidden) for one in variables
-                    )])
+            .variables(
+                [
+                    _datasource(say),
+                    *(variable(say, one, one in single, one in hidden) for one in variables),
+                ]
+            )
             .links([_menu(say)])
         )
 

@@ -6,8 +6,12 @@ The rows are in modules of their own, node_*.py. The pool only restricts which n
 from __future__ import annotations
 
 from dashboards import node_devices as devices
+from dashboards import node_expected as expected
 from dashboards import node_graphs as graphs
+from dashboards import node_history as history
+from dashboards import node_host as host
 from dashboards import node_links as links
+from dashboards import node_npus as npus
 from dashboards import node_summary as summary
 from dashboards import node_traffic as traffic
 from dashboards.board import Board
@@ -38,7 +42,7 @@ def board(say: Say) -> Board:
                 summary.schedulable(say),
                 summary.maintenance(say),
                 summary.components(say),
-                *summary.strip(say),
+                *expected.strip(say),
                 summary.alerts(say),
             ],
         ),
@@ -46,6 +50,16 @@ def board(say: Say) -> Board:
         (
             say("Links and mounts", "链路与挂载点"),
             [links.rdma_ports(say), links.interfaces(say), links.bonds(say), links.mounts(say)],
+        ),
+        (
+            say("What happened", "发生了什么"),
+            [
+                history.components(say),
+                history.alerts(say),
+                history.faults(say),
+                history.pods_over_time(say),
+                history.pods(say),
+            ],
         ),
         (say("Accelerators over time", "加速器趋势"), graphs.accelerators(say)),
         (say("GPU links and clocks", "GPU 链路与时钟"), graphs.gpus(say)),
@@ -57,5 +71,10 @@ def board(say: Say) -> Board:
             say("Fabric tests", "互联测试"),
             [traffic.fabric_medians(say), *traffic.fabric_tests(say)],
         ),
-        ("NPU", [devices.npus(say), devices.fault_codes(say), *graphs.npus(say)]),
+        (say("Host", "主机"), host.host(say)),
+        (
+            say("Probes and disks", "探测项与磁盘"),
+            [host.probes(say), host.nvme(say), host.durations(say)],
+        ),
+        ("NPU", [npus.npus(say), npus.fault_codes(say), *graphs.npus(say)]),
     )

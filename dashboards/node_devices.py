@@ -1,4 +1,4 @@
-"""Tables of the node dashboard: one per class of accelerator, one row per device."""
+"""The table of the node's GPUs, and what it has in common with the one of the NPUs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models.dashboard import ValueMap
 
 from dashboards.language import Say
-from dashboards.node_queries import RANGE, VENDORS, accelerator, gpu, npu, per, recorded, scraped
+from dashboards.node_queries import RANGE, VENDORS, accelerator, gpu, per, recorded, scraped
 from dashboards.panels import Column, Steps, grid
 from dashboards.queries import rows
-from dashboards.states import BLUE, GREEN, GREY, ORANGE, RED, YELLOW, mapping, states
+from dashboards.states import BLUE, GREEN, ORANGE, RED, YELLOW, mapping, states
 
 DEVICE = "device, uuid"
 NONE_OR: Steps = ((None, GREEN), (1, RED))
@@ -28,20 +28,23 @@ def gpus(say: Say) -> table.Panel:
             "One row per GPU. Red or yellow says what is wrong; the recovery action is the "
             "driver's own verdict. ECC and Xid are of the time range, remapped rows of the GPU's "
             "life. The fastest PCIe generation is only in use under load. Empty: not reported.",
-            "每个 GPU 一行，红色或黄色表示异常项；恢复动作为驱动自身的结论。ECC 与 Xid 为所选时间范围内，"
+            "每个 GPU 一行，红色或黄色表示异常项；恢复动作为驱动自身的结论。"
+            "ECC 与 Xid 为所选时间范围内，"
             "重映射行数为 GPU 全生命周期。PCIe 仅在有负载时达到最高代数。空白：未上报。",
         ),
         [
             Column(device, "device", width=60),
-            *_common(say, "nvidia"),
-            *_memory_errors(say, "nvidia"),
+            *common(say, "nvidia"),
+            *memory_errors(say, "nvidia"),
             Column(
                 say("Remapped rows", "重映射行数"),
                 rows(f"sum by ({DEVICE}) ({gpu('remapped_rows')})"),
             ),
             Column(
                 say("Remapping", "行重映射状态"),
-                rows(per(DEVICE, f"2 * {gpu('row_remap_failure')} > 0 or {gpu('row_remap_pending')}")),
+                rows(
+                    per(DEVICE, f"2 * {gpu('row_remap_failure')} > 0 or {gpu('row_remap_pending')}")
+                ),
                 mappings=[
                     mapping(
                         {
@@ -61,7 +64,7 @@ def gpus(say: Say) -> table.Panel:
                 say("Last Xid", "最近 Xid 时间"),
                 rows(
                     f"1000 * max by ({DEVICE}, xid) (topk by (uuid) (1, "
-                    + f"{gpu('xid_last_timestamp_seconds')} > time() - $__range_s))"
+                    f"{gpu('xid_last_timestamp_seconds')} > time() - $__range_s))"
                 ),
                 "dateTimeFromNow",
             ),
@@ -72,82 +75,7 @@ def gpus(say: Say) -> table.Panel:
     )
 
 
-def npus(say: Say) -> table.Panel:
-    """One row per Ascend NPU."""
-    device = "NPU"
-    up = mapping({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
-    reaches = mapping({"success": (say("ok", "正常"), GREEN), "init": (say("starting", "初始化"), GREY)})
-    return grid(
-        "NPU" if say.language == "zh" else "NPUs",
-        say(
-            "One row per NPU. Health and fault codes are the chip's own; link and network are "
-            "those of its RoCE port. ECC is of the time range, isolated pages of the chip's life. "
-            "Empty: not reported, or no NPUs.",
-            "每个 NPU 一行。健康状态与故障码由芯片上报；链路与网络为其 RoCE 端口。"
-            "ECC 为所选时间范围内，隔离页为芯片全生命周期。空白：未上报或该节点无 NPU。",
-        ),
-        [
-            Column(device, "device", width=60),
-            *_common(say, "ascend"),
-            Column(say("Health", "健康状态"), rows(per(DEVICE, npu("health_level"))), mappings=[_health(say)]),
-            Column(
-                say("Fault codes", "故障码数"),
-                rows(
-                    f"count by ({DEVICE}) ({npu('fault_code')}) "
-                    f"or on (uuid) 0 * {per(DEVICE, npu('health_level'))}"
-                ),
-                steps=NONE_OR,
-            ),
-            *_memory_errors(say, "ascend"),
-            Column(
-                say("Isolated pages", "隔离页数"),
-                rows(f"sum by ({DEVICE}) ({npu('isolated_pages')})"),
-            ),
-            Column(say("Link", "链路"), rows(per(DEVICE, npu("link_up"))), mappings=[up]),
-            Column(
-                say("Link speed", "链路速率"),
-                rows(per(DEVICE, f"8 * {npu('link_speed_bytes_per_second')}")),
-                "bps",
-            ),
-            Column("", rows(f"group by ({DEVICE}, state) ({npu('network_health')})")),
-            Column(say("Network health", "网络健康"), "state", mappings=[reaches]),
-            Column(
-                say("Optical power margin", "光功率余量"),
-                rows(
-                    f"min by ({DEVICE}) ({npu('optical_receive_watts')} "
-                    f"/ on ({DEVICE}) group_left () {npu('optical_receive_low_watts')})"
-                ),
-                steps=((None, RED), (1, GREEN)),
-                decimals=1,
-            ),
-        ],
-        height=10,
-        sort_by=device,
-        descending=False,
-    )
-
-
-def fault_codes(say: Say) -> table.Panel:
-    """The fault codes of the NPUs: one may have several."""
-    return grid(
-        say("NPU fault codes", "NPU 故障码"),
-        say(
-            "Codes that the chips report now, with Huawei's handling level. Act on the action.",
-            "芯片当前上报的故障码及华为定义的处理级别。请按“处置动作”处理。",
-        ),
-        [
-            Column("NPU", "device", width=60),
-            Column(say("Code", "故障码"), "code"),
-            Column(say("Level", "处理级别"), "level"),
-            Column(say("Action", "处置动作"), "action"),
-            Column("", rows(f"group by (device, code, level, action) ({npu('fault_code')})")),
-        ],
-        width=12,
-        height=8,
-    )
-
-
-def _common(say: Say, vendor: str) -> list[Column]:
+def common(say: Say, vendor: str) -> list[Column]:
     """State, model and what every vendor reports. A device from which nothing comes is unknown."""
     of_vendor = f'vendor="{vendor}"'
     state = recorded("nodevitals:accelerator_state", VENDORS, of_vendor)
@@ -175,7 +103,9 @@ def _common(say: Say, vendor: str) -> list[Column]:
         ),
         Column(say("Model", "型号"), "model", width=170),
         Column(
-            say("Utilization", "利用率") if vendor == "nvidia" else say("AI Core use", "AI Core 利用率"),
+            say("Utilization", "利用率")
+            if vendor == "nvidia"
+            else say("AI Core use", "AI Core 利用率"),
             rows(value("utilization_ratio")),
             "percentunit",
             decimals=0,
@@ -191,7 +121,7 @@ def _common(say: Say, vendor: str) -> list[Column]:
     ]
 
 
-def _memory_errors(say: Say, vendor: str) -> list[Column]:
+def memory_errors(say: Say, vendor: str) -> list[Column]:
     """New errors since the driver was loaded; by location, or in total where that is all."""
 
     def errors(kind: str) -> str:
@@ -242,7 +172,8 @@ def _links(say: Say) -> list[Column]:
 def _labelled(expression: str, label: str, separator: str, one: str, other: str) -> str:
     """Return the series with two numbers as one label, which is a column."""
     joined = (
-        f'({expression}) * on ({DEVICE}) group_left (one) count_values by ({DEVICE}) ("one", {one}) '
+        f"({expression}) "
+        f'* on ({DEVICE}) group_left (one) count_values by ({DEVICE}) ("one", {one}) '
         f'* on ({DEVICE}) group_left (other) count_values by ({DEVICE}) ("other", {other})'
     )
     text = f'label_join({joined}, "{label}", "{separator}", "one", "other")'
@@ -284,16 +215,5 @@ def _recovery(say: Say) -> ValueMap:
             "drain_and_reset": (say("drain, then reset", "排空后复位"), RED),
             "recover_imex_domain": (say("recover IMEX", "恢复 IMEX 域"), RED),
             "bus_reset": (say("bus reset", "复位总线"), RED),
-        }
-    )
-
-
-def _health(say: Say) -> ValueMap:
-    return mapping(
-        {
-            "0": (say("OK", "正常"), GREEN),
-            "1": (say("warning", "一般告警"), YELLOW),
-            "2": (say("alarm", "重要告警"), ORANGE),
-            "3": (say("critical", "紧急告警"), RED),
         }
     )

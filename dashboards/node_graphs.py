@@ -80,15 +80,10 @@ def accelerators(say: Say) -> Graphs:
             say(
                 "Memory errors per step. Uncorrected ones end the job: reset the device. Empty: "
                 "none, which is good.",
-                "每个采样步长内新增的内存错误。不可纠正错误会导致作业失败，需复位设备。为空：没有新增错误。",
+                "每个采样步长内新增的内存错误。不可纠正错误会导致作业失败，需复位设备。"
+                "为空：没有新增错误。",
             ),
-            over_time(
-                increase(
-                    "vendor, device, kind",
-                    accelerator("ecc_errors_total", 'lifetime="volatile"', 'location!="all"'),
-                ),
-                f"{DEVICE} {{{{kind}}}}",
-            ),
+            over_time(_memory_errors(), f"{DEVICE} {{{{kind}}}}"),
             unit="short",
             width=WIDTH,
         ),
@@ -103,6 +98,16 @@ def accelerators(say: Say) -> Graphs:
             width=WIDTH,
         ),
     ]
+
+
+def _memory_errors() -> str:
+    """The total where the device reports one, or else the sum of its parts."""
+    return " or ".join(
+        increase(
+            "vendor, device, kind", accelerator("ecc_errors_total", 'lifetime="volatile"', location)
+        )
+        for location in ('location="all"', 'location!="all"')
+    )
 
 
 def gpus(say: Say) -> Graphs:
@@ -124,7 +129,8 @@ def gpus(say: Say) -> Graphs:
             say(
                 "New errors of NVLinks per step. Replays and recoveries slow collectives down; if "
                 "they continue, reset the GPU. Empty: none, which is good.",
-                "每个采样步长内新增的 NVLink 错误。重传与恢复会拖慢集合通信；持续出现时请复位 GPU。为空：没有错误。",
+                "每个采样步长内新增的 NVLink 错误。重传与恢复会拖慢集合通信；"
+                "持续出现时请复位 GPU。为空：没有错误。",
             ),
             over_time(increase("device, kind", gpu("nvlink_errors_total")), f"{GPU} {{{{kind}}}}"),
             unit="short",
@@ -145,7 +151,8 @@ def gpus(say: Say) -> Graphs:
             say(
                 "Packets sent again over PCIe per step. If they continue, reseat the GPU or check "
                 "the riser. Empty: none, which is good.",
-                "每个采样步长内的 PCIe 重传次数。持续出现时请重新插拔 GPU 或检查转接板。为空：没有重传。",
+                "每个采样步长内的 PCIe 重传次数。持续出现时请重新插拔 GPU 或检查转接板。"
+                "为空：没有重传。",
             ),
             over_time(increase("device", gpu("pcie_replays_total")), GPU),
             unit="short",
@@ -163,13 +170,15 @@ def gpus(say: Say) -> Graphs:
             width=WIDTH,
         ),
         chart(
-            say("Slowdown by reason", "降频占比（按原因）"),
+            say("Slowdown by reason, worst GPU", "降频占比（按原因，取最差 GPU）"),
             say(
-                "Share of time with reduced clocks. The software power cap is normal under load; "
+                "Share of time with reduced clocks, of the GPU with the largest share. The "
+                "software power cap is normal under load; "
                 "thermal: cooling; power brake: the power supply. Empty: none.",
-                "降频时间占比。负载下出现软件功耗墙属正常；过热：检查散热；供电制动：检查电源。为空：没有降频。",
+                "降频时间占比，取占比最大的 GPU。负载下出现软件功耗墙属正常；过热：检查散热；"
+                "供电制动：检查电源。为空：没有降频。",
             ),
-            over_time(f"{rate('device, reason', slow)} > 0", f"{GPU} {{{{reason}}}}"),
+            over_time(f"max by (reason) (rate({slow}{INTERVAL})) > 0", "{{reason}}"),
             unit="percentunit",
             width=WIDTH,
         ),
@@ -184,13 +193,14 @@ def npus(say: Say) -> Graphs:
             say(
                 "New errors of the chips' RoCE ports per step, by counter. If they continue: check "
                 "the optical module. Empty: none, or no NPUs.",
-                "芯片 RoCE 端口每个采样步长内新增的错误（按计数器）。持续出现时请检查光模块。为空：没有错误或没有 NPU。",
+                "芯片 RoCE 端口每个采样步长内新增的错误（按计数器）。持续出现时请检查光模块。"
+                "为空：没有错误或没有 NPU。",
             ),
             over_time(
                 increase("device, counter", npu("network_errors_total")), f"{NPU} {{{{counter}}}}"
             ),
             unit="short",
-            width=12,
+            width=8,
         ),
         chart(
             say("NPU received optical power", "NPU 接收光功率"),
@@ -206,6 +216,6 @@ def npus(say: Say) -> Graphs:
             ),
             unit="none",
             steps=((None, "red"), (1, "green")),
-            width=12,
+            width=8,
         ),
     ]

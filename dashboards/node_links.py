@@ -61,7 +61,11 @@ def rdma_ports(say: Say) -> table.Panel:
             ),
             _increase(say("Errors", "错误数"), PORT, scraped("rdma_port_errors_total")),
             _increase(say("Flaps", "抖动次数"), PORT, scraped("rdma_port_flaps_total")),
-            Column(say("GID usable", "GID 可用"), rows(per(PORT, scraped("rdma_port_gid_usable"))), mappings=[yes_no(say)]),
+            Column(
+                say("GID usable", "GID 可用"),
+                rows(per(PORT, scraped("rdma_port_gid_usable"))),
+                mappings=[yes_no(say)],
+            ),
             Column(say("GID index", "GID 索引"), rows(per(PORT, scraped("rdma_port_gid_index")))),
             Column("", rows(interface)),
             Column(say("Interface", "网络接口"), "interface"),
@@ -97,11 +101,11 @@ def interfaces(say: Say) -> table.Panel:
     """One row per network interface or bond."""
     interface = "interface, kind"
     speed, expected = (
-        per(interface, scraped(f"network_{name}speed_bytes_per_second")) for name in ("", "expected_")
+        per(interface, scraped(f"network_{name}speed_bytes_per_second"))
+        for name in ("", "expected_")
     )
-    switch = 'label_replace(%s, "interface", "$1", "device", "(.+)")' % scraped(
-        "port_switch_info", 'port=""'
-    )
+    info = scraped("port_switch_info", 'port=""')
+    switch = f'label_replace({info}, "interface", "$1", "device", "(.+)")'
     place = f"max by (interface, switch, switch_port) (topk by (interface) (1, {switch}))"
     name = say("Interface", "接口")
 
@@ -130,9 +134,21 @@ def interfaces(say: Say) -> table.Panel:
                 mappings=[up_down(say)],
             ),
             Column(say("Speed", "速率"), rows(f"8 * {speed}"), "bps"),
-            Column(say("Of expected", "达标率"), rows(f"{speed} / {expected}"), "percentunit", SHARE, decimals=0),
-            _increase(say("Carrier changes", "闪断次数"), interface, scraped("network_carrier_changes_total")),
-            Column(say("Errors and drops", "错误与丢包"), rows(f"round({with_kind(errors)})"), "short"),
+            Column(
+                say("Of expected", "达标率"),
+                rows(f"{speed} / {expected}"),
+                "percentunit",
+                SHARE,
+                decimals=0,
+            ),
+            _increase(
+                say("Carrier changes", "闪断次数"),
+                interface,
+                scraped("network_carrier_changes_total"),
+            ),
+            Column(
+                say("Errors and drops", "错误与丢包"), rows(f"round({with_kind(errors)})"), "short"
+            ),
             Column("MTU", rows(per(interface, scraped("network_mtu_bytes")))),
             Column("", rows(with_kind(place, ", switch, switch_port"))),
             Column(say("Switch", "交换机"), "switch"),
@@ -151,7 +167,8 @@ def bonds(say: Say) -> table.Panel:
         say(
             "Links of each bond. A bond with a member down runs on the others, without "
             "redundancy: check that member's cable and switch port. Empty: no bonds.",
-            "各 bond 的成员链路。有成员断开时 bond 仍可用但失去冗余，请检查该成员的线缆与交换机端口。"
+            "各 bond 的成员链路。有成员断开时 bond 仍可用但失去冗余，"
+            "请检查该成员的线缆与交换机端口。"
             "为空：没有 bond。",
         ),
         [
@@ -183,16 +200,24 @@ def mounts(say: Say) -> table.Panel:
             "One row per mount point. Hung: a call has not returned, and every process that "
             "accesses the mount hangs too; check the filer, not the node, if others have it as "
             "well. Latency is of the last check; usual: its median of an hour.",
-            "每个挂载点一行。挂起：调用未返回，访问该挂载点的进程都会挂起；若其他节点同样如此，请检查存储端。"
+            "每个挂载点一行。挂起：调用未返回，访问该挂载点的进程都会挂起；"
+            "若其他节点同样如此，请检查存储端。"
             "延迟为最近一次检查的耗时；平时延迟为一小时中位数。",
         ),
         [
             Column(mount, point, width=200),
-            Column("", rows(f"topk by (mountpoint) (1, group by ({point}, source, fstype) ({info}))")),
+            Column(
+                "", rows(f"topk by (mountpoint) (1, group by ({point}, source, fstype) ({info}))")
+            ),
             Column(say("Source", "来源"), "source", width=200),
             Column(say("Type", "类型"), "fstype", width=100),
             Column(say("State", "状态"), rows(_mount_state()), mappings=[states(say)]),
-            Column(say("Hung for", "挂起时长"), rows(f"{_of_mounts('probe_stuck_seconds')} > 0"), "s", ((None, RED),)),
+            Column(
+                say("Hung for", "挂起时长"),
+                rows(f"{_of_mounts('probe_stuck_seconds')} > 0"),
+                "s",
+                ((None, RED),),
+            ),
             Column(say("Present", "已挂载"), rows(value("present")), mappings=good),
             Column(say("Writable", "可写"), rows(value("writable")), mappings=good),
             Column(say("Readable", "可读"), rows(value("readable")), mappings=good),
@@ -205,7 +230,13 @@ def mounts(say: Say) -> table.Panel:
                 FREE,
                 decimals=0,
             ),
-            Column(say("Free inodes", "可用 inode"), rows(f"{value('inodes_free')} / ({value('inodes')} > 0)"), "percentunit", FREE, decimals=0),
+            Column(
+                say("Free inodes", "可用 inode"),
+                rows(f"{value('inodes_free')} / ({value('inodes')} > 0)"),
+                "percentunit",
+                FREE,
+                decimals=0,
+            ),
             Column(say("Write", "写延迟"), rows(value("write_seconds")), "s"),
             Column(say("Read", "读延迟"), rows(value("read_seconds")), "s"),
             Column(

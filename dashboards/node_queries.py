@@ -7,8 +7,6 @@ interprets.
 
 from __future__ import annotations
 
-from dashboards.states import SEVERITIES
-
 HERE = 'cluster=~"$cluster", instance="$instance"'
 DEVICES = 'device=~"$device"'
 VENDORS = f'vendor=~"$vendor", {DEVICES}'
@@ -17,6 +15,8 @@ OBJECT = (
     *("domain_name", "pci_bus_id", "device", "port", "interface", "member", "mountpoint"),
     *("probe", "peer", "controller", "xid", "sxid", "code"),
 )
+# Values of severities, as severity_ranks maps them.
+RANKS = {"critical": 3, "warning": 2, "info": 1}
 INTERVAL = "[$__rate_interval]"
 RANGE = "[$__range]"
 
@@ -66,7 +66,7 @@ def named_object(expression: str) -> str:
     return joined
 
 
-def by_severity(name: str, *matchers: str) -> str:
-    """Return the values of SEVERITIES for the alerts or faults of this node."""
-    chosen = {one: recorded(name, f'severity="{one}"', *matchers) for one in SEVERITIES}
-    return " or ".join(f"0 * {chosen[one]} + {value}" for one, value in SEVERITIES.items())
+def ranked(name: str, *matchers: str) -> str:
+    """Return the rank of the severity of each alert or fault of this node."""
+    chosen = {one: recorded(name, f'severity="{one}"', *matchers) for one in RANKS}
+    return " or ".join(f"0 * {chosen[one]} + {rank}" for one, rank in RANKS.items())

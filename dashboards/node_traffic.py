@@ -41,7 +41,8 @@ def rdma(say: Say) -> list[timeseries.Panel]:
             say(
                 "New errors per step, by the driver's counter. If they continue: cable, "
                 "transceiver, switch port. Empty: none, which is good.",
-                "每个采样步长内新增的错误（按驱动计数器）。持续出现时请检查线缆、光模块、交换机端口。为空：没有错误。",
+                "每个采样步长内新增的错误（按驱动计数器）。"
+                "持续出现时请检查线缆、光模块、交换机端口。为空：没有错误。",
             ),
             over_time(
                 increase("device, port, counter", scraped("rdma_port_errors_total")),
@@ -54,10 +55,14 @@ def rdma(say: Say) -> list[timeseries.Panel]:
             say("RDMA congestion", "RDMA 拥塞"),
             say(
                 "Congestion events per second, by counter: marks, notifications and waits. None "
-                "is an error; a lasting rise means that the fabric is overloaded or a peer is slow.",
-                "每秒拥塞事件（按计数器）：ECN 标记、CNP 与等待。均非错误；持续升高表示网络过载或对端较慢。",
+                "is an error; a lasting rise means that the fabric is overloaded or a peer is "
+                "slow.",
+                "每秒拥塞事件（按计数器）：ECN 标记、CNP 与等待。均非错误；"
+                "持续升高表示网络过载或对端较慢。",
             ),
-            over_time(f"{rate('counter', scraped('rdma_port_congestion_total'))} > 0", "{{counter}}"),
+            over_time(
+                f"{rate('counter', scraped('rdma_port_congestion_total'))} > 0", "{{counter}}"
+            ),
             unit="cps",
             width=8,
         ),
@@ -88,7 +93,8 @@ def mount_latency(say: Say) -> list[timeseries.Panel]:
             say(
                 "Duration of each step of the checks. Slow fsync or create: the filer's metadata "
                 "or journal; slow read: its network. A gap: the check hangs or fails.",
-                "检查各步骤的耗时。fsync、create 变慢：存储元数据或日志；read 变慢：到存储的网络。中断：检查挂起或失败。",
+                "检查各步骤的耗时。fsync、create 变慢：存储元数据或日志；"
+                "read 变慢：到存储的网络。中断：检查挂起或失败。",
             ),
             over_time(scraped("mount_step_seconds"), "{{mountpoint}} {{step}}"),
             unit="s",
@@ -125,7 +131,8 @@ def fabric_medians(say: Say) -> timeseries.Panel:
         say(
             "Median of the node's tests, what is expected of it, and the median of the cluster. "
             "Below both: check the rate and errors of the port, PCIe width and the cable.",
-            "该节点测试的中位数、预期值与集群中位数。低于两者：请检查端口速率与错误、PCIe 宽度及线缆。",
+            "该节点测试的中位数、预期值与集群中位数。"
+            "低于两者：请检查端口速率与错误、PCIe 宽度及线缆。",
         ),
         over_time(f"8 * {median}", test),
         over_time(
@@ -155,7 +162,8 @@ def _tests(say: Say, title: tuple[str, str], here: str, there: str) -> table.Pan
         return f"max by ({', '.join((test, *labels))}) (nodevitals_fabric_{metric}{{{chosen}}})"
 
     usual = f"nodevitals:fabric:bandwidth_usual{{{CLUSTER}}}"
-    expected = f'max by ({TEST}) (nodevitals_fabric_bandwidth_expected_bytes_per_second{{job="nodevitals", cluster=~"$cluster", instance="$instance"}} or on ({TEST}) {usual})'
+    configured = scraped("fabric_bandwidth_expected_bytes_per_second")
+    expected = f"max by ({TEST}) ({configured} or on ({TEST}) {usual})"
     bandwidth = last("bandwidth_bytes_per_second")
     latency = f'max by ({test}) (nodevitals_fabric_latency_seconds{{{chosen}, statistic="median"}})'
     partner = say("Partner", "对方节点")
@@ -172,7 +180,7 @@ def _tests(say: Say, title: tuple[str, str], here: str, there: str) -> table.Pan
             Column(partner, there, link=link_to(say, "node", partner, instance=partner)),
             Column(say("Device", "设备"), "device"),
             Column(say("Operation", "操作"), "operation"),
-            Column(say("Message", "消息长度"), "message_bytes", "bytes"),
+            Column(say("Message bytes", "消息字节数"), "message_bytes"),
             Column(say("Bandwidth", "带宽"), rows(f"8 * {bandwidth}"), "bps"),
             Column(
                 say("Of expected", "达标率"),

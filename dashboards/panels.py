@@ -272,8 +272,10 @@ def grid(
     height: int = 9,
     sort_by: str = "",
     descending: bool = True,
+    empty: str = "–",
 ) -> table.Panel:
-    """Return a table: one row per set of labels, in the order of `columns`.
+    """Return a table: one row per set of labels, in the order of `columns`. `empty` is shown instead
+    of a table without rows.
 
     Labels that are no column are hidden: every query must have the same labels, or rows do not
     merge.
@@ -285,6 +287,7 @@ def grid(
         .datasource(DATASOURCE)
         .thresholds(_thresholds(CALM))
         .unit("none")
+        .no_value(empty)
         .filterable(True)
         .span(width)
         .height(height)

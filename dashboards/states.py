@@ -34,8 +34,7 @@ def state_words(say: Say) -> dict[str, str]:
     }
 
 
-def mapping(words: dict[str, tuple[str, str]]) -> ValueMap:
-    """Return the mapping of values to texts and colours."""
+def _map(words: dict[str, tuple[str, str]]) -> ValueMap:
     return ValueMap(
         options={
             value: ValueMappingResult(text=text, color=colour, index=index)
@@ -48,23 +47,49 @@ def states(say: Say) -> ValueMap:
     """Return the mapping of the values of a state."""
     words = state_words(say)
     colours = STATE_COLOURS
-    return mapping({str(n): (words[name], colours[name]) for n, name in enumerate(words)})
+    return _map({str(n): (words[name], colours[name]) for n, name in enumerate(words)})
 
 
 def yes_no(say: Say, good: bool = True) -> ValueMap:
     """Return the mapping of 1 and 0; `good`: 1 is green."""
     colours = (GREEN, RED) if good else (RED, GREEN)
-    return mapping({"1": (say("yes", "是"), colours[0]), "0": (say("no", "否"), colours[1])})
+    return _map({"1": (say("yes", "是"), colours[0]), "0": (say("no", "否"), colours[1])})
 
 
 def up_down(say: Say) -> ValueMap:
     """Return the mapping of 1 to up and 0 to down."""
-    return mapping({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
+    return _map({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
+
+
+def severity_ranks(say: Say) -> ValueMap:
+    """Return the mapping of 3, 2 and 1, so that a table can be sorted by severity."""
+    return _map(
+        {
+            "3": (say("critical", "严重"), RED),
+            "2": (say("warning", "警告"), YELLOW),
+            "1": (say("info", "提示"), BLUE),
+        }
+    )
+
+
+def actions(say: Say) -> ValueMap:
+    """Return the mapping of the label `action`: what repairs a fault."""
+    return _map(
+        {
+            "replace": (say("replace", "更换"), RED),
+            "reboot_node": (say("reboot node", "重启节点"), RED),
+            "reset_device": (say("reset device", "复位设备"), ORANGE),
+            "drain": (say("drain node", "排空节点"), ORANGE),
+            "restart_app": (say("restart job", "重启作业"), YELLOW),
+            "investigate": (say("investigate", "排查"), YELLOW),
+            "none": (say("none", "无需处理"), GREEN),
+        }
+    )
 
 
 def severities(say: Say) -> ValueMap:
     """Return the mapping of the label `severity`."""
-    return mapping(
+    return _map(
         {
             "critical": (say("critical", "严重"), RED),
             "warning": (say("warning", "警告"), YELLOW),
@@ -73,16 +98,6 @@ def severities(say: Say) -> ValueMap:
     )
 
 
-# The values of severities in timelines and in the order of rows.
-SEVERITIES = {"critical": 1, "warning": 2, "info": 3}
-
-
-def severity_levels(say: Say) -> ValueMap:
-    """Return the mapping of the values of SEVERITIES."""
-    return mapping(
-        {
-            "1": (say("critical", "严重"), RED),
-            "2": (say("warning", "警告"), YELLOW),
-            "3": (say("info", "提示"), BLUE),
-        }
-    )
+def mapping(words: dict[str, tuple[str, str]]) -> ValueMap:
+    """Return the mapping of values to texts and colours."""
+    return _map(words)
