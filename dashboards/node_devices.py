@@ -12,6 +12,8 @@ from dashboards.queries import rows
 from dashboards.states import BLUE, GREEN, ORANGE, RED, YELLOW, mapping, states
 
 DEVICE = "device, uuid"
+CLEAR = "transparent"
+"""Colour of what is as it should be, where a table would be full of it."""
 NONE_OR: Steps = ((None, GREEN), (1, RED))
 SOME: Steps = ((None, GREEN), (1, YELLOW))
 HOT: Steps = ((None, GREEN), (80, YELLOW), (90, RED))
@@ -25,30 +27,32 @@ def gpus(say: Say) -> table.Panel:
     return grid(
         say("GPUs", "GPU"),
         say(
-            "One row per GPU. Red or yellow says what is wrong; the recovery action is the "
-            "driver's own verdict. ECC and Xid are of the time range, remapped rows of the GPU's "
-            "life. The fastest PCIe generation is only in use under load. Empty: not reported.",
+            "One row per GPU. Red or yellow says what is wrong; recovery is the driver's own "
+            "verdict. ECC errors (UE: uncorrected, CE: corrected) and Xid are of the time range, "
+            "remapped rows of the GPU's life. NVLinks, PCIe generation and lanes: in use of "
+            "possible; an idle GPU uses a lower generation. Empty: not reported.",
             "每个 GPU 一行，红色或黄色表示异常项；恢复动作为驱动自身的结论。"
-            "ECC 与 Xid 为所选时间范围内，"
-            "重映射行数为 GPU 全生命周期。PCIe 仅在有负载时达到最高代数。空白：未上报。",
+            "ECC 错误（UE：不可纠正，CE：可纠正）与 Xid 为所选时间范围内，重映射行数为 GPU "
+            "全生命周期。"
+            "NVLink、PCIe 代数与通道：当前值/最大值；空闲 GPU 会降低代数。空白：未上报。",
         ),
         [
-            Column(device, "device", width=60),
+            Column(device, "device", width=50),
             *common(say, "nvidia"),
             *memory_errors(say, "nvidia"),
             Column(
-                say("Remapped rows", "重映射行数"),
+                say("Remapped", "重映射行数"),
                 rows(f"sum by ({DEVICE}) ({gpu('remapped_rows')})"),
             ),
             Column(
-                say("Remapping", "行重映射状态"),
+                say("Remapping", "重映射状态"),
                 rows(
                     per(DEVICE, f"2 * {gpu('row_remap_failure')} > 0 or {gpu('row_remap_pending')}")
                 ),
                 mappings=[
                     mapping(
                         {
-                            "0": ("–", GREEN),
+                            "0": ("–", CLEAR),
                             "1": (say("reset needed", "待复位"), YELLOW),
                             "2": (say("failed", "失败"), RED),
                         }
@@ -58,7 +62,7 @@ def gpus(say: Say) -> table.Panel:
             *_links(say),
             Column(say("Slowdown", "降频原因"), rows(_slowdown()), mappings=[_slowdowns(say)]),
             Column("", rows(f"group by ({DEVICE}, vendor_action) ({gpu('recovery_action')})")),
-            Column(say("Recovery action", "恢复动作"), "vendor_action", mappings=[_recovery(say)]),
+            Column(say("Recovery", "恢复动作"), "vendor_action", mappings=[_recovery(say)]),
             Column("Xid", "xid", width=60),
             Column(
                 say("Last Xid", "最近 Xid 时间"),
@@ -100,18 +104,17 @@ def common(say: Say, vendor: str) -> list[Column]:
                 f"or on (uuid) ({known}))"
             ),
             mappings=[states(say)],
+            width=90,
         ),
-        Column(say("Model", "型号"), "model", width=170),
+        Column(say("Model", "型号"), "model", width=150),
         Column(
-            say("Utilization", "利用率")
-            if vendor == "nvidia"
-            else say("AI Core use", "AI Core 利用率"),
+            say("Use", "利用率") if vendor == "nvidia" else say("AI Core", "AI Core"),
             rows(value("utilization_ratio")),
             "percentunit",
             decimals=0,
         ),
         Column(
-            say("Memory used", "显存占用") if vendor == "nvidia" else say("HBM used", "HBM 占用"),
+            say("Memory", "显存") if vendor == "nvidia" else say("HBM", "HBM"),
             rows(per(DEVICE, f"{accelerator('memory_used_bytes', of_vendor)} / {total}")),
             "percentunit",
             decimals=0,
@@ -141,8 +144,8 @@ def memory_errors(say: Say, vendor: str) -> list[Column]:
         return f"round({counted})"
 
     return [
-        Column(say("ECC uncorrected", "ECC 不可纠正"), rows(errors("uncorrected")), steps=NONE_OR),
-        Column(say("ECC corrected", "ECC 可纠正"), rows(errors("corrected")), steps=SOME),
+        Column(say("ECC UE", "ECC UE"), rows(errors("uncorrected")), steps=NONE_OR),
+        Column(say("ECC CE", "ECC CE"), rows(errors("corrected")), steps=SOME),
     ]
 
 
@@ -154,17 +157,19 @@ def _links(say: Say) -> list[Column]:
     return [
         Column("NVLinks", "nvlinks", width=80),
         Column(
-            say("NVLinks down", "NVLink 断开"),
+            say("Down", "断开"),
             rows(_labelled(f"{expected} - {up}", "nvlinks", "/", up, expected)),
             steps=NONE_OR,
+            width=65,
         ),
-        Column(say("PCIe generation", "PCIe 代数"), "generations", width=80),
+        Column("PCIe", "generations", width=60),
         Column("", rows(_labelled(generation, "generations", "/", generation, newest))),
-        Column(say("PCIe width", "PCIe 宽度"), "widths", width=80),
+        Column(say("Lanes", "通道"), "widths", width=70),
         Column(
-            say("PCIe lanes missing", "PCIe 缺失通道"),
+            say("Missing", "缺失"),
             rows(_labelled(f"{widest} - {width}", "widths", "/", width, widest)),
             steps=NONE_OR,
+            width=80,
         ),
     ]
 
@@ -192,7 +197,7 @@ def _slowdown() -> str:
 def _slowdowns(say: Say) -> ValueMap:
     thermal, power = say("too hot", "过热"), say("power brake", "供电制动")
     words = {
-        "0": ("–", GREEN),
+        "0": ("–", CLEAR),
         "1": (say("power cap", "功耗墙"), BLUE),
         "2": (say("warm", "温度偏高"), YELLOW),
         "3": (thermal, ORANGE),
@@ -207,7 +212,7 @@ def _recovery(say: Say) -> ValueMap:
     reset, reboot = say("GPU reset", "复位 GPU"), say("reboot node", "重启节点")
     return mapping(
         {
-            "none": ("–", GREEN),
+            "none": ("–", CLEAR),
             "gpu_reset": (reset, RED),
             "node_reboot": (reboot, RED),
             "system_reboot": (reboot, RED),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import timeseries
+from collections.abc import Callable
+
+from grafana_foundation_sdk.builders import prometheus, timeseries
 
 from dashboards.language import Say
 from dashboards.node_queries import INTERVAL, accelerator, gpu, npu
 from dashboards.panels import chart
 from dashboards.queries import over_time
 
-DEVICE = "{{vendor}} {{device}}"
 GPU, NPU = "GPU {{device}}", "NPU {{device}}"
 WIDTH = 8
 Graphs = list[timeseries.Panel]
@@ -25,9 +26,23 @@ def increase(labels: str, selector: str) -> str:
     return f"sum by ({labels}) (increase({selector}{INTERVAL})) > 0"
 
 
+def of_both(
+    expression: Callable[[str], str], legend: str = ""
+) -> tuple[prometheus.Dataquery, prometheus.Dataquery]:
+    """Return a query for each vendor, whose devices have another name."""
+    return (
+        over_time(expression('vendor="nvidia"'), GPU + legend),
+        over_time(expression('vendor="ascend"'), NPU + legend),
+    )
+
+
+def quiet(say: Say, panel: timeseries.Panel) -> timeseries.Panel:
+    """Return a graph of errors that says so where there are none."""
+    return panel.no_value(say("none", "无"))
+
+
 def accelerators(say: Say) -> Graphs:
     """What all vendors report."""
-    used, total = accelerator("memory_used_bytes"), accelerator("memory_total_bytes")
     return [
         chart(
             say("Utilization", "利用率"),
@@ -36,7 +51,7 @@ def accelerators(say: Say) -> Graphs:
                 "others work holds up the job.",
                 "各加速器的忙碌时间占比。若其他设备在忙而某一个空闲，则它正在拖慢作业。",
             ),
-            over_time(accelerator("utilization_ratio"), DEVICE),
+            *of_both(lambda one: accelerator("utilization_ratio", one)),
             unit="percentunit",
             highest=1,
             width=WIDTH,
@@ -47,7 +62,7 @@ def accelerators(say: Say) -> Graphs:
                 "Device memory in use. Used without a job: a process was left behind.",
                 "设备内存占用比例。无作业却被占用：有残留进程。",
             ),
-            over_time(f"{used} / {total}", DEVICE),
+            *of_both(_memory_used),
             unit="percentunit",
             highest=1,
             width=WIDTH,
@@ -59,7 +74,7 @@ def accelerators(say: Say) -> Graphs:
                 "fans, air flow or the room.",
                 "芯片温度。仅一个偏高：检查其散热；全部偏高：检查风扇、风道或机房环境。",
             ),
-            over_time(accelerator("temperature_celsius"), DEVICE),
+            *of_both(lambda one: accelerator("temperature_celsius", one)),
             unit="celsius",
             lowest=None,
             width=WIDTH,
@@ -71,21 +86,25 @@ def accelerators(say: Say) -> Graphs:
                 "down.",
                 "功耗。相同利用率下明显低于其他设备：该设备可能被降频。",
             ),
-            over_time(accelerator("power_watts"), DEVICE),
+            *of_both(lambda one: accelerator("power_watts", one)),
             unit="watt",
             width=WIDTH,
         ),
-        chart(
-            say("New ECC errors", "新增 ECC 错误"),
-            say(
-                "Memory errors per step. Uncorrected ones end the job: reset the device. Empty: "
-                "none, which is good.",
-                "每个采样步长内新增的内存错误。不可纠正错误会导致作业失败，需复位设备。"
-                "为空：没有新增错误。",
+        quiet(
+            say,
+            chart(
+                say("New ECC errors", "新增 ECC 错误"),
+                say(
+                    "Memory errors per step. Uncorrected ones end the job: reset the device. "
+                    "Empty: "
+                    "none, which is good.",
+                    "每个采样步长内新增的内存错误。不可纠正错误会导致作业失败，需复位设备。"
+                    "为空：没有新增错误。",
+                ),
+                *of_both(_memory_errors, " {{kind}}"),
+                unit="short",
+                width=WIDTH,
             ),
-            over_time(_memory_errors(), f"{DEVICE} {{{{kind}}}}"),
-            unit="short",
-            width=WIDTH,
         ),
         chart(
             say("Processes", "进程数"),
@@ -93,18 +112,23 @@ def accelerators(say: Say) -> Graphs:
                 "Number of compute processes on each accelerator.",
                 "各加速器上的计算进程数。",
             ),
-            over_time(accelerator("processes"), DEVICE),
+            *of_both(lambda one: accelerator("processes", one)),
             unit="short",
             width=WIDTH,
         ),
     ]
 
 
-def _memory_errors() -> str:
+def _memory_used(vendor: str) -> str:
+    used, total = (accelerator(f"memory_{what}_bytes", vendor) for what in ("used", "total"))
+    return f"{used} / {total}"
+
+
+def _memory_errors(vendor: str) -> str:
     """The total where the device reports one, or else the sum of its parts."""
     return " or ".join(
         increase(
-            "vendor, device, kind", accelerator("ecc_errors_total", 'lifetime="volatile"', location)
+            "device, kind", accelerator("ecc_errors_total", vendor, 'lifetime="volatile"', location)
         )
         for location in ('location="all"', 'location!="all"')
     )
@@ -124,17 +148,23 @@ def gpus(say: Say) -> Graphs:
             unit="Bps",
             width=WIDTH,
         ),
-        chart(
-            say("NVLink errors", "NVLink 错误"),
-            say(
-                "New errors of NVLinks per step. Replays and recoveries slow collectives down; if "
-                "they continue, reset the GPU. Empty: none, which is good.",
-                "每个采样步长内新增的 NVLink 错误。重传与恢复会拖慢集合通信；"
-                "持续出现时请复位 GPU。为空：没有错误。",
+        quiet(
+            say,
+            chart(
+                say("NVLink errors", "NVLink 错误"),
+                say(
+                    "New errors of NVLinks per step. Replays and recoveries slow collectives "
+                    "down; if "
+                    "they continue, reset the GPU. Empty: none, which is good.",
+                    "每个采样步长内新增的 NVLink 错误。重传与恢复会拖慢集合通信；"
+                    "持续出现时请复位 GPU。为空：没有错误。",
+                ),
+                over_time(
+                    increase("device, kind", gpu("nvlink_errors_total")), f"{GPU} {{{{kind}}}}"
+                ),
+                unit="short",
+                width=WIDTH,
             ),
-            over_time(increase("device, kind", gpu("nvlink_errors_total")), f"{GPU} {{{{kind}}}}"),
-            unit="short",
-            width=WIDTH,
         ),
         chart(
             say("PCIe throughput", "PCIe 吞吐"),
@@ -146,17 +176,21 @@ def gpus(say: Say) -> Graphs:
             unit="Bps",
             width=WIDTH,
         ),
-        chart(
-            say("PCIe replays", "PCIe 重传"),
-            say(
-                "Packets sent again over PCIe per step. If they continue, reseat the GPU or check "
-                "the riser. Empty: none, which is good.",
-                "每个采样步长内的 PCIe 重传次数。持续出现时请重新插拔 GPU 或检查转接板。"
-                "为空：没有重传。",
+        quiet(
+            say,
+            chart(
+                say("PCIe replays", "PCIe 重传"),
+                say(
+                    "Packets sent again over PCIe per step. If they continue, reseat the GPU or "
+                    "check "
+                    "the riser. Empty: none, which is good.",
+                    "每个采样步长内的 PCIe 重传次数。持续出现时请重新插拔 GPU 或检查转接板。"
+                    "为空：没有重传。",
+                ),
+                over_time(increase("device", gpu("pcie_replays_total")), GPU),
+                unit="short",
+                width=WIDTH,
             ),
-            over_time(increase("device", gpu("pcie_replays_total")), GPU),
-            unit="short",
-            width=WIDTH,
         ),
         chart(
             say("SM clock", "SM 时钟频率"),
@@ -169,18 +203,21 @@ def gpus(say: Say) -> Graphs:
             unit="hertz",
             width=WIDTH,
         ),
-        chart(
-            say("Slowdown by reason, worst GPU", "降频占比（按原因，取最差 GPU）"),
-            say(
-                "Share of time with reduced clocks, of the GPU with the largest share. The "
-                "software power cap is normal under load; "
-                "thermal: cooling; power brake: the power supply. Empty: none.",
-                "降频时间占比，取占比最大的 GPU。负载下出现软件功耗墙属正常；过热：检查散热；"
-                "供电制动：检查电源。为空：没有降频。",
+        quiet(
+            say,
+            chart(
+                say("Slowdown by reason, worst GPU", "降频占比（按原因，取最差 GPU）"),
+                say(
+                    "Share of time with reduced clocks, of the GPU with the largest share. The "
+                    "software power cap is normal under load; "
+                    "thermal: cooling; power brake: the power supply. Empty: none.",
+                    "降频时间占比，取占比最大的 GPU。负载下出现软件功耗墙属正常；过热：检查散热；"
+                    "供电制动：检查电源。为空：没有降频。",
+                ),
+                over_time(f"max by (reason) (rate({slow}{INTERVAL})) > 0", "{{reason}}"),
+                unit="percentunit",
+                width=WIDTH,
             ),
-            over_time(f"max by (reason) (rate({slow}{INTERVAL})) > 0", "{{reason}}"),
-            unit="percentunit",
-            width=WIDTH,
         ),
     ]
 
@@ -188,19 +225,24 @@ def gpus(say: Say) -> Graphs:
 def npus(say: Say) -> Graphs:
     """What only Ascend NPUs report."""
     return [
-        chart(
-            say("NPU network errors", "NPU 网络错误"),
-            say(
-                "New errors of the chips' RoCE ports per step, by counter. If they continue: check "
-                "the optical module. Empty: none, or no NPUs.",
-                "芯片 RoCE 端口每个采样步长内新增的错误（按计数器）。持续出现时请检查光模块。"
-                "为空：没有错误或没有 NPU。",
+        quiet(
+            say,
+            chart(
+                say("NPU network errors", "NPU 网络错误"),
+                say(
+                    "New errors of the chips' RoCE ports per step, by counter. If they continue: "
+                    "check "
+                    "the optical module. Empty: none, or no NPUs.",
+                    "芯片 RoCE 端口每个采样步长内新增的错误（按计数器）。持续出现时请检查光模块。"
+                    "为空：没有错误或没有 NPU。",
+                ),
+                over_time(
+                    increase("device, counter", npu("network_errors_total")),
+                    f"{NPU} {{{{counter}}}}",
+                ),
+                unit="short",
+                width=8,
             ),
-            over_time(
-                increase("device, counter", npu("network_errors_total")), f"{NPU} {{{{counter}}}}"
-            ),
-            unit="short",
-            width=8,
         ),
         chart(
             say("NPU received optical power", "NPU 接收光功率"),

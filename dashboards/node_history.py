@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import statetimeline, table
+from grafana_foundation_sdk.builders import prometheus, statetimeline, table
 
+from dashboards.board import link_to
 from dashboards.language import Say
 from dashboards.node_queries import RANGE, VENDORS, named_object, per, ranked, recorded
 from dashboards.panels import Column, grid, timeline
@@ -20,13 +21,14 @@ def components(say: Say) -> statetimeline.Panel:
         ),
         over_time(per("component", recorded("nodevitals:component_state")), "{{component}}"),
         mappings=[states(say)],
-        height=7,
+        height=9,
     )
 
 
 def alerts(say: Say) -> statetimeline.Panel:
     fired = ranked("ALERTS", 'alertstate="firing"')
-    return timeline(
+    return _quiet(
+        say,
         say("Alerts over time", "告警时间线"),
         say(
             "When each alert of this node fired. Those that fire together often have one cause: "
@@ -35,13 +37,13 @@ def alerts(say: Say) -> statetimeline.Panel:
             "为空：没有告警。",
         ),
         over_time(per("alertname, object", named_object(fired)), "{{alertname}} {{object}}"),
-        mappings=[severity_ranks(say)],
     )
 
 
 def faults(say: Say) -> statetimeline.Panel:
     found = ranked("nodevitals:fault")
-    return timeline(
+    return _quiet(
+        say,
         say("Faults over time", "故障时间线"),
         say(
             "Current faults, also those too short for an alert: a fault that comes and goes is a "
@@ -50,8 +52,15 @@ def faults(say: Say) -> statetimeline.Panel:
             "反复出现的故障可能是接触不良或经常触及上限。为空：没有故障。",
         ),
         over_time(per("fault, object", named_object(found)), "{{fault}} {{object}}"),
-        mappings=[severity_ranks(say)],
     )
+
+
+def _quiet(
+    say: Say, title: str, description: str, query: prometheus.Dataquery
+) -> statetimeline.Panel:
+    """Severities over time; where there are none, the panel says so."""
+    panel = timeline(title, description, query, mappings=[severity_ranks(say)], width=12)
+    return panel.no_value(say("none", "无"))
 
 
 def pods_over_time(say: Say) -> statetimeline.Panel:
@@ -74,7 +83,7 @@ def pods(say: Say) -> table.Panel:
     """Pods of the time range, with their jobs."""
     booked = recorded("nodevitals:job_device", VENDORS)
     pod = "namespace, pod, owner, job_name, queue"
-    job = say("Job", "作业")
+    namespace, job = say("Namespace", "命名空间"), say("Job", "作业")
     ever = f"count by ({pod}) (group by (uuid, {pod}) (last_over_time({booked}{RANGE})))"
     here = f"group by ({pod}) ({booked}) or 0 * {ever}"
     return grid(
@@ -85,8 +94,8 @@ def pods(say: Say) -> table.Panel:
             "所选时间范围内使用过该节点加速器的 Pod，以及是否仍在运行；节点故障会影响其负责人。",
         ),
         [
-            Column(say("Namespace", "命名空间"), "namespace"),
-            Column("Pod", "pod"),
+            Column(namespace, "namespace"),
+            Column("Pod", "pod", link=link_to(say, "job", job, namespace=namespace, pod="Pod")),
             Column(job, "job_name"),
             Column(say("Owner", "负责人"), "owner"),
             Column(say("Queue", "队列"), "queue"),

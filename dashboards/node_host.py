@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import table, timeseries
 
 from dashboards.language import Say
-from dashboards.node_graphs import increase
+from dashboards.node_graphs import increase, quiet
 from dashboards.node_queries import RANGE, per, scraped
 from dashboards.panels import Column, Steps, chart, grid
 from dashboards.queries import over_time, rows
@@ -67,36 +67,42 @@ def host(say: Say) -> list[timeseries.Panel]:
             lowest=None,
             width=8,
         ),
-        chart(
-            say("Kernel events", "内核事件"),
-            say(
-                "Kernel messages per step, by event: out of memory, hung tasks, I/O and memory "
-                "errors. Empty: none, which is good.",
-                "每个采样步长内的内核消息（按事件）：内存不足、任务挂起、I/O 与内存错误等。"
-                "为空：没有事件。",
+        quiet(
+            say,
+            chart(
+                say("Kernel events", "内核事件"),
+                say(
+                    "Kernel messages per step, by event: out of memory, hung tasks, I/O and memory "
+                    "errors. Empty: none, which is good.",
+                    "每个采样步长内的内核消息（按事件）：内存不足、任务挂起、I/O 与内存错误等。"
+                    "为空：没有事件。",
+                ),
+                over_time(increase("event", scraped("kernel_events_total")), "{{event}}"),
+                over_time(
+                    increase("driver, event", scraped("kernel_device_events_total")),
+                    "{{driver}} {{event}}",
+                ),
+                unit="short",
+                width=12,
             ),
-            over_time(increase("event", scraped("kernel_events_total")), "{{event}}"),
-            over_time(
-                increase("driver, event", scraped("kernel_device_events_total")),
-                "{{driver}} {{event}}",
-            ),
-            unit="short",
-            width=12,
         ),
-        chart(
-            say("Memory errors of the host", "主机内存错误"),
-            say(
-                "New errors that memory controllers count, per step. Uncorrected ones, or many "
-                "corrected: replace the module. Empty: none, which is good.",
-                "内存控制器每个采样步长内新增的错误。不可纠正或大量可纠正错误：请更换内存条。"
-                "为空：没有错误。",
+        quiet(
+            say,
+            chart(
+                say("Memory errors of the host", "主机内存错误"),
+                say(
+                    "New errors that memory controllers count, per step. Uncorrected ones, or many "
+                    "corrected: replace the module. Empty: none, which is good.",
+                    "内存控制器每个采样步长内新增的错误。不可纠正或大量可纠正错误：请更换内存条。"
+                    "为空：没有错误。",
+                ),
+                over_time(
+                    increase("controller, kind", scraped("node_memory_errors_total")),
+                    "{{controller}} {{kind}}",
+                ),
+                unit="short",
+                width=12,
             ),
-            over_time(
-                increase("controller, kind", scraped("node_memory_errors_total")),
-                "{{controller}} {{kind}}",
-            ),
-            unit="short",
-            width=12,
         ),
     ]
 

@@ -73,7 +73,7 @@ def rdma_ports(say: Say) -> table.Panel:
             Column(say("Switch", "交换机"), "switch"),
             Column(say("Switch port", "交换机端口"), "switch_port"),
         ],
-        height=10,
+        height=9,
         sort_by=say("Device", "设备"),
         descending=False,
     )
@@ -155,6 +155,7 @@ def interfaces(say: Say) -> table.Panel:
             Column(say("Switch port", "交换机端口"), "switch_port"),
         ],
         width=16,
+        height=8,
         sort_by=name,
         descending=False,
     )
@@ -181,6 +182,7 @@ def bonds(say: Say) -> table.Panel:
             ),
         ],
         width=8,
+        height=8,
     )
 
 
@@ -245,7 +247,7 @@ def mounts(say: Say) -> table.Panel:
                 "s",
             ),
         ],
-        height=8,
+        height=7,
         sort_by=mount,
         descending=False,
     )

@@ -24,7 +24,8 @@ def npus(say: Say) -> table.Panel:
         "NPU" if say.language == "zh" else "NPUs",
         say(
             "One row per NPU. Health and fault codes are the chip's own; link and network are "
-            "those of its RoCE port. ECC is of the time range, isolated pages of the chip's life. "
+            "those of its RoCE port. ECC errors (UE: uncorrected, CE: corrected) are of the time "
+            "range, isolated pages of the chip's life. "
             "Empty: not reported, or no NPUs.",
             "每个 NPU 一行。健康状态与故障码由芯片上报；链路与网络为其 RoCE 端口。"
             "ECC 为所选时间范围内，隔离页为芯片全生命周期。空白：未上报或该节点无 NPU。",

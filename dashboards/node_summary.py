@@ -20,7 +20,7 @@ from dashboards.states import (
 )
 
 RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
-ALERT = "alertname, component, fault, action, object"
+ALERT = "alertname, component, action, object"
 
 
 def state(say: Say) -> stat.Panel:
@@ -83,9 +83,14 @@ def schedulable(say: Say) -> stat.Panel:
 
 def maintenance(say: Say) -> stat.Panel:
     """Planned work: its reason and its end."""
-    running = recorded("nodevitals:node_maintenance")
     end = f"1000 * {per('', recorded('nodevitals:node_maintenance:end'))}"
-    reason = f"group by (reason) ({scraped('node_maintenance_info')})"
+    until = f"{end} or on () {per('', '0 * ' + recorded('nodevitals:node_maintenance') + ' + 1')}"
+    source = per("source", recorded("nodevitals:node_maintenance_source"))
+    reason = (
+        f"group by (reason) ({scraped('node_maintenance_info')}) or on () topk(1, "
+        f'label_replace({source}, "reason", "$1", "source", "(.*)"))'
+    )
+    none = per("", "0 * " + recorded("nodevitals:node_seen"))
     return number(
         say("Maintenance", "维护"),
         say(
@@ -95,9 +100,8 @@ def maintenance(say: Say) -> stat.Panel:
             "“无结束时间”来自禁止调度或配置中的 maintenance 标签。",
         ),
         now(
-            f"({reason} * on () group_left () ({end})) or on () ({end}) "
-            f"or on () {per('', f'0 * {running} + 1')} "
-            f"or on () {per('', '0 * ' + recorded('nodevitals:node_seen'))}",
+            f"({reason}) * on () group_left () ({until}) or on () "
+            f'label_replace({none}, "reason", "–", "", "")',
             "{{reason}}",
         ),
         unit="dateTimeFromNow",
@@ -150,7 +154,8 @@ def alerts(say: Say) -> table.Panel:
                 width=100,
             ),
             Column(alert, "alertname", link=(say("Runbook", "处理手册"), runbook), width=240),
-            Column(say("Object", "对象"), "object", width=320),
+            Column(say("Component", "组件"), "component", width=140),
+            Column(say("Object", "对象"), "object"),
             Column(
                 say("Since", "开始时间"),
                 rows(f"min by ({ALERT}) ({named_object(since)}) * 1000"),
@@ -158,10 +163,8 @@ def alerts(say: Say) -> table.Panel:
                 width=160,
             ),
             Column(say("Action", "处理"), "action", mappings=[actions(say)], width=160),
-            Column(say("Component", "组件"), "component", width=140),
-            Column(say("Fault", "故障类型"), "fault"),
         ],
-        height=7,
+        height=6,
         sort_by=say("Severity", "级别"),
         empty=say("No firing alert", "无告警"),
     )

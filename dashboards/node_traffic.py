@@ -6,15 +6,15 @@ from grafana_foundation_sdk.builders import table, timeseries
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.node_graphs import increase, rate
+from dashboards.node_graphs import increase, quiet, rate
 from dashboards.node_queries import recorded, scraped
 from dashboards.panels import Column, Steps, chart, grid
 from dashboards.queries import CLUSTER, over_time, rows
-from dashboards.states import GREEN, GREY, RED, mapping
+from dashboards.states import GREEN, GREY, RED, YELLOW, mapping
 
 PORT = "{{device}}/{{port}}"
 TEST = "tool, operation, device, message_bytes"
-SHARE: Steps = ((None, RED), (0.8, GREEN))
+SHARE: Steps = ((None, RED), (0.66, YELLOW), (0.8, GREEN))
 
 
 def rdma(say: Say) -> list[timeseries.Panel]:
@@ -36,35 +36,42 @@ def rdma(say: Say) -> list[timeseries.Panel]:
             unit="bps",
             width=8,
         ),
-        chart(
-            say("RDMA errors", "RDMA 错误"),
-            say(
-                "New errors per step, by the driver's counter. If they continue: cable, "
-                "transceiver, switch port. Empty: none, which is good.",
-                "每个采样步长内新增的错误（按驱动计数器）。"
-                "持续出现时请检查线缆、光模块、交换机端口。为空：没有错误。",
+        quiet(
+            say,
+            chart(
+                say("RDMA errors", "RDMA 错误"),
+                say(
+                    "New errors per step, by the driver's counter. If they continue: cable, "
+                    "transceiver, switch port. Empty: none, which is good.",
+                    "每个采样步长内新增的错误（按驱动计数器）。"
+                    "持续出现时请检查线缆、光模块、交换机端口。为空：没有错误。",
+                ),
+                over_time(
+                    increase("device, port, counter", scraped("rdma_port_errors_total")),
+                    f"{PORT} {{{{counter}}}}",
+                ),
+                unit="short",
+                width=8,
             ),
-            over_time(
-                increase("device, port, counter", scraped("rdma_port_errors_total")),
-                f"{PORT} {{{{counter}}}}",
-            ),
-            unit="short",
-            width=8,
         ),
-        chart(
-            say("RDMA congestion", "RDMA 拥塞"),
-            say(
-                "Congestion events per second, by counter: marks, notifications and waits. None "
-                "is an error; a lasting rise means that the fabric is overloaded or a peer is "
-                "slow.",
-                "每秒拥塞事件（按计数器）：ECN 标记、CNP 与等待。均非错误；"
-                "持续升高表示网络过载或对端较慢。",
+        quiet(
+            say,
+            chart(
+                say("RDMA congestion", "RDMA 拥塞"),
+                say(
+                    "Congestion events per second, by counter: marks, notifications and waits. "
+                    "None "
+                    "is an error; a lasting rise means that the fabric is overloaded or a peer is "
+                    "slow.",
+                    "每秒拥塞事件（按计数器）：ECN 标记、CNP 与等待。均非错误；"
+                    "持续升高表示网络过载或对端较慢。",
+                ),
+                over_time(
+                    f"{rate('counter', scraped('rdma_port_congestion_total'))} > 0", "{{counter}}"
+                ),
+                unit="cps",
+                width=8,
             ),
-            over_time(
-                f"{rate('counter', scraped('rdma_port_congestion_total'))} > 0", "{{counter}}"
-            ),
-            unit="cps",
-            width=8,
         ),
     ]
 
@@ -166,15 +173,17 @@ def _tests(say: Say, title: tuple[str, str], here: str, there: str) -> table.Pan
     expected = f"max by ({TEST}) ({configured} or on ({TEST}) {usual})"
     bandwidth = last("bandwidth_bytes_per_second")
     latency = f'max by ({test}) (nodevitals_fabric_latency_seconds{{{chosen}, statistic="median"}})'
+    usual_latency = f"max by ({TEST}) (nodevitals:fabric:latency{{{CLUSTER}}})"
     partner = say("Partner", "对方节点")
     return grid(
         say(*title),
         say(
             "The last test with each partner. If all partners are slow, this node is; if one is, "
             "see that node. Of expected: of the configured bandwidth, or else of the cluster's "
-            "median. A failure has its reason, and no bandwidth.",
+            "median; for latencies the median divided by it. A failure has its reason, no value.",
             "与每个对方节点的最近一次测试。全部偏慢：本节点有问题；仅一个偏慢：请查看对方节点。"
-            "达标率相对配置值（未配置时为集群中位数）。失败时显示原因，无带宽值。",
+            "达标率相对配置值（未配置时为集群中位数），延迟取集群中位数与其之比。"
+            "失败时显示原因，无带宽值。",
         ),
         [
             Column(partner, there, link=link_to(say, "node", partner, instance=partner)),
@@ -184,7 +193,10 @@ def _tests(say: Say, title: tuple[str, str], here: str, there: str) -> table.Pan
             Column(say("Bandwidth", "带宽"), rows(f"8 * {bandwidth}"), "bps"),
             Column(
                 say("Of expected", "达标率"),
-                rows(f"{bandwidth} / on ({TEST}) group_left () ({expected})"),
+                rows(
+                    f"{bandwidth} / on ({TEST}) group_left () ({expected}) or on ({test}) "
+                    f"1 / ({latency} / on ({TEST}) group_left () ({usual_latency}))"
+                ),
                 "percentunit",
                 SHARE,
                 decimals=0,

@@ -274,8 +274,8 @@ def grid(
     descending: bool = True,
     empty: str = "–",
 ) -> table.Panel:
-    """Return a table: one row per set of labels, in the order of `columns`. `empty` is shown instead
-    of a table without rows.
+    """Return a table: one row per set of labels, in the order of `columns`. `empty` is shown where
+    there are none.
 
     Labels that are no column are hidden: every query must have the same labels, or rows do not
     merge.
