@@ -76,6 +76,7 @@ def gpus(say: Say) -> table.Panel:
         height=10,
         sort_by=device,
         descending=False,
+        empty=say("No NVIDIA GPUs; for NPUs see the last row", "无 NVIDIA GPU；NPU 请见最后一行"),
     )
 
 

@@ -19,6 +19,7 @@ def strip(say: Say) -> list[stat.Panel]:
     """Return the counts of what is there, of what is expected."""
     ports = scraped("rdma_port_expected_rate_bytes_per_second")
     interfaces = scraped("network_up")
+    speeds = scraped("network_expected_speed_bytes_per_second")
     mounts = scraped("probe_success", 'probe="mounts"')
     peers, probes = scraped("peer_reachable"), scraped("probe_success")
     return [
@@ -32,7 +33,7 @@ def strip(say: Say) -> list[stat.Panel]:
                 "曾经连通的端口中，当前激活的数量。",
             ),
             f"sum({scraped('rdma_port_up')} and on (device, port) {ports})",
-            ports,
+            _number_of(ports),
         ),
         _count(
             say,
@@ -42,9 +43,7 @@ def strip(say: Say) -> list[stat.Panel]:
                 "曾经连通的网络接口与 bond 中，当前连通的数量。",
             ),
             f"sum({interfaces})",
-            f"({interfaces} == 1) or on (interface) "
-            + scraped("network_expected_speed_bytes_per_second"),
-            known=f"count({seen(interfaces)})",
+            _number_of(f"({interfaces} == 1) or on (interface) {speeds}", interfaces),
         ),
         _count(
             say,
@@ -55,7 +54,7 @@ def strip(say: Say) -> list[stat.Panel]:
             ),
             f'sum({mounts} unless on (target) label_replace({_broken_mounts()}, "target", "$1", '
             f'"mountpoint", "(.+)")) or 0 * count({mounts})',
-            mounts,
+            _number_of(mounts),
         ),
         _count(
             say,
@@ -65,7 +64,7 @@ def strip(say: Say) -> list[stat.Panel]:
                 "到其他节点的连接数。仅缺少个别时请查看对端节点；大部分缺失时请检查本节点网络。",
             ),
             f"sum({peers})",
-            peers,
+            _number_of(peers),
             mild=True,
         ),
         _count(
@@ -76,7 +75,7 @@ def strip(say: Say) -> list[stat.Panel]:
                 "最近一次运行成功的探测项数量。探测失败的内容均为未知。",
             ),
             f"sum({probes})",
-            probes,
+            _number_of(probes),
             mild=True,
         ),
         fabric(say),
@@ -91,7 +90,7 @@ def _broken_mounts() -> str:
 def _accelerators(say: Say, vendor: str, kind: str) -> stat.Panel:
     """As the configuration expects, or else as many as there ever were."""
     of_vendor = f'vendor="{vendor}"'
-    expected, baseline = (
+    configured, ever = (
         scraped(f"accelerators_{name}", of_vendor) for name in ("expected", "baseline")
     )
     return _count(
@@ -102,9 +101,14 @@ def _accelerators(say: Say, vendor: str, kind: str) -> stat.Panel:
             f"有响应的 {kind} 数量，对比配置值或历史最大值。",
         ),
         f"sum({scraped('accelerators_present', of_vendor)})",
-        f"{expected} < 0",
-        known=f"sum({seen(expected)} or on (vendor) {seen(baseline)})",
+        f"sum({configured} or on (vendor) {ever}) "
+        f"or sum({seen(configured)} or on (vendor) {seen(ever)})",
     )
+
+
+def _number_of(series: str, before: str = "") -> str:
+    """Return their number now, or else within the day."""
+    return f"count({series}) or count({seen(before or series)})"
 
 
 def _count(
@@ -114,22 +118,17 @@ def _count(
     present: str,
     expected: str,
     mild: bool = False,
-    known: str = "",
 ) -> stat.Panel:
     """Return a panel that reads `7 of 8`; its colour comes from the share that is missing.
 
-    `present` is a number; `expected` are series to count. `known` is what to expect where neither
-    is there now: it then reads `? of 8`.
+    Without a current answer it reads `? of 8`.
     """
-    whole = f"(count({expected}) or {known or f'count({seen(expected)})'})"
+    whole = f'count_values("expected", ({expected}) > 0)'
     both = (
-        f'count_values("present", {present}) '
-        f'* on () group_left (expected) count_values("expected", {whole} > 0) '
-        f"* on () group_left () (clamp_min(1 - ({present}) / {whole}, 0))"
+        f'count_values("present", {present}) * on () group_left (expected) {whole} '
+        f"* on () group_left () clamp_min(1 - ({present}) / ({expected}), 0)"
     )
-    lost = (
-        f'label_replace(count_values("expected", {whole} > 0) * {UNKNOWN}, "present", "?", "", "")'
-    )
+    lost = f'label_replace({whole} * {UNKNOWN}, "present", "?", "", "")'
     texts = (
         f'label_join({both} or on () {lost}, "text", "{say(" of ", " / ")}", "present", "expected")'
     )
@@ -139,7 +138,8 @@ def _count(
         say(
             f"{description[0]} Red or yellow: some are missing, see the table below. "
             '"?": no answer now. Empty: the node has none.',
-            f"{description[1]}红色或黄色：有缺失，详见下方表格。“?”：当前无响应。为空：该节点没有此类设备。",
+            f"{description[1]}红色或黄色：有缺失，详见下方表格。"
+            "“?”：当前无响应。为空：该节点没有此类设备。",
         ),
         now(f"{texts} or on () {nothing}", "{{text}}"),
         unit="percentunit",

@@ -72,6 +72,7 @@ def npus(say: Say) -> table.Panel:
         height=10,
         sort_by=device,
         descending=False,
+        empty=say("No NPUs", "无 NPU"),
     )
 
 
