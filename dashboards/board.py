@@ -14,6 +14,7 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLinkType,
     Panel,
+    VariableHide,
     VariableOption,
     VariableRefresh,
     VariableSort,
@@ -27,11 +28,11 @@ Row = tuple[str, Sequence[Builder[Panel]]]
 
 # Name: title, query of the values, and whether several may be chosen.
 VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
-    "cluster": (("Cluster", "集群"), "label_values(nodevitals:node_domains, cluster)", True),
-    "pool": (("Pool", "资源池"), f"label_values(nodevitals:node_domains{{{CLUSTER}}}, pool)", True),
+    "cluster": (("Cluster", "集群"), "label_values(nodevitals:node_pool, cluster)", True),
+    "pool": (("Pool", "资源池"), f"label_values(nodevitals:node_pool{{{CLUSTER}}}, pool)", True),
     "instance": (
         ("Node", "节点"),
-        f'label_values(nodevitals:node_domains{{{CLUSTER}, pool=~"$pool"}}, instance)',
+        f'label_values(nodevitals:node_pool{{{CLUSTER}, pool=~"$pool"}}, instance)',
         True,
     ),
     "vendor": (
@@ -43,6 +44,12 @@ VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
         ("Device", "设备"),
         f'label_values(nodevitals_accelerator_up{{{NODE}, vendor=~"$vendor"}}, device)',
         True,
+    ),
+    # Its name in the labels source and peer of the fabric tests, whose series are many.
+    "fabric_name": (
+        ("Name on the fabric", "互联名称"),
+        f"label_values(nodevitals:fabric_name{{{NODE}}}, name)",
+        False,
     ),
 }
 
@@ -73,7 +80,12 @@ class Board:
         variables: Sequence[str],
         since: str = "now-6h",
         refresh: str = "1m",
+        single: Sequence[str] = (),
+        hidden: Sequence[str] = (),
     ) -> None:
+        """`single`: the variables of which one value is chosen, and no All. `hidden`: those that
+        follow from others.
+        """
         self.say = say
         self.name = name
         self.uid = uid(say, name)
@@ -87,7 +99,12 @@ class Board:
             .time(since, "now")
             .refresh(refresh)
             .timezone("browser")
-            .variables([_datasource(say), *(variable(say, one) for one in variables)])
+            .variables(
+                [
+                    _datasource(say),
+                    *(variable(say, one, one in single, one in hidden) for one in variables),
+                ]
+            )
             .links([_menu(say)])
         )
 
@@ -167,22 +184,27 @@ def _datasource(say: Say) -> dashboard.DatasourceVariable:
     )
 
 
-def variable(say: Say, name: str) -> dashboard.QueryVariable:
+def variable(
+    say: Say, name: str, single: bool = False, hidden: bool = False
+) -> dashboard.QueryVariable:
     """Return one of VARIABLES."""
     title, query, multi = VARIABLES[name]
-    every = VariableOption(selected=True, text=say("All", "全部"), value="$__all")
-    return (
+    made = (
         dashboard.QueryVariable(name)
         .label(say(*title))
         .query(_query(name, query))
         .datasource(DATASOURCE)
-        .multi(multi)
-        .include_all(True)
-        .all_value(".*")
-        .current(every)
+        .multi(multi and not single)
+        .include_all(not single)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.NATURAL_ASC)
     )
+    if hidden:
+        made.hide(VariableHide.HIDE_VARIABLE)
+    if single:
+        return made
+    every = VariableOption(selected=True, text=say("All", "全部"), value="$__all")
+    return made.all_value(".*").current(every)
 
 
 def _query(name: str, query: str) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class Column(NamedTuple):
     """A column of a table: a query's value, or one of its labels.
 
     `source` is a query whose labels identify the row (the same ones in every query of the table),
-    or the name of a label.
+    or the name of a label. A query may have more labels, which no other query has: these are
+    columns too. A query without a title has only its labels shown.
     """
 
     title: str
@@ -271,8 +272,10 @@ def grid(
     height: int = 9,
     sort_by: str = "",
     descending: bool = True,
+    empty: str = "–",
 ) -> table.Panel:
-    """Return a table: one row per set of labels, in the order of `columns`.
+    """Return a table: one row per set of labels, in the order of `columns`. `empty` is shown where
+    there are none.
 
     Labels that are no column are hidden: every query must have the same labels, or rows do not
     merge.
@@ -284,6 +287,7 @@ def grid(
         .datasource(DATASOURCE)
         .thresholds(_thresholds(CALM))
         .unit("none")
+        .no_value(empty)
         .filterable(True)
         .span(width)
         .height(height)
@@ -294,11 +298,12 @@ def grid(
         assert not isinstance(column.source, str)
         panel.with_target(column.source.ref_id(ref))
         # With one query Grafana calls its value `Value`.
-        names[f"Value #{ref}" if len(queries) > 1 else "Value"] = column.title
+        if column.title:
+            names[f"Value #{ref}" if len(queries) > 1 else "Value"] = column.title
     names |= {column.source: column.title for column in columns if isinstance(column.source, str)}
     panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
     panel.with_transformation(_organize(columns, names))
-    for column in columns:
+    for column in filter(lambda column: column.title, columns):
         panel.override_by_name(column.title, _column_options(column))
     if sort_by:
         panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(descending)])
@@ -319,7 +324,8 @@ def _organize(columns: Sequence[Column], names: dict[str, str]) -> DataTransform
 
 
 def _column_options(column: Column) -> list[DynamicConfigValue]:
-    found: list[DynamicConfigValue] = [DynamicConfigValue("unit", column.unit)]
+    # The text of an empty table is also that of its empty cells.
+    found = [DynamicConfigValue("unit", column.unit), DynamicConfigValue("noValue", "")]
     cell: dict[str, Any] = {}
     if column.steps:
         steps = [{"value": value, "color": colour} for value, colour in column.steps]
