@@ -19,6 +19,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
+from dashboards.job_queries import VARIABLES as OF_JOBS
 from dashboards.language import Say
 from dashboards.queries import CLUSTER, DATASOURCE, NODE
 
@@ -44,6 +45,7 @@ VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
         f'label_values(nodevitals_accelerator_up{{{NODE}, vendor=~"$vendor"}}, device)',
         True,
     ),
+    **OF_JOBS,
 }
 
 
