@@ -22,11 +22,10 @@ from dashboards.job_queries import (
 from dashboards.language import Say
 from dashboards.panels import Column, grid, number
 from dashboards.queries import CLUSTER, over_time, rows
-from dashboards.states import BLUE, GREEN, GREY, ORANGE, RED, YELLOW, severities, yes_no
+from dashboards.states import GREEN, GREY, ORANGE, RED, YELLOW, severities, yes_no
 
 ALERT = "alertname, severity, component, action, cluster, instance, device"
 ALERTS = f'{CLUSTER}, severity=~"critical|warning", scope=~"device|node"'
-NEUTRAL = ((None, BLUE),)
 
 
 def board(say: Say) -> Board:
@@ -109,7 +108,7 @@ def summary(say: Say) -> list[stat.Panel]:
                 f"sum({recorded('pod_utilization:sum')}) / sum({recorded('pod_utilization:count')})"
             ),
             unit="percentunit",
-            steps=NEUTRAL,
+            steps=(),
             decimals=0,
         ),
         _plain(say("Devices", "设备数"), say(*_DEVICES), f"count(group by (uuid) ({DEVICES}))"),
@@ -120,7 +119,7 @@ def summary(say: Say) -> list[stat.Panel]:
             say("Power draw of the devices together.", "所有设备的总功耗。"),
             over_time(f"sum({recorded('pod_accelerator_power:watts')})"),
             unit="watt",
-            steps=NEUTRAL,
+            steps=(),
         ),
     ]
 
@@ -134,7 +133,7 @@ _PODS = ("Pods that have devices.", "占用设备的 Pod 数量。")
 
 
 def _plain(title: str, description: str, expression: str) -> stat.Panel:
-    return number(title, description, over_time(expression), steps=NEUTRAL)
+    return number(title, description, over_time(expression), steps=())
 
 
 def faults(say: Say) -> table.Panel:

@@ -55,10 +55,14 @@ def devices(say: Say) -> table.Panel:
         ),
         [
             *_who(say),
-            column(say("State", "状态"), state, "none", mappings=[states(say)]),
-            column(
-                say("Utilization", "利用率"), of_devices(UTILIZATION), "percentunit", decimals=0
+            # The sort of the table is stable: among equals, the order of the first query stays.
+            Column(
+                say("Utilization", "利用率"),
+                rows(f"sort(({of_devices(UTILIZATION)}) and on ({ROW}) {worst})"),
+                "percentunit",
+                decimals=0,
             ),
+            column(say("State", "状态"), state, "none", mappings=[states(say)]),
             column(
                 say("Memory", "显存"),
                 of_devices(f"{used} / ({total} > 0)"),

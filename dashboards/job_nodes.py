@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grafana_foundation_sdk.builders import statetimeline, table, timeseries
+from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
@@ -89,16 +90,20 @@ def mounts(say: Say) -> table.Panel:
         [
             Column(node, "instance", link=link_to(say, "node", node, instance=node)),
             Column(say("Mount point", "挂载点"), "mountpoint"),
+            # The sort of the table is stable: among equals, the order of the first query stays.
+            Column(
+                say("Time", "耗时"), rows(f"sort_desc(({seconds}) and on ({key}) {worst})"), "s"
+            ),
             Column(
                 say("Usable", "可用"),
                 rows(f"({usable}) and on ({key}) {worst}"),
                 mappings=[yes_no(say)],
                 width=90,
             ),
-            Column(say("Time", "耗时"), rows(f"({seconds}) and on ({key}) {worst}"), "s"),
         ],
         width=12,
-        sort_by=say("Time", "耗时"),
+        sort_by=say("Usable", "可用"),
+        descending=False,
     )
 
 
@@ -127,14 +132,15 @@ def traffic(say: Say) -> list[timeseries.Panel]:
     nodes_of_job = f"group by (cluster, instance) ({NODES})"
 
     def panel(metric: str, title: str, description: str) -> timeseries.Panel:
-        rate = on_nodes(f"nodevitals:{metric}:bytes_rate5m", nodes_of_job)
+        def query(direction: str, word: str) -> Dataquery:
+            rate = f'nodevitals:{metric}:bytes_rate5m{{direction="{direction}"}}'
+            return over_time(f"sum({on_nodes(rate, nodes_of_job)})", word)
+
         return chart(
             title,
             description,
-            over_time(
-                f"sum by (direction) ({rate})",
-                "{{direction}}",
-            ),
+            query("received", say("received", "接收")),
+            query("transmitted", say("transmitted", "发送")),
             unit="Bps",
             height=7,
         )

@@ -94,7 +94,8 @@ def resources(say: Say) -> list[timeseries.Panel]:
     source = say(
         " From cAdvisor: empty where it is not scraped.", "数据来自 cAdvisor，未采集时为空。"
     )
-    ways = "sum by (direction) ({})"
+    both = {"received": say("received", "接收"), "transmitted": say("transmitted", "发送")}
+    disk = {"read": say("read", "读"), "written": say("written", "写")}
     return [
         _resource(
             "pod_cpu:cores",
@@ -106,7 +107,7 @@ def resources(say: Say) -> list[timeseries.Panel]:
             )
             + source,
             "none",
-            say("cores", "核"),
+            {"": say("cores", "核")},
         ),
         _resource(
             "pod_memory:bytes",
@@ -117,7 +118,7 @@ def resources(say: Say) -> list[timeseries.Panel]:
             )
             + source,
             "bytes",
-            say("working set", "工作集"),
+            {"": say("working set", "工作集")},
         ),
         _resource(
             "pod_network:bytes_rate5m",
@@ -129,8 +130,7 @@ def resources(say: Say) -> list[timeseries.Panel]:
             )
             + source,
             "Bps",
-            "{{direction}}",
-            ways,
+            both,
         ),
         _resource(
             "pod_block_io:bytes_rate5m",
@@ -142,19 +142,22 @@ def resources(say: Say) -> list[timeseries.Panel]:
             )
             + source,
             "Bps",
-            "{{direction}}",
-            ways,
+            disk,
         ),
     ]
 
 
 def _resource(
-    metric: str, title: str, description: str, unit: str, legend: str, sums: str = "sum({})"
+    metric: str, title: str, description: str, unit: str, directions: dict[str, str]
 ) -> timeseries.Panel:
+    matchers = {way: f'direction="{way}"' if way else "" for way in directions}
     return chart(
         title,
         description,
-        over_time(sums.format(recorded(metric)), legend),
+        *(
+            over_time(f"sum({recorded(metric, matchers[way])})", word)
+            for way, word in directions.items()
+        ),
         unit=unit,
         width=6,
         height=7,

@@ -14,7 +14,6 @@ from dashboards.usage_queries import (
     IDLE,
     IDLE_SHARE,
     MEASURED,
-    NEUTRAL,
     NUMBERS,
     POOL,
     USER,
@@ -72,7 +71,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             say("Installed", "已安装"),
             say("All accelerators, as far as known.", "全部已知的加速卡。"),
             f"sum({NUMBERS}{{{POOL}}})",
-            NEUTRAL,
+            (),
         ),
         (
             say("Booked", "已占用"),
@@ -82,7 +81,7 @@ def numbers(say: Say) -> list[stat.Panel]:
                 "被 Pod 占用的加速卡。多个 Pod 共享一张卡时按份均分；MIG 模式的 GPU 计为一张。",
             ),
             _count(USER, BOOKED),
-            NEUTRAL,
+            (),
         ),
         (
             say("Used", "使用中"),
@@ -108,7 +107,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             say("Free", "空闲可用"),
             say("Healthy, without a pod and not in use.", "正常、无 Pod 占用且未被使用。"),
             _count(POOL, 'state="free"'),
-            NEUTRAL,
+            (),
         ),
         (
             say("Used without a pod", "无 Pod 使用"),
@@ -151,7 +150,7 @@ def hours(say: Say) -> list[stat.Panel]:
     measured = hours_of(MEASURED)
     since = say(" Hours before the rules were installed are missing.", "规则安装之前的卡时不计入。")
 
-    def panel(title: str, text: str, query: str, unit: str, steps: Steps = NEUTRAL) -> stat.Panel:
+    def panel(title: str, text: str, query: str, unit: str, steps: Steps = ()) -> stat.Panel:
         return number(title, text + since, now(query), unit=unit, steps=steps, width=4, decimals=0)
 
     everything = hours_of('state=~".+"', selector=POOL)

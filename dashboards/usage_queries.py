@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.queries import CLUSTER
-from dashboards.states import BLUE, GREEN, GREY, ORANGE, RED, YELLOW
+from dashboards.states import GREEN, ORANGE, YELLOW
 
 POOL = f'{CLUSTER}, pool=~"$pool"'
 USER = f'{POOL}, namespace=~"$namespace", owner=~"$owner", queue=~"$queue"'
@@ -12,16 +12,6 @@ MEASURED = 'state=~"used|idle"'
 IDLE = 'state="idle"'
 NUMBERS = "nodevitals:usage_accelerators:sum"
 HOURS = "nodevitals:usage_accelerator:hours"
-COLOURS = {
-    "used": GREEN,
-    "idle": YELLOW,
-    "unmeasured": "light-blue",
-    "unbooked": "purple",
-    "free": BLUE,
-    "unavailable": RED,
-    "unknown": GREY,
-}
-NEUTRAL = ((None, BLUE),)
 IDLE_SHARE = ((None, GREEN), (0.2, YELLOW), (0.4, ORANGE))
 
 
@@ -35,6 +25,14 @@ def energy_of(by: str = "", selector: str = USER) -> str:
     return f"sum {f'by ({by}) ' if by else ''}({summed}) / 3.6e6"
 
 
-def mean_of(by: str, selector: str) -> str:
-    """Return mean numbers over each step of a graph: an interval of five minutes has one value."""
-    return f"sum by ({by}) (avg_over_time({HOURS}{{{selector}}}[$__interval])) * 12"
+def mean_of(selector: str, by: str = "", what: str = HOURS) -> str:
+    """Return what the rules recorded each five minutes as a mean over each step of a graph.
+
+    What was there for a part of the step counts in part: the sum is divided by the number of
+    evaluations in the step, which is that of the series that was there throughout.
+    """
+    summed = f"sum_over_time({what}{{{selector}}}[$__interval])"
+    times = f"max(count_over_time({what}{{{POOL}}}[$__interval]))"
+    if by:
+        return f"sum by ({by}) ({summed}) / on () group_left () {times}"
+    return f"sum({summed}) / {times}"

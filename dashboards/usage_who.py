@@ -8,9 +8,9 @@ from dashboards.board import link_to
 from dashboards.language import Say
 from dashboards.panels import Column, Link, chart, grid
 from dashboards.queries import over_time, rows
+from dashboards.states import BLUE, GREEN, GREY, RED, YELLOW
 from dashboards.usage_queries import (
     BOOKED,
-    COLOURS,
     IDLE,
     IDLE_SHARE,
     MEASURED,
@@ -30,6 +30,15 @@ def top_owners(state: str) -> str:
 
 
 def by_state(say: Say) -> timeseries.Panel:
+    words = {
+        "used": (say("used", "使用中"), GREEN),
+        "idle": (say("idle", "占用未使用"), YELLOW),
+        "unmeasured": (say("booked, utilization not known", "已占用，利用率未知"), "light-blue"),
+        "unbooked": (say("used without a pod", "无 Pod 使用"), "purple"),
+        "free": (say("free", "空闲可用"), BLUE),
+        "unavailable": (say("unavailable", "不可用"), RED),
+        "unknown": (say("unknown", "未知"), GREY),
+    }
     return chart(
         say("Accelerators by use", "加速卡使用状态"),
         say(
@@ -38,23 +47,26 @@ def by_state(say: Say) -> timeseries.Panel:
             "所选资源池中全部加速卡的状态变化。空闲占用多而可用少：有人占而不用；"
             "可用很多：作业放不下或没有作业。",
         ),
-        over_time(mean_of("state", POOL), "{{state}}").interval("10m"),
+        *(
+            over_time("12 * " + mean_of(f'{POOL}, state="{state}"'), word).interval("10m")
+            for state, (word, _) in words.items()
+        ),
         unit="short",
         stacked=True,
-        colours=COLOURS,
+        colours=dict(words.values()),
     )
 
 
 def by_owner(say: Say) -> timeseries.Panel:
     selector = f"{USER}, {BOOKED}"
-    mean, top = mean_of("owner", selector), top_owners(BOOKED)
+    mean, top = mean_of(selector, "owner"), top_owners(BOOKED)
     return chart(
         say("Booked by owner", "各负责人占用量"),
         say(
             "Booked accelerators of the ten owners with the most booked hours in the time range.",
             "所选时间范围内占用卡时最多的十位负责人的占用量变化。",
         ),
-        over_time(f"({mean}) and on (owner) {top}", "{{owner}}").interval("10m"),
+        over_time(f"12 * ({mean}) and on (owner) {top}", "{{owner}}").interval("10m"),
         unit="short",
         stacked=True,
     )
@@ -111,7 +123,7 @@ def ranking(
 
 def idle_owners(say: Say) -> timeseries.Panel:
     selector = f"{USER}, {IDLE}"
-    mean, top = mean_of("owner", selector), top_owners(IDLE)
+    mean, top = mean_of(selector, "owner"), top_owners(IDLE)
     return chart(
         say("Idle by owner", "各负责人空闲占用量"),
         say(
@@ -120,14 +132,14 @@ def idle_owners(say: Say) -> timeseries.Panel:
             "所选时间范围内空闲卡时最多的十位负责人已占用但未使用的加速卡。连续数天的水平线多为遗忘，"
             "锯齿状多为启动缓慢。",
         ),
-        over_time(f"({mean}) and on (owner) {top}", "{{owner}}").interval("10m"),
+        over_time(f"12 * ({mean}) and on (owner) {top}", "{{owner}}").interval("10m"),
         unit="short",
         stacked=True,
     )
 
 
 def power(say: Say) -> timeseries.Panel:
-    energy = f"avg_over_time(nodevitals:usage_energy:joules{{{USER}}}[$__interval])"
+    energy = mean_of(USER, "pool", "nodevitals:usage_energy:joules")
     return chart(
         say("Power by pool", "各资源池功耗"),
         say(
@@ -135,7 +147,7 @@ def power(say: Say) -> timeseries.Panel:
             "not report it.",
             "加速卡功耗，不含服务器和散热；设备未上报时缺失。",
         ),
-        over_time(f"sum by (pool) ({energy}) / 300", "{{pool}}").interval("10m"),
+        over_time(f"{energy} / 300", "{{pool}}").interval("10m"),
         unit="watt",
         stacked=True,
     )
