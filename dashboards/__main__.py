@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards import fleet, node
+from dashboards import fleet, node, job, usage
 from dashboards.language import LANGUAGES, Say
 
 FOLDER = Path(__file__).parent / "json"
-MODULES = (fleet, node)
+MODULES = (fleet, node, job, usage)
 
 
 def files() -> dict[Path, str]:

@@ -20,6 +20,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
+from dashboards.job_queries import VARIABLES as OF_JOBS
 from dashboards.language import Say
 from dashboards.queries import CLUSTER, DATASOURCE, NODE
 
@@ -51,6 +52,7 @@ VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
         f"label_values(nodevitals:fabric_name{{{NODE}}}, name)",
         False,
     ),
+    **OF_JOBS,
 }
 
 

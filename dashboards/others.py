@@ -3,6 +3,66 @@
 from __future__ import annotations
 
 OTHERS: dict[str, frozenset[str]] = {
-    "kube-state-metrics": frozenset({"kube_node_spec_unschedulable"}),
-    "prometheus": frozenset({"ALERTS", "ALERTS_FOR_STATE", "up"}),
+    "Prometheus": frozenset(
+        {
+            "ALERTS",
+            "ALERTS_FOR_STATE",
+            "up",
+            "scrape_body_size_bytes",
+            "scrape_duration_seconds",
+            "scrape_samples_scraped",
+            "prometheus_config_last_reload_successful",
+            "prometheus_notifications_dropped_total",
+            "prometheus_notifications_errors_total",
+            "prometheus_notifications_queue_length",
+            "prometheus_notifications_sent_total",
+            "prometheus_rule_evaluation_failures_total",
+            "prometheus_rule_group_interval_seconds",
+            "prometheus_rule_group_iterations_missed_total",
+            "prometheus_rule_group_last_duration_seconds",
+            "prometheus_rule_group_last_evaluation_samples",
+            "prometheus_tsdb_compactions_failed_total",
+            "prometheus_tsdb_head_samples_appended_total",
+            "prometheus_tsdb_head_series",
+            "prometheus_tsdb_wal_corruptions_total",
+            "prometheus_tsdb_wal_writes_failed_total",
+        }
+    ),
+    "Alertmanager": frozenset(
+        {
+            "alertmanager_alerts",
+            "alertmanager_config_last_reload_successful",
+            "alertmanager_notification_latency_seconds_count",
+            "alertmanager_notification_latency_seconds_sum",
+            "alertmanager_notifications_failed_total",
+            "alertmanager_notifications_total",
+            "alertmanager_silences",
+        }
+    ),
+    "Pushgateway": frozenset({"push_time_seconds"}),
+    "kube-state-metrics": frozenset(
+        {
+            "kube_job_complete",
+            "kube_job_failed",
+            "kube_job_status_start_time",
+            "kube_node_spec_unschedulable",
+            "kube_pod_container_resource_requests",
+            "kube_pod_container_status_restarts_total",
+            "kube_pod_labels",
+            "kube_pod_owner",
+            "kube_pod_status_phase",
+        }
+    ),
+    "cAdvisor": frozenset(
+        {
+            "container_cpu_usage_seconds_total",
+            "container_fs_reads_bytes_total",
+            "container_fs_writes_bytes_total",
+            "container_memory_working_set_bytes",
+            "container_network_receive_bytes_total",
+            "container_network_transmit_bytes_total",
+        }
+    ),
+    "dcgm-exporter": frozenset({"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}),
+    "npu-exporter": frozenset({"npu_container_info"}),
 }

@@ -89,7 +89,8 @@ def number(
     empty: str = "–",
 ) -> stat.Panel:
     """Return a panel with one number, or one per series, over a small graph where the query has a
-    range. `empty` is shown where there is no data.
+    range. `empty` is shown where there is no data. A number that is neither good nor bad has no
+    `steps`, and no colour.
     """
     panel = (
         stat.Panel()
@@ -98,12 +99,16 @@ def number(
         .datasource(DATASOURCE)
         .with_target(query.ref_id("A"))
         .unit(unit)
-        .thresholds(_thresholds(steps))
+        .thresholds(_thresholds(steps or CALM))
         .color_scheme(_by_thresholds())
         .mappings(list(mappings))
         .no_value(empty)
         .reduce_options(_last())
-        .color_mode(options.BigValueColorMode.BACKGROUND)
+        .color_mode(
+            options.BigValueColorMode.BACKGROUND
+            if steps or mappings
+            else options.BigValueColorMode.NONE
+        )
         .graph_mode(options.BigValueGraphMode.AREA)
         .span(width)
         .height(height)

@@ -14,8 +14,11 @@ from nodevitals.probe import Family
 
 # Prometheus or the scrape job sets these labels.
 TARGET_LABELS = ("job", "instance", "cluster", "__name__")
-# Families of other exporters; their labels are not in the catalogue.
-FOREIGN = re.compile(r"up|ALERTS|npu_\w+|node_\w+|kube_\w+|DCGM_\w+")
+# Families of other exporters; their labels are not in the catalogue. No probe fills the pods of
+# accelerators yet.
+FOREIGN = re.compile(
+    r"up|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+|nodevitals_pod_accelerator_info"
+)
 JOB = "nodevitals"
 THRESHOLD = "nodevitals:threshold"
 # How an alert finds that a threshold is missing.
