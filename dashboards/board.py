@@ -27,11 +27,11 @@ Row = tuple[str, Sequence[Builder[Panel]]]
 
 # Name: title, query of the values, and whether several may be chosen.
 VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
-    "cluster": (("Cluster", "集群"), "label_values(nodevitals:node_domains, cluster)", True),
-    "pool": (("Pool", "资源池"), f"label_values(nodevitals:node_domains{{{CLUSTER}}}, pool)", True),
+    "cluster": (("Cluster", "集群"), "label_values(nodevitals:node_pool, cluster)", True),
+    "pool": (("Pool", "资源池"), f"label_values(nodevitals:node_pool{{{CLUSTER}}}, pool)", True),
     "instance": (
         ("Node", "节点"),
-        f'label_values(nodevitals:node_domains{{{CLUSTER}, pool=~"$pool"}}, instance)',
+        f'label_values(nodevitals:node_pool{{{CLUSTER}, pool=~"$pool"}}, instance)',
         True,
     ),
     "vendor": (

@@ -12,12 +12,23 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 CLUSTER = 'cluster=~"$cluster"'
 NODE = f'{CLUSTER}, instance=~"$instance"'
-POOL = f'nodevitals:node_domains{{{CLUSTER}, pool=~"$pool"}}'
+# Of numbers that are recorded by pool.
+BY_POOL = f'{CLUSTER}, pool=~"$pool"'
+# Nodes without a pool are in All.
+POOL = f'nodevitals:node_pool{{{CLUSTER}, pool=~"$pool"}}'
 
 
 def in_pool(expression: str) -> str:
     """Return the series of the nodes of the chosen pools; they need `cluster` and `instance`."""
     return f"({expression}) and on (cluster, instance) {POOL}"
+
+
+def in_pool_or_fleet(expression: str) -> str:
+    """Return the same, and the series that belong to no node."""
+    return (
+        f"({in_pool(expression)} or"
+        f" ({expression}) unless on (cluster, instance) nodevitals:node_pool{{{CLUSTER}}})"
+    )
 
 
 def over_time(expression: str, legend: str = "__auto") -> prometheus.Dataquery:
