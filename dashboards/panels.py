@@ -128,8 +128,11 @@ def chart(
     lowest: float | None = 0.0,
     highest: float | None = None,
     colours: dict[str, str] | None = None,
+    since: str = "",
 ) -> timeseries.Panel:
-    """Return a graph over time. `steps` are drawn as lines; `colours` are by the series' name."""
+    """Return a graph over time. `steps` are drawn as lines; `colours` are by the series' name;
+    `since` replaces the range of the dashboard.
+    """
     panel = (
         timeseries.Panel()
         .title(title)
@@ -166,6 +169,8 @@ def chart(
         panel.min(lowest)
     if highest is not None:
         panel.max(highest)
+    if since:
+        panel.time_from(since)
     for name, colour in (colours or {}).items():
         panel.override_by_name(
             name, [DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})]
@@ -271,8 +276,10 @@ def grid(
     height: int = 9,
     sort_by: str = "",
     descending: bool = True,
+    empty: str = "–",
 ) -> table.Panel:
-    """Return a table: one row per set of labels, in the order of `columns`.
+    """Return a table: one row per set of labels, in the order of `columns`. `empty` is shown where
+    there are none.
 
     Labels that are no column are hidden: every query must have the same labels, or rows do not
     merge.
@@ -284,6 +291,7 @@ def grid(
         .datasource(DATASOURCE)
         .thresholds(_thresholds(CALM))
         .unit("none")
+        .no_value(empty)
         .filterable(True)
         .span(width)
         .height(height)

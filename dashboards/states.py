@@ -61,6 +61,32 @@ def up_down(say: Say) -> ValueMap:
     return _map({"1": (say("up", "正常"), GREEN), "0": (say("down", "断开"), RED)})
 
 
+def severity_ranks(say: Say) -> ValueMap:
+    """Return the mapping of 3, 2 and 1, so that a table can be sorted by severity."""
+    return _map(
+        {
+            "3": (say("critical", "严重"), RED),
+            "2": (say("warning", "警告"), YELLOW),
+            "1": (say("info", "提示"), BLUE),
+        }
+    )
+
+
+def actions(say: Say) -> ValueMap:
+    """Return the mapping of the label `action`: what repairs a fault."""
+    return _map(
+        {
+            "replace": (say("replace", "更换"), RED),
+            "reboot_node": (say("reboot node", "重启节点"), RED),
+            "reset_device": (say("reset device", "复位设备"), ORANGE),
+            "drain": (say("drain node", "排空节点"), ORANGE),
+            "restart_app": (say("restart job", "重启作业"), YELLOW),
+            "investigate": (say("investigate", "排查"), YELLOW),
+            "none": (say("none", "无需处理"), GREEN),
+        }
+    )
+
+
 def severities(say: Say) -> ValueMap:
     """Return the mapping of the label `severity`."""
     return _map(
