@@ -105,13 +105,16 @@ def count(
     """Return the number of objects in a state: coloured where there is one."""
     good = GREEN if state != "healthy" else GREY
     word = state_words(say)[state]
+    if state == "maintenance":
+        word = say("in maintenance", "维护中")
     everything = f"sum({metric}{{{BY_POOL}}})"
     return number(
         say(f"{english} {word}", f"{chinese}：{word}"),
         description,
         over_time(f'sum({metric}{{{BY_POOL}, state="{state}"}}) or 0 * {everything}'),
         steps=((None, good), (1, STATE_COLOURS[state])),
-        width=2,
+        width=4,
+        height=3,
     )
 
 
@@ -130,6 +133,7 @@ def in_service(say: Say) -> stat.Panel:
         ),
         unit="percentunit",
         steps=((None, "red"), (0.9, "yellow"), (0.97, GREEN)),
-        width=2,
+        width=4,
+        height=3,
         decimals=1,
     )

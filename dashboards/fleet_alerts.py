@@ -100,13 +100,13 @@ def alerts(say: Say) -> table.Panel:
             "“处理”列为修复该故障的动作。",
         ),
         [
-            Column(say("Severity", "级别"), rows(ranked), mappings=[severity_ranks(say)], width=80),
-            Column(say("Alert", "告警"), "alertname", link=runbook),
-            Column(node, "instance", link=link_to(say, "node", node, instance=node)),
-            Column(say("Component", "组件"), "component", width=100),
-            Column(say("Fault", "故障"), "what"),
-            Column(say("Device", "设备"), "where"),
-            Column(say("Action", "处理"), "action", mappings=[actions(say)], width=110),
+            Column(say("Severity", "级别"), rows(ranked), mappings=[severity_ranks(say)], width=72),
+            Column(say("Alert", "告警"), "alertname", link=runbook, width=170),
+            Column(node, "instance", link=link_to(say, "node", node, instance=node), width=95),
+            Column(say("Component", "组件"), "component", width=95),
+            Column(say("Fault", "故障"), "what", width=130),
+            Column(say("Device", "设备"), "where", width=90),
+            Column(say("Action", "处理"), "action", mappings=[actions(say)], width=100),
             Column(
                 say("Since", "开始时间"),
                 rows(f"{_identified('min', in_pool_or_fleet(started))} * 1000"),
@@ -114,8 +114,8 @@ def alerts(say: Say) -> table.Panel:
                 width=110,
             ),
         ],
-        width=14,
-        height=12,
+        width=13,
+        height=10,
         sort_by=say("Severity", "级别"),
         empty=say("No firing alert", "无触发中的告警"),
     )
@@ -138,7 +138,7 @@ def components(say: Say) -> table.Panel:
     node = say("Node", "节点")
     worst = say("State", "状态")
     kinds = {
-        "accelerator": say("Accelerators", "加速卡"),
+        "accelerator": say("Devices", "加速卡"),
         "rdma": say("RDMA", "RDMA"),
         "network": say("Network", "网络"),
         "mount": say("Mounts", "挂载点"),
@@ -149,13 +149,15 @@ def components(say: Say) -> table.Panel:
     faulty = in_pool(f"nodevitals:node_state{{{CLUSTER}}} > 0")
     link = link_to(say, "node", node, instance=node)
     columns = [
-        Column(node, "instance", link=link),
-        Column(worst, rows(f"sum by (cluster, instance) ({faulty})"), mappings=[states(say)]),
+        Column(node, "instance", link=link, width=95),
+        Column(
+            worst, rows(f"sum by (cluster, instance) ({faulty})"), mappings=[states(say)], width=90
+        ),
     ]
     for component, title in kinds.items():
         state = f'nodevitals:component_state{{{CLUSTER}, component="{component}"}}'
         chosen = f"sum by (cluster, instance) ({state} and on (cluster, instance) ({faulty}))"
-        columns.append(Column(title, rows(chosen), mappings=[states(say)]))
+        columns.append(Column(title, rows(chosen), mappings=[states(say)], width=78))
     return grid(
         say("Nodes that are not healthy", "异常节点"),
         say(
@@ -164,8 +166,8 @@ def components(say: Say) -> table.Panel:
             "按严重程度排序，列出各组件状态；空白表示该组件未监控。点击节点打开节点仪表盘。",
         ),
         columns,
-        width=10,
-        height=12,
+        width=11,
+        height=10,
         sort_by=worst,
         empty=say("All nodes are healthy", "所有节点正常"),
     )

@@ -50,7 +50,9 @@ def panels(say: Say) -> Sequence[Builder[Panel]]:
 
 def states_over_time(say: Say, metric: str, title: str, description: str) -> timeseries.Panel:
     words = state_words(say)
-    bad = [state for state in reversed(words) if state != "healthy"]
+    # An accelerator in maintenance has the state of its faults.
+    good = {"healthy", "maintenance"} if "accelerators" in metric else {"healthy"}
+    bad = [state for state in reversed(words) if state not in good]
     everything = f"0 * sum({metric}{{{BY_POOL}}})"
     return chart(
         title,
@@ -146,14 +148,17 @@ def _words(say: Say) -> ValueMap:
 
 def codes(say: Say) -> table.Panel:
     """One row per code that the vendors' drivers reported."""
-    recent = "> time() - 86400"
+    own = f"{{{CLUSTER}, job=`nodevitals`}}"
     found = " or ".join(
-        f"label_replace({in_pool(f'{metric}{{{CLUSTER}, job=`nodevitals`}} {bound}')},"
-        f' "name", "{name} $1", "{label}", "(.+)")'
-        for metric, bound, name, label in (
-            ("nodevitals_nvidia_xid_last_timestamp_seconds", recent, "Xid", "xid"),
-            ("nodevitals_nvidia_sxid_last_timestamp_seconds", recent, "SXid", "sxid"),
-            ("nodevitals_ascend_fault_code", "* time()", "Ascend", "code"),
+        f'label_replace({in_pool(reported)}, "name", "{name} $1", "{label}", "(.+)")'
+        for reported, name, label in (
+            (f"nodevitals_nvidia_xid_last_timestamp_seconds{own} > time() - 86400", "Xid", "xid"),
+            (
+                f"nodevitals_nvidia_sxid_last_timestamp_seconds{own} > time() - 86400",
+                "SXid",
+                "sxid",
+            ),
+            (f"timestamp(nodevitals_ascend_fault_code{own})", "Ascend", "code"),
         )
     )
     nodes = f"count by (name, action) (group by (cluster, instance, name, action) ({found}))"

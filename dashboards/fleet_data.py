@@ -63,13 +63,13 @@ def stale(say: Say) -> table.Panel:
     intervals = in_pool(
         f"{passed} / on ({key}) group_left () clamp_min(nodevitals_probe_interval_seconds{own}, 60)"
     )
-    worst = f"topk(10, max by ({key}) ({intervals}))"
+    worst = f"topk(10, max by ({key}) ({intervals}) > 3)"
     node = say("Node", "节点")
     title = say("Intervals", "间隔倍数")
     return grid(
         say("Oldest data", "最旧数据"),
         say(
-            "The ten probes whose last success is longest ago, compared with their interval"
+            "Up to ten probes whose last success is longest ago, compared with their interval"
             " (of a minute at least). Over 3 intervals their values are missing: nodevitals doctor"
             " on the node says why.",
             "按间隔倍数（间隔至少按一分钟计）排序，最久未成功的十个探针。超过 3"
@@ -91,6 +91,7 @@ def stale(say: Say) -> table.Panel:
         width=12,
         height=8,
         sort_by=title,
+        empty=say("All data is fresh", "数据均为最新"),
     )
 
 

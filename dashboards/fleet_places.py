@@ -112,6 +112,28 @@ def jobs(say: Say) -> Sequence[Builder[Panel]]:
         )
         for key, name in names.items()
     ]
+    recent = (
+        "and on (cluster, namespace, job_name)"
+        f" (kube_job_status_start_time{{{CLUSTER}}} > time() - 86400)"
+    )
+    complete = f'(kube_job_complete{{{CLUSTER}, condition="true"}} == 1) {recent}'
+    broken = f'(kube_job_failed{{{CLUSTER}, condition="true"}} == 1) {recent}'
+    ended_jobs = number(
+        say("Jobs that succeeded", "成功的作业"),
+        say(
+            "Share of the Kubernetes Jobs that succeeded, of those that started and ended in 24"
+            " hours;"
+            " also Jobs without accelerators.",
+            "24 小时内启动并结束的 Kubernetes Job 中成功的占比，包括不使用加速卡的 Job。",
+        ),
+        now(f"(count({complete}) or 0 * count({broken})) / count({complete} or {broken})"),
+        unit="percentunit",
+        steps=((None, RED), (0.8, YELLOW), (0.95, GREEN)),
+        width=4,
+        height=8,
+        decimals=0,
+        empty=say("no Job ended", "无结束的 Job"),
+    )
     failed = chart(
         say("Pods that failed, and faults", "失败的 Pod 与故障"),
         say(
@@ -131,6 +153,6 @@ def jobs(say: Say) -> Sequence[Builder[Panel]]:
         ),
         over_time(f"sum(nodevitals:faults:count{{{BY_POOL}}})", say("Faults", "故障")),
         unit="short",
-        width=16,
+        width=12,
     )
-    return [*success, failed]
+    return [ended_jobs, *success, failed]

@@ -118,15 +118,16 @@ def fabric(say: Say) -> table.Panel:
 
     bandwidth = of_nodes("nodevitals:fabric_node:bandwidth")
     share = in_pool(f"{bandwidth} / {of_nodes('nodevitals:fabric_node:bandwidth_baseline')}")
-    worst = f"bottomk(10, {share})"
+    worst = f"bottomk(10, {share} < 0.95)"
     expected = say("Of expected", "占预期")
     return grid(
         say("Slowest nodes in fabric tests", "带宽测试最慢节点"),
         say(
-            "Median bandwidth of the node's pairs, compared with the expected bandwidth or the"
+            "Nodes under 95 %: median bandwidth of the node's pairs, compared with the expected"
+            " bandwidth or the"
             " median"
             " of the last day. One node that is slow with all partners has a bad port or cable.",
-            "节点各测试对的带宽中位数，与预期带宽或近一日中位数相比。"
+            "低于 95% 的节点：节点各测试对的带宽中位数，与预期带宽或近一日中位数相比。"
             "若某节点与所有对端的带宽均偏低，多为其端口或线缆问题。",
         ),
         [
@@ -146,7 +147,7 @@ def fabric(say: Say) -> table.Panel:
         width=12,
         sort_by=expected,
         descending=False,
-        empty=say("No fabric tests", "无带宽测试"),
+        empty=say("No node is slow", "无偏慢节点"),
     )
 
 
@@ -195,7 +196,12 @@ def devices(say: Say) -> table.Panel:
             Column(say("Device", "设备"), "device", width=70),
             Column(say("Faults", "故障"), rows(column(faults)), steps=ANY),
             Column(say("ECC uncorrected", "不可纠正 ECC"), rows(column(uncorrected)), steps=ANY),
-            Column(say("ECC corrected", "可纠正 ECC"), rows(column(corrected)), unit="short"),
+            Column(
+                say("ECC corrected", "可纠正 ECC"),
+                rows(column(corrected)),
+                unit="short",
+                decimals=0,
+            ),
             Column(say("Slowed down", "降频时长"), rows(column(slow)), unit="s", decimals=0),
             Column("UUID", "uuid"),
         ],

@@ -327,7 +327,8 @@ def _organize(columns: Sequence[Column], names: dict[str, str]) -> DataTransform
 
 
 def _column_options(column: Column) -> list[DynamicConfigValue]:
-    found: list[DynamicConfigValue] = [DynamicConfigValue("unit", column.unit)]
+    # The text of an empty table is also that of its empty cells.
+    found = [DynamicConfigValue("unit", column.unit), DynamicConfigValue("noValue", "")]
     cell: dict[str, Any] = {}
     if column.steps:
         steps = [{"value": value, "color": colour} for value, colour in column.steps]
