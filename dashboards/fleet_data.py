@@ -12,9 +12,7 @@ from dashboards.board import link_to
 from dashboards.language import Say
 from dashboards.panels import Column, chart, grid, number
 from dashboards.queries import BY_POOL, CLUSTER, in_pool, over_time, rows
-from dashboards.states import GREEN, ORANGE, RED, YELLOW
-
-OVERDUE = ((None, GREEN), (4, YELLOW), (10, RED))
+from dashboards.states import GREEN, ORANGE, RED
 
 
 def panels(say: Say) -> Sequence[Builder[Panel]]:
@@ -56,24 +54,16 @@ def age(say: Say) -> timeseries.Panel:
 
 
 def stale(say: Say) -> table.Panel:
-    """The probes that are most overdue."""
-    own = f'{{{CLUSTER}, job="nodevitals"}}'
-    key = "cluster, instance, probe, target"
-    passed = f"(time() - nodevitals_probe_last_success_timestamp_seconds{own})"
-    intervals = in_pool(
-        f"{passed} / on ({key}) group_left () clamp_min(nodevitals_probe_interval_seconds{own}, 60)"
-    )
-    worst = f"topk(10, max by ({key}) ({intervals}) > 3)"
+    """One row per probe whose data is missing."""
+    overdue = in_pool(f"nodevitals:probe_overdue:seconds{{{CLUSTER}}}")
     node = say("Node", "节点")
-    title = say("Intervals", "间隔倍数")
+    title = say("Last success before", "距上次成功")
     return grid(
-        say("Oldest data", "最旧数据"),
+        say("Overdue probes", "逾期探针"),
         say(
-            "Up to ten probes whose last success is longest ago, compared with their interval"
-            " (of a minute at least). Over 3 intervals their values are missing: nodevitals doctor"
-            " on the node says why.",
-            "按间隔倍数（间隔至少按一分钟计）排序，最久未成功的十个探针。超过 3"
-            " 倍间隔后其数据缺失，"
+            "The ten probes that are overdue for longest: no success for three intervals and three"
+            " minutes, so that their values are missing. nodevitals doctor on the node says why.",
+            "逾期最久的十个探针：超过三个间隔且超过三分钟未成功，其数据缺失。"
             "可在节点上运行 nodevitals doctor 查看原因。",
         ),
         [
@@ -81,12 +71,11 @@ def stale(say: Say) -> table.Panel:
             Column(say("Probe", "探针"), "probe"),
             Column(say("Target", "目标"), "target"),
             Column(
-                say("Last success", "上次成功"),
-                rows(f"max by ({key}) ({passed}) and on ({key}) {worst}"),
+                title,
+                rows(f"topk(10, max by (cluster, instance, probe, target) ({overdue}))"),
                 unit="s",
                 decimals=0,
             ),
-            Column(title, rows(worst), steps=OVERDUE, decimals=1),
         ],
         width=12,
         height=8,

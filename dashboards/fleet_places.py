@@ -86,12 +86,12 @@ def jobs(say: Say) -> Sequence[Builder[Panel]]:
     """Return the panels about pods with accelerators that ended; by kube-state-metrics."""
     ended = f"nodevitals:pods_ended:count{{{CLUSTER}"
     names = {
-        "yes": say("on nodes with a failure", "所在节点失效"),
-        "no": say("on other nodes", "所在节点正常"),
+        "yes": say("on failed nodes", "失效节点"),
+        "no": say("on other nodes", "其他节点"),
     }
     success = [
         number(
-            say("Pods that succeeded ", "成功的 Pod：") + name,
+            say("Success ", "Pod 成功率：") + name,
             say(
                 "Share of the pods with accelerators that succeeded, of those that ended in 24"
                 " hours."
@@ -119,7 +119,7 @@ def jobs(say: Say) -> Sequence[Builder[Panel]]:
     complete = f'(kube_job_complete{{{CLUSTER}, condition="true"}} == 1) {recent}'
     broken = f'(kube_job_failed{{{CLUSTER}, condition="true"}} == 1) {recent}'
     ended_jobs = number(
-        say("Jobs that succeeded", "成功的作业"),
+        say("Jobs that succeeded", "Job 成功率"),
         say(
             "Share of the Kubernetes Jobs that succeeded, of those that started and ended in 24"
             " hours;"

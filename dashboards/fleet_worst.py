@@ -68,18 +68,18 @@ def ports(say: Say) -> table.Panel:
 def nvlinks(say: Say) -> table.Panel:
     """The GPUs with NVLinks down, then those with the most errors."""
     key = "cluster, instance, device, uuid"
+    # The value of the fault is the number of links that are up.
     down = in_pool(
-        f'(nodevitals_nvidia_nvlinks_expected{{{CLUSTER}, job="nodevitals"}}'
-        f' - nodevitals_nvidia_nvlinks_up{{{CLUSTER}, job="nodevitals"}}) > 0'
+        f'nodevitals_nvidia_nvlinks_expected{{{CLUSTER}, job="nodevitals"}} - on ({key})'
+        f' nodevitals:fault{{{CLUSTER}, fault="nvlink_down"}}'
     )
     errors = f"sum by ({key}) ({_errors('nvlink')})"
     worst = f"topk(10, sum by ({key}) (1e9 * sum by ({key}) ({down}) or {errors}))"
     return grid(
         say("Worst NVLinks", "最差 NVLink"),
         say(
-            "GPUs whose NVLinks are down now, and errors of their links in 24 hours. Errors on one"
-            " GPU"
-            " point to it or its connector, on all GPUs of a node to an NVSwitch.",
+            "GPUs whose NVLinks are down now, and errors of their links in 24 hours. Errors on"
+            " one GPU point to it or its connector, on all GPUs of a node to an NVSwitch.",
             "当前有 NVLink 断开的 GPU，以及 24 小时内的链路错误数。仅一块 GPU 出错多为该 GPU"
             " 或连接器问题，"
             "整个节点的 GPU 均出错则多为 NVSwitch 问题。",
@@ -159,14 +159,8 @@ def devices(say: Say) -> table.Panel:
         chosen = in_pool(f"sum_over_time({metric}{{{CLUSTER}{matchers}}}[1d])")
         return f"sum by ({key}) ({chosen})"
 
-    known = f'0 * nodevitals_accelerator_up{{{CLUSTER}, job="nodevitals"}} + 1'
-    began = f'nodevitals:node_change{{{CLUSTER}, change="fault_began", component="accelerator"}}'
-    faults = (
-        "sum by (cluster, instance, uuid) (label_replace("
-        f'count_over_time({began}[7d]), "uuid", "$1", "device_id", "(.+)"))'
-        f" * on (cluster, instance, uuid) group_left (device) ({known})"
-    )
-    faults = f"sum by ({key}) ({in_pool(faults)})"
+    chosen = in_pool(f"nodevitals:accelerator_faults:count7d{{{CLUSTER}}}")
+    faults = f"sum by ({key}) ({chosen})"
     ecc = "nodevitals:accelerator_ecc_errors:increase5m"
     uncorrected = summed(ecc, ', kind="uncorrected"')
     corrected = summed(ecc, ', kind="corrected"')

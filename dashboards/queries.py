@@ -20,7 +20,7 @@ POOL = f'nodevitals:node_pool{{{CLUSTER}, pool=~"$pool"}}'
 
 def in_pool(expression: str) -> str:
     """Return the series of the nodes of the chosen pools; they need `cluster` and `instance`."""
-    return f"({expression}) and on (cluster, instance) {POOL}"
+    return f"(({expression}) and on (cluster, instance) {POOL})"
 
 
 def in_pool_or_fleet(expression: str) -> str:
