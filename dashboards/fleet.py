@@ -132,7 +132,7 @@ def in_service(say: Say) -> stat.Panel:
             f" / sum(nodevitals:nodes:count{{{BY_POOL}}})"
         ),
         unit="percentunit",
-        steps=((None, "red"), (0.9, "yellow"), (0.97, GREEN)),
+        steps=((None, "red"), (0.8, "yellow"), (0.9, GREEN)),
         width=4,
         height=3,
         decimals=1,

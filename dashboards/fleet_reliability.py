@@ -85,7 +85,7 @@ def in_service(say: Say) -> stat.Panel:
         ),
         now(f"1 - ({OUT} or 0 * {NODE_TIME}) / {NODE_TIME}"),
         unit="percentunit",
-        steps=((None, RED), (0.95, YELLOW), (0.98, GREEN)),
+        steps=((None, RED), (0.9, YELLOW), (0.95, GREEN)),
         width=6,
         decimals=2,
     )
