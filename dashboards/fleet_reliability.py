@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import CALM, Column, Steps, bars, chart, grid, number
+from dashboards.panels import Column, Steps, bars, chart, grid, number
 from dashboards.queries import BY_POOL, CLUSTER, in_pool, now, over_time, rows
 from dashboards.states import BLUE, GREEN, ORANGE, RED, YELLOW, states
 
@@ -21,6 +21,8 @@ NODES = f"sum(nodevitals:nodes:total{{{BY_POOL}}})"
 BETWEEN = f"{NODE_TIME} / ({FAILURES} > 0)"
 FAULTS = in_pool(f"nodevitals:node_faults:count30d{{{CLUSTER}}}")
 SEEN: Steps = ((None, "text"), (1, ORANGE))
+# Neither good nor bad.
+PLAIN: Steps = ((None, BLUE),)
 MONTH = "30d"
 
 
@@ -52,6 +54,7 @@ def between_failures(say: Say) -> stat.Panel:
         ),
         now(BETWEEN),
         unit="s",
+        steps=PLAIN,
         width=6,
         empty=say("no failure", "无失效"),
         decimals=0,
@@ -68,6 +71,7 @@ def fleet_between_failures(say: Say) -> stat.Panel:
         ),
         now(f"{NODE_TIME} / {NODES} / ({FAILURES} > 0)"),
         unit="s",
+        steps=PLAIN,
         width=6,
         empty=say("no failure", "无失效"),
         decimals=1,
@@ -105,7 +109,7 @@ def worst_tenth(say: Say) -> stat.Panel:
         ),
         now(f"sum(topk({tenth}, {FAULTS})) / sum({FAULTS})"),
         unit="percentunit",
-        steps=CALM,
+        steps=PLAIN,
         width=6,
         empty=say("no fault", "无故障"),
         decimals=0,
@@ -179,7 +183,7 @@ def kinds(say: Say) -> bargauge.Panel:
         unit="short",
         width=8,
         height=10,
-        steps=((None, BLUE),),
+        steps=PLAIN,
     )
 
 
