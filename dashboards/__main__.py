@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards import fleet, node, job, usage
+from dashboards import fleet, job, node, usage
 from dashboards.language import LANGUAGES, Say
 
 FOLDER = Path(__file__).parent / "json"

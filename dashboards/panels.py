@@ -134,8 +134,11 @@ def chart(
     lowest: float | None = 0.0,
     highest: float | None = None,
     colours: dict[str, str] | None = None,
+    since: str = "",
 ) -> timeseries.Panel:
-    """Return a graph over time. `steps` are drawn as lines; `colours` are by the series' name."""
+    """Return a graph over time. `steps` are drawn as lines; `colours` are by the series' name;
+    `since` replaces the range of the dashboard.
+    """
     panel = (
         timeseries.Panel()
         .title(title)
@@ -172,6 +175,8 @@ def chart(
         panel.min(lowest)
     if highest is not None:
         panel.max(highest)
+    if since:
+        panel.time_from(since)
     for name, colour in (colours or {}).items():
         panel.override_by_name(
             name, [DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})]
