@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards import fleet
+from dashboards import fabric, fleet
 from dashboards.language import LANGUAGES, Say
 
 FOLDER = Path(__file__).parent / "json"
-MODULES = (fleet,)
+MODULES = (fleet, fabric)
 
 
 def files() -> dict[Path, str]:
