@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards import fabric, fleet
+from dashboards import agents, fabric, fleet
 from dashboards.language import LANGUAGES, Say
 
 FOLDER = Path(__file__).parent / "json"
-MODULES = (fleet, fabric)
+MODULES = (fleet, fabric, agents)
 
 
 def files() -> dict[Path, str]:

@@ -189,9 +189,10 @@ def by_leaf(say: Say) -> table.Panel:
         "leaf",
         say("Leaf", "Leaf"),
         say(
-            "Ends of the tested pairs by the leaf of the node (label leaf of the configuration), "
-            "and how many of these pairs are slow. One leaf far above the others: check its "
-            "uplinks. Empty: no node has the label.",
+            "Nodes and their pairs by leaf (label leaf of the configuration): the share that is "
+            "slow. Most nodes of one leaf: its uplinks. One node of it: that node, with all its "
+            "pairs. Many pairs of two leaves and no node: the path between these two. Empty: no "
+            "node has the label.",
             "按 Leaf（配置中的 leaf 标签）统计慢节点和慢节点对的占比。某个 Leaf 的多数节点都慢："
             "其上行链路有问题；只有一个节点慢：该节点及其所有节点对；两个 Leaf 的许多节点对慢而节"
             "点不慢：这两者之间的路径有问题。为空：节点没有该标签。",

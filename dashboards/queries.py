@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 CLUSTER = 'cluster=~"$cluster"'
 NODE = f'{CLUSTER}, instance=~"$instance"'
-POOL = f'nodevitals:node_domains{{{CLUSTER}, pool=~"$pool"}}'
+POOL = f'nodevitals:node_pool{{{CLUSTER}, pool=~"$pool"}}'
 
 
 def in_pool(expression: str) -> str:
