@@ -4,7 +4,8 @@ Prometheus and Alertmanager.
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import stat, table, timeseries
+from grafana_foundation_sdk.builders import common, stat, table, timeseries
+from grafana_foundation_sdk.models.common import ScaleDistribution
 
 from dashboards import agents_cost, agents_notifications, agents_pipeline
 from dashboards.board import Board, link_to
@@ -31,7 +32,7 @@ def board(say: Say) -> Board:
     )
     made.alerts(f'{CLUSTER}, component="agent", alertname!="Watchdog"')
     return made.rows(
-        ("", [*numbers(say), *agents_pipeline.numbers(say)]),
+        ("", [*agents_pipeline.numbers(say), *numbers(say)]),
         (say("Probes", "探针"), [bad_probes(say), *probes(say)]),
         (say("Agents", "采集器"), agents(say)),
         (say("Scrapes and cost of the agents", "抓取与采集器开销"), agents_cost.panels(say)),
@@ -63,6 +64,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             over_time(_count(f"up{{{AGENT}}} == 0")),
             unit="short",
             steps=((None, GREEN), (1, RED)),
+            width=4,
         ),
         number(
             say("Targets missing", "丢失的目标"),
@@ -75,6 +77,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             over_time(_count(f'{fault}"target_lost"}}')),
             unit="short",
             steps=bad,
+            width=4,
         ),
         number(
             say("Probes failing", "失败的探针"),
@@ -86,6 +89,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             over_time(f"sum(nodevitals:probe:failing:count{{{PROBES}}})"),
             unit="short",
             steps=bad,
+            width=4,
         ),
         number(
             say("Probes stuck", "卡住的探针"),
@@ -98,6 +102,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             over_time(_count(f"nodevitals_probe_stuck_seconds{{{AGENT}}} > 60")),
             unit="short",
             steps=((None, GREEN), (1, RED)),
+            width=4,
         ),
         number(
             say("Agents restarting", "频繁重启的采集器"),
@@ -110,6 +115,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             over_time(_count(f'{fault}"exporter_restarting"}}')),
             unit="short",
             steps=bad,
+            width=4,
         ),
         number(
             say("Configuration rejected", "配置加载失败"),
@@ -122,6 +128,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             over_time(_count(f"nodevitals_config_last_reload_successful{{{AGENT}}} == 0")),
             unit="short",
             steps=bad,
+            width=4,
         ),
     ]
 
@@ -187,6 +194,7 @@ def probes(say: Say) -> list[timeseries.Panel]:
         return f"{aggregation} by (probe) (nodevitals:probe:{name}{{{PROBES}}})"
 
     age = f"clamp_max({recorded('age_intervals:max', 'max')}, 20)"
+    logarithmic = common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10)
     return [
         chart(
             say("Failing probes", "失败的探针数"),
@@ -221,7 +229,8 @@ def probes(say: Say) -> list[timeseries.Panel]:
             ),
             over_time(recorded("duration_seconds:max", "max"), by_probe),
             unit="s",
-        ),
+            lowest=None,
+        ).scale_distribution(logarithmic),
         chart(
             say("Median run by probe", "各探针中位耗时"),
             say(
@@ -231,7 +240,8 @@ def probes(say: Say) -> list[timeseries.Panel]:
             ),
             over_time(recorded("duration_seconds:median", "max"), by_probe),
             unit="s",
-        ),
+            lowest=None,
+        ).scale_distribution(logarithmic),
     ]
 
 

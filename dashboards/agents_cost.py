@@ -77,7 +77,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
                 "过于频繁。",
             ),
             CPU,
-            "cores",
+            "none",
         ),
         workers(say),
         losses(say),
@@ -86,17 +86,18 @@ def panels(say: Say) -> list[Builder[Panel]]:
     ]
 
 
-def _spread(say: Say, title: str, description: str, expression: str, unit: str) -> timeseries.Panel:
+def _spread(
+    say: Say, title: str, description: str, expression: str, unit: str, width: int = 8
+) -> timeseries.Panel:
     """Return a graph of the median and the highest value of all agents."""
     chosen = in_pool(expression)
-    shown = {"cores": "none"}.get(unit, unit)
     return chart(
         title,
         description,
         over_time(f"max({chosen})", say("highest", "最高")),
         over_time(f"quantile(0.5, {chosen})", say("median", "中位")),
-        unit=shown,
-        width=8,
+        unit=unit,
+        width=width,
     )
 
 
@@ -135,7 +136,7 @@ def losses(say: Say) -> timeseries.Panel:
         over_time(lost("nodevitals_web_connections_evicted_total"), say("connections", "连接")),
         over_time(lost("nodevitals_fork_server_restarts_total"), "fork server"),
         unit="short",
-        width=8,
+        width=12,
     )
 
 
@@ -150,6 +151,7 @@ def history(say: Say) -> timeseries.Panel:
         ),
         f"nodevitals_history_rows{{{AGENT}}}",
         "short",
+        width=12,
     )
 
 

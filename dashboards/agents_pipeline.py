@@ -39,6 +39,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             over_time(f"time() - max(max_over_time(timestamp({WATCHDOG})[1h:1m]))"),
             unit="s",
             steps=((None, GREEN), (180, ORANGE), (600, RED)),
+            width=6,
         ),
         number(
             say("Notifications failed", "发送失败的通知"),
@@ -54,6 +55,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             unit="short",
             steps=((None, GREEN), (0.5, RED)),
             decimals=0,
+            width=6,
         ),
         number(
             say("Evaluations missed", "错过的规则评估"),
@@ -68,6 +70,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             unit="short",
             steps=((None, GREEN), (0.5, ORANGE)),
             decimals=0,
+            width=6,
         ),
         number(
             say("Evaluations failed", "失败的规则评估"),
@@ -83,6 +86,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             unit="short",
             steps=((None, GREEN), (0.5, RED)),
             decimals=0,
+            width=6,
         ),
     ]
 

@@ -27,7 +27,7 @@ def crossed(
     unit: str,
     steps: Steps,
     width: int = 24,
-    height: int = 16,
+    height: int = 14,
 ) -> table.Panel:
     r"""Return the table of a query whose series have the labels `row` and `column` only.
 

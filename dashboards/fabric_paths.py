@@ -51,7 +51,7 @@ def _test_columns(say: Say) -> list[Column]:
         Column(say("Tool", "工具"), "tool"),
         Column(say("Operation", "操作"), "operation"),
         Column(say("Device", "设备"), "device"),
-        Column(say("Message size", "消息大小"), "message_bytes", unit="bytes"),
+        Column(say("Message bytes", "消息字节数"), "message_bytes"),
     ]
 
 
@@ -113,9 +113,10 @@ def worst_pairs(say: Say) -> table.Panel:
     return grid(
         say("Slowest pairs", "最慢的节点对"),
         say(
-            f"The {count} slowest pairs by their last test. Slow in both directions: the path or "
-            "one node; in one only: often congestion during that test. The same node in many "
-            "rows: that node. Empty in the other direction: not tested lately.",
+            f"The {count} slowest pairs of those below 90 % by their last test; empty is good. "
+            "Slow in both directions: the path or one node; in one only: often congestion during "
+            "that test. The same node in many rows: that node. Empty in the other direction: not "
+            "tested lately.",
             f"按最近一次测试最慢的 {count} 对节点。双向都慢：路径或其中一个节点有问题；仅单向慢："
             "多为测试时的拥塞。同一节点多次出现：问题在该节点。反向为空：近期未测试。",
         ),

@@ -67,8 +67,8 @@ def matrix(nodes: int) -> str:
 
 
 def slowest_pairs(count: int) -> str:
-    """Return the ratio of the slowest pairs, with the leaf of the source."""
-    return f"bottomk({count}, {in_place(PAIR_RATIO)})"
+    """Return the ratio of the slowest pairs of those below 90 %."""
+    return f"bottomk({count}, ({in_place(PAIR_RATIO)}) < 0.9)"
 
 
 def of_slowest_pairs(count: int, value: str) -> str:

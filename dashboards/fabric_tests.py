@@ -200,7 +200,10 @@ def cost(say: Say) -> list[timeseries.Panel]:
                 "test).",
                 "每小时测试工具运行的秒数，按节点求和（一次测试两端都计）。",
             ),
-            over_time(_per_hour("nodevitals:fabric_test_seconds:rate10m", "tool, operation")),
+            over_time(
+                _per_hour("nodevitals:fabric_test_seconds:rate10m", "tool, operation"),
+                "{{tool}} {{operation}}",
+            ),
             unit="s",
             width=8,
         ),
@@ -212,7 +215,10 @@ def cost(say: Say) -> list[timeseries.Panel]:
                 "每小时测试传输字节数的上限，按节点求和。过多：降低 fabric 探针的 iterations 或预"
                 "算。",
             ),
-            over_time(_per_hour("nodevitals:fabric_test_bytes:rate10m", "tool, operation")),
+            over_time(
+                _per_hour("nodevitals:fabric_test_bytes:rate10m", "tool, operation"),
+                "{{tool}} {{operation}}",
+            ),
             unit="bytes",
             width=8,
         ),
