@@ -59,8 +59,8 @@ def panels(say: Say) -> list[Builder[Panel]]:
             say,
             say("Memory of the main process", "主进程内存"),
             say(
-                "Resident memory of the agent without its workers. It levels off within an hour; a "
-                "line that rises for days is a leak: restart the agent and report it.",
+                "Resident memory of the agent without its workers. It levels off within an hour; "
+                "a line that rises for days is a leak: restart the agent and report it.",
                 "采集器主进程（不含工作进程）的常驻内存。一小时内应趋于平稳；持续数天上升为内存泄"
                 "漏：请重启采集器并反馈。",
             ),
@@ -106,8 +106,8 @@ def workers(say: Say) -> timeseries.Panel:
     return chart(
         say("Worker processes", "工作进程"),
         say(
-            "Worker processes of all chosen agents. A stuck one survived SIGKILL: a driver or file "
-            "system holds it, and only a reboot ends it.",
+            "Worker processes of all chosen agents. A stuck one survived SIGKILL: a driver or "
+            "file system holds it, and only a reboot ends it.",
             "所选采集器的工作进程总数。stuck 表示 SIGKILL 也无法结束：被驱动或文件系统阻塞，只能"
             "重启节点。",
         ),
@@ -120,16 +120,16 @@ def workers(say: Say) -> timeseries.Panel:
 
 def losses(say: Say) -> timeseries.Panel:
     def lost(metric: str) -> str:
-        return f"sum({in_pool(f'increase({metric}{{{AGENT}}}[$__rate_interval])')}) > 0"
+        return f"3600 * sum({in_pool(f'rate({metric}{{{AGENT}}}[$__rate_interval])')}) > 0"
 
     return chart(
-        say("Lost rows, messages and connections", "丢弃的记录、日志与连接"),
+        say("Lost rows, messages and connections per hour", "每小时丢弃的记录、日志与连接"),
         say(
-            "In each step of the graph: history rows that could not be written (a slow or full "
-            "disk), log messages dropped, connections closed over the limit (too many scrapers), "
-            "and replacements of the fork server. Empty is good.",
-            "图中每个步长内：未能写入的历史记录（磁盘慢或已满）、丢弃的日志、因超限关闭的连接（抓"
-            "取方过多）、fork server 替换次数。为空即正常。",
+            "History rows that could not be written (a slow or full disk), log messages dropped, "
+            "connections closed over the limit (too many scrapers), and replacements of the fork "
+            "server. Empty is good.",
+            "未能写入的历史记录（磁盘慢或已满）、丢弃的日志、因超限关闭的连接（抓取方过多）、"
+            "fork server 替换次数。为空即正常。",
         ),
         over_time(lost("nodevitals_history_rows_dropped_total"), say("history rows", "历史记录")),
         over_time(lost("nodevitals_log_messages_dropped_total"), say("log messages", "日志")),

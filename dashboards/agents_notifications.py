@@ -33,23 +33,25 @@ def alertmanager(say: Say) -> list[Builder[Panel]]:
     by = "{{integration}}"
 
     def rate(metric: str) -> str:
-        return f"sum by (integration) (increase({metric}[{STEP}]))"
+        return f"3600 * sum by (integration) (rate({metric}[{STEP}]))"
 
     seconds = f"sum by (integration) (rate(alertmanager_notification_latency_seconds_sum[{STEP}]))"
     count = f"sum by (integration) (rate(alertmanager_notification_latency_seconds_count[{STEP}]))"
 
     def sent(name: str) -> str:
-        return f"sum(increase(prometheus_notifications_{name}_total[{STEP}]))"
+        return f"3600 * sum(rate(prometheus_notifications_{name}_total[{STEP}]))"
 
     return [
         chart(
-            say("From Prometheus to Alertmanager", "Prometheus 到 Alertmanager"),
+            say("Alerts sent to Alertmanager per hour", "每小时发往 Alertmanager 的告警"),
             say(
-                "Alerts sent in each step of the graph, and those lost: errors (Alertmanager "
-                "refuses them or does not answer) and dropped (the queue was full, or no "
-                "Alertmanager is known). A queue that grows comes first.",
-                "每个步长内发送的告警，以及丢失的告警：errors（Alertmanager 拒绝或无应答）、"
-                "dropped（队列已满或没有可用的 Alertmanager）。队列先增长。",
+                "Alerts sent (each several times while it fires), and those lost: errors "
+                "(Alertmanager refuses them or does not answer) and dropped (the queue was full, "
+                "or no Alertmanager is known). Queue: alerts that wait to be sent now; it grows "
+                "first.",
+                "发送的告警（触发期间会重复发送）以及丢失的告警：errors（Alertmanager 拒绝或无应"
+                "答）、dropped（队列已满或没有可用的 Alertmanager）。队列：当前等待发送的告警数，"
+                "会先增长。",
             )
             + scraped_by_itself(say),
             over_time(sent("sent"), say("sent", "已发送")),
@@ -61,11 +63,11 @@ def alertmanager(say: Say) -> list[Builder[Panel]]:
             colours={say("errors", "错误"): ORANGE, say("dropped", "丢弃"): RED},
         ),
         chart(
-            say("Notifications by integration", "通知数（按渠道）"),
+            say("Notifications per hour by integration", "每小时通知数（按渠道）"),
             say(
-                "Notifications in each step of the graph, also failed ones. A flood: group "
-                "harder, or look at which alerts flap.",
-                "每个步长内的通知数（含失败）。数量激增：加强分组，或查看哪些告警反复抖动。",
+                "Attempted notifications, also failed ones. A flood: group harder, or look at "
+                "which alerts flap.",
+                "尝试发送的通知数（含失败）。数量激增：加强分组，或查看哪些告警反复抖动。",
             )
             + source,
             over_time(rate("alertmanager_notifications_total") + " > 0", by),
@@ -74,12 +76,11 @@ def alertmanager(say: Say) -> list[Builder[Panel]]:
             stacked=True,
         ),
         chart(
-            say("Failed notifications", "失败的通知（按渠道）"),
+            say("Failed notifications per hour", "每小时失败的通知（按渠道）"),
             say(
-                "In each step of the graph. The reason is in Alertmanager's log: an expired "
-                "token, a limit of the chat service, a proxy. Empty is good.",
-                "每个步长内的失败数，原因见 Alertmanager 日志：令牌过期、聊天服务限流、代理问题。"
-                "为空即正常。",
+                "The reason is in Alertmanager's log: an expired token, a limit of the chat "
+                "service, a proxy. Empty is good.",
+                "失败原因见 Alertmanager 日志：令牌过期、聊天服务限流、代理问题。为空即正常。",
             )
             + source,
             over_time(rate("alertmanager_notifications_failed_total") + " > 0", by),
@@ -117,8 +118,8 @@ def alertmanager(say: Say) -> list[Builder[Panel]]:
         chart(
             say("Silences", "静默"),
             say(
-                "Silences that are active or pending. They hide alerts from everyone: planned work "
-                "belongs in the node's maintenance, which ends by itself.",
+                "Silences that are active or pending. They hide alerts from everyone: planned "
+                "work belongs in the node's maintenance, which ends by itself.",
                 "生效或待生效的静默数。静默会对所有人隐藏告警：计划内操作应使用节点维护，到期自动"
                 "结束。",
             )

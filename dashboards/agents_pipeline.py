@@ -5,13 +5,14 @@ person. Prometheus has no label of the agents: no variable but the data source r
 from __future__ import annotations
 
 from grafana_foundation_sdk.builders import stat
+from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.agents_notifications import notified, scraped_by_itself
 from dashboards.language import Say
 from dashboards.panels import Column, chart, grid, number, timeline
-from dashboards.queries import over_time, rows
+from dashboards.queries import now, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW, yes_no
 
 STEP = "$__rate_interval"
@@ -20,9 +21,10 @@ WATCHDOG = 'ALERTS{alertname="Watchdog", alertstate="firing"}'
 
 def numbers(say: Say) -> list[stat.Panel]:
     """Return what must work for an alert to reach a person."""
-    failed = f"sum(increase(alertmanager_notifications_failed_total[{STEP}]))"
-    missed = f"sum(increase(prometheus_rule_group_iterations_missed_total[{STEP}]))"
-    broken = f"sum(increase(prometheus_rule_evaluation_failures_total[{STEP}]))"
+
+    def counted(metric: str) -> Dataquery:
+        return now(f"sum(increase({metric}[$__range]))")
+
     return [
         number(
             say("Since the watchdog fired", "距 Watchdog 上次触发"),
@@ -44,14 +46,13 @@ def numbers(say: Say) -> list[stat.Panel]:
         number(
             say("Notifications failed", "发送失败的通知"),
             say(
-                "Notifications that Alertmanager could not deliver in the last step of the "
-                "graph, all integrations. Above 0, somebody was not notified: see the row "
-                "Alertmanager.",
-                "图中最后一个步长内 Alertmanager 未能送达的通知数（所有渠道）。大于 0 表示有人未"
-                "收到通知：请看 Alertmanager 一行。",
+                "Notifications that Alertmanager could not deliver in the chosen time range, all "
+                "integrations. Above 0, somebody was not notified: see the row Alertmanager.",
+                "所选时间范围内 Alertmanager 未能送达的通知数（所有渠道）。大于 0 表示有人未收到"
+                "通知：请看 Alertmanager 一行。",
             )
             + notified(say),
-            over_time(failed),
+            counted("alertmanager_notifications_failed_total"),
             unit="short",
             steps=((None, GREEN), (0.5, RED)),
             decimals=0,
@@ -60,13 +61,13 @@ def numbers(say: Say) -> list[stat.Panel]:
         number(
             say("Evaluations missed", "错过的规则评估"),
             say(
-                "Evaluations of rule groups that were left out in the last step of the graph, as "
-                "the one before took too long: alerts are late. See the slowest groups below.",
-                "图中最后一个步长内因上一次耗时过长而被跳过的规则组评估次数：告警会延迟。请看下方"
-                "最慢的规则组。",
+                "Evaluations of rule groups that were left out in the chosen time range, as the "
+                "one before took too long: alerts are late. See the slowest groups below.",
+                "所选时间范围内因上一次耗时过长而被跳过的规则组评估次数：告警会延迟。请看下方最慢"
+                "的规则组。",
             )
             + scraped_by_itself(say),
-            over_time(missed),
+            counted("prometheus_rule_group_iterations_missed_total"),
             unit="short",
             steps=((None, GREEN), (0.5, ORANGE)),
             decimals=0,
@@ -75,14 +76,13 @@ def numbers(say: Say) -> list[stat.Panel]:
         number(
             say("Evaluations failed", "失败的规则评估"),
             say(
-                "Rules that returned an error in the last step of the graph (duplicate series, "
-                "too many samples): they fire nothing. Status > Rules in Prometheus has the "
-                "error.",
-                "图中最后一个步长内评估出错（序列重复、样本过多）的规则次数：这些规则不会触发告"
-                "警。错误信息见 Prometheus 的 Status > Rules。",
+                "Rules that returned an error in the chosen time range (duplicate series, too "
+                "many samples): they fire nothing. Status > Rules in Prometheus has the error.",
+                "所选时间范围内评估出错（序列重复、样本过多）的规则次数：这些规则不会触发告警。错"
+                "误信息见 Prometheus 的 Status > Rules。",
             )
             + scraped_by_itself(say),
-            over_time(broken),
+            counted("prometheus_rule_evaluation_failures_total"),
             unit="short",
             steps=((None, GREEN), (0.5, RED)),
             decimals=0,
@@ -101,7 +101,7 @@ def prometheus(say: Say) -> list[Builder[Panel]]:
         'process_resident_memory_bytes{job!="nodevitals"} and on (job, instance) '
         "prometheus_tsdb_head_series"
     )
-    errors = "sum(increase(prometheus_tsdb_{}_total[" + STEP + "])) > 0"
+    errors = "3600 * sum(rate(prometheus_tsdb_{}_total[" + STEP + "])) > 0"
     return [
         timeline(
             say("Watchdog and configuration", "Watchdog 与配置"),
@@ -139,20 +139,19 @@ def prometheus(say: Say) -> list[Builder[Panel]]:
             unit="s",
         ),
         chart(
-            say("Missed and failed evaluations", "错过与失败的评估"),
+            say("Missed and failed evaluations per hour", "每小时错过与失败的评估"),
             say(
-                "In each step of the graph. Missed: the group is too slow or Prometheus lacks CPU. "
-                "Failed: an error in a rule, see Status > Rules.",
-                "图中每个步长内的次数。错过：规则组太慢或 Prometheus CPU 不足；失败：规则出错，见"
-                " Status > Rules。",
+                "Missed: the group is too slow or Prometheus lacks CPU. Failed: an error in a "
+                "rule, see Status > Rules.",
+                "错过：规则组太慢或 Prometheus CPU 不足；失败：规则出错，见 Status > Rules。",
             )
             + scraped,
             over_time(
-                f"sum(increase(prometheus_rule_group_iterations_missed_total[{STEP}]))",
+                f"3600 * sum(rate(prometheus_rule_group_iterations_missed_total[{STEP}]))",
                 say("missed", "错过"),
             ),
             over_time(
-                f"sum(increase(prometheus_rule_evaluation_failures_total[{STEP}]))",
+                f"3600 * sum(rate(prometheus_rule_evaluation_failures_total[{STEP}]))",
                 say("failed", "失败"),
             ),
             unit="short",
@@ -183,28 +182,27 @@ def prometheus(say: Say) -> list[Builder[Panel]]:
             width=6,
         ),
         chart(
-            say("Sync of the write-ahead log", "WAL 同步耗时"),
+            say("Samples per second", "每秒样本数"),
             say(
-                "99th percentile of the time to sync the log. Above 1 s: the disk of Prometheus "
-                "is too slow or shared.",
-                "WAL 同步耗时的 99 分位。超过 1 秒：Prometheus 的磁盘过慢或被共享。",
+                "Samples that Prometheus stores, of all jobs and rules. A fall without fewer "
+                "nodes: scrapes fail, or the disk is full.",
+                "Prometheus 存储的样本数（所有任务和规则）。节点未减少却下降：抓取失败或磁盘已满。",
             )
             + scraped,
             over_time(
-                'max by (instance) (prometheus_tsdb_wal_fsync_duration_seconds{quantile="0.99"})',
+                f"sum by (instance) (rate(prometheus_tsdb_head_samples_appended_total[{STEP}]))",
                 name,
             ),
-            unit="s",
+            unit="short",
             width=6,
         ),
         chart(
-            say("Errors of the storage", "存储错误"),
+            say("Errors of the storage per hour", "每小时存储错误"),
             say(
-                "In each step of the graph: failed writes and corruptions of the write-ahead "
-                "log, and failed compactions. Any: check the disk of Prometheus (full, failing). "
-                "Empty is good.",
-                "每个步长内 WAL 写失败、WAL 损坏和压缩失败的次数。出现任何错误：检查 Prometheus "
-                "的磁盘（已满或故障）。为空即正常。",
+                "Failed writes and corruptions of the write-ahead log, and failed compactions. "
+                "Any: check the disk of Prometheus (full, failing). Empty is good.",
+                "WAL 写失败、WAL 损坏和压缩失败的次数。出现任何错误：检查 Prometheus 的磁盘（已满"
+                "或故障）。为空即正常。",
             )
             + scraped,
             over_time(errors.format("wal_writes_failed"), say("writes", "写入")),

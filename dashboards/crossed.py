@@ -14,7 +14,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ThresholdsMode,
 )
 
-from dashboards.panels import Steps
+from dashboards.panels import Mappings, Steps
 from dashboards.queries import DATASOURCE
 
 
@@ -26,6 +26,7 @@ def crossed(
     column: str,
     unit: str,
     steps: Steps,
+    mappings: Mappings = (),
     width: int = 24,
     height: int = 14,
 ) -> table.Panel:
@@ -52,6 +53,7 @@ def crossed(
             .mode(ThresholdsMode.ABSOLUTE)
             .steps([Threshold(value=value, color=colour) for value, colour in steps])
         )
+        .mappings(list(mappings))
         .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
         .cell_options(
             options.TableColoredBackgroundCellOptions(

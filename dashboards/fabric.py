@@ -15,10 +15,8 @@ from dashboards.fabric_queries import (
 from dashboards.language import Say
 from dashboards.panels import Column, chart, grid, number
 from dashboards.queries import CLUSTER, over_time, rows
-from dashboards.states import GREEN, ORANGE, RED, YELLOW, severities
+from dashboards.states import GREEN, ORANGE, RED, failed, severities
 
-SHARE = ((None, RED), (0.5, ORANGE), (0.8, YELLOW), (0.9, GREEN))
-FACTOR = ((None, GREEN), (1.5, YELLOW), (3, RED))
 MATRIX_NODES = 30
 RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
 
@@ -163,7 +161,7 @@ def alerts(say: Say) -> table.Panel:
             Column(say("Action", "处理动作"), "action"),
         ],
         sort_by=say("Since", "开始时间"),
-        height=7,
+        height=6,
     )
 
 
@@ -186,13 +184,8 @@ def pairs_matrix(say: Say) -> table.Panel:
         row="source",
         column="peer",
         unit="percentunit",
-        steps=(
-            (None, "#111111"),
-            (0.01, RED),
-            (0.5, ORANGE),
-            (0.8, YELLOW),
-            (0.9, GREEN),
-        ),
+        steps=fabric_paths.SHARE,
+        mappings=[failed(say)],
     )
 
 

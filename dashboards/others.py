@@ -22,9 +22,9 @@ OTHERS: dict[str, frozenset[str]] = {
             "prometheus_rule_group_last_duration_seconds",
             "prometheus_rule_group_last_evaluation_samples",
             "prometheus_tsdb_compactions_failed_total",
+            "prometheus_tsdb_head_samples_appended_total",
             "prometheus_tsdb_head_series",
             "prometheus_tsdb_wal_corruptions_total",
-            "prometheus_tsdb_wal_fsync_duration_seconds",
             "prometheus_tsdb_wal_writes_failed_total",
         }
     ),
