@@ -43,7 +43,7 @@ def board(say: Say) -> Board:
 
 def _count(bad: str) -> str:
     """Return the number of series; 0 only where there are agents."""
-    return f"count({in_pool(bad)}) or 0 * count({in_pool(f'up{{{AGENT}}}')})"
+    return f"count({in_pool(bad)}) or 0 * sum(nodevitals:agents:targets:count{{{PROBES}}})"
 
 
 def numbers(say: Say) -> list[stat.Panel]:
@@ -99,7 +99,7 @@ def numbers(say: Say) -> list[stat.Panel]:
                 "超时一分钟以上未返回的探针数：对驱动或文件系统的调用没有返回。在节点上执行：ps "
                 "-eo pid,stat,wchan:30,args | grep ' D'。",
             ),
-            over_time(_count(f"nodevitals_probe_stuck_seconds{{{AGENT}}} > 60")),
+            over_time(f"sum(nodevitals:probe:stuck:count{{{PROBES}}})"),
             unit="short",
             steps=((None, GREEN), (1, RED)),
             width=4,
@@ -134,36 +134,34 @@ def numbers(say: Say) -> list[stat.Panel]:
 
 
 def bad_probes(say: Say) -> table.Panel:
-    """Return the table of the probes that fail, are stuck or are overdue."""
+    """Return the table of the probes that fail or are stuck."""
     keys = "cluster, instance, probe, target"
     last_success = f"nodevitals_probe_last_success_timestamp_seconds{{{AGENT}}}"
     # At the scrape: its interval may be longer than that of the probe.
     age = f"(timestamp({last_success}) - {last_success})"
-    interval = f"nodevitals_probe_interval_seconds{{{AGENT}}}"
     success = f"nodevitals_probe_success{{{AGENT}}}"
     stuck = f"nodevitals_probe_stuck_seconds{{{AGENT}}}"
-    on = "on (job, cluster, instance, probe, target)"
-    overdue = f"{age} > {on} (3 * {interval} + 5)"
-    bad = in_pool(f"{success} == 0 or {on} {stuck} > 0 or {on} {overdue}")
+    bad = in_pool(f"{success} == 0 or on (job, cluster, instance, probe, target) {stuck} > 0")
     chosen = f"topk(100, 0 * max by ({keys}) ({bad}) + 1)"
 
     def column(title: str, value: str, unit: str, **more: object) -> Column:
         return Column(
-            title, rows(f"max by ({keys}) ({value}) and on ({keys}) {chosen}"), unit, **more
+            title, rows(f"max by ({keys}) ({value} and on ({keys}) {chosen})"), unit, **more
         )  # type: ignore[arg-type]
 
     node = say("Node", "节点")
     last = say("Since a success", "距上次成功")
     return grid(
-        say("Probes that fail, are stuck or overdue", "失败、卡住或超期的探针"),
+        say("Probes that fail or are stuck", "失败或卡住的探针"),
         say(
-            "At most 100. Success 0: the reason is in the agent's log and in nodevitals history "
-            "on the node. Stuck: a call does not return. Many nodes with one probe: what they "
-            "share (a filer, a driver version). No time since a success: it never succeeded "
-            "since the agent started. Empty is good.",
-            "最多 100 行。成功为否：原因见采集器日志或节点上的 nodevitals history。卡住：调用未返"
-            "回。多个节点同一探针失败：查其共同点（存储、驱动版本）。没有距上次成功时间：采集器启"
-            "动后从未成功。为空即正常。",
+            "At most 100. No success: the run failed, or its data is older than three intervals; "
+            "the reason is in the agent's log and in nodevitals history on the node. Stuck: a "
+            "call does not return. Many nodes with one probe: what they share (a filer, a driver "
+            "version). No time since a success: it never succeeded since the agent started. "
+            "Empty is good.",
+            "最多 100 行。成功为否：运行失败，或数据已超过三个间隔；原因见采集器日志或节点上的 "
+            "nodevitals history。卡住：调用未返回。多个节点同一探针失败：查其共同点（存储、驱动版"
+            "本）。没有距上次成功时间：采集器启动后从未成功。为空即正常。",
         ),
         [
             Column(node, "instance", link=link_to(say, "node", node, instance=node)),
@@ -174,7 +172,11 @@ def bad_probes(say: Say) -> table.Panel:
                 say("Stuck for", "已卡住"), f"{stuck} > 0", "s", steps=((None, YELLOW), (60, RED))
             ),
             column(last, age, "s"),
-            column(say("Interval", "间隔"), interval, "s"),
+            column(
+                say("Interval", "间隔"),
+                f"nodevitals_probe_interval_seconds{{{AGENT}}}",
+                "s",
+            ),
             column(
                 say("Last duration", "上次耗时"),
                 f"nodevitals_probe_duration_seconds{{{AGENT}}}",
@@ -247,8 +249,11 @@ def probes(say: Say) -> list[timeseries.Panel]:
 
 def agents(say: Say) -> list[timeseries.Panel | table.Panel]:
     """Return the row on agents."""
-    info = in_pool(f"nodevitals_build_info{{{AGENT}}}")
-    up = in_pool(f"up{{{AGENT}}}")
+
+    def recorded(name: str, by: str = "") -> str:
+        return f"sum{by} (nodevitals:agents:{name}{{{PROBES}}})"
+
+    up, every = recorded("up:count"), recorded("targets:count")
     return [
         chart(
             say("Agents by version", "采集器版本分布"),
@@ -257,7 +262,7 @@ def agents(say: Say) -> list[timeseries.Panel | table.Panel]:
                 "nodes that the rollout did not reach.",
                 "可抓取的采集器数（按版本）。升级完成后仍有两个版本：有节点未升级到。",
             ),
-            over_time(f"count by (version) ({info})", "{{version}}"),
+            over_time(recorded("version:count", " by (version)"), "{{version}}"),
             unit="short",
             width=8,
             stacked=True,
@@ -265,12 +270,12 @@ def agents(say: Say) -> list[timeseries.Panel | table.Panel]:
         chart(
             say("Targets", "抓取目标"),
             say(
-                "Targets of the job nodevitals that answer and that do not. A falling sum: targets "
-                "have left service discovery.",
+                "Targets of the job nodevitals that answer and that do not. A falling sum: "
+                "targets have left service discovery.",
                 "nodevitals 任务中可抓取与不可抓取的目标数。总数下降：有目标离开服务发现。",
             ),
-            over_time(f"sum({up})", say("up", "正常")),
-            over_time(f"count(({up}) == 0)", say("down", "断开")),
+            over_time(up, say("up", "正常")),
+            over_time(f"{every} - {up}", say("down", "断开")),
             unit="short",
             width=8,
             stacked=True,
@@ -279,15 +284,12 @@ def agents(say: Say) -> list[timeseries.Panel | table.Panel]:
         chart(
             say("Restarts of agents", "采集器重启次数"),
             say(
-                "Restarts in each step of the graph, of all chosen agents. A peak: a rollout; a "
-                "steady level: an agent that is killed (memory limit, liveness probe).",
-                "图中每个步长内所选采集器的重启次数。尖峰：升级；持续：采集器反复被杀（内存限制、"
-                "存活探测）。",
+                "Restarts within five minutes, of all agents of the chosen pools. A peak: a "
+                "rollout; a steady level: an agent that is killed (memory limit, liveness probe).",
+                "所选资源池中五分钟内的采集器重启次数。尖峰：升级；持续：采集器反复被杀（内存限"
+                "制、存活探测）。",
             ),
-            over_time(
-                f"sum(changes(process_start_time_seconds{{{AGENT}}}[$__rate_interval]))",
-                say("restarts", "重启"),
-            ),
+            over_time(recorded("restarts:count5m"), say("restarts", "重启")),
             unit="short",
             width=8,
         ),

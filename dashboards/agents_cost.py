@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models.dashboard import Panel
 from dashboards.board import link_to
 from dashboards.language import Say
 from dashboards.panels import Column, chart, grid
-from dashboards.queries import NODE, in_pool, over_time, rows
+from dashboards.queries import CLUSTER, NODE, in_pool, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW
 
 AGENT = f'job="nodevitals", {NODE}'
@@ -29,7 +29,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
                 "单次抓取耗时。采集器从内存直接应答，通常为毫秒级：达到秒级说明网络慢或节点 CPU "
                 "耗尽。",
             ),
-            f"scrape_duration_seconds{{{AGENT}}}",
+            "scrape_seconds",
             "s",
         ),
         _spread(
@@ -41,7 +41,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
                 "采集器每次抓取的样本数。最大值持续增长：某个标签取值过多；选定该节点，用 "
                 "topk(10, count by (__name__)) 查找。",
             ),
-            f"scrape_samples_scraped{{{AGENT}}}",
+            "scrape_samples",
             "short",
         ),
         _spread(
@@ -52,7 +52,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
                 "extra-scrape-metrics.",
                 "单次抓取的未压缩字节数。仅当 Prometheus 启用 extra-scrape-metrics 特性时有数据。",
             ),
-            f"scrape_body_size_bytes{{{AGENT}}}",
+            "scrape_bytes",
             "bytes",
         ),
         _spread(
@@ -64,7 +64,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
                 "采集器主进程（不含工作进程）的常驻内存。一小时内应趋于平稳；持续数天上升为内存泄"
                 "漏：请重启采集器并反馈。",
             ),
-            MEMORY,
+            "memory_bytes",
             "bytes",
         ),
         _spread(
@@ -76,7 +76,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
                 "采集器及其已结束工作进程占用的 CPU 核数。超过 0.1：探针间隔过短，或外部工具启动"
                 "过于频繁。",
             ),
-            CPU,
+            "cpu",
             "none",
         ),
         workers(say),
@@ -86,32 +86,37 @@ def panels(say: Say) -> list[Builder[Panel]]:
     ]
 
 
+def _recorded(name: str) -> str:
+    return f'max(nodevitals:agents:{name}{{{CLUSTER}, pool=~"$pool"}})'
+
+
 def _spread(
-    say: Say, title: str, description: str, expression: str, unit: str, width: int = 8
+    say: Say, title: str, description: str, name: str, unit: str, width: int = 8
 ) -> timeseries.Panel:
-    """Return a graph of the median and the highest value of all agents."""
-    chosen = in_pool(expression)
+    """Return a graph of the highest value and the median (of several pools, the highest)."""
     return chart(
         title,
         description,
-        over_time(f"max({chosen})", say("highest", "最高")),
-        over_time(f"quantile(0.5, {chosen})", say("median", "中位")),
+        over_time(_recorded(f"{name}:max"), say("highest", "最高")),
+        over_time(_recorded(f"{name}:median"), say("median", "中位")),
         unit=unit,
         width=width,
     )
 
 
 def workers(say: Say) -> timeseries.Panel:
-    processes = in_pool(f"nodevitals_worker_processes{{{AGENT}}}")
     return chart(
         say("Worker processes", "工作进程"),
         say(
-            "Worker processes of all chosen agents. A stuck one survived SIGKILL: a driver or "
-            "file system holds it, and only a reboot ends it.",
-            "所选采集器的工作进程总数。stuck 表示 SIGKILL 也无法结束：被驱动或文件系统阻塞，只能"
-            "重启节点。",
+            "Worker processes of all agents of the chosen pools. A stuck one survived SIGKILL: a "
+            "driver or file system holds it, and only a reboot ends it.",
+            "所选资源池中采集器的工作进程总数。stuck 表示 SIGKILL 也无法结束：被驱动或文件系统阻"
+            "塞，只能重启节点。",
         ),
-        over_time(f"sum by (state) ({processes})", "{{state}}"),
+        over_time(
+            f'sum by (state) (nodevitals:agents:workers:count{{{CLUSTER}, pool=~"$pool"}})',
+            "{{state}}",
+        ),
         unit="short",
         width=8,
         colours={"live": GREEN, "stuck": RED},
@@ -119,9 +124,8 @@ def workers(say: Say) -> timeseries.Panel:
 
 
 def losses(say: Say) -> timeseries.Panel:
-    def lost(metric: str) -> str:
-        return f"3600 * sum({in_pool(f'rate({metric}{{{AGENT}}}[$__rate_interval])')}) > 0"
-
+    lost = f'nodevitals:agents:lost:rate5m{{{CLUSTER}, pool=~"$pool"}}'
+    average = f"avg_over_time({lost}[$__rate_interval])"
     return chart(
         say("Lost rows, messages and connections per hour", "每小时丢弃的记录、日志与连接"),
         say(
@@ -131,10 +135,7 @@ def losses(say: Say) -> timeseries.Panel:
             "未能写入的历史记录（磁盘慢或已满）、丢弃的日志、因超限关闭的连接（抓取方过多）、"
             "fork server 替换次数。为空即正常。",
         ),
-        over_time(lost("nodevitals_history_rows_dropped_total"), say("history rows", "历史记录")),
-        over_time(lost("nodevitals_log_messages_dropped_total"), say("log messages", "日志")),
-        over_time(lost("nodevitals_web_connections_evicted_total"), say("connections", "连接")),
-        over_time(lost("nodevitals_fork_server_restarts_total"), "fork server"),
+        over_time(f"3600 * sum by (kind) ({average}) > 0", "{{kind}}"),
         unit="short",
         width=12,
     )
@@ -149,7 +150,7 @@ def history(say: Say) -> timeseries.Panel:
             "above the others has a device that changes state all the time.",
             "本地状态变化数据库的行数，会自动清理；某节点远高于其他节点：有设备状态频繁变化。",
         ),
-        f"nodevitals_history_rows{{{AGENT}}}",
+        "history_rows",
         "short",
         width=12,
     )

@@ -61,7 +61,7 @@ def crossed(
             )
         )
         .cell_height(options.TableCellHeight.SM)
-        .min_width(56)
+        .min_width(50)
         .with_transformation(
             DataTransformerConfig(
                 id_val="sortBy", options={"fields": {}, "sort": [{"field": column}]}

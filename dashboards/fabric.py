@@ -17,7 +17,8 @@ from dashboards.panels import Column, chart, grid, number
 from dashboards.queries import CLUSTER, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, failed, severities
 
-MATRIX_NODES = 30
+MATRIX_NODES = 34
+MATRIX_WORST = 2
 RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
 
 
@@ -69,8 +70,8 @@ def _faults(say: Say) -> list[tuple[str, str, str]]:
             "node_fabric_unreachable",
             say("Unreachable nodes", "不可达节点"),
             say(
-                "Nodes that most of their partners do not reach on the fabric: jobs on them hang. "
-                "Check that the fabric interface is up and has its address.",
+                "Nodes that most of their partners do not reach on the fabric: jobs on them "
+                "hang. Check that the fabric interface is up and has its address.",
                 "大多数对端在互联网络上无法连通的节点数：其上的作业会挂起。请检查网络接口是否启"
                 "用、地址是否正确。",
             ),
@@ -110,8 +111,8 @@ def _faults(say: Say) -> list[tuple[str, str, str]]:
             "bandwidth_test_stale",
             say("Not tested", "未测试的节点"),
             say(
-                "Nodes without a successful test for too long: a slow link would not be detected. "
-                "See failures and skips by reason below.",
+                "Nodes without a successful test for too long: a slow link would not be "
+                "detected. See failures and skips by reason below.",
                 "长时间没有成功测试的节点数：链路变慢不会被发现。请看下方按原因统计的失败与跳过。",
             ),
         ),
@@ -120,11 +121,11 @@ def _faults(say: Say) -> list[tuple[str, str, str]]:
 
 def _faulty(say: Say, fault: str, title: str, description: str) -> stat.Panel:
     faulty = in_place(f'nodevitals:fault{{{CLUSTER}, fault="{fault}"}}')
-    none = in_place(f'nodevitals_fabric_members{{job="nodevitals", {CLUSTER}}}')
+    none = f"0 * sum(nodevitals:fabric:members{{{CLUSTER}}})"
     return number(
         title,
         description + say(" Empty: no fabric tests are configured.", "为空：未配置互联测试。"),
-        over_time(f"count(group by (cluster, instance) ({faulty})) or 0 * count({none})"),
+        over_time(f"count(group by (cluster, instance) ({faulty})) or {none}"),
         unit="short",
         steps=((None, GREEN), (1, ORANGE)),
     )
@@ -142,8 +143,8 @@ def alerts(say: Say) -> table.Panel:
     return grid(
         say("Alerts of the fabric", "互联告警"),
         say(
-            "Pending and firing alerts, newest first; empty is good. The alert's name leads to its "
-            "runbook. Several nodes of one leaf: look at the leaf first.",
+            "Pending and firing alerts, newest first; empty is good. The alert's name leads to "
+            "its runbook. Several nodes of one leaf: look at the leaf first.",
             "等待中和触发中的告警，最新在前；为空即正常。点击告警名查看处理手册。同一 Leaf 的多个"
             "节点同时告警时，先查 Leaf。",
         ),
@@ -170,17 +171,19 @@ def pairs_matrix(say: Say) -> table.Panel:
     return crossed(
         say("Bandwidth of pairs relative to the median", "节点对带宽与中位值之比"),
         say(
-            f"Source in rows, peer in columns: last result of each pair, of the {MATRIX_NODES} "
-            "nodes with the slowest pairs in the chosen pools and leaves (choose a leaf to see "
-            "all of it). A red row and column: that node. A red block: the path between two "
-            "leaves. One red cell: the path between two nodes. Black: the test failed. Empty: "
-            "not tested lately. It needs four nodes or an expected bandwidth; choose one cluster.",
-            f"行为源节点，列为对端：所选资源池和 Leaf 中最慢的 {MATRIX_NODES} 个节点之间每一对的最"
-            "近结果（选定一个 Leaf 可查看其全部节点）。整行整列变红：该节点有问题；成块变红：两个"
-            " Leaf 之间的路径有问题；单格变红：两个节点之间的路径有问题；黑色：测试失败；空白：近"
-            "期未测试。需要至少四个节点或已配置期望带宽；请只选一个集群。",
+            "Source in rows, peer in columns: last result of each pair. Of the chosen pools and "
+            f"leaves, the {MATRIX_WORST} nodes with the slowest pairs and their partners, "
+            f"{MATRIX_NODES} nodes in all: choose a leaf to see all of it. A red row and column: "
+            "that node. A red block: the path between two leaves. One red cell: the path between "
+            "two nodes. Black: the test failed. Empty: not tested lately. It needs four nodes or "
+            "an expected bandwidth; choose one cluster.",
+            "行为源节点，列为对端：每一对节点的最近结果。显示所选资源池和 Leaf 中最慢的 "
+            f"{MATRIX_WORST} 个节点及其对端，共 {MATRIX_NODES} 个节点（选定一个 Leaf 可查看其全部"
+            "节点）。整行整列变红：该节点有问题；成块变红：两个 Leaf 之间的路径有问题；单格变红："
+            "两个节点之间的路径有问题；黑色：测试失败；空白：近期未测试。需要至少四个节点或已配置"
+            "期望带宽；请只选一个集群。",
         ),
-        rows(matrix(MATRIX_NODES)),
+        rows(matrix(MATRIX_NODES, MATRIX_WORST)),
         row="source",
         column="peer",
         unit="percentunit",

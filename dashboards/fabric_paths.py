@@ -10,8 +10,8 @@ from dashboards.board import link_to
 from dashboards.fabric_queries import (
     BANDWIDTH,
     CHOSEN,
-    FAILURES,
     LATENCY,
+    LATENCY_P99,
     LATENCY_RANK,
     LATENCY_RATIO,
     NODE_BANDWIDTH,
@@ -20,15 +20,12 @@ from dashboards.fabric_queries import (
     NODES,
     PAIR_RATIO,
     SLOW,
-    USUAL,
     as_peer,
     as_source,
-    both_ends,
-    in_place,
     leaf_of_nodes,
     of_nodes,
     of_slowest_pairs,
-    reversed_pairs,
+    opposite_pairs,
     switch_of_nodes,
 )
 from dashboards.language import Say
@@ -102,14 +99,6 @@ def worst_pairs(say: Say) -> table.Panel:
     count = 20
     node = say("Source", "源")
     ratio = say("Of the median", "与中位值之比")
-    opposite = (
-        f"0 * {PAIR_RATIO} + on (cluster, source, peer, tool, operation, device, message_bytes) "
-        f"group_left () {reversed_pairs(PAIR_RATIO)}"
-    )
-    usual = (
-        f"0 * {BANDWIDTH} + on (cluster, tool, operation, device, message_bytes) "
-        f"group_left () {USUAL}"
-    )
     return grid(
         say("Slowest pairs", "最慢的节点对"),
         say(
@@ -126,12 +115,11 @@ def worst_pairs(say: Say) -> table.Panel:
             Column(ratio, rows(of_slowest_pairs(count, PAIR_RATIO)), "percentunit", SHARE),
             Column(
                 say("Other direction", "反向"),
-                rows(of_slowest_pairs(count, opposite)),
+                rows(opposite_pairs(count)),
                 "percentunit",
                 SHARE,
             ),
             Column(say("Bandwidth", "带宽"), rows(of_slowest_pairs(count, BANDWIDTH)), "Bps"),
-            Column(say("Usual", "通常带宽"), rows(of_slowest_pairs(count, usual)), "Bps"),
             *_test_columns(say),
             Column(
                 say("Instance", "实例"),
@@ -147,16 +135,16 @@ def worst_pairs(say: Say) -> table.Panel:
 def _by_domain(
     say: Say, label: str, title: str, description: str, keys: str, places: str
 ) -> table.Panel:
-    joined = f"* on ({keys}) group_left ({label}) {places}"
-    pairs = f"max by ({keys}, source, peer) ({both_ends(in_place(PAIR_RATIO))})"
-    broken = f"max by ({keys}, source, peer) ({both_ends(in_place(FAILURES))})"
     ratios = f"min by ({keys}) ({NODE_RATIO})"
+    pairs = f"min by ({keys}) (nodevitals:fabric_node:pair_ratio:min{{{CHOSEN}}})"
 
     def counted(expression: str) -> str:
-        return f"count by (cluster, {label}) (({expression}) {joined})"
+        return (
+            f"count by (cluster, {label}) (({expression}) * on ({keys}) group_left ({label}) "
+            f"{places})"
+        )
 
-    nodes, slow_nodes = counted(ratios), counted(f"{ratios} < {SLOW}")
-    every, slow = counted(pairs), counted(f"{pairs} < {SLOW}")
+    nodes, slow = counted(ratios), counted(f"{ratios} < {SLOW}")
     share = say("Share of nodes slow", "慢节点占比")
     return grid(
         title,
@@ -165,18 +153,21 @@ def _by_domain(
             Column(title, label),
             Column(
                 share,
-                rows(f"(({slow_nodes}) or 0 * ({nodes})) / ({nodes})"),
+                rows(f"(({slow}) or 0 * ({nodes})) / ({nodes})"),
                 "percentunit",
                 ((None, GREEN), (0.3, YELLOW), (0.6, RED)),
             ),
             Column(
-                say("Share of pairs slow", "慢节点对占比"),
-                rows(f"(({slow}) or 0 * ({every})) / ({every})"),
-                "percentunit",
+                say("Nodes with a slow pair", "有慢节点对的节点"),
+                rows(counted(f"{pairs} < {SLOW}")),
+                "short",
             ),
-            Column(say("Failed", "失败"), rows(counted(broken)), "short"),
+            Column(
+                say("Nodes with a failed pair", "有失败节点对的节点"),
+                rows(counted(f"{pairs} == 0")),
+                "short",
+            ),
             Column(say("Nodes", "节点"), rows(nodes), "short"),
-            Column(say("Pairs", "节点对"), rows(every), "short"),
             Column(say("Cluster", "集群"), "cluster"),
         ],
         width=12,
@@ -190,13 +181,14 @@ def by_leaf(say: Say) -> table.Panel:
         "leaf",
         say("Leaf", "Leaf"),
         say(
-            "Nodes and their pairs by leaf (label leaf of the configuration): the share that is "
-            "slow. Most nodes of one leaf: its uplinks. One node of it: that node, with all its "
-            "pairs. Many pairs of two leaves and no node: the path between these two. Empty: no "
-            "node has the label.",
-            "按 Leaf（配置中的 leaf 标签）统计慢节点和慢节点对的占比。某个 Leaf 的多数节点都慢："
-            "其上行链路有问题；只有一个节点慢：该节点及其所有节点对；两个 Leaf 的许多节点对慢而节"
-            "点不慢：这两者之间的路径有问题。为空：节点没有该标签。",
+            "Nodes by leaf (label leaf of the configuration), and those that are slow. Most "
+            "nodes of one leaf: its uplinks. One node: that node, and nodes of other leaves have "
+            "a slow pair with it. Slow pairs at many nodes of two leaves, and no slow node: the "
+            "path between these two. Empty: no node has the label.",
+            "按 Leaf（配置中的 leaf 标签）统计节点及其中的慢节点。某个 Leaf 的多数节点都慢：其上"
+            "行链路有问题；只有一个节点慢：该节点有问题，其他 Leaf 的节点也会出现慢节点对；两个 "
+            "Leaf 的许多节点有慢节点对而没有慢节点：这两者之间的路径有问题。为空：节点没有该标"
+            "签。",
         ),
         "cluster, node",
         leaf_of_nodes(),
@@ -223,8 +215,6 @@ def by_switch(say: Say) -> table.Panel:
 def latency(say: Say) -> table.Panel:
     """Nodes with the highest latency."""
     worst = f"topk(50, {LATENCY_RANK} and on (cluster, node) {NODES})"
-    p99 = 'nodevitals_fabric_latency_seconds{job="nodevitals", statistic="p99", ' + CHOSEN + "}"
-    pairs = f"{MEDIAN} (0.5, {both_ends(p99)})"
     node = say("Node", "节点")
     factor = say("Of the median", "与中位值之比")
     return grid(
@@ -240,7 +230,7 @@ def latency(say: Say) -> table.Panel:
             Column(node, "instance", link=link_to(say, "node", node, instance=node)),
             Column(factor, rows(of_nodes(LATENCY_RATIO, worst)), steps=FACTOR, decimals=2),
             Column(say("Median", "中位时延"), rows(of_nodes(LATENCY, worst)), "s"),
-            Column("p99", rows(of_nodes(pairs, worst)), "s"),
+            Column("p99", rows(of_nodes(LATENCY_P99, worst)), "s"),
             *_test_columns(say),
         ],
         width=12,

@@ -11,6 +11,7 @@ from dashboards.queries import CLUSTER
 TEST = 'tool=~"$tool", operation=~"$operation"'
 CHOSEN = f"{CLUSTER}, {TEST}"
 TEST_LABELS = "cluster, tool, operation, device, message_bytes"
+PAIR_LABELS = f"{TEST_LABELS}, instance, source, peer"
 PLACE = f'nodevitals:node_domains{{{CLUSTER}, pool=~"$pool", leaf=~"$leaf"}}'
 # One instance per name: a node that was reinstalled has two for an hour.
 NAMES = f"topk by (cluster, node) (1, nodevitals:fabric_name{{{CLUSTER}}})"
@@ -36,11 +37,6 @@ def named(expression: str) -> str:
     return f"({expression}) * on (cluster, node) group_left (instance) {NODES}"
 
 
-def both_ends(expression: str) -> str:
-    """Return each series of a pair twice: with the label node of its source and of its peer."""
-    return f"({as_source(expression)} or {as_peer(expression)})"
-
-
 def as_source(expression: str) -> str:
     """Return the series of pairs with their source as the label node."""
     return f'label_replace({expression}, "node", "$1", "source", "(.+)")'
@@ -51,30 +47,47 @@ def as_peer(expression: str) -> str:
     return f'label_replace({expression}, "node", "$1", "peer", "(.+)")'
 
 
-def matrix(nodes: int) -> str:
-    """Return the ratio of each pair between the `nodes` nodes with the slowest pairs; 0: failed.
+def matrix(nodes: int, worst: int) -> str:
+    """Return the ratio of each pair between some nodes; 0: failed.
 
-    The partners of a bad node are among them, as they share its slow pairs.
+    They are the `worst` nodes by the mean of their pairs, then the partners of these, which show
+    whether it is the node or its path, then others: a few of many nodes have no test in common.
     """
-    slowest = (
-        f"bottomk({nodes}, min by (cluster, node) (nodevitals:fabric_node:pair_ratio:min{{{CHOSEN}"
-        f"}}) and on (cluster, node) {NODES})"
+    ratio = f"nodevitals:fabric_node:pair_ratio:avg{{{CHOSEN}}}"
+    every = f"(min by (cluster, node) ({ratio}) and on (cluster, node) {NODES})"
+    bad = f"bottomk({worst}, {every})"
+    partners = " or ".join(
+        f'label_replace({BANDWIDTH} and on (cluster, {end}) label_replace({bad}, "{end}", "$1", '
+        f'"node", "(.+)"), "node", "$1", "{other}", "(.+)")'
+        for end, other in (("source", "peer"), ("peer", "source"))
+    )
+    shown = (
+        f"bottomk({nodes}, {bad} or {every} + 2 and on (cluster, node) ({partners}) or {every} + 4)"
     )
     pairs = f"({PAIR_RATIO} or 0 * {FAILURES})"
     for end in ("source", "peer"):
-        pairs += f' and on (cluster, {end}) label_replace({slowest}, "{end}", "$1", "node", "(.+)")'
+        pairs += f' and on (cluster, {end}) label_replace({shown}, "{end}", "$1", "node", "(.+)")'
     return f"min by (source, peer) ({pairs})"
 
 
 def slowest_pairs(count: int) -> str:
     """Return the ratio of the slowest pairs of those below 90 %."""
-    return f"bottomk({count}, ({in_place(PAIR_RATIO)}) < 0.9)"
+    return f"bottomk({count}, {in_place(f'({PAIR_RATIO} < 0.9)')})"
 
 
 def of_slowest_pairs(count: int, value: str) -> str:
     """Return a value of these pairs; it has all labels of a pair."""
-    keys = f"cluster, instance, source, peer, {TEST_LABELS.removeprefix('cluster, ')}"
-    return f"max by ({keys}) ({value}) and on ({keys}) {slowest_pairs(count)}"
+    return f"max by ({PAIR_LABELS}) ({value} and on ({PAIR_LABELS}) {slowest_pairs(count)})"
+
+
+def opposite_pairs(count: int) -> str:
+    """Return the ratio of these pairs in the other direction."""
+    chosen = slowest_pairs(count)
+    ends = f"{TEST_LABELS}, source, peer"
+    found = f"({PAIR_RATIO} and on ({ends}) {reversed_pairs(chosen)})"
+    return (
+        f"max by ({PAIR_LABELS}) (0 * {chosen} + on ({ends}) group_left () {reversed_pairs(found)})"
+    )
 
 
 def reversed_pairs(expression: str) -> str:
@@ -90,6 +103,7 @@ NODE_RATIO = f"({NODE_BANDWIDTH} / on ({TEST_LABELS}) group_left () {USUAL})"
 NODE_RANK = f"({NODE_RATIO} or {NODE_BANDWIDTH})"
 LATENCY = f"nodevitals:fabric_node:latency{{{CHOSEN}}}"
 LATENCY_RATIO = f"({LATENCY} / on ({TEST_LABELS}) group_left () nodevitals:fabric:latency)"
+LATENCY_P99 = f"nodevitals:fabric_node:latency_p99{{{CHOSEN}}}"
 LATENCY_RANK = f"({LATENCY_RATIO} or {LATENCY})"
 
 

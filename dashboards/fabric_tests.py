@@ -10,7 +10,7 @@ from dashboards.board import link_to
 from dashboards.fabric_queries import CHOSEN, NODES, in_place
 from dashboards.language import Say
 from dashboards.panels import Column, chart, grid, number
-from dashboards.queries import CLUSTER, over_time, rows
+from dashboards.queries import CLUSTER, now, over_time, rows
 from dashboards.states import GREEN, RED, YELLOW, yes_no
 
 RECORDED = f'{CHOSEN}, pool=~"$pool"'
@@ -46,7 +46,7 @@ def tested_nodes(say: Say) -> stat.Panel:
             "在 12 个时隙（两小时）内发起过成功测试的节点占比。作业运行期间会下降，因为测试要等节"
             "点空闲：请看按原因统计的跳过。",
         ),
-        over_time(f"(count({fresh}) or 0 * count({members})) / count({members})"),
+        now(f"(count({fresh}) or 0 * count({members})) / count({members})"),
         unit="percentunit",
         steps=((None, RED), (0.5, YELLOW), (0.9, GREEN)),
     )
@@ -190,7 +190,8 @@ def coverage(say: Say) -> table.Panel:
 
 def cost(say: Say) -> list[timeseries.Panel]:
     """Return the row on time and bytes."""
-    nodes = in_place(f'nodevitals_fabric_members{{job="nodevitals", {CLUSTER}}}')
+    # All nodes of the pools: those that take part are too many series for a graph.
+    nodes = f'sum(nodevitals:nodes:count{{{CLUSTER}, pool=~"$pool"}})'
     seconds = f"nodevitals:fabric_test_seconds:rate10m{{{RECORDED}}}"
     return [
         chart(
@@ -227,10 +228,10 @@ def cost(say: Say) -> list[timeseries.Panel]:
             say(
                 "Share of time in which a test runs on a node, average of all nodes with fabric "
                 "tests in the chosen pools. Above 1 %: tests are larger than they need to be.",
-                "节点上正在运行测试的时间占比，为所选资源池内启用互联测试的所有节点的平均值。超过"
+                "节点上正在运行测试的时间占比，为所选资源池内所有节点的平均值。超过"
                 " 1 %：测试规模过大。",
             ),
-            over_time(f"sum({seconds}) / count({nodes})", say("share", "占比")),
+            over_time(f"sum({seconds}) / {nodes}", say("share", "占比")),
             unit="percentunit",
             width=8,
             steps=((None, GREEN), (0.01, YELLOW)),
