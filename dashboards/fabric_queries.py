@@ -54,7 +54,8 @@ def matrix(nodes: int, worst: int) -> str:
     whether it is the node or its path, then others: a few of many nodes have no test in common.
     """
     ratio = f"nodevitals:fabric_node:pair_ratio:avg{{{CHOSEN}}}"
-    every = f"(min by (cluster, node) ({ratio}) and on (cluster, node) {NODES})"
+    here = f"(nodevitals:fabric_name{{{CLUSTER}}} and on (cluster, instance) {PLACE})"
+    every = f"(min by (cluster, node) ({ratio}) and on (cluster, node) {here})"
     bad = f"bottomk({worst}, {every})"
     partners = " or ".join(
         f'label_replace({BANDWIDTH} and on (cluster, {end}) label_replace({bad}, "{end}", "$1", '
