@@ -15,7 +15,7 @@ from nodevitals.probe import Family
 # Prometheus or the scrape job sets these labels.
 TARGET_LABELS = ("job", "instance", "cluster", "__name__")
 # Families of other exporters; their labels are not in the catalogue.
-FOREIGN = re.compile(r"up|ALERTS|npu_\w+|node_\w+|kube_\w+|DCGM_\w+")
+FOREIGN = re.compile(r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|DCGM_\w+")
 JOB = "nodevitals"
 THRESHOLD = "nodevitals:threshold"
 # How an alert finds that a threshold is missing.
