@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards import fleet, job, node, usage
+from dashboards import agents, fabric, fleet, job, node, usage
 from dashboards.language import LANGUAGES, Say
 
 FOLDER = Path(__file__).parent / "json"
-MODULES = (fleet, node, job, usage)
+MODULES = (fleet, node, fabric, job, usage, agents)
 
 
 def files() -> dict[Path, str]:

@@ -41,6 +41,21 @@ VARIABLES: dict[str, tuple[tuple[str, str], str, bool]] = {
         f"label_values(nodevitals_accelerators_present{{{NODE}}}, vendor)",
         True,
     ),
+    "leaf": (
+        ("Leaf", "Leaf"),
+        f'label_values(nodevitals:node_domains{{{CLUSTER}, pool=~"$pool"}}, leaf)',
+        True,
+    ),
+    "tool": (
+        ("Tool", "工具"),
+        f"label_values(nodevitals:fabric_runs:rate10m{{{CLUSTER}}}, tool)",
+        True,
+    ),
+    "operation": (
+        ("Operation", "操作"),
+        f'label_values(nodevitals:fabric_runs:rate10m{{{CLUSTER}, tool=~"$tool"}}, operation)',
+        True,
+    ),
     "device": (
         ("Device", "设备"),
         f'label_values(nodevitals_accelerator_up{{{NODE}, vendor=~"$vendor"}}, device)',

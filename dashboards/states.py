@@ -7,6 +7,7 @@ from grafana_foundation_sdk.models.dashboard import ValueMap, ValueMappingResult
 from dashboards.language import Say
 
 GREEN, BLUE, YELLOW, ORANGE, RED, GREY = "green", "blue", "yellow", "orange", "red", "#8e8e8e"
+BLACK = "#111111"
 
 # The values of nodevitals:component_state and nodevitals:node_state, from good to bad: the worst of
 # several is their maximum.
@@ -101,3 +102,8 @@ def severities(say: Say) -> ValueMap:
 def mapping(words: dict[str, tuple[str, str]]) -> ValueMap:
     """Return the mapping of values to texts and colours."""
     return _map(words)
+
+
+def failed(say: Say) -> ValueMap:
+    """Return the mapping of 0 to a test that failed; other values are shown as they are."""
+    return _map({"0": (say("failed", "失败"), BLACK)})

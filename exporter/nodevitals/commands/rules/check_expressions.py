@@ -17,7 +17,8 @@ TARGET_LABELS = ("job", "instance", "cluster", "__name__")
 # Families of other exporters; their labels are not in the catalogue. No probe fills the pods of
 # accelerators yet.
 FOREIGN = re.compile(
-    r"up|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+|nodevitals_pod_accelerator_info"
+    r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+"
+    r"|nodevitals_pod_accelerator_info"
 )
 JOB = "nodevitals"
 THRESHOLD = "nodevitals:threshold"
