@@ -261,7 +261,7 @@ def test_mappings_and_thresholds() -> None:
 
 def test_overrides_by_the_shown_name() -> None:
     field = Field("Value", "number", [1.0], {"a": "x"}, "x")
-    panel = {
+    panel: dict[str, Any] = {
         "fieldConfig": {
             "defaults": {"unit": "s", "custom": {"width": 1}},
             "overrides": [
