@@ -89,6 +89,8 @@ def interpolate(
 
     def value(found: re.Match[str]) -> str:
         name = found["plain"] or found["braced"] or found["old"]
+        if name.isdigit():  # a group of label_replace
+            return found[0]
         if name in words:
             return words[name]
         if name not in variables:

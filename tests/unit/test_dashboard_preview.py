@@ -94,6 +94,7 @@ def test_formats_of_variables() -> None:
     assert interpolate("${node:pipe} ${node:csv}", chosen, {}) == "a b|c a b,c"
     assert interpolate("${node:regex}", node(ALL), {}) == ".*"
     assert interpolate("${node:text}", node(ALL), {}) == "All"
+    assert interpolate('label_replace(x, "a", "$1", "b", "(.+)")', {}, {}).count("$1") == 1
     with pytest.raises(ValueError, match="no variable pool"):
         interpolate("$pool", chosen, {})
     with pytest.raises(ValueError, match="unknown format glob"):
