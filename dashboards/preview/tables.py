@@ -1,6 +1,6 @@
 """The transformations that the dashboards use, as Grafana does them, and a panel's table as text.
 
-`merge`, `organize`, `groupingToMatrix`; any other is an error.
+`merge`, `organize`, `groupingToMatrix`, `sortBy`; any other is an error.
 """
 
 from __future__ import annotations
@@ -125,10 +125,29 @@ def grouping_to_matrix(frames: list[Frame], options: Json) -> list[Frame]:
     ]
 
 
+def sort_by(frames: list[Frame], options: Json) -> list[Frame]:
+    """Order the rows by one column."""
+    found = []
+    for frame in frames:
+        order = list(range(len(frame.fields[0].values))) if frame.fields else []
+        for rule in (options.get("sort") or ())[:1]:
+            for one in frame.fields:
+                if title(one, frames) == rule["field"]:
+                    order.sort(key=_sorter(one.values), reverse=bool(rule.get("desc")))
+        found.append(
+            Frame(
+                frame.ref,
+                [replace(one, values=[one.values[row] for row in order]) for one in frame.fields],
+            )
+        )
+    return found
+
+
 TRANSFORMATIONS: dict[str, Callable[[list[Frame], Json], list[Frame]]] = {
     "merge": merge,
     "organize": organize,
     "groupingToMatrix": grouping_to_matrix,
+    "sortBy": sort_by,
 }
 
 

@@ -10,7 +10,14 @@ from dashboards.preview import units
 from dashboards.preview.frames import Field, Frame, series_frames, table_frames, title
 from dashboards.preview.queries import queries
 from dashboards.preview.span import Span, duration, rounded, seconds
-from dashboards.preview.tables import grouping_to_matrix, merge, organize, text_table, transformed
+from dashboards.preview.tables import (
+    grouping_to_matrix,
+    merge,
+    organize,
+    sort_by,
+    text_table,
+    transformed,
+)
 from dashboards.preview.values import settings, shown
 from dashboards.preview.variables import ALL, Variable, interpolate, narrowed, natural
 
@@ -195,6 +202,14 @@ def test_a_matrix() -> None:
         ("y", [1.0, ""]),
         ("x", ["", 2.0]),
     ]
+
+
+def test_rows_are_sorted_by_a_column() -> None:
+    frames = table_frames({"A": [at("1", node="b"), at("2", node="a")]})
+    [ordered] = sort_by(frames, {"sort": [{"field": "node"}]})
+    assert [(row["node"], row["Value"]) for row in ordered.rows] == [("a", 2.0), ("b", 1.0)]
+    [ordered] = sort_by(frames, {"sort": [{"field": "Value", "desc": True}]})
+    assert [row["node"] for row in ordered.rows] == ["a", "b"]
 
 
 def test_other_transformations_are_refused() -> None:
