@@ -30,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scrape-interval", default="15s", metavar="DURATION")
     parser.add_argument("--theme", choices=("dark", "light"), default="dark")
     parser.add_argument("--output", type=Path, metavar="FILE.png")
+    parser.add_argument("--lines", type=int, default=0, help="only rows within as many grid lines")
     parser.add_argument("--tables", action="store_true", help="print each panel's result")
     return parser.parse_args()
 
@@ -63,6 +64,7 @@ def render(
     output: Path | None,
     theme: str = "dark",
     tables: bool = False,
+    most: int = 0,
 ) -> None:
     """Ask, then draw and print what is wanted."""
     known = variables(dashboard, prometheus, span, given)
@@ -73,7 +75,7 @@ def render(
         if tables:
             print(printed(panel, results[panel["id"]], span.end, time.monotonic() - started))
     if output:
-        draw(dashboard, results, known, span, output, theme)
+        draw(dashboard, results, known, span, output, theme, most)
 
 
 def main() -> None:
@@ -95,6 +97,7 @@ def main() -> None:
         given.output,
         given.theme,
         given.tables,
+        given.lines,
     )
 
 

@@ -172,7 +172,9 @@ class Canvas:
         """Write the file, with 256 colours: a third of the size."""
         self.figure.savefig(path, facecolor=self.theme.page)
         with Image.open(path) as image:
-            flat = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+            flat = image.convert("RGB").quantize(
+                256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+            )
         flat.save(path, optimize=True)
 
 

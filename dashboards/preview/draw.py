@@ -46,6 +46,17 @@ def laid_out(dashboard: Json) -> Iterator[tuple[Json, int]]:
             )
 
 
+def upper(places: list[tuple[Json, int]], most: int) -> list[tuple[Json, int]]:
+    """Return what stands above the first row that does not end within as many lines."""
+    bottoms = [y + panel["gridPos"]["h"] for panel, y in places]
+    if not most or max(bottoms) <= most:
+        return places
+    first = min(y for (_, y), bottom in zip(places, bottoms, strict=True) if bottom > most)
+    heads = [y for panel, y in places if panel["type"] == "row" and y <= first]
+    limit = heads[-1] if heads else first
+    return [(panel, y) for panel, y in places if y < limit]
+
+
 def draw(
     dashboard: Json,
     results: Mapping[int, list[Frame]],
@@ -53,9 +64,12 @@ def draw(
     span: Span,
     output: Path,
     theme: str = "dark",
+    most: int = 0,
 ) -> None:
-    """Write the picture; `results` are by the number of the panel."""
-    places = list(laid_out(dashboard))
+    """Write the picture; `results` are by the number of the panel. With `most`, only the rows that
+    end within as many lines of the grid.
+    """
+    places = upper(list(laid_out(dashboard)), most)
     lowest = max(y + panel["gridPos"]["h"] for panel, y in places)
     canvas = Canvas(WIDTH, HEADER + lowest * LINE + EDGE, theme)
     _header(dashboard, known, span, canvas)

@@ -59,17 +59,25 @@ def _widths(
     canvas: Canvas,
     whole: float,
 ) -> list[float]:
-    """Return the widths of all columns: the fixed ones, the others after what they contain."""
-    wanted = []
+    """Return the widths of all columns: the fixed ones, the others after what they contain. Where
+    they do not fit, long titles give way first; Grafana would scroll.
+    """
+    wanted, least = [], []
     for name, shown_cells, config in zip(titles, cells, configs, strict=True):
         longest = sorted({cell.text for cell in shown_cells}, key=len)[-3:]
-        content = max(canvas.measure(text, SIZE) for text in (name, *longest)) + 16
-        wanted.append(float(config["custom"].get("width") or content))
-    free = [number for number, config in enumerate(configs) if not config["custom"].get("width")]
+        content = max([canvas.measure(text, SIZE) for text in longest] or [0.0]) + 14
+        heading = canvas.measure(name, SIZE) + 14
+        wanted.append(float(config["custom"].get("width") or max(content, heading)))
+        least.append(min(max(content, 40.0), 220.0))
     rest = whole - sum(wanted)
-    if free and rest >= 0:
+    free = [number for number, config in enumerate(configs) if not config["custom"].get("width")]
+    if rest >= 0:
+        free = free or list(range(len(wanted)))
         return [size + rest / len(free) * (number in free) for number, size in enumerate(wanted)]
-    return [size * whole / sum(wanted) for size in wanted]
+    spare = [max(size - low, 0.0) for size, low in zip(wanted, least, strict=True)]
+    if sum(spare) >= -rest:
+        return [size + rest * part / sum(spare) for size, part in zip(wanted, spare, strict=True)]
+    return [size * whole / sum(least) for size in least]
 
 
 def _cell(cell: Shown, value: object, config: Json, canvas: Canvas, box: Box, right: bool) -> None:

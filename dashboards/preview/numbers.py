@@ -129,7 +129,7 @@ def _one_stat(value: Value, options: Json, canvas: Canvas, box: Box, several: bo
     named = words in ("name", "value_and_name") or (words == "auto" and several)
     text = value.name if words == "name" else value.shown.text
     top = box.h * (0.62 if named and words != "name" else 0.45 if box.h > 60 else 0.5)
-    size = min(box.h * 0.42, 42.0, (box.w - 16) / max(canvas.measure(text, 1.0 * 100), 1) * 100)
+    size = min(box.h * 0.42, 42, (box.w - 20) / max(canvas.measure(text, 100, True), 1) * 100)
     canvas.text(text, box.x + box.w / 2, box.y + top, size, shade, across="center", bold=True)
     if named and words != "name":
         small = min(13, max(9, box.h * 0.18))
