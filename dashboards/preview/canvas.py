@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 
 mpl.use("Agg")
 from matplotlib.axes import Axes
@@ -172,10 +173,18 @@ class Canvas:
         """Write the file, with 256 colours: a third of the size."""
         self.figure.savefig(path, facecolor=self.theme.page)
         with Image.open(path) as image:
-            flat = image.convert("RGB").quantize(
-                256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
-            )
+            flat = _fewer_colours(image.convert("RGB"))
         flat.save(path, optimize=True)
+
+
+def _fewer_colours(image: Image.Image) -> Image.Image:
+    """Return the picture with its most frequent colours, and some that stand for the others."""
+    counted = image.getcolors(image.width * image.height) or []
+    frequent = sorted(counted, reverse=True)[:160]
+    others = image.quantize(96, Image.Quantize.MAXCOVERAGE).getpalette() or []
+    swatch = Image.new("P", (1, 1))
+    swatch.putpalette([*np.ravel([shade for _, shade in frequent]).tolist(), *others[: 96 * 3]])
+    return image.quantize(palette=swatch, dither=Image.Dither.NONE)
 
 
 def readable(fill: str) -> str:

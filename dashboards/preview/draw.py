@@ -97,7 +97,8 @@ def _panel(panel: Json, frames: list[Frame], canvas: Canvas, box: Box, span: Spa
         canvas.box(box, canvas.theme.panel, canvas.theme.border, radius=3)
     title = panel.get("title") or ""
     if title:
-        canvas.text(title, box.x + 10, box.y + 17, 13, width=box.w - 20, bold=True)
+        bold = canvas.measure(title, 13, True) <= box.w - 16
+        canvas.text(title, box.x + 10, box.y + 17, 13, width=box.w - 16, bold=bold)
     inner = box.inside(10, 32 if title else 8, 8)
     if kind in NOW:
         NOW[kind](panel, frames, canvas, inner, span.end)
