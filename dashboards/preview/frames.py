@@ -99,7 +99,8 @@ def table_frames(answers: dict[str, Sequence[Series]]) -> list[Frame]:
             Frame(
                 ref,
                 [
-                    Field("Time", "time", [at for _, at, _ in points]),
+                    # Tables show time as Grafana counts it: in milliseconds.
+                    Field("Time", "time", [float(at) * 1000 for _, at, _ in points]),
                     *(
                         Field(name, "string", [labels.get(name, "") for labels, _, _ in points])
                         for name in names

@@ -8,11 +8,12 @@ from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from dashboards.preview import units
-from dashboards.preview.canvas import DPI, PALETTE, Box, Canvas, colour
+from dashboards.preview.canvas import DPI, PALETTE, THEMES, Box, Canvas, colour
 from dashboards.preview.frames import Frame, title
 from dashboards.preview.numbers import missing, more, reduced
 from dashboards.preview.span import Span
@@ -226,7 +227,7 @@ def _stretches(one: Line) -> list[tuple[float, float, float]]:
 
 
 def heatmap(panel: Json, frames: list[Frame], canvas: Canvas, box: Box, span: Span) -> None:
-    """Draw counts of buckets over time: the darker, the more."""
+    """Draw counts of buckets over time: the stronger, the more."""
     found = lines(panel, frames)
     if not found:
         missing(panel, canvas, box)
@@ -237,7 +238,11 @@ def heatmap(panel: Json, frames: list[Frame], canvas: Canvas, box: Box, span: Sp
     axes = canvas.axes(Box(box.x + 70, box.y + 6, box.w - 74, box.h - 28))
     edges = np.append(grid, grid[-1] + (grid[1] - grid[0] if len(grid) > 1 else 60))
     scheme = panel.get("options", {}).get("color", {}).get("scheme") or "Oranges"
-    axes.pcolormesh(edges, range(len(found) + 1), cells, cmap=scheme, shading="flat")
+    # On a dark ground, more is lighter.
+    shades = colormaps[scheme]
+    if canvas.theme == THEMES["dark"]:
+        shades = shades.reversed()
+    axes.pcolormesh(edges, range(len(found) + 1), cells, cmap=shades, vmin=0, shading="flat")
     dress(axes, canvas, span)
     every = max(1, math.ceil(len(found) / max(box.h // 22, 1)))
     unit = panel.get("options", {}).get("yAxis", {}).get("unit") or "none"

@@ -68,7 +68,7 @@ def _widths(
         content = max([canvas.measure(text, SIZE) for text in longest] or [0.0]) + 14
         heading = canvas.measure(name, SIZE) + 14
         wanted.append(float(config["custom"].get("width") or max(content, heading)))
-        least.append(min(max(content, 40.0), 220.0))
+        least.append(min(max(content, 40.0), 120.0))
     rest = whole - sum(wanted)
     free = [number for number, config in enumerate(configs) if not config["custom"].get("width")]
     if rest >= 0:

@@ -186,7 +186,7 @@ def more(canvas: Canvas, box: Box, count: int) -> None:
 
 def piechart(panel: Json, frames: list[Frame], canvas: Canvas, box: Box, now: float) -> None:
     """Draw shares of a whole, with a legend at the right."""
-    found = [one for one in values(panel, frames, now) if one.number]
+    found = [one for one in values(panel, frames, now) if one.number and one.number > 0]
     if not found:
         missing(panel, canvas, box)
         return

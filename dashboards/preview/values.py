@@ -26,6 +26,8 @@ def settings(panel: Json, field: Field, frames: Sequence[Frame], ref: str = "") 
     config = panel.get("fieldConfig", {})
     found = dict(config.get("defaults", {}))
     found["custom"] = dict(found.get("custom", {}))
+    if field.kind == "time":
+        found |= {"unit": "dateTimeAsIso", "thresholds": None, "mappings": []}
     for override in config.get("overrides", ()):
         if _matches(override["matcher"], field, title(field, frames), ref):
             for change in override["properties"]:

@@ -178,6 +178,8 @@ def test_rows_that_contradict_each_other_stay_apart() -> None:
 def test_one_query_has_a_column_without_its_name() -> None:
     [frame] = table_frames({"A": [at("1", node="n1")]})
     assert [one.name for one in frame.fields] == ["Time", "node", "Value"]
+    time = frame.fields[0]
+    assert shown(time.values[0], settings({}, time, [frame])).text == "1970-01-01 00:01:40"
     assert merge([frame], {}) == [frame]
 
 
