@@ -179,12 +179,19 @@ class Canvas:
 
 def _fewer_colours(image: Image.Image) -> Image.Image:
     """Return the picture with its most frequent colours, and some that stand for the others."""
-    counted = image.getcolors(image.width * image.height) or []
-    frequent = sorted(counted, reverse=True)[:160]
+    pixels = np.asarray(image).astype(np.int32)
+    packed = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
+    every, where, counts = np.unique(packed, return_inverse=True, return_counts=True)
+    shades = np.stack([every >> 16, every >> 8 & 255, every & 255], axis=1)
+    frequent = shades[np.argsort(-counts)[:160]]
     others = image.quantize(96, Image.Quantize.MAXCOVERAGE).getpalette() or []
-    swatch = Image.new("P", (1, 1))
-    swatch.putpalette([*np.ravel([shade for _, shade in frequent]).tolist(), *others[: 96 * 3]])
-    return image.quantize(palette=swatch, dither=Image.Dither.NONE)
+    palette = np.vstack([frequent, np.reshape(others[: 96 * 3], (-1, 3))])
+    # The square of the distance, less what all entries of the palette have in common.
+    distances = np.square(palette).sum(axis=1) - 2 * shades @ palette.T
+    nearest = distances.argmin(axis=1).astype(np.uint8)
+    flat = Image.fromarray(nearest[where].reshape(packed.shape))
+    flat.putpalette(palette.astype(np.uint8).tobytes())
+    return flat
 
 
 def readable(fill: str) -> str:
