@@ -181,15 +181,18 @@ def _fewer_colours(image: Image.Image) -> Image.Image:
     """Return the picture with its most frequent colours, and some that stand for the others."""
     pixels = np.asarray(image).astype(np.int32)
     packed = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
-    every, where, counts = np.unique(packed, return_inverse=True, return_counts=True)
+    counts = np.bincount(packed.ravel())
+    every = np.flatnonzero(counts)
     shades = np.stack([every >> 16, every >> 8 & 255, every & 255], axis=1)
-    frequent = shades[np.argsort(-counts)[:160]]
-    others = image.quantize(96, Image.Quantize.MAXCOVERAGE).getpalette() or []
+    frequent = shades[np.argsort(-counts[every])[:160]]
+    small = image.reduce(2)
+    others = small.quantize(96, Image.Quantize.MAXCOVERAGE).getpalette() or []
     palette = np.vstack([frequent, np.reshape(others[: 96 * 3], (-1, 3))])
     # The square of the distance, less what all entries of the palette have in common.
     distances = np.square(palette).sum(axis=1) - 2 * shades @ palette.T
-    nearest = distances.argmin(axis=1).astype(np.uint8)
-    flat = Image.fromarray(nearest[where].reshape(packed.shape))
+    nearest = np.zeros(len(counts), np.uint8)
+    nearest[every] = distances.argmin(axis=1)
+    flat = Image.fromarray(nearest[packed])
     flat.putpalette(palette.astype(np.uint8).tobytes())
     return flat
 
