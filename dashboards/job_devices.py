@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
@@ -42,8 +44,8 @@ def devices(say: Say) -> table.Panel:
         scraped("accelerator_memory_total_bytes"),
     )
 
-    def column(title: str, value: str, unit: str, **more: object) -> Column:
-        return Column(title, rows(f"({value}) and on ({ROW}) {worst}"), unit, **more)  # type: ignore[arg-type]
+    def column(title: str, value: str, unit: str, **more: Any) -> Column:
+        return Column(title, rows(f"({value}) and on ({ROW}) {worst}"), unit, **more)
 
     return grid(
         say("Devices, worst first", "设备（异常优先）"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grafana_foundation_sdk.builders import statetimeline, table, timeseries
 from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.builder import Builder
@@ -29,8 +31,8 @@ def nodes(say: Say) -> table.Panel:
     faults = 'nodevitals:fault{scope=~"device|node", severity=~"critical|warning"}'
     node = say("Node", "节点")
 
-    def column(title: str, expression: str, **more: object) -> Column:
-        return Column(title, rows(f"({expression}) and on (cluster, instance) {worst}"), **more)  # type: ignore[arg-type]
+    def column(title: str, expression: str, **more: Any) -> Column:
+        return Column(title, rows(f"({expression}) and on (cluster, instance) {worst}"), **more)
 
     return grid(
         say("Nodes", "节点"),
