@@ -1,0 +1,107 @@
+"""The nodes of the simulated fleet: twelve with GPUs and four with NPUs, in two pools.
+
+Each exposes what a real agent exposed (`pages`), under its own name, with uuids of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from testbed.replicas import samples
+from testbed.site.series import Series, from_page
+
+FOLDER = Path(__file__).parent
+GPU_NODES, NPU_NODES, NODES_PER_LEAF = 12, 4, 4
+CLUSTER = "demo"
+_DAY = 86400
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LOOPBACK = re.compile(r"127\.0\.0\.(\d+)")
+# Shares of the time that the accelerators of a node work; the others have no job.
+_USE = {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 0.9, 5: 0.9, 6: 0.5, 7: 0.0, 12: 0.95, 13: 0.95}
+
+
+class SiteNode(msgspec.Struct):
+    """A node of the fleet: its name, its domains, and the series of its agent."""
+
+    name: str
+    number: int
+    vendor: str
+    start: float
+    series: list[Series]
+
+    def find(self, name: str, **labels: str) -> list[Series]:
+        """Return the series of a family with these labels."""
+        return [
+            one
+            for one in self.series
+            if one.name == name and labels.items() <= one.labels.items()
+        ]
+
+
+def name_of(number: int) -> str:
+    """Return the name of a node."""
+    return f"gpu-{number:02}" if number < GPU_NODES else f"npu-{number - GPU_NODES:02}"
+
+
+def nodes(now: float) -> list[SiteNode]:
+    """Return the fleet, all of it healthy; its agents started a day ago."""
+    pages = {
+        vendor: samples((FOLDER / f"{page}.prom").read_text())
+        for vendor, page in (("nvidia", "gpu"), ("ascend", "npu"))
+    }
+    return [
+        _node(number, vendor, pages[vendor], now - _DAY - 60 * number)
+        for number in range(GPU_NODES + NPU_NODES)
+        for vendor in ("nvidia" if number < GPU_NODES else "ascend",)
+    ]
+
+
+def _node(
+    number: int, vendor: str, page: list[tuple[str, str, float]], start: float
+) -> SiteNode:
+    name = name_of(number)
+    own = {"job": "nodevitals", "instance": name, "cluster": CLUSTER}
+    use = _USE.get(number, 0.0)
+    series = [
+        Series("up", own, 1.0),
+        Series("scrape_duration_seconds", own, 0.02),
+        Series("scrape_samples_scraped", own, float(len(page))),
+    ]
+    for family, text, value in page:
+        labels = own | dict(_LABEL.findall(_own_names(text, number)))
+        if family == "nodevitals_node_info":
+            leaf = number // NODES_PER_LEAF
+            labels = own | {
+                "pool": "training" if number % 4 < 2 else "inference",
+                "leaf": f"leaf-{leaf}",
+                "rack": f"rack-{leaf}",
+            }
+        series.append(from_page(family, labels, value, start, use))
+    if vendor == "nvidia":
+        series += _probes(own, start)
+    return SiteNode(name, number, vendor, start, series)
+
+
+def _probes(own: dict[str, str], start: float) -> list[Series]:
+    """Return what the page of other agents does not have: the probes of mounts and fabric."""
+    targets = [("mounts", "/mnt/data"), ("mounts", "/mnt/scratch"), ("fabric", "fabric")]
+    values = {"success": 1.0, "stuck_seconds": 0.0, "interval_seconds": 15.0}
+    values |= {"duration_seconds": 0.01, "last_success_timestamp_seconds": 1.0}
+    return [
+        from_page(
+            f"nodevitals_probe_{family}", own | {"probe": probe, "target": target}, value, start, 0
+        )
+        for probe, target in targets
+        for family, value in values.items()
+    ]
+
+
+def _own_names(text: str, number: int) -> str:
+    """Return labels with the names of this node's devices, its switches and the nodes around it."""
+    text = text.replace('"GPU-', f'"GPU-{number:02}').replace('"42C7', f'"{number:02}C7')
+    text = text.replace('switch="rail', f'switch="leaf-{number // NODES_PER_LEAF}-rail')
+    # 127.0.0.2 is the node itself; it tests nodes with GPUs.
+    return _LOOPBACK.sub(lambda one: name_of((number + int(one[1]) - 2) % GPU_NODES), text)

@@ -1,0 +1,86 @@
+"""A real Prometheus that has scraped the fleet for an hour and evaluates rules."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+from testbed.servers import BINARIES, ServerProcess
+from testbed.site.server import PAGES, PageServer, write
+
+PAST_SECONDS = 4200
+_BATCH_SECONDS = 600
+
+
+class SitePrometheus(ServerProcess):
+    """Prometheus over the pages of a site; `step` is its scrape interval in seconds."""
+
+    def __init__(
+        self, folder: Path, pages: PageServer, rules: Path | None, step: int, port: int | None = None
+    ) -> None:
+        super().__init__(folder, "prometheus")
+        if port:
+            self.port, self.url = port, f"http://127.0.0.1:{port}"
+        self.step = step
+        self._pages = pages
+        self._rules = rules
+        self._write(rules=False)
+
+    def __enter__(self) -> SitePrometheus:
+        """Start it without rules, fill in the past, and start it again with rules."""
+        super().__enter__()
+        now = time.time()
+        moments = [now - past for past in range(PAST_SECONDS, self.step, -self.step)]
+        each = _BATCH_SECONDS // self.step
+        for first in range(0, len(moments), each):
+            write(self.url, self._pages.series, moments[first : first + each])
+        super().__exit__()
+        self._write(rules=True)
+        super().__enter__()
+        return self
+
+    def _write(self, rules: bool) -> None:
+        interval = f"{self.step}s"
+        config: dict[str, Any] = {
+            "global": {"scrape_interval": interval, "evaluation_interval": "15s"},
+            "storage": {"tsdb": {"out_of_order_time_window": "6h"}},
+        }
+        if rules:
+            config["scrape_configs"] = [
+                {
+                    "job_name": "site",
+                    "honor_labels": True,
+                    "static_configs": [
+                        {"targets": [self._pages.address], "labels": {"__metrics_path__": f"/{page}"}}
+                        for page in range(PAGES)
+                    ],
+                },
+                {
+                    "job_name": "prometheus",
+                    "static_configs": [{"targets": [f"127.0.0.1:{self.port}"]}],
+                },
+            ]
+            if self._rules:
+                config["rule_files"] = [f"{self._rules}/*.yaml"]
+        (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+
+    def argv(self) -> list[str]:
+        """Return the command line."""
+        return [
+            *("nice", str(BINARIES / "prometheus")),
+            f"--config.file={self.folder / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--web.enable-remote-write-receiver",
+            "--rules.alert.for-grace-period=0s",
+        ]
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer of the API."""
+        answer = requests.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=60).json()
+        assert answer["status"] == "success", answer
+        return answer["data"]
