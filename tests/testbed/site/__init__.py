@@ -35,8 +35,9 @@ class Site:
         if faults:
             _faults.break_some(nodes, now)
         series = [one for node in nodes for one in node.series]
+        series += others.monitoring(nodes, now)
         if pods:
-            series += others.series(nodes, now)
+            series += others.cluster(nodes, now)
         if not cluster:
             for one in series:
                 one.labels = {name: text for name, text in one.labels.items() if name != "cluster"}

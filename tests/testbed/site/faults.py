@@ -167,9 +167,6 @@ def _whole_nodes(at: dict[str, SiteNode], now: float) -> None:
         for one in list(node.series):
             if one.name.startswith(("nodevitals_", "process_")):
                 change(node, since, None, one.name, **one.labels)
-    # The node itself lives: only the agent is down.
-    alive = at["npu-02"].series[0].labels | {"job": "node-exporter", "instance": "npu-02:9100"}
-    at["npu-02"].series.append(Series("up", alive, 1.0))
     change(at["gpu-10"], now - 70 * MINUTE, 1.0, "nodevitals_node_maintenance")
     node = at["npu-00"]
     failed = {"probe": "node", "target": "node"}

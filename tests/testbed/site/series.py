@@ -84,13 +84,15 @@ def _moving(name: str, labels: dict[str, str], value: float, start: float, use: 
     if name in ("nodevitals_node_time_seconds", "nodevitals_probe_last_success_timestamp_seconds"):
         return lambda moment: moment
     if name == "nodevitals_fabric_last_success_timestamp_seconds":
-        return lambda moment: moment - (moment + phase * 900) % 900
+        return lambda moment: moment - (moment + phase * 600) % 600
+    if name == "nodevitals_fabric_slot_seconds":
+        return 600.0
     if name.endswith(("_start_time_seconds", "_boot_timestamp_seconds", "_enabled_timestamp_seconds")):
         return start
     if name == "nodevitals_probe_runs_total" and labels.get("outcome") == "success":
         return grows(1 / 15, start)
     if name == "nodevitals_fabric_runs_total" and labels.get("outcome") == "ok":
-        return lambda moment: float((moment - start) // 900)
+        return lambda moment: float((moment - start) // 600)
     if name == "nodevitals_accelerator_utilization_ratio":
         return waves(0.85 * use, 0.1, phase)
     if name == "nodevitals_accelerator_processes":

@@ -12,10 +12,11 @@ from typing import Any
 
 import requests
 
-from testbed.site.series import Series
+from testbed.site.series import Series, ValueAt
 
 PAGES = 4
 _BATCH = 4000
+_STALE = struct.pack("<Q", 0x7FF0000000000002)
 
 
 class PageServer:
@@ -61,17 +62,24 @@ class PageServer:
         return "".join(lines)
 
 
-def write(url: str, series: Iterable[Series], moments: list[float]) -> None:
-    """Give Prometheus the values of series at these times, in order, by remote write."""
+def write(
+    url: str,
+    series: Iterable[Series],
+    moments: list[float],
+    before: float | None = None,
+    ends: bool = True,
+) -> None:
+    """Give Prometheus the values of series at these times by remote write. With `ends`, a series
+    that ends gets a staleness marker, also if it had its last value at the time `before`.
+    """
     shared: dict[float, bytes] = {}
     batch: list[bytes] = []
     for one in series:
         if callable(one.value):
-            pairs = [(moment, one.value(moment)) for moment in moments]
-            samples = b"".join(_sample(moment, value) for moment, value in pairs if value is not None)
+            samples = _moving(one.value, moments, before, ends)
         else:
             if one.value not in shared:
-                shared[one.value] = b"".join(_sample(moment, one.value) for moment in moments)
+                shared[one.value] = b"".join(_sample(moment, _number(one.value)) for moment in moments)
             samples = shared[one.value]
         if samples:
             batch.append(_field(1, _labels(one) + samples))
@@ -104,10 +112,29 @@ def _field(number: int, body: bytes) -> bytes:
     return bytes([number << 3 | 2]) + _varint(len(body)) + body
 
 
-def _sample(moment: float, value: float) -> bytes:
+def _number(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+def _moving(
+    value_at: ValueAt, moments: list[float], before: float | None, ends: bool
+) -> bytes:
+    last = None if before is None else value_at(before)
+    found = []
+    for moment in moments:
+        value = value_at(moment)
+        if value is not None:
+            found.append(_sample(moment, _number(value)))
+        elif ends and last is not None:
+            found.append(_sample(moment, _STALE))
+        last = value
+    return b"".join(found)
+
+
+def _sample(moment: float, value: bytes) -> bytes:
     """Return a sample of a TimeSeries: https://prometheus.io/docs/concepts/remote_write_spec/."""
     stamp = b"\x10" + _varint(int(moment * 1000))
-    return _field(2, b"\x09" + struct.pack("<d", value) + stamp)
+    return _field(2, b"\x09" + value + stamp)
 
 
 def _labels(one: Series) -> bytes:
