@@ -58,7 +58,10 @@ def _xid(node: SiteNode, device: str, since: float, xid: str, action: str) -> No
     node.series[:] = [
         one
         for one in node.series
-        if not (one.name == "nodevitals_nvidia_xid_errors_total" and labels.items() <= one.labels.items())
+        if not (
+            one.name == "nodevitals_nvidia_xid_errors_total"
+            and labels.items() <= one.labels.items()
+        )
     ]
     own = node.series[0].labels
     node.series.append(
@@ -101,7 +104,9 @@ def _accelerators(at: dict[str, SiteNode], now: float) -> None:
 
     node, since = at["gpu-05"], now - 59 * MINUTE
     change(node, since, 1.0, "nodevitals_nvidia_slowdown_active", device="6", reason="hw_thermal")
-    change(node, since, waves(91, 0.01, 0.2), "nodevitals_accelerator_temperature_celsius", device="6")
+    change(
+        node, since, waves(91, 0.01, 0.2), "nodevitals_accelerator_temperature_celsius", device="6"
+    )
 
 
 def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
@@ -125,8 +130,16 @@ def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
         if one.name.startswith("nodevitals_mount_") and data.items() <= one.labels.items():
             change(hung, since, None, one.name, **one.labels)
     for node, family in ((at["gpu-09"], "present"), (at["gpu-10"], "writable")):
-        change(node, now - 15 * MINUTE, 0.0, f"nodevitals_mount_{family}", mountpoint="/mnt/scratch")
-    change(at["gpu-10"], now - 15 * MINUTE, 1.0, "nodevitals_mount_read_only", mountpoint="/mnt/scratch")
+        change(
+            node, now - 15 * MINUTE, 0.0, f"nodevitals_mount_{family}", mountpoint="/mnt/scratch"
+        )
+    change(
+        at["gpu-10"],
+        now - 15 * MINUTE,
+        1.0,
+        "nodevitals_mount_read_only",
+        mountpoint="/mnt/scratch",
+    )
     for family in ("read", "write"):
         value = waves(2.4, 0.2, 0.1)
         change(at["gpu-11"], now - 18 * MINUTE, value, f"nodevitals_mount_{family}_seconds", **data)
@@ -144,8 +157,22 @@ def _fabric(at: dict[str, SiteNode], nodes: list[SiteNode], now: float) -> None:
             at[name], 0.0, lambda moment: float((moment - now + 7200) // 600),
             "nodevitals_fabric_skipped_total", reason=reason,
         )  # fmt: skip
+    node, since = at["gpu-08"], now - 35 * MINUTE
     failed = {"outcome": "failed", "reason": "timeout"}
-    change(at["gpu-08"], now - 35 * MINUTE, 2.0, "nodevitals_fabric_runs_total", **failed)
+    change(node, since, 2.0, "nodevitals_fabric_runs_total", **failed)
+    pair = node.find(family, peer="gpu-09")[0].labels
+    change(node, since, None, family, peer="gpu-09")
+    labels = {name: pair[name] for name in ("tool", "operation", "source", "peer", "device")}
+    labels |= {"message_bytes": "65536", "reason": "timeout"}
+    add(node, since, 1.0, "nodevitals_fabric_failure", **labels)
+    collective = {"tool": "nccl", "operation": "all_gather"}
+    change(
+        at["gpu-00"], now - 15 * MINUTE, 0.0, "nodevitals_fabric_collective_success", **collective
+    )
+    change(
+        at["gpu-00"], now - 15 * MINUTE, None,
+        "nodevitals_fabric_bus_bandwidth_bytes_per_second", operation="all_gather",
+    )  # fmt: skip
 
 
 def _npus(node: SiteNode, now: float) -> None:
@@ -153,11 +180,8 @@ def _npus(node: SiteNode, now: float) -> None:
     change(node, since, 0.0, "nodevitals_ascend_link_up", device="6")
     change(node, since, 0.0, "nodevitals_accelerator_healthy", device="2")
     change(node, since, 3.0, "nodevitals_ascend_health_level", device="2")
-    labels = _uuid(node, "2")
-    add(
-        node, since, 1.0, "nodevitals_ascend_fault_code",
-        code="80E01801", action="reset_device", **labels,
-    )  # fmt: skip
+    code = {"code": "80E01801", "level": "restart_business", "action": "reset_device"}
+    add(node, since, 1.0, "nodevitals_ascend_fault_code", **_uuid(node, "2"), **code)
 
 
 def _whole_nodes(at: dict[str, SiteNode], now: float) -> None:
@@ -167,7 +191,18 @@ def _whole_nodes(at: dict[str, SiteNode], now: float) -> None:
         for one in list(node.series):
             if one.name.startswith(("nodevitals_", "process_")):
                 change(node, since, None, one.name, **one.labels)
-    change(at["gpu-10"], now - 70 * MINUTE, 1.0, "nodevitals_node_maintenance")
+    node, since = at["gpu-10"], now - 70 * MINUTE
+    change(node, since, 1.0, "nodevitals_node_maintenance")
+    add(node, since, now + 7200, "nodevitals_node_maintenance_end_timestamp_seconds")
+    add(node, since, 1.0, "nodevitals_node_maintenance_info", reason="new power supplies")
+    since = now - 16 * MINUTE
+    for node in at.values():
+        for one in (
+            node.find("nodevitals_peer_reachable", peer="npu-03") if node.name != "npu-02" else ()
+        ):
+            change(node, since, 0.0, one.name, **one.labels)
+            labels = {name: one.labels[name] for name in ("peer", "port", "protocol")}
+            add(node, since, 1.0, "nodevitals_peer_failure", reason="timeout", **labels)
     node = at["npu-00"]
     failed = {"probe": "node", "target": "node"}
     change(node, now - 28 * MINUTE, 0.0, "nodevitals_probe_success", **failed)

@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 
 from testbed.replicas import samples
+from testbed.site.additions import additions
+from testbed.site.names import GPU_NODES, NODES_PER_LEAF, NPU_NODES, name_of
 from testbed.site.series import Series, from_page
 
 FOLDER = Path(__file__).parent
-GPU_NODES, NPU_NODES, NODES_PER_LEAF = 12, 4, 4
 CLUSTER = "demo"
 _DAY = 86400
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -35,15 +36,8 @@ class SiteNode(msgspec.Struct):
     def find(self, name: str, **labels: str) -> list[Series]:
         """Return the series of a family with these labels."""
         return [
-            one
-            for one in self.series
-            if one.name == name and labels.items() <= one.labels.items()
+            one for one in self.series if one.name == name and labels.items() <= one.labels.items()
         ]
-
-
-def name_of(number: int) -> str:
-    """Return the name of a node."""
-    return f"gpu-{number:02}" if number < GPU_NODES else f"npu-{number - GPU_NODES:02}"
 
 
 def nodes(now: float) -> list[SiteNode]:
@@ -59,9 +53,7 @@ def nodes(now: float) -> list[SiteNode]:
     ]
 
 
-def _node(
-    number: int, vendor: str, page: list[tuple[str, str, float]], start: float
-) -> SiteNode:
+def _node(number: int, vendor: str, page: list[tuple[str, str, float]], start: float) -> SiteNode:
     name = name_of(number)
     own = {"job": "nodevitals", "instance": name, "cluster": CLUSTER}
     use = _USE.get(number, 0.0)
@@ -80,23 +72,7 @@ def _node(
                 "rack": f"rack-{leaf}",
             }
         series.append(from_page(family, labels, value, start, use))
-    if vendor == "nvidia":
-        series += _probes(own, start)
-    return SiteNode(name, number, vendor, start, series)
-
-
-def _probes(own: dict[str, str], start: float) -> list[Series]:
-    """Return what the page of other agents does not have: the probes of mounts and fabric."""
-    targets = [("mounts", "/mnt/data"), ("mounts", "/mnt/scratch"), ("fabric", "fabric")]
-    values = {"success": 1.0, "stuck_seconds": 0.0, "interval_seconds": 15.0}
-    values |= {"duration_seconds": 0.01, "last_success_timestamp_seconds": 1.0}
-    return [
-        from_page(
-            f"nodevitals_probe_{family}", own | {"probe": probe, "target": target}, value, start, 0
-        )
-        for probe, target in targets
-        for family, value in values.items()
-    ]
+    return SiteNode(name, number, vendor, start, series + additions(number, own, series, start))
 
 
 def _own_names(text: str, number: int) -> str:

@@ -76,9 +76,7 @@ def _at(name: str, value: Value, **labels: str) -> Series:
 
 def _users(node: SiteNode) -> dict[str, Pod]:
     """Return the pod of each device that has one."""
-    return {
-        str(device): pod for pod in PODS if pod.node == node.number for device in pod.devices
-    }
+    return {str(device): pod for pod in PODS if pod.node == node.number for device in pod.devices}
 
 
 def _uuids(node: SiteNode) -> dict[str, str]:

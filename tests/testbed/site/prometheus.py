@@ -21,7 +21,12 @@ class SitePrometheus(ServerProcess):
     """Prometheus over the pages of a site; `step` is its scrape interval in seconds."""
 
     def __init__(
-        self, folder: Path, pages: PageServer, rules: Path | None, step: int, port: int | None = None
+        self,
+        folder: Path,
+        pages: PageServer,
+        rules: Path | None,
+        step: int,
+        port: int | None = None,
     ) -> None:
         super().__init__(folder, "prometheus")
         if port:
@@ -70,7 +75,10 @@ class SitePrometheus(ServerProcess):
                     "job_name": "site",
                     "honor_labels": True,
                     "static_configs": [
-                        {"targets": [self._pages.address], "labels": {"__metrics_path__": f"/{page}"}}
+                        {
+                            "targets": [self._pages.address],
+                            "labels": {"__metrics_path__": f"/{page}"},
+                        }
                         for page in range(PAGES)
                     ],
                 },

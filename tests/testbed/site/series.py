@@ -45,9 +45,7 @@ class Series(msgspec.Struct):
     @property
     def head(self) -> str:
         """What stands before the value on a page."""
-        pairs = ",".join(
-            f'{name}="{_escaped(text)}"' for name, text in self.labels.items() if text
-        )
+        pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in self.labels.items() if text)
         return f"{self.name}{{{pairs}}}"
 
     def at(self, moment: float) -> float | None:
@@ -66,8 +64,8 @@ def grows(rate: float, start: float = 0.0) -> ValueAt:
 
 def waves(middle: float, share: float, phase: float) -> ValueAt:
     """Return a gauge that goes up and down around a value."""
-    return lambda moment: middle * (
-        1 + share * math.sin(2 * math.pi * (moment / _PERIOD_SECONDS + phase))
+    return lambda moment: (
+        middle * (1 + share * math.sin(2 * math.pi * (moment / _PERIOD_SECONDS + phase)))
     )
 
 
@@ -87,7 +85,9 @@ def _moving(name: str, labels: dict[str, str], value: float, start: float, use: 
         return lambda moment: moment - (moment + phase * 600) % 600
     if name == "nodevitals_fabric_slot_seconds":
         return 600.0
-    if name.endswith(("_start_time_seconds", "_boot_timestamp_seconds", "_enabled_timestamp_seconds")):
+    if name.endswith(
+        ("_start_time_seconds", "_boot_timestamp_seconds", "_enabled_timestamp_seconds")
+    ):
         return start
     if name == "nodevitals_probe_runs_total" and labels.get("outcome") == "success":
         return grows(1 / 15, start)

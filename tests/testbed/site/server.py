@@ -79,7 +79,9 @@ def write(
             samples = _moving(one.value, moments, before, ends)
         else:
             if one.value not in shared:
-                shared[one.value] = b"".join(_sample(moment, _number(one.value)) for moment in moments)
+                shared[one.value] = b"".join(
+                    _sample(moment, _number(one.value)) for moment in moments
+                )
             samples = shared[one.value]
         if samples:
             batch.append(_field(1, _labels(one) + samples))
@@ -116,9 +118,7 @@ def _number(value: float) -> bytes:
     return struct.pack("<d", value)
 
 
-def _moving(
-    value_at: ValueAt, moments: list[float], before: float | None, ends: bool
-) -> bytes:
+def _moving(value_at: ValueAt, moments: list[float], before: float | None, ends: bool) -> bytes:
     last = None if before is None else value_at(before)
     found = []
     for moment in moments:
@@ -140,7 +140,9 @@ def _sample(moment: float, value: bytes) -> bytes:
 def _labels(one: Series) -> bytes:
     pairs = sorted({"__name__": one.name, **one.labels}.items())
     return b"".join(
-        _field(1, _field(1, name.encode()) + _field(2, text.encode())) for name, text in pairs if text
+        _field(1, _field(1, name.encode()) + _field(2, text.encode()))
+        for name, text in pairs
+        if text
     )
 
 
