@@ -122,13 +122,19 @@ def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
 
     data = {"mountpoint": "/mnt/data"}
     hung = at["gpu-08"]
-    since = now - 6 * MINUTE
+    hung_since = now - 6 * MINUTE
     target = {"probe": "mounts", "target": "/mnt/data"}
-    change(hung, since, lambda moment: moment - since, "nodevitals_probe_stuck_seconds", **target)
-    change(hung, since, 0.0, "nodevitals_probe_success", **target)
+    change(
+        hung,
+        hung_since,
+        lambda moment: moment - hung_since,
+        "nodevitals_probe_stuck_seconds",
+        **target,
+    )
+    change(hung, hung_since, 0.0, "nodevitals_probe_success", **target)
     for one in list(hung.series):
         if one.name.startswith("nodevitals_mount_") and data.items() <= one.labels.items():
-            change(hung, since, None, one.name, **one.labels)
+            change(hung, hung_since, None, one.name, **one.labels)
     for node, family in ((at["gpu-09"], "present"), (at["gpu-10"], "writable")):
         change(
             node, now - 15 * MINUTE, 0.0, f"nodevitals_mount_{family}", mountpoint="/mnt/scratch"
@@ -141,8 +147,10 @@ def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
         mountpoint="/mnt/scratch",
     )
     for family in ("read", "write"):
-        value = waves(2.4, 0.2, 0.1)
-        change(at["gpu-11"], now - 18 * MINUTE, value, f"nodevitals_mount_{family}_seconds", **data)
+        slower = waves(2.4, 0.2, 0.1)
+        change(
+            at["gpu-11"], now - 18 * MINUTE, slower, f"nodevitals_mount_{family}_seconds", **data
+        )
     change(at["gpu-11"], now - 50 * MINUTE, 0.0, "nodevitals_node_clock_synchronized")
 
 

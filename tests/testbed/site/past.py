@@ -89,11 +89,12 @@ def results(
     `written`, by series; they are added to it.
     """
     for one in answer:
-        before = written.setdefault(str(one["metric"]), set())
+        # The same series may have come with and without its name.
+        labels = {name: text for name, text in one["metric"].items() if name != "__name__"}
+        before = written.setdefault(str(labels), set())
         values = {float(moment): float(value) for moment, value in one["values"]}
         values = {moment: value for moment, value in values.items() if moment not in before}
         before.update(values)
-        labels = {name: text for name, text in one["metric"].items() if name != "__name__"}
         labels |= {name: _filled(text, labels) for name, text in rule.get("labels", {}).items()}
         if "record" in rule:
             yield Series(rule["record"], labels, values.get)
