@@ -42,7 +42,9 @@ class Site:
             for one in series:
                 one.labels = {name: text for name, text in one.labels.items() if name != "cluster"}
         self._pages = PageServer(series)
-        self.prometheus = SitePrometheus(folder, self._pages, rules, step, port)
+        self.prometheus = SitePrometheus(
+            folder, self._pages, rules, step, port, fleet.CLUSTER if cluster else ""
+        )
         self.url = self.prometheus.url
 
     def __enter__(self) -> Site:

@@ -17,6 +17,12 @@ def additions(number: int, own: dict[str, str], series: list[Series], start: flo
     found = _peers(number, own)
     if number >= GPU_NODES:
         return found
+    found.append(Series("nodevitals_node_cpu_utilization_ratio", own, waves(0.4, 0.1, 0.0)))
+    bond = own | {"interface": "bond0"}
+    found += [
+        Series("nodevitals_network_bond_member_up", bond | {"member": member}, 1.0)
+        for member in ("eno1", "eno2")
+    ]
     found += _probes(own, start) + _fabric(number, own, series)
     for one in series:
         if one.name == "nodevitals_accelerator_up":

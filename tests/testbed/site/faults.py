@@ -16,6 +16,7 @@ def break_some(nodes: list[SiteNode], now: float) -> None:
     _fabric(at, nodes, now)
     _npus(at["npu-01"], now)
     _whole_nodes(at, now)
+    _errors(at, now)
 
 
 def change(
@@ -117,12 +118,10 @@ def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
     node, since = at["gpu-07"], now - 40 * MINUTE
     slow = "nodevitals_rdma_port_rate_bytes_per_second"
     change(node, since, 12.5e9, slow, device="mlx5_2")
-    errors = node.find("nodevitals_rdma_port_errors_total", device="mlx5_3")[0]
-    change(node, since, grows(0.2, since), errors.name, **errors.labels)
 
     data = {"mountpoint": "/mnt/data"}
     hung = at["gpu-08"]
-    hung_since = now - 6 * MINUTE
+    hung_since = now - 7 * MINUTE
     target = {"probe": "mounts", "target": "/mnt/data"}
     change(
         hung,
@@ -135,10 +134,10 @@ def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
     for one in list(hung.series):
         if one.name.startswith("nodevitals_mount_") and data.items() <= one.labels.items():
             change(hung, hung_since, None, one.name, **one.labels)
-    for node, family in ((at["gpu-09"], "present"), (at["gpu-10"], "writable")):
-        change(
-            node, now - 15 * MINUTE, 0.0, f"nodevitals_mount_{family}", mountpoint="/mnt/scratch"
-        )
+    scratch = {"mountpoint": "/mnt/scratch"}
+    change(at["gpu-09"], now - 8 * MINUTE, 0.0, "nodevitals_mount_present", **scratch)
+    change(at["gpu-10"], now - 38 * MINUTE, 0.0, "nodevitals_mount_writable", **scratch)
+    change(at["gpu-11"], now - 7 * MINUTE, 0.0, "nodevitals_mount_readable", **data)
     change(
         at["gpu-10"],
         now - 15 * MINUTE,
@@ -149,7 +148,7 @@ def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
     for family in ("read", "write"):
         slower = waves(2.4, 0.2, 0.1)
         change(
-            at["gpu-11"], now - 18 * MINUTE, slower, f"nodevitals_mount_{family}_seconds", **data
+            at["gpu-11"], now - 50 * MINUTE, slower, f"nodevitals_mount_{family}_seconds", **data
         )
     change(at["gpu-11"], now - 50 * MINUTE, 0.0, "nodevitals_node_clock_synchronized")
 
@@ -216,3 +215,18 @@ def _whole_nodes(at: dict[str, SiteNode], now: float) -> None:
     change(node, now - 28 * MINUTE, 0.0, "nodevitals_probe_success", **failed)
     last = now - 28 * MINUTE
     change(node, last, last, "nodevitals_probe_last_success_timestamp_seconds", **failed)
+
+
+def _errors(at: dict[str, SiteNode], now: float) -> None:
+    """Count errors that a link or a device survives, ten in a minute."""
+    grown = grows(1 / 6, now - 40 * MINUTE)
+    for name, family, labels in (
+        ("gpu-02", "nodevitals_nvidia_pcie_replays_total", {"device": "5"}),
+        ("gpu-04", "nodevitals_nvidia_nvlink_errors_total", {"device": "2", "kind": "replay"}),
+        ("gpu-07", "nodevitals_rdma_port_errors_total", {"counter": "symbol_error"}),
+        ("gpu-08", "nodevitals_kernel_events_total", {"event": "nfs_timeout"}),
+        ("gpu-11", "nodevitals_node_memory_errors_total", {"kind": "corrected"}),
+        ("npu-01", "nodevitals_ascend_network_errors_total", {"counter": "roce_rx_err_pkt_num"}),
+    ):
+        first = at[name].find(family, **labels)[0]
+        change(at[name], now - 40 * MINUTE, grown, family, **first.labels)

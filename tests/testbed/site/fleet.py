@@ -13,12 +13,11 @@ import msgspec
 from testbed.replicas import samples
 from testbed.site.additions import additions
 from testbed.site.names import GPU_NODES, NODES_PER_LEAF, NPU_NODES, name_of
-from testbed.site.series import Series, from_page
+from testbed.site.series import Series, from_page, labels_of
 
 FOLDER = Path(__file__).parent
 CLUSTER = "demo"
 _DAY = 86400
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _LOOPBACK = re.compile(r"127\.0\.0\.(\d+)")
 # Shares of the time that the accelerators of a node work; the others have no job.
 _USE = {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 0.9, 5: 0.9, 6: 0.5, 7: 0.0, 12: 0.95, 13: 0.95}
@@ -60,10 +59,11 @@ def _node(number: int, vendor: str, page: list[tuple[str, str, float]], start: f
     series = [
         Series("up", own, 1.0),
         Series("scrape_duration_seconds", own, 0.02),
+        Series("scrape_body_size_bytes", own, 100.0 * len(page)),
         Series("scrape_samples_scraped", own, float(len(page))),
     ]
     for family, text, value in page:
-        labels = own | dict(_LABEL.findall(_own_names(text, number)))
+        labels = own | labels_of(_own_names(text, number))
         if family == "nodevitals_node_info":
             leaf = number // NODES_PER_LEAF
             labels = own | {

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from testbed.site.fleet import CLUSTER, SiteNode
-from testbed.site.series import Series, Value, grows, waves
+from testbed.site.names import name_of
+from testbed.site.series import Series, Value, ValueAt, grows, waves
 
 _GIB = 2**30
 _HOUR = 3600.0
@@ -218,21 +219,33 @@ def _npu_exporter(pod: Pod, node: SiteNode, uuids: dict[str, str]) -> list[Serie
 
 
 def _jobs(now: float) -> list[Series]:
-    state = {"job": "kube-state-metrics", "instance": "kube-state-metrics:8080"}
+    """Return pods that ended some minutes ago, each a job of its own; those on gpu-01 failed."""
+    state = {"job": "kube-state-metrics", "instance": "kube-state-metrics:8080", "namespace": "llm"}
     found = []
     for number in range(6):
-        job = {**state, "namespace": "llm", "job_name": f"eval-{number}"}
-        failed = number == 2
+        failed, ended = number % 2, now - (8 + 6 * number) * 60
+        job = state | {"job_name": f"eval-{number}"}
+        pod = state | {"pod": f"eval-{number}-x", "uid": f"uid-eval-{number}"}
+        request = {"container": "main", "node": name_of(failed), "unit": "integer"}
+        phases = {
+            "Running": _until(ended, 1.0, 0.0),
+            "Failed": _until(ended, 0.0, float(failed)),
+            "Succeeded": _until(ended, 0.0, float(not failed)),
+        }
         found += [
-            _at("kube_job_status_active", 0.0, **job),
-            _at("kube_job_status_succeeded", float(not failed), **job),
-            _at("kube_job_status_failed", float(failed), **job),
-            _at("kube_job_complete", float(not failed), **job, condition="true"),
-            _at("kube_job_failed", float(failed), **job, condition="true"),
-            _at("kube_job_status_start_time", now - (number + 1) * _HOUR, **job),
-            _at("kube_job_status_completion_time", now - number * _HOUR - 600, **job),
-        ]
+            *(_at("kube_pod_status_phase", at, **pod, phase=phase) for phase, at in phases.items()),
+            _at("kube_pod_info", 1.0, **pod, node=name_of(failed), host_ip="10.0.0.9"),
+            _at("kube_pod_container_resource_requests", 1.0, **pod, **request,
+                resource="nvidia_com_gpu"),
+            _at("kube_job_status_active", phases["Running"], **job),
+            _at("kube_job_status_succeeded", phases["Succeeded"], **job),
+            _at("kube_job_status_failed", phases["Failed"], **job),
+        ]  # fmt: skip
     return found
+
+
+def _until(end: float, before: float, after: float) -> ValueAt:
+    return lambda moment: before if moment < end else after
 
 
 def _alertmanager(now: float) -> list[Series]:

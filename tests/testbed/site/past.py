@@ -19,6 +19,12 @@ from testbed.waits import seconds
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
+# What comes from alerts and acts on some of them begins with the present: confirmed faults, and, in
+# the file of the incidents, what an incident mutes.
+_FEEDBACK = {
+    "nodevitals:node_maintenance_source": {"nodevitals:fault_confirmed"},
+    "RepeatedFaults": {"nodevitals:fault_confirmed", "nodevitals:node_returns:count7d"},
+}
 _EXACT = re.compile(r'nodevitals:fault\{fault="(\w+)"')
 
 
@@ -27,7 +33,7 @@ def ordered(rules: Path) -> list[dict[str, Any]]:
     each other, come in the order of the files.
     """
     found = [
-        rule
+        rule | {"file": file.name}
         for file in sorted(rules.glob("*.yaml"))
         for group in yaml.safe_load(file.read_text())["groups"]
         for rule in group["rules"]
@@ -68,9 +74,9 @@ def _read(rule: dict[str, Any]) -> set[str]:
     exact = {f"nodevitals:fault/{fault}" for fault in _EXACT.findall(expression)}
     if len(exact) == expression.count("nodevitals:fault{") and exact:
         names.discard("nodevitals:fault")
-    if rule.get("record") == "nodevitals:node_maintenance_source":
-        # A cordon is planned work unless a confirmed fault caused it; faults in turn read the work.
-        names.discard("nodevitals:fault_confirmed")
+    names -= _FEEDBACK.get(rule.get("record") or rule.get("alert") or "", set())
+    if rule["file"] == "fleet.yaml":
+        names.discard("ALERTS")
     return names | exact
 
 

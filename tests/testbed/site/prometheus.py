@@ -9,8 +9,10 @@ from typing import Any
 import requests
 import yaml
 
+from testbed.replicas import samples
 from testbed.servers import BINARIES, ServerProcess
 from testbed.site import past
+from testbed.site.series import Series, labels_of
 from testbed.site.server import PAGES, PageServer, write
 
 PAST_SECONDS = 4200
@@ -27,11 +29,13 @@ class SitePrometheus(ServerProcess):
         rules: Path | None,
         step: int,
         port: int | None = None,
+        cluster: str = "",
     ) -> None:
         super().__init__(folder, "prometheus")
         if port:
             self.port, self.url = port, f"http://127.0.0.1:{port}"
         self.step = step
+        self._cluster = cluster
         self._pages = pages
         self._rules = rules
         self._write(rules=False)
@@ -51,7 +55,16 @@ class SitePrometheus(ServerProcess):
         super().__exit__()
         self._write(rules=True)
         super().__enter__()
+        write(self.url, self._own(), moments, ends=False)
         return self
+
+    def _own(self) -> list[Series]:
+        """Return the metrics of this server as they are now: its past has nothing else of them."""
+        own = {"job": "prometheus", "instance": f"127.0.0.1:{self.port}", "cluster": self._cluster}
+        page = samples(requests.get(f"{self.url}/metrics", timeout=60).text)
+        return [Series("up", own, 1.0)] + [
+            Series(name, own | labels_of(text), value) for name, text, value in page
+        ]
 
     def _evaluate(self, rules: Path, moments: list[float]) -> None:
         """Write what the rules would have recorded."""
@@ -84,9 +97,17 @@ class SitePrometheus(ServerProcess):
                 },
                 {
                     "job_name": "prometheus",
-                    "static_configs": [{"targets": [f"127.0.0.1:{self.port}"]}],
+                    "static_configs": [
+                        {
+                            "targets": [f"127.0.0.1:{self.port}"],
+                            "labels": {"cluster": self._cluster},
+                        }
+                    ],
                 },
             ]
+            config["alerting"] = {
+                "alertmanagers": [{"static_configs": [{"targets": [self._pages.address]}]}]
+            }
             if self._rules:
                 config["rule_files"] = [f"{self._rules}/*.yaml"]
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))

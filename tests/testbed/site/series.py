@@ -32,6 +32,7 @@ _MOVING = re.compile(
     r"temperature_celsius|power_watts|clock_hertz|load_average|memory_(available|used)_bytes"
     r"|_(read|write|step|duration)_seconds$|clock_offset|receive_watts|resident_memory"
 )
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _PERIOD_SECONDS = 600
 
 
@@ -55,6 +56,11 @@ class Series(msgspec.Struct):
 
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"")
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Return labels as a page has them."""
+    return dict(_LABEL.findall(text))
 
 
 def grows(rate: float, start: float = 0.0) -> ValueAt:

@@ -37,6 +37,13 @@ class PageServer:
                 with suppress(OSError):  # a scrape that took too long is repeated
                     self.wfile.write(body)
 
+            def do_POST(self) -> None:
+                """Take alerts, as Alertmanager does."""
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
             def log_message(self, *_: Any) -> None:
                 pass
 
