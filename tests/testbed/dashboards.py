@@ -48,7 +48,7 @@ def expressions(dashboard: Json) -> Iterator[tuple[str, str]]:
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             yield f"variable {variable['name']}", selected(variable)[0]
-    for one in dashboard["annotations"]["list"]:
+    for one in dashboard["annotations"].get("list", ()):
         if "expr" in one:
             yield f"annotation {one['name']}", one["expr"]
 

@@ -25,9 +25,12 @@ from promql_parser import (
 )
 
 from nodevitals.catalogue import all_families
+from nodevitals.probes.fabric.families import PUSHED
 
 Labels = frozenset[str] | None
 LabelsOf = Callable[[str], Labels]
+# The grouping key of `fabric collective --push`.
+_PUSHED = frozenset({"collective"})
 # Of every scraped series; a label of the metric that the target also has gets a prefix.
 TARGET = frozenset({"job", "instance", "cluster", "exported_job"})
 # The labels of the configuration.
@@ -140,7 +143,8 @@ class Known:
 
     def __init__(self, rules: Path) -> None:
         self.families = {
-            name: frozenset(family.labels) | TARGET for name, family in all_families().items()
+            name: frozenset(family.labels) | (TARGET if family not in PUSHED else TARGET | _PUSHED)
+            for name, family in all_families().items()
         }
         self.families |= dict.fromkeys(_SCRAPE, TARGET)
         self.rules: dict[str, list[dict[str, Any]]] = {}
