@@ -21,8 +21,9 @@ boards = pytest.mark.parametrize(("where", "board"), BOARDS, ids=[one for one, _
 # Those of grafana-data/src/valueFormats/categories.ts that are in base units, and what the panels
 # need beside them. Anything else is shown as a text behind the number.
 UNITS = {
-    "none", "short", "percent", "percentunit", "celsius", "watt", "joule", "kwatth", "hertz", "bytes",
-    "decbytes", "bps", "Bps", "binBps", "ops", "cps", "reqps", "pps", "ns", "µs", "ms", "s", "m", "h", "d", "dtdurations", "dthms", "dtdhms", "dateTimeAsIso", "dateTimeAsLocal",
+    "none", "short", "percent", "percentunit", "celsius", "watt", "joule", "kwatth", "hertz",
+    "bytes", "decbytes", "bps", "Bps", "binBps", "ops", "cps", "reqps", "pps", "ns", "µs", "ms",
+    "s", "m", "h", "d", "dtdurations", "dthms", "dtdhms", "dateTimeAsIso", "dateTimeAsLocal",
     "dateTimeFromNow", "bool", "bool_yes_no", "bool_on_off", "string", "sci", "dBm",
 }  # fmt: skip
 DATA_SOURCE = {"en": "Data source", "zh": "数据源"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from testbed.site import faults as _faults
 from testbed.site import fleet, others
-from testbed.site.prometheus import SitePrometheus
+from testbed.site.prometheus import PAST_SECONDS, SitePrometheus
 from testbed.site.server import PageServer
 
 
@@ -29,6 +29,7 @@ class Site:
         faults: bool = True,
         pods: bool = True,
         cluster: bool = True,
+        past_seconds: int = PAST_SECONDS,
     ) -> None:
         now = time.time()
         nodes = fleet.nodes(now)
@@ -43,7 +44,7 @@ class Site:
                 one.labels = {name: text for name, text in one.labels.items() if name != "cluster"}
         self._pages = PageServer(series)
         self.prometheus = SitePrometheus(
-            folder, self._pages, rules, step, port, fleet.CLUSTER if cluster else ""
+            folder, self._pages, rules, step, port, fleet.CLUSTER if cluster else "", past_seconds
         )
         self.url = self.prometheus.url
 

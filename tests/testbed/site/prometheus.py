@@ -16,6 +16,8 @@ from testbed.site.series import Series, labels_of
 from testbed.site.server import PAGES, PageServer, write
 
 PAST_SECONDS = 4200
+# Between two evaluations of rules in the past.
+_EVALUATION_SECONDS = 30
 _BATCH_SECONDS = 600
 
 
@@ -30,12 +32,14 @@ class SitePrometheus(ServerProcess):
         step: int,
         port: int | None = None,
         cluster: str = "",
+        past_seconds: int = PAST_SECONDS,
     ) -> None:
         super().__init__(folder, "prometheus")
         if port:
             self.port, self.url = port, f"http://127.0.0.1:{port}"
         self.step = step
         self._cluster = cluster
+        self._past_seconds = past_seconds
         self._pages = pages
         self._rules = rules
         self._write(rules=False)
@@ -44,14 +48,14 @@ class SitePrometheus(ServerProcess):
         """Start it without rules, fill in the past, and start it again with rules."""
         super().__enter__()
         now = time.time() // self.step * self.step
-        moments = [now - past for past in range(PAST_SECONDS, 0, -self.step)]
+        moments = [now - past for past in range(self._past_seconds, 0, -self.step)]
         each, before = _BATCH_SECONDS // self.step, None
         for first in range(0, len(moments), each):
             some = moments[first : first + each]
             write(self.url, self._pages.series, some, before)
             before = some[-1]
         if self._rules:
-            self._evaluate(self._rules, moments)
+            self._evaluate(self._rules, moments[:: max(1, _EVALUATION_SECONDS // self.step)])
         super().__exit__()
         self._write(rules=True)
         super().__enter__()
@@ -68,7 +72,11 @@ class SitePrometheus(ServerProcess):
 
     def _evaluate(self, rules: Path, moments: list[float]) -> None:
         """Write what the rules would have recorded."""
-        span = {"start": f"{moments[0]}", "end": f"{moments[-1]}", "step": f"{self.step}"}
+        span = {
+            "start": f"{moments[0]}",
+            "end": f"{moments[-1]}",
+            "step": f"{moments[1] - moments[0]}",
+        }
         for rule in past.ordered(rules):
             written: dict[str, set[float]] = {}
             for _ in range(past.passes(rule)):
