@@ -240,6 +240,9 @@ def _jobs(now: float) -> list[Series]:
             _at("kube_job_status_active", phases["Running"], **job),
             _at("kube_job_status_succeeded", phases["Succeeded"], **job),
             _at("kube_job_status_failed", phases["Failed"], **job),
+            _at("kube_job_complete", phases["Succeeded"], **job, condition="true"),
+            _at("kube_job_failed", phases["Failed"], **job, condition="true"),
+            _at("kube_job_status_start_time", ended - 1800, **job),
         ]  # fmt: skip
     return found
 
