@@ -1,0 +1,197 @@
+"""Every query of every panel, asked of a real Prometheus that has scraped a simulated fleet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from dashboards.preview.queries import (
+    Prometheus,
+    answer,
+    options,
+    panels,
+    queries,
+    read,
+    variables,
+)
+from dashboards.preview.span import Span
+
+from testbed.dashboards import FILES
+from testbed.node import ROOT
+from testbed.site import Site
+
+BOARDS = {path.stem: read(path) for path in FILES["en"]}
+# The faults that need longest, half an hour of a GPU that slows down, are there after this.
+PAST_SECONDS = 2700
+by_name = pytest.mark.parametrize("name", BOARDS)
+# The dashboard of one node: together these have every kind of device and fault.
+NODES = ("gpu-01", "gpu-02", "gpu-04", "gpu-07", "gpu-08", "gpu-11", "npu-01")
+
+
+class Fleet(NamedTuple):
+    """A site that runs: what is asked, and its scrape interval."""
+
+    prometheus: Prometheus
+    step: int
+
+    def silent(self, name: str) -> set[str]:
+        """Return the titles of the panels of a dashboard that have no data; all of its queries are
+        asked, for one node after the other where it is about one.
+        """
+        board, now = BOARDS[name], time.time()
+        span = Span.last(board["time"]["from"], now, self.step)
+        single = any(
+            one["name"] == "instance" and not one.get("includeAll")
+            for one in board["templating"]["list"]
+        )
+        silent = {panel["title"] for panel in panels(board) if panel.get("targets")}
+        for node in NODES if single else ("",):
+            known = variables(board, self.prometheus, span, {"instance": [node]} if node else {})
+            for panel in panels(board):
+                if panel["title"] in silent:
+                    sent = queries(panel, known, span)
+                    answers = [answer(query, span, self.prometheus) for query in sent]
+                    if any(answers):
+                        silent.discard(panel["title"])
+        return silent
+
+
+def _fleet(folder: Path, step: int, **switches: bool) -> Iterator[Fleet]:
+    with Site(folder, ROOT / "rules", step=step, past_seconds=PAST_SECONDS, **switches) as site:
+        yield Fleet(Prometheus(site.url), step)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Faults and pods, scraped every 15 s."""
+    yield from _fleet(tmp_path_factory.mktemp("faulty"), 15)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """No faults, and pods, scraped every 60 s."""
+    yield from _fleet(tmp_path_factory.mktemp("healthy"), 60, faults=False)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Faults without pods, scraped every 60 s by a Prometheus that sets no label cluster."""
+    yield from _fleet(tmp_path_factory.mktemp("bare"), 60, pods=False, cluster=False)
+
+
+# Panels that may be empty, by dashboard, with reasons.
+# Nothing is lost or fails in the agents and in this Prometheus.
+NO_LOSS = {
+    "self": {
+        "Errors of the storage per hour",
+        "Lost rows, messages and connections per hour",
+        # Of the past this server knows no counters that move.
+        "Samples per second",
+    }
+}
+# The alert of an incident waits for two minutes of the present.
+BEGINS = {"fleet": {"Fleet incidents"}}
+# They list what is wrong, or count it.
+NO_FAULTS = {
+    "fabric": {
+        "Alerts of the fabric",
+        "Failures per hour by reason",
+        "Nodes that do not reach all peers",
+        "Pairs that do not connect",
+        "Peers that some nodes do not reach",
+        "Skips per hour by reason",
+        "Slowest pairs",
+    },
+    "fleet": {
+        "Between failures in the fleet (7 days)",
+        "Between failures of a node (7 days)",
+        "Fault codes in 24 hours",
+        "Faults of the worst tenth (30 days)",
+        "Firing alerts",
+        "Most frequent faults (7 days)",
+        "Nodes that are not healthy",
+        "Overdue probes",
+        "Repeat offenders",
+        "Slowest nodes in fabric tests",
+        "Success on failed nodes",
+        "Time between failures of a node, 30 days",
+        "What changed in 24 hours",
+        "Worst NVLinks",
+        "Worst RDMA ports in 24 hours",
+        "Worst accelerators",
+    },
+    "job": {"Faults on its devices and nodes"},
+    "node": {
+        "Alerts over time",
+        "Faults over time",
+        "Firing alerts",
+        "Kernel events",
+        "Memory errors of the host",
+        "NPU fault codes",
+        "NPU network errors",
+        "NVLink errors",
+        "New ECC errors",
+        "PCIe replays",
+        "RDMA errors",
+    },
+    "self": {"Failing probes", "Probes that fail or are stuck"},
+}
+# They are about pods; all panels of the dashboard of a job are.
+NO_PODS = {
+    "fleet": {"Jobs that succeeded", "Success on failed nodes", "Success on other nodes"},
+    "node": {"Pods and jobs", "Pods over time", "Schedulable"},
+    "usage": {
+        "Booked by owner",
+        "Booked hours",
+        "Booked share",
+        "By owner",
+        "By pool",
+        "By queue",
+        "Idle by owner",
+        "Idle hours",
+        "Idle share",
+    },
+}
+
+
+def of(name: str, *reasons: dict[str, set[str]]) -> set[str]:
+    """Return the panels of a dashboard that may be empty for these reasons."""
+    return set().union(*(one.get(name, set()) for one in reasons))
+
+
+@by_name
+def test_with_faults_and_pods_every_panel_has_data(faulty: Fleet, name: str) -> None:
+    assert faulty.silent(name) <= of(name, NO_LOSS, BEGINS)
+
+
+@by_name
+def test_without_faults_only_lists_of_faults_are_empty(healthy: Fleet, name: str) -> None:
+    assert healthy.silent(name) <= of(name, NO_LOSS, BEGINS, NO_FAULTS)
+
+
+@by_name
+def test_without_pods_and_cluster_only_panels_about_pods_are_empty(bare: Fleet, name: str) -> None:
+    silent = bare.silent(name)
+    if name == "job":
+        assert silent == {panel["title"] for panel in panels(BOARDS[name])}
+        return
+    assert silent <= of(name, NO_LOSS, BEGINS, NO_PODS)
+    assert silent >= of(name, NO_PODS)
+
+
+def test_the_panels_that_may_be_empty_exist() -> None:
+    titles = {name: {panel["title"] for panel in panels(board)} for name, board in BOARDS.items()}
+    for reasons in (NO_LOSS, BEGINS, NO_FAULTS, NO_PODS):
+        for name, named in reasons.items():
+            assert named <= titles.get(name, named), named - titles[name]
+
+
+@by_name
+def test_every_variable_has_values(faulty: Fleet, name: str) -> None:
+    span = Span.last("now-1h", time.time(), faulty.step)
+    known = variables(BOARDS[name], faulty.prometheus, span, {})
+    for model in BOARDS[name]["templating"]["list"]:
+        assert options(model, known, faulty.prometheus, span), model["name"]

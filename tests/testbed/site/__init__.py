@@ -1,0 +1,59 @@
+"""A simulated fleet, and a real Prometheus that has scraped it for an hour.
+
+`fleet` makes nodes of what real agents exposed, `faults` breaks some, `others` adds what other
+exporters say; `server` serves all of it, and `prometheus` reads it.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from testbed.site import faults as _faults
+from testbed.site import fleet, others
+from testbed.site.prometheus import PAST_SECONDS, SitePrometheus
+from testbed.site.server import PageServer
+
+
+class Site:
+    """The fleet and its Prometheus, inside the with block."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rules: Path | None,
+        *,
+        port: int | None = None,
+        step: int = 15,
+        faults: bool = True,
+        pods: bool = True,
+        cluster: bool = True,
+        past_seconds: int = PAST_SECONDS,
+    ) -> None:
+        now = time.time()
+        nodes = fleet.nodes(now)
+        if faults:
+            _faults.break_some(nodes, now)
+        series = [one for node in nodes for one in node.series]
+        series += others.monitoring(nodes, now)
+        if pods:
+            series += others.cluster(nodes, now)
+        if not cluster:
+            for one in series:
+                one.labels = {name: text for name, text in one.labels.items() if name != "cluster"}
+        self._pages = PageServer(series)
+        self.prometheus = SitePrometheus(
+            folder, self._pages, rules, step, port, fleet.CLUSTER if cluster else "", past_seconds
+        )
+        self.url = self.prometheus.url
+
+    def __enter__(self) -> Site:
+        with ExitStack() as stack:
+            stack.enter_context(self._pages)
+            stack.enter_context(self.prometheus)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
