@@ -4,6 +4,8 @@ Prometheus and Alertmanager.
 
 from __future__ import annotations
 
+from typing import Any
+
 from grafana_foundation_sdk.builders import common, stat, table, timeseries
 from grafana_foundation_sdk.models.common import ScaleDistribution
 
@@ -144,10 +146,10 @@ def bad_probes(say: Say) -> table.Panel:
     bad = in_pool(f"{success} == 0 or on (job, cluster, instance, probe, target) {stuck} > 0")
     chosen = f"topk(100, 0 * max by ({keys}) ({bad}) + 1)"
 
-    def column(title: str, value: str, unit: str, **more: object) -> Column:
+    def column(title: str, value: str, unit: str, **more: Any) -> Column:
         return Column(
             title, rows(f"max by ({keys}) ({value} and on ({keys}) {chosen})"), unit, **more
-        )  # type: ignore[arg-type]
+        )
 
     node = say("Node", "节点")
     last = say("Since a success", "距上次成功")

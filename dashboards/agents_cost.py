@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grafana_foundation_sdk.builders import table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
@@ -160,9 +162,9 @@ def most_expensive(say: Say) -> table.Panel:
     keys = "cluster, instance"
     largest = f"topk(50, {in_pool(MEMORY)})"
 
-    def column(title: str, value: str, unit: str, **more: object) -> Column:
+    def column(title: str, value: str, unit: str, **more: Any) -> Column:
         limited = f"max by ({keys}) ({value}) and on ({keys}) {largest}"
-        return Column(title, rows(limited), unit, **more)  # type: ignore[arg-type]
+        return Column(title, rows(limited), unit, **more)
 
     node = say("Node", "节点")
     memory = say("Memory", "内存")

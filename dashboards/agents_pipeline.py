@@ -4,6 +4,8 @@ person. Prometheus has no label of the agents: no variable but the data source r
 
 from __future__ import annotations
 
+from typing import Any
+
 from grafana_foundation_sdk.builders import stat
 from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.builder import Builder
@@ -218,10 +220,10 @@ def _groups(say: Say) -> Builder[Panel]:
     keys = "instance, group"
     share = say("Of its interval", "占间隔比例")
 
-    def column(title: str, value: str, unit: str, **more: object) -> Column:
+    def column(title: str, value: str, unit: str, **more: Any) -> Column:
         # The group without the path of its file.
         short = f'label_replace({value}, "group", "$1", "rule_group", ".*;(.+)")'
-        return Column(title, rows(f"max by ({keys}) ({short})"), unit, **more)  # type: ignore[arg-type]
+        return Column(title, rows(f"max by ({keys}) ({short})"), unit, **more)
 
     last, interval = (
         f"prometheus_rule_group_{name}_seconds" for name in ("last_duration", "interval")

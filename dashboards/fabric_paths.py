@@ -4,6 +4,8 @@ share.
 
 from __future__ import annotations
 
+from typing import Any
+
 from grafana_foundation_sdk.builders import table
 
 from dashboards.board import link_to
@@ -59,8 +61,8 @@ def nodes(say: Say) -> table.Panel:
     node = say("Node", "节点")
     ratio = say("Of the median", "与中位值之比")
 
-    def column(title: str, value: str, unit: str = "Bps", **more: object) -> Column:
-        return Column(title, rows(of_nodes(value, worst)), unit=unit, **more)  # type: ignore[arg-type]
+    def column(title: str, value: str, unit: str = "Bps", **more: Any) -> Column:
+        return Column(title, rows(of_nodes(value, worst)), unit=unit, **more)
 
     return grid(
         say("Slowest nodes", "最慢的节点"),

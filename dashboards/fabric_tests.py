@@ -4,6 +4,8 @@ collectives; and reachability between nodes.
 
 from __future__ import annotations
 
+from typing import Any
+
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from dashboards.board import link_to
@@ -132,9 +134,9 @@ def coverage(say: Say) -> table.Panel:
     oldest = f"topk(50, {in_place(age)})"
     scraped = f'job="nodevitals", {CHOSEN}'
 
-    def column(title: str, value: str, unit: str = "short", **more: object) -> Column:
+    def column(title: str, value: str, unit: str = "short", **more: Any) -> Column:
         limited = f"max by (cluster, instance) ({value}) and on (cluster, instance) {oldest}"
-        return Column(title, rows(limited), unit, **more)  # type: ignore[arg-type]
+        return Column(title, rows(limited), unit, **more)
 
     def hourly(metric: str, matchers: str = "") -> str:
         return f"sum by (cluster, instance) (increase({metric}{{{scraped}{matchers}}}[1h]))"
