@@ -135,7 +135,7 @@ def worst_pairs(say: Say) -> table.Panel:
 
 
 def _by_domain(
-    say: Say, label: str, title: str, description: str, keys: str, places: str
+    say: Say, label: str, name: str, title: str, description: str, keys: str, places: str
 ) -> table.Panel:
     ratios = f"min by ({keys}) ({NODE_RATIO})"
     pairs = f"min by ({keys}) (nodevitals:fabric_node:pair_ratio:min{{{CHOSEN}}})"
@@ -152,7 +152,7 @@ def _by_domain(
         title,
         description,
         [
-            Column(title, label),
+            Column(name, label),
             Column(
                 share,
                 rows(f"(({slow}) or 0 * ({nodes})) / ({nodes})"),
@@ -182,6 +182,7 @@ def by_leaf(say: Say) -> table.Panel:
         say,
         "leaf",
         say("Leaf", "Leaf"),
+        say("Slow nodes by leaf", "各 Leaf 的慢节点"),
         say(
             "Nodes by leaf (label leaf of the configuration), and those that are slow. Most "
             "nodes of one leaf: its uplinks. One node: that node, and nodes of other leaves have "
@@ -202,6 +203,7 @@ def by_switch(say: Say) -> table.Panel:
         say,
         "switch",
         say("Switch", "交换机"),
+        say("Slow nodes by switch", "各交换机的慢节点"),
         say(
             "The same by switch of the tested port (probe switches). Most nodes of one switch: "
             "check its errors, congestion and uplinks. Empty: the probe switches is not "
