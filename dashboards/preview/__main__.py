@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
 from dashboards.preview.draw import draw
 from dashboards.preview.frames import Frame
-from dashboards.preview.queries import Prometheus, panels, read, result, variables
+from dashboards.preview.queries import Prometheus, QueryError, panels, read, result, variables
 from dashboards.preview.span import Span, seconds
 from dashboards.preview.tables import text_table
 from dashboards.preview.values import Json
@@ -71,7 +72,11 @@ def render(
     results = {}
     for panel in panels(dashboard):
         started = time.monotonic()
-        results[panel["id"]] = result(panel, known, span, prometheus)
+        try:
+            results[panel["id"]] = result(panel, known, span, prometheus)
+        except QueryError as error:  # as in Grafana, the other panels are shown
+            print(f"{panel.get('title')}: {error}", file=sys.stderr)
+            results[panel["id"]] = []
         if tables:
             print(printed(panel, results[panel["id"]], span.end, time.monotonic() - started))
     if output:

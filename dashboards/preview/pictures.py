@@ -28,7 +28,7 @@ SINCE = "now-1h"
 # Of a long dashboard, its first rows.
 LINES = 64
 # Rules with an interval of minutes, and alerts that wait, need some time after the start.
-SETTLED = 180.0
+SETTLED = 90.0
 
 
 @contextmanager
