@@ -88,7 +88,7 @@ def _uuids(node: SiteNode) -> dict[str, str]:
 
 def _pod(pod: Pod, node: SiteNode, now: float) -> list[Series]:
     uuids = _uuids(node)
-    owner = {"exported_job": pod.job, "owner": pod.owner, "queue": pod.queue}
+    owner = {"job_name": pod.job, "owner": pod.owner, "queue": pod.queue}
     who = {"namespace": pod.namespace, "pod": pod.name}
     found = [
         _at(
@@ -195,7 +195,8 @@ def _dcgm(node: SiteNode) -> list[Series]:
             "DCGM_FI_PROF_DRAM_ACTIVE": waves(0.4 * use, 0.1, phase),
         }
         found += [_at(name, value, **labels) for name, value in values.items()]
-    return found
+    target = {"job": "dcgm-exporter", "instance": f"{node.name}:9400"}
+    return [*found, _at("up", 1.0, **target, namespace="gpu", pod="dcgm-x")]
 
 
 def _npu_exporter(pod: Pod, node: SiteNode, uuids: dict[str, str]) -> list[Series]:
@@ -206,7 +207,6 @@ def _npu_exporter(pod: Pod, node: SiteNode, uuids: dict[str, str]) -> list[Serie
         labels |= {"vdie_id": uuids[device], "model_name": "910B3", "namespace": pod.namespace}
         labels |= {"pod_name": pod.name, "container_name": "main"}
         values: dict[str, Value] = {
-            "npu_container_info": 1.0,
             "npu_chip_info_utilization": waves(100 * pod.use, 0.1, number / 8),
             "npu_chip_info_temperature": waves(55, 0.04, number / 8),
             "npu_chip_info_power": waves(320, 0.05, number / 8),
@@ -215,6 +215,8 @@ def _npu_exporter(pod: Pod, node: SiteNode, uuids: dict[str, str]) -> list[Serie
             "npu_chip_info_health_status": 1.0,
         }
         found += [_at(name, value, **labels) for name, value in values.items()]
+        container = f"{pod.namespace}_{pod.name}_main"
+        found.append(_at("npu_container_info", 1.0, **labels, containerName=container))
     return found
 
 
