@@ -22,6 +22,7 @@ from bench.measure import table
 from testbed.dashboards import every, expressions
 from testbed.node import ROOT
 from testbed.promql import name_of, selectors
+from testbed.servers import ServerProcess
 from testbed.site import Site
 from testbed.site.prometheus import SitePrometheus
 from testbed.site.series import Series
@@ -49,11 +50,19 @@ def main(folder: Path) -> None:
     repeated = list(_repeated(found, nodes))
     with (
         PageServer([]) as pages,
-        SitePrometheus(folder / "large", pages, None, STEP, past_seconds=2 * STEP) as server,
+        _Store(folder / "large", pages, None, STEP) as server,
     ):
         count = _fill(server.url, repeated, hours * HOUR)
         print(f"{nodes} nodes, {hours} h: {len(repeated)} series, {count / 1e6:.0f}M samples\n")
         _report(boards, Prometheus(server.url, 120), hours)
+
+
+class _Store(SitePrometheus):
+    """Prometheus that scrapes nothing: what is written comes in order."""
+
+    def __enter__(self) -> _Store:
+        ServerProcess.__enter__(self)
+        return self
 
 
 def _present(prometheus: SitePrometheus, names: list[str]) -> Iterator[Series]:

@@ -28,6 +28,7 @@ from testbed.dashboards import (
 )
 from testbed.node import ROOT
 from testbed.promql import Known, name_of, parsed, result_labels, walk
+from testbed.site import faults, fleet
 
 ENGLISH, CHINESE = every("en"), every("zh")
 BOTH = [(f"{language}/{name}", board) for language, boards in (("en", ENGLISH), ("zh", CHINESE))
@@ -242,3 +243,14 @@ def test_overrides_are_of_columns_that_exist(where: str, board: Json) -> None:
                 if one["matcher"]["id"] == "byName"
             }
             assert named <= columns(panel), f"{where}: {panel['title']}: {named - columns(panel)}"
+
+
+def test_the_simulated_fleet_exposes_what_agents_expose() -> None:
+    """Otherwise a panel would have data in the tests that it has nowhere else."""
+    nodes = fleet.nodes(0.0)
+    faults.break_some(nodes, 0.0)
+    for one in itertools.chain.from_iterable(node.series for node in nodes):
+        labels = KNOWN.families[one.name]
+        # Names of domains are free.
+        free = one.labels.keys() if one.name == "nodevitals_node_info" else set()
+        assert one.labels.keys() - free <= labels, one.name
