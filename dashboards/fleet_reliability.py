@@ -96,7 +96,8 @@ def in_service(say: Say) -> stat.Panel:
 
 
 def worst_tenth(say: Say) -> stat.Panel:
-    tenth = f"scalar(ceil(0.1 * {NODES}))"
+    # Without a number of nodes, topk would fail.
+    tenth = f"scalar(ceil(0.1 * {NODES}) or vector(1))"
     return number(
         say("Faults of the worst tenth (30 days)", "最差 10% 节点的故障占比（30 天）"),
         say(

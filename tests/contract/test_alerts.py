@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nodevitals.commands.rules.alerts_page import (
     runbook_of,
     without_reason,
 )
+from nodevitals.commands.rules.backtest.rule_set import FOR_DASHBOARDS
 from nodevitals.commands.rules.routes import deliveries
 from nodevitals.commands.rules.site.pack import read_pack, shipped_folder
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
@@ -62,3 +64,16 @@ def test_the_wheel_carries_the_rules_where_the_command_looks_for_them() -> None:
     package = Path(nodevitals.__file__).parent
     assert not (package / "pack").exists(), "a copy would go stale"
     assert shipped_folder() == ROOT / "rules"
+
+
+def test_files_for_dashboards_have_no_alert_and_no_alert_reads_them() -> None:
+    """Back-tests and replays leave them out."""
+    texts = {path.name: path.read_text() for path in (ROOT / "rules").glob("*.yaml")}
+    assert set(texts) >= FOR_DASHBOARDS
+    recorded = set()
+    for name in FOR_DASHBOARDS:
+        rules = [r for group in yaml.safe_load(texts.pop(name))["groups"] for r in group["rules"]]
+        assert [rule for rule in rules if "alert" in rule] == [], name
+        recorded |= {rule["record"] for rule in rules}
+    for name, text in texts.items():
+        assert set(re.findall(r"nodevitals:[\w:]+", text)) & recorded == set(), name

@@ -123,7 +123,7 @@ NO_FAULTS = {
         "Worst RDMA ports in 24 hours",
         "Worst accelerators",
     },
-    "job": {"Faults on its devices and nodes"},
+    "job": {"Faults on its devices and nodes", "Nodes that were not healthy"},
     "node": {
         "Alerts over time",
         "Faults over time",

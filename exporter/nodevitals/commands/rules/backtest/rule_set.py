@@ -48,14 +48,18 @@ class _FileShape(msgspec.Struct):
     groups: list[_GroupShape] | None = None
 
 
+# These record what dashboards show: they have no alerts, and no alert reads them.
+FOR_DASHBOARDS = frozenset(
+    f"{name}.yaml" for name in ("agent-history", "fabric-history", "reliability", "state", "usage")
+)
 # RepeatedFaults remembers a week, of faults that remember one: each span would need two more before
 # it.
-LEFT_OUT = "repeats.yaml"
+LEFT_OUT = FOR_DASHBOARDS | {"repeats.yaml"}
 
 
 def read_rule_set(folder: Path) -> tuple[BacktestRule, ...]:
     """The rules of every *.yaml of a folder but LEFT_OUT. Raises CommandError."""
-    paths = sorted(path for path in folder.glob("*.yaml") if path.name != LEFT_OUT)
+    paths = sorted(path for path in folder.glob("*.yaml") if path.name not in LEFT_OUT)
     if not paths:
         raise CommandError(f"{folder}: no rule file (*.yaml) here; choose another --rules")
     return tuple(rule for path in paths for rule in _read(path))
