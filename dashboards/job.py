@@ -10,8 +10,6 @@ from grafana_foundation_sdk.builders import stat, table
 from dashboards import job_devices, job_nodes, job_pods
 from dashboards.board import Board, link_to
 from dashboards.job_queries import (
-    DEVICES,
-    IDLE,
     JOB,
     NODES,
     RUNBOOKS,
@@ -24,6 +22,7 @@ from dashboards.panels import Column, grid, number
 from dashboards.queries import CLUSTER, over_time, rows
 from dashboards.states import GREEN, GREY, ORANGE, RED, YELLOW, severities, yes_no
 
+PODS = recorded("pod_accelerators:count")
 ALERT = "alertname, severity, component, action, cluster, instance, device"
 ALERTS = f'{CLUSTER}, severity=~"critical|warning", scope=~"device|node"'
 
@@ -57,8 +56,6 @@ def board(say: Say) -> Board:
 
 def summary(say: Say) -> list[stat.Panel]:
     """Return the numbers at the top."""
-    utilization = "nodevitals:accelerator_utilization:avg5m"
-    faulty = "nodevitals:accelerator_state >= 4"
     nodes = f"group by (cluster, instance) ({NODES})"
     return [
         number(
@@ -68,9 +65,7 @@ def summary(say: Say) -> list[stat.Panel]:
                 "elsewhere.",
                 "作业所用设备中有严重故障或已丢失的数量。请保存检查点并换节点重启。",
             ),
-            over_time(
-                or_none(f"count(group by (uuid) ({DEVICES}) and on (uuid) ({faulty}))", DEVICES)
-            ),
+            over_time(or_none(f"sum({recorded('pod_accelerators_faulty:count')})", PODS)),
             steps=((None, GREEN), (1, RED)),
         ),
         number(
@@ -90,12 +85,7 @@ def summary(say: Say) -> list[stat.Panel]:
                 "已被占用、但最近 5 分钟利用率低于阈值 idle_utilization 的设备数。"
                 "长期如此：作业可能卡住、在等数据，或申请过多。",
             ),
-            over_time(
-                or_none(
-                    f"count(group by (uuid) ({DEVICES}) and on (uuid) ({utilization} < {IDLE}))",
-                    DEVICES,
-                )
-            ),
+            over_time(or_none(f"sum({recorded('pod_accelerators_idle:count')})", PODS)),
             steps=((None, GREEN), (1, YELLOW)),
         ),
         number(
@@ -111,9 +101,9 @@ def summary(say: Say) -> list[stat.Panel]:
             steps=(),
             decimals=0,
         ),
-        _plain(say("Devices", "设备数"), say(*_DEVICES), f"count(group by (uuid) ({DEVICES}))"),
+        _plain(say("Devices", "设备数"), say(*_DEVICES), f"sum({PODS})"),
         _plain(say("Nodes", "节点数"), say(*_NODES), f"count({nodes})"),
-        _plain(say("Pods", "Pod 数"), say(*_PODS), f"count({recorded('pod_accelerators:count')})"),
+        _plain(say("Pods", "Pod 数"), say(*_PODS), f"count({PODS})"),
         number(
             say("Power", "功耗"),
             say("Power draw of the devices together.", "所有设备的总功耗。"),
@@ -125,8 +115,8 @@ def summary(say: Say) -> list[stat.Panel]:
 
 
 _DEVICES = (
-    "GPUs and NPUs that the pods have. A device that several pods share counts once.",
-    "Pod 占用的 GPU/NPU 数量；多个 Pod 共享的设备只计一次。",
+    "GPUs and NPUs that the pods have. A device that several pods share counts for each.",
+    "Pod 占用的 GPU/NPU 数量；多个 Pod 共享的设备按每个 Pod 各计一次。",
 )
 _NODES = ("Nodes on which the pods have devices.", "Pod 占用设备所在的节点数。")
 _PODS = ("Pods that have devices.", "占用设备的 Pod 数量。")

@@ -9,13 +9,12 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.board import link_to
-from dashboards.job_queries import DEVICES, JOB, of_devices, recorded, scraped
+from dashboards.job_queries import DEVICES, of_devices, recorded, scraped
 from dashboards.language import Say
 from dashboards.panels import Column, chart, grid
 from dashboards.queries import over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW, states
 
-UTILIZATION = "nodevitals:accelerator_utilization:avg5m"
 ROW = "uuid, namespace, pod"
 OF_ONE_JOB = "cluster, namespace, job_name"
 
@@ -33,11 +32,11 @@ def panels(say: Say) -> list[Builder[Panel]]:
 
 def devices(say: Say) -> table.Panel:
     """The worst hundred: faulty ones, then by their utilization."""
-    state = f"{of_devices('nodevitals:accelerator_state')} or on ({ROW}) 0 * {DEVICES} + 2"
-    # Of more than that many, a table helps nobody and takes seconds.
+    state, utilization = recorded("job_device:state"), recorded("job_device:utilization")
+    # Of more than that many, a table helps nobody and takes seconds. A product has no name, which
+    # would be a column of its own.
     worst = (
-        f"topk(100, 2 * ({state}) - on ({ROW}) ({of_devices(UTILIZATION)}) "
-        f"or on ({ROW}) 2 * ({state}))"
+        f"topk(100, 2 * {state} - on ({ROW}) group_left () {utilization} or on ({ROW}) 2 * {state})"
     )
     used, total = (
         scraped("accelerator_memory_used_bytes"),
@@ -45,7 +44,7 @@ def devices(say: Say) -> table.Panel:
     )
 
     def column(title: str, value: str, unit: str, **more: Any) -> Column:
-        return Column(title, rows(f"({value}) and on ({ROW}) {worst}"), unit, **more)
+        return Column(title, rows(of_devices(value, f"(0 * {worst} + 1)")), unit, **more)
 
     return grid(
         say("Devices, worst first", "设备（异常优先）"),
@@ -60,26 +59,30 @@ def devices(say: Say) -> table.Panel:
             # The sort of the table is stable: among equals, the order of the first query stays.
             Column(
                 say("Utilization", "利用率"),
-                rows(f"sort(({of_devices(UTILIZATION)}) and on ({ROW}) {worst})"),
+                rows(f"sort(1 * {utilization} and on ({ROW}) {worst})"),
                 "percentunit",
                 decimals=0,
             ),
-            column(say("State", "状态"), state, "none", mappings=[states(say)]),
+            Column(
+                say("State", "状态"),
+                rows(f"1 * {state} and on ({ROW}) {worst}"),
+                mappings=[states(say)],
+            ),
             column(
                 say("Memory", "显存"),
-                of_devices(f"{used} / ({total} > 0)"),
+                f"{used} / ({total} > 0)",
                 "percentunit",
                 decimals=0,
             ),
             column(
                 say("Temperature", "温度"),
-                of_devices(scraped("accelerator_temperature_celsius")),
+                scraped("accelerator_temperature_celsius"),
                 "celsius",
                 steps=((None, GREEN), (80, YELLOW), (90, RED)),
             ),
             column(
                 say("Power", "功耗"),
-                of_devices(scraped("accelerator_power_watts")),
+                scraped("accelerator_power_watts"),
                 "watt",
                 decimals=0,
             ),
@@ -162,35 +165,29 @@ def memory(say: Say) -> timeseries.Panel:
 
 def stragglers(say: Say) -> table.Panel:
     """The devices that are slowest against the median of their job."""
-    of_jobs = f'nodevitals:job_device{{{JOB}, job_name!=""}}'
+    utilization = recorded("job_device:utilization_of_median")
+    slowest = f"bottomk(20, {utilization})"
+    # Medians only of the jobs that these belong to.
+    peers = f"{DEVICES} and on ({OF_ONE_JOB}) {slowest}"
 
     def against_median(value: str) -> str:
-        values = of_devices(value, of_jobs)
-        return (
-            f"({values}) / on ({OF_ONE_JOB}) group_left () "
-            f"(quantile by ({OF_ONE_JOB}) (0.5, {values}) > 0)"
-        )
+        median = f"quantile by ({OF_ONE_JOB}) (0.5, {of_devices(value, f'({peers})')}) > 0"
+        own = of_devices(value, f"(0 * {slowest} + 1)")
+        return f"({own}) / on ({OF_ONE_JOB}) group_left () ({median})"
 
-    slowest = f"bottomk(20, {against_median(UTILIZATION)})"
     measures = {
-        say("Utilization / median", "利用率/中位数"): UTILIZATION,
-        say("Clock / median", "频率/中位数"): (
+        say("Utilization / median", "利用率/中位数"): f"sort(1 * {slowest})",
+        say("Clock / median", "频率/中位数"): against_median(
             f"avg_over_time({scraped('nvidia_sm_clock_hertz')}[5m])"
         ),
-        say("Power / median", "功耗/中位数"): (
+        say("Power / median", "功耗/中位数"): against_median(
             f"avg_over_time({scraped('accelerator_power_watts')}[5m])"
         ),
     }
     steps = ((None, RED), (0.7, ORANGE), (0.9, GREEN))
-    slowdown = f"max by (uuid) ({scraped('nvidia_slowdown_active')})"
+    slowdowns = f"sum by (uuid) ({scraped('nvidia_slowdown_active')})"
     columns = [
-        Column(
-            title,
-            rows(f"({against_median(value)}) and on ({ROW}) {slowest}"),
-            "percentunit",
-            steps=steps,
-            decimals=0,
-        )
+        Column(title, rows(value), "percentunit", steps=steps, decimals=0)
         for title, value in measures.items()
     ]
     return grid(
@@ -207,10 +204,7 @@ def stragglers(say: Say) -> table.Panel:
             *columns,
             Column(
                 say("Slowdowns", "降频原因数"),
-                rows(
-                    f"({of_devices(slowdown.replace('max', 'sum', 1), of_jobs)}) "
-                    f"and on ({ROW}) {slowest}"
-                ),
+                rows(of_devices(slowdowns, f"(0 * {slowest} + 1)")),
                 steps=((None, GREEN), (1, ORANGE)),
             ),
         ],

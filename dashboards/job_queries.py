@@ -9,7 +9,6 @@ JOB = ", ".join([CLUSTER, *(f'{name}=~"${name}"' for name in _SINGLE)])
 """Selector of series by pod."""
 DEVICES = f"nodevitals:job_device{{{JOB}}}"
 NODES = f"nodevitals:pod_node{{{JOB}}}"
-IDLE = 'on () group_left () nodevitals:threshold{threshold="idle_utilization"}'
 RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
 
 
