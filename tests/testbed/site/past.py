@@ -33,7 +33,7 @@ def ordered(rules: Path) -> list[dict[str, Any]]:
     each other, come in the order of the files.
     """
     found = [
-        rule | {"file": file.name}
+        rule | {"file": file.name, "interval": seconds(group.get("interval", "15s"))}
         for file in sorted(rules.glob("*.yaml"))
         for group in yaml.safe_load(file.read_text())["groups"]
         for rule in group["rules"]
@@ -83,6 +83,13 @@ def _read(rule: dict[str, Any]) -> set[str]:
 def passes(rule: dict[str, Any]) -> int:
     """Return how often to evaluate a rule: what reads its own past comes to rest after some."""
     return 3 if rule.get("record") in _NAME.findall(rule["expr"]) else 1
+
+
+def evaluated(rule: dict[str, Any], moments: list[float]) -> list[float]:
+    """Return the times at which a rule's group is evaluated: sums over time count its samples."""
+    if "alert" in rule:
+        return moments
+    return [moment for moment in moments if moment % rule["interval"] == 0] or moments
 
 
 def results(

@@ -55,7 +55,8 @@ class SitePrometheus(ServerProcess):
             write(self.url, self._pages.series, some, before)
             before = some[-1]
         if self._rules:
-            self._evaluate(self._rules, moments[:: max(1, _EVALUATION_SECONDS // self.step)])
+            every = max(self.step, _EVALUATION_SECONDS)
+            self._evaluate(self._rules, [moment for moment in moments if moment % every == 0])
         super().__exit__()
         self._write(rules=True)
         super().__enter__()
@@ -79,10 +80,11 @@ class SitePrometheus(ServerProcess):
         }
         for rule in past.ordered(rules):
             written: dict[str, set[float]] = {}
+            own = past.evaluated(rule, moments)
             for _ in range(past.passes(rule)):
                 answer = self.ask("query_range", query=rule["expr"], **span)["result"]
-                made = list(past.results(rule, answer, moments, written))
-                write(self.url, made, moments, ends=past.passes(rule) == 1)
+                made = list(past.results(rule, answer, own, written))
+                write(self.url, made, own, ends=past.passes(rule) == 1)
 
     def _write(self, rules: bool) -> None:
         interval = f"{self.step}s"
