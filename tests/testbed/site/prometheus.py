@@ -42,6 +42,10 @@ class SitePrometheus(ServerProcess):
         self._past_seconds = past_seconds
         self._pages = pages
         self._rules = rules
+        self.filled_until = 0.0
+        """The Unix time of the last sample of the past: what is asked of then does not depend on
+        when the rules are first evaluated.
+        """
         self._write(rules=False)
 
     def __enter__(self) -> SitePrometheus:
@@ -49,6 +53,7 @@ class SitePrometheus(ServerProcess):
         super().__enter__()
         now = time.time() // self.step * self.step
         moments = [now - past for past in range(self._past_seconds, 0, -self.step)]
+        self.filled_until = moments[-1]
         each, before = _BATCH_SECONDS // self.step, None
         for first in range(0, len(moments), each):
             some = moments[first : first + each]
