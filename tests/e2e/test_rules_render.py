@@ -70,7 +70,7 @@ def test_single_nodes_make_tickets_and_the_fleet_makes_pages(site: Path) -> None
     assert by_name["NvidiaXid"]["labels"]["fault_severity"] == "critical"
     assert any(rule["labels"].get("severity") == "critical" for rule in alerts)
     assert "OomKill" not in by_name
-    assert by_name["PcieDegraded"]["labels"]["queue"] == "hardware"
+    assert by_name["PcieDegraded"]["labels"]["board"] == "hardware"
     assert by_name["NodeMemoryHigh"]["for"] == "30m"
     assert all(rule["annotations"]["runbook_url"].startswith("https://wiki") for rule in alerts)
 

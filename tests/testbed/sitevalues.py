@@ -15,5 +15,5 @@ alerts:
   NodeMemoryHigh: {severity: warning, wait: 30m}
   FilesystemSpaceLow: {severity: warning, keep_firing_for: 10m}
   OomKill: {enabled: false}
-  PcieDegraded: {labels: {queue: hardware}}
+  PcieDegraded: {labels: {board: hardware}}
 """
