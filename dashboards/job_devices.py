@@ -35,12 +35,10 @@ def devices(say: Say) -> table.Panel:
     state, utilization = recorded("job_device:state"), recorded("job_device:utilization")
     # Of more than that many, a table helps nobody and takes seconds. A product has no name, which
     # would be a column of its own.
-    worst = (
-        f"topk(100, 2 * {state} - on ({ROW}) group_left () {utilization} or on ({ROW}) 2 * {state})"
-    )
+    worst = f"topk(100, {recorded('job_device:rank')})"
     used, total = (
-        scraped("accelerator_memory_used_bytes"),
-        scraped("accelerator_memory_total_bytes"),
+        f"({scraped(f'accelerator_memory_{name}_bytes')} and on (uuid) {worst})"
+        for name in ("used", "total")
     )
 
     def column(title: str, value: str, unit: str, **more: Any) -> Column:
