@@ -50,7 +50,14 @@ class _FileShape(msgspec.Struct):
 
 # These record what dashboards show: they have no alerts, and no alert reads them.
 FOR_DASHBOARDS = frozenset(
-    f"{name}.yaml" for name in ("agent-history", "fabric-history", "reliability", "state", "usage")
+    (
+        "agent-history.yaml",
+        "fabric-history.yaml",
+        "job-history.yaml",
+        "reliability.yaml",
+        "state.yaml",
+        "usage.yaml",
+    )
 )
 # RepeatedFaults remembers a week, of faults that remember one: each span would need two more before
 # it.
