@@ -12,9 +12,10 @@ from grafana_foundation_sdk.models.common import ScaleDistribution
 from dashboards import agents_cost, agents_notifications, agents_pipeline
 from dashboards.board import Board, link_to
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid, number
+from dashboards.panels import chart, number
 from dashboards.queries import CLUSTER, NODE, in_pool, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW
+from dashboards.tables import Column, grid
 
 AGENT = f'job="nodevitals", {NODE}'
 PROBES = f'{CLUSTER}, pool=~"$pool"'

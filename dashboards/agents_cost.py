@@ -10,9 +10,10 @@ from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid
+from dashboards.panels import chart
 from dashboards.queries import CLUSTER, NODE, in_pool, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW
+from dashboards.tables import Column, grid
 
 AGENT = f'job="nodevitals", {NODE}'
 CPU = f"rate(process_cpu_seconds_total{{{AGENT}}}[$__rate_interval])"

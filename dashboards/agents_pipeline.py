@@ -13,9 +13,10 @@ from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.agents_notifications import notified, scraped_by_itself
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid, number, timeline
+from dashboards.panels import chart, number, timeline
 from dashboards.queries import now, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW, yes_no
+from dashboards.tables import Column, grid
 
 STEP = "$__rate_interval"
 WATCHDOG = 'ALERTS{alertname="Watchdog", alertstate="firing"}'

@@ -13,9 +13,10 @@ from dashboards.fabric_queries import (
     matrix,
 )
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid, number
+from dashboards.panels import chart, number
 from dashboards.queries import CLUSTER, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, failed, severities
+from dashboards.tables import Column, grid
 
 MATRIX_NODES = 34
 MATRIX_WORST = 2

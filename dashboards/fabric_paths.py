@@ -31,9 +31,9 @@ from dashboards.fabric_queries import (
     switch_of_nodes,
 )
 from dashboards.language import Say
-from dashboards.panels import Column, grid
 from dashboards.queries import rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW
+from dashboards.tables import Column, grid
 
 SHARE = ((None, RED), (0.5, ORANGE), (0.8, YELLOW), (0.9, GREEN))
 MEDIAN = "quantile by (cluster, node, tool, operation, device, message_bytes)"

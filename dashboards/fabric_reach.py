@@ -7,9 +7,10 @@ from grafana_foundation_sdk.builders import statetimeline, table, timeseries
 from dashboards.board import link_to
 from dashboards.fabric_queries import in_place
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid, timeline
+from dashboards.panels import chart, timeline
 from dashboards.queries import CLUSTER, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW, yes_no
+from dashboards.tables import Column, grid
 
 COLLECTIVE = f'job="nodevitals", {CLUSTER}'
 SHARE_REACHED = ((None, RED), (0.5, ORANGE), (0.99, GREEN))

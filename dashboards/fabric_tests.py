@@ -11,9 +11,10 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 from dashboards.board import link_to
 from dashboards.fabric_queries import CHOSEN, NODES, in_place
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid, number
+from dashboards.panels import chart, number
 from dashboards.queries import CLUSTER, now, over_time, rows
 from dashboards.states import GREEN, RED, YELLOW, yes_no
+from dashboards.tables import Column, grid
 
 RECORDED = f'{CHOSEN}, pool=~"$pool"'
 COLLECTIVE = f'job="nodevitals", {CLUSTER}'

@@ -12,9 +12,9 @@ from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import Column, grid
 from dashboards.queries import CLUSTER, in_pool, in_pool_or_fleet, rows
 from dashboards.states import actions, severity_ranks, states
+from dashboards.tables import Column, grid
 
 RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
 INCIDENT = f'{{{CLUSTER}, alertname="FleetIncident"'

@@ -10,9 +10,10 @@ from grafana_foundation_sdk.models.dashboard import Panel, ValueMap, ValueMappin
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid
+from dashboards.panels import chart
 from dashboards.queries import BY_POOL, CLUSTER, in_pool, in_pool_or_fleet, over_time, rows
 from dashboards.states import GREEN, RED, STATE_COLOURS, actions, state_words
+from dashboards.tables import Column, grid
 
 CHANGE_LABELS = "cluster, instance, change, component, what, where"
 

@@ -10,9 +10,10 @@ from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid, number
+from dashboards.panels import chart, number
 from dashboards.queries import BY_POOL, CLUSTER, in_pool, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED
+from dashboards.tables import Column, grid
 
 
 def panels(say: Say) -> Sequence[Builder[Panel]]:

@@ -9,9 +9,10 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.language import Say
-from dashboards.panels import Column, Steps, chart, grid, number
+from dashboards.panels import Steps, chart, number
 from dashboards.queries import BY_POOL, CLUSTER, in_pool, now, over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW
+from dashboards.tables import Column, grid
 
 SEEN: Steps = ((None, "text"), (1, ORANGE))
 

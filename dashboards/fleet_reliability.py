@@ -10,9 +10,10 @@ from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import Column, Steps, bars, chart, grid, number
+from dashboards.panels import Steps, bars, chart, number
 from dashboards.queries import BY_POOL, CLUSTER, in_pool, now, over_time, rows
 from dashboards.states import BLUE, GREEN, ORANGE, RED, YELLOW, states
+from dashboards.tables import Column, grid
 
 FAILURES = f"sum(nodevitals:failures:count7d{{{BY_POOL}}})"
 NODE_TIME = f"sum(nodevitals:node_time:seconds7d{{{BY_POOL}}})"

@@ -10,9 +10,10 @@ from grafana_foundation_sdk.models.dashboard import Panel
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import Column, Steps, grid
+from dashboards.panels import Steps
 from dashboards.queries import CLUSTER, in_pool, rows
 from dashboards.states import ORANGE, RED, YELLOW
+from dashboards.tables import Column, grid
 
 ANY: Steps = ((None, "text"), (1, ORANGE))
 

@@ -18,9 +18,10 @@ from dashboards.job_queries import (
     recorded,
 )
 from dashboards.language import Say
-from dashboards.panels import Column, grid, number
+from dashboards.panels import number
 from dashboards.queries import CLUSTER, over_time, rows
 from dashboards.states import GREEN, GREY, ORANGE, RED, YELLOW, severities, yes_no
+from dashboards.tables import Column, grid
 
 PODS = recorded("pod_accelerators:count")
 ALERT = "alertname, severity, component, action, cluster, instance, device"

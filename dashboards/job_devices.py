@@ -11,9 +11,10 @@ from grafana_foundation_sdk.models.dashboard import Panel
 from dashboards.board import link_to
 from dashboards.job_queries import DEVICES, of_devices, recorded, scraped
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid
+from dashboards.panels import chart
 from dashboards.queries import over_time, rows
 from dashboards.states import GREEN, ORANGE, RED, YELLOW, states
+from dashboards.tables import Column, grid
 
 ROW = "uuid, namespace, pod"
 OF_ONE_JOB = "cluster, namespace, job_name"

@@ -12,9 +12,10 @@ from grafana_foundation_sdk.models.dashboard import Panel
 from dashboards.board import link_to
 from dashboards.job_queries import DEVICES, JOB, NODES, on_nodes, scraped
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid, timeline
+from dashboards.panels import chart, timeline
 from dashboards.queries import over_time, rows
 from dashboards.states import GREEN, RED, YELLOW, states, yes_no
+from dashboards.tables import Column, grid
 
 WORST = 50
 """Rows of a table: more nodes than these are read on the fleet dashboard."""

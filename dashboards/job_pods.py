@@ -9,9 +9,10 @@ from grafana_foundation_sdk.models.dashboard import Panel, ValueMap, ValueMappin
 from dashboards.board import link_to
 from dashboards.job_queries import JOB, recorded
 from dashboards.language import Say
-from dashboards.panels import Column, chart, grid
+from dashboards.panels import chart
 from dashboards.queries import over_time, rows
 from dashboards.states import BLUE, GREEN, GREY, RED, YELLOW
+from dashboards.tables import Column, grid
 
 KEY = "cluster, namespace, pod, owner, job_name, queue"
 # kube-state-metrics may have no label cluster.

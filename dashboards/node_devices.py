@@ -7,9 +7,10 @@ from grafana_foundation_sdk.models.dashboard import ValueMap
 
 from dashboards.language import Say
 from dashboards.node_queries import RANGE, VENDORS, accelerator, gpu, per, recorded, scraped
-from dashboards.panels import Column, Steps, grid
+from dashboards.panels import Steps
 from dashboards.queries import rows
 from dashboards.states import BLUE, GREEN, ORANGE, RED, YELLOW, mapping, states
+from dashboards.tables import Column, grid
 
 DEVICE = "device, uuid"
 CLEAR = "transparent"

@@ -7,9 +7,10 @@ from grafana_foundation_sdk.builders import prometheus, statetimeline, table
 from dashboards.board import link_to
 from dashboards.language import Say
 from dashboards.node_queries import RANGE, VENDORS, named_object, per, ranked, recorded
-from dashboards.panels import Column, grid, timeline
+from dashboards.panels import timeline
 from dashboards.queries import over_time, rows
 from dashboards.states import BLUE, GREEN, GREY, mapping, severity_ranks, states
+from dashboards.tables import Column, grid
 
 
 def components(say: Say) -> statetimeline.Panel:

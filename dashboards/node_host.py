@@ -7,9 +7,10 @@ from grafana_foundation_sdk.builders import table, timeseries
 from dashboards.language import Say
 from dashboards.node_graphs import increase, quiet
 from dashboards.node_queries import RANGE, per, scraped
-from dashboards.panels import Column, Steps, chart, grid
+from dashboards.panels import Steps, chart
 from dashboards.queries import over_time, rows
 from dashboards.states import GREEN, RED, YELLOW, yes_no
+from dashboards.tables import Column, grid
 
 PROBE = "probe, target"
 NONE_OR: Steps = ((None, GREEN), (1, YELLOW))

@@ -7,9 +7,10 @@ from grafana_foundation_sdk.models.dashboard import ValueMap
 
 from dashboards.language import Say
 from dashboards.node_queries import RANGE, per, recorded, scraped
-from dashboards.panels import Column, Steps, grid
+from dashboards.panels import Steps
 from dashboards.queries import rows
 from dashboards.states import GREEN, GREY, RED, YELLOW, mapping, states, up_down, yes_no
+from dashboards.tables import Column, grid
 
 PORT = "device, port"
 NAMED_PORT, NAMED_SOURCE = 'port!=""', 'source!=""'

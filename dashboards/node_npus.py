@@ -8,9 +8,9 @@ from grafana_foundation_sdk.models.dashboard import ValueMap
 from dashboards.language import Say
 from dashboards.node_devices import DEVICE, NONE_OR, common, memory_errors
 from dashboards.node_queries import npu, per
-from dashboards.panels import Column, grid
 from dashboards.queries import rows
 from dashboards.states import GREEN, GREY, ORANGE, RED, YELLOW, actions, mapping, up_down
+from dashboards.tables import Column, grid
 
 
 def npus(say: Say) -> table.Panel:

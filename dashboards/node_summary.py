@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from dashboards.language import Say
 from dashboards.node_queries import HERE, RANKS, named_object, per, recorded, scraped
-from dashboards.panels import Column, grid, number
+from dashboards.panels import number
 from dashboards.queries import now, rows
 from dashboards.states import (
     BLUE,
@@ -18,6 +18,7 @@ from dashboards.states import (
     severity_ranks,
     states,
 )
+from dashboards.tables import Column, grid
 
 RUNBOOKS = "https://github.com/nodevitals/nodevitals/blob/main/rules/runbooks"
 ALERT = "alertname, component, action, object"

@@ -8,9 +8,10 @@ from dashboards.board import link_to
 from dashboards.language import Say
 from dashboards.node_graphs import increase, quiet, rate
 from dashboards.node_queries import recorded, scraped
-from dashboards.panels import Column, Steps, chart, grid
+from dashboards.panels import Steps, chart
 from dashboards.queries import CLUSTER, over_time, rows
 from dashboards.states import GREEN, GREY, RED, YELLOW, mapping
+from dashboards.tables import Column, grid
 
 PORT = "{{device}}/{{port}}"
 TEST = "tool, operation, device, message_bytes"

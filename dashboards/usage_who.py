@@ -6,9 +6,10 @@ from grafana_foundation_sdk.builders import table, timeseries
 
 from dashboards.board import link_to
 from dashboards.language import Say
-from dashboards.panels import Column, Link, chart, grid
+from dashboards.panels import Link, chart
 from dashboards.queries import over_time, rows
 from dashboards.states import BLUE, GREEN, GREY, RED, YELLOW
+from dashboards.tables import Column, grid
 from dashboards.usage_queries import (
     BOOKED,
     IDLE,
