@@ -13,7 +13,6 @@ from grafana_foundation_sdk.builders import (
     bargauge,
     common,
     dashboard,
-    piechart,
     prometheus,
     stat,
     statetimeline,
@@ -226,29 +225,6 @@ def bars(
         .no_value("–")
         .orientation(options.VizOrientation.HORIZONTAL)
         .display_mode(options.BarGaugeDisplayMode.BASIC)
-        .reduce_options(_last())
-        .span(width)
-        .height(height)
-    )
-
-
-def pie(
-    title: str,
-    description: str,
-    query: prometheus.Dataquery,
-    unit: str = "short",
-    width: int = 6,
-    height: int = 8,
-) -> piechart.Panel:
-    """Return shares of a whole."""
-    return (
-        piechart.Panel()
-        .title(title)
-        .description(description)
-        .datasource(DATASOURCE)
-        .with_target(query.ref_id("A"))
-        .unit(unit)
-        .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
         .reduce_options(_last())
         .span(width)
         .height(height)
