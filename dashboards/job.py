@@ -77,7 +77,7 @@ def summary(say: Say) -> list[stat.Panel]:
             ),
             over_time(or_none(f"count({on_nodes('nodevitals:node_state > 0', nodes)})", NODES)),
             steps=((None, GREEN), (1, ORANGE)),
-        ),
+        ).max_data_points(40),
         number(
             say("Idle devices", "空闲设备"),
             say(

@@ -176,12 +176,8 @@ def stragglers(say: Say) -> table.Panel:
 
     measures = {
         say("Utilization / median", "利用率/中位数"): f"sort(1 * {slowest})",
-        say("Clock / median", "频率/中位数"): against_median(
-            f"avg_over_time({scraped('nvidia_sm_clock_hertz')}[5m])"
-        ),
-        say("Power / median", "功耗/中位数"): against_median(
-            f"avg_over_time({scraped('accelerator_power_watts')}[5m])"
-        ),
+        say("Clock / median", "频率/中位数"): against_median(scraped("nvidia_sm_clock_hertz")),
+        say("Power / median", "功耗/中位数"): against_median(scraped("accelerator_power_watts")),
     }
     steps = ((None, RED), (0.7, ORANGE), (0.9, GREEN))
     slowdowns = f"sum by (uuid) ({scraped('nvidia_slowdown_active')})"
@@ -193,9 +189,9 @@ def stragglers(say: Say) -> table.Panel:
         say("Stragglers", "慢设备"),
         say(
             "The twenty devices with the lowest utilization against the median of their job, with "
-            "clock and power. A low clock or a slowdown: the device is slow, replace its node. A "
+            "clock and power of now. A low clock or a slowdown: the device is slow, replace its node. A "
             "low utilization at the normal clock: it waits. Pods without a job are left out.",
-            "利用率相对本作业中位数最低的 20 个设备，并列出频率和功耗。频率低或正在降频："
+            "利用率相对本作业中位数最低的 20 个设备，并列出当前频率和功耗。频率低或正在降频："
             "设备本身变慢，请更换节点；频率正常但利用率低：设备在等待。不含没有作业名的 Pod。",
         ),
         [

@@ -150,7 +150,7 @@ def traffic(say: Say) -> list[timeseries.Panel]:
             height=7,
         )
         # A point joins all nodes with all pods.
-        return made.max_data_points(100)
+        return made.max_data_points(60)
 
     return [
         panel(
