@@ -189,8 +189,9 @@ def stragglers(say: Say) -> table.Panel:
         say("Stragglers", "慢设备"),
         say(
             "The twenty devices with the lowest utilization against the median of their job, with "
-            "clock and power of now. A low clock or a slowdown: the device is slow, replace its node. A "
-            "low utilization at the normal clock: it waits. Pods without a job are left out.",
+            "clock and power of now. A low clock or a slowdown: the device is slow, replace its "
+            "node. A low utilization at the normal clock: it waits. Pods without a job are left "
+            "out.",
             "利用率相对本作业中位数最低的 20 个设备，并列出当前频率和功耗。频率低或正在降频："
             "设备本身变慢，请更换节点；频率正常但利用率低：设备在等待。不含没有作业名的 Pod。",
         ),
