@@ -66,7 +66,7 @@ class Fleet(NamedTuple):
 
 def _fleet(folder: Path, step: int, **switches: bool) -> Iterator[Fleet]:
     with Site(folder, ROOT / "rules", step=step, past_seconds=PAST_SECONDS, **switches) as site:
-        yield Fleet(Prometheus(site.url), step, site.prometheus.filled_until)
+        yield Fleet(Prometheus(site.url, 120), step, site.prometheus.filled_until)
 
 
 @pytest.fixture(scope="module")
