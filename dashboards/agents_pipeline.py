@@ -50,7 +50,7 @@ def numbers(say: Say) -> list[stat.Panel]:
             say("Notifications failed", "发送失败的通知"),
             say(
                 "Notifications that Alertmanager could not deliver in the chosen time range, all "
-                "integrations. Above 0, somebody was not notified: see the row Alertmanager.",
+                "integrations. Above 0, a notification was lost: see the row Alertmanager.",
                 "所选时间范围内 Alertmanager 未能送达的通知数（所有渠道）。大于 0 表示有人未收到"
                 "通知：请看 Alertmanager 一行。",
             )

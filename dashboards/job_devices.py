@@ -34,7 +34,7 @@ def panels(say: Say) -> list[Builder[Panel]]:
 def devices(say: Say) -> table.Panel:
     """The worst hundred: faulty ones, then by their utilization."""
     state, utilization = recorded("job_device:state"), recorded("job_device:utilization")
-    # Of more than that many, a table helps nobody and takes seconds. A product has no name, which
+    # More rows than that take seconds, and no one reads them. A product has no name, which
     # would be a column of its own.
     worst = f"topk(100, {recorded('job_device:rank')})"
     used, total = (

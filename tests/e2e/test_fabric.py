@@ -32,7 +32,7 @@ class Site:
         return [found["metric"] for found in self.prometheus.query(expression)]
 
     def alerts(self, state: str) -> set[tuple[str, str]]:
-        """Alerts by name and instance, without those that nobody is notified of."""
+        """Alerts by name and instance, without those that are not notified."""
         found = self.values(f'ALERTS{{alertstate="{state}", severity=~"critical|warning"}}')
         return {(one["alertname"], one.get("instance", "")) for one in found}
 
