@@ -46,7 +46,7 @@ alerts:
   Hot: {severity: warning}
 """
     assert problems(text, pack) == [
-        "v.yaml:1: job: 'my job' is no job name: use letters, digits and _ . / : -",
+        "v.yaml:1: job: 'my job' is not a job name: use letters, digits and _ . / : -",
         f"v.yaml:4: thresholds.heet: no threshold {UNKNOWN} heat?",
         "v.yaml:5: thresholds.space_share: 20 is over 1: a share is from 0 to 1",
         f"v.yaml:8: pools.train.thresholds.rack_heat: rack_hot {WIDER}",

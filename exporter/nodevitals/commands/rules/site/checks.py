@@ -41,7 +41,7 @@ def parse_values(text: bytes, pack: Pack) -> Values:
 def _problems(values: Values, pack: Pack) -> Iterator[Problem]:
     if not _JOB.fullmatch(values.job):
         yield Problem(
-            "job", f"{shown(values.job)} is no job name: use letters, digits and _ . / : -"
+            "job", f"{shown(values.job)} is not a job name: use letters, digits and _ . / : -"
         )
     if not _URL.fullmatch(values.runbook_base):
         yield Problem("runbook_base", f"{shown(values.runbook_base)} is not an http or https URL")
