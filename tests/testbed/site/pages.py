@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-import time
 from pathlib import Path
 
 from testbed import agentpage, npus
@@ -15,6 +14,8 @@ from testbed.node import Node, wait_until
 
 FOLDER = Path(__file__).parent
 PORTS = 4
+# What an NPU node exposes last: of the second tool, and of the second run of a probe.
+_LAST = ("nodevitals_ascend_optical_receive_watts{", "nodevitals_node_cpu_utilization_ratio ")
 _DOMAINS = {"leaf": "leaf", "rack": "rack", "pool": "pool"}
 _TEMPORARY = re.compile(r"/tmp/tmp\w+/")
 # Of simulated hardware alone: interfaces without a cable, and the clock of this machine.
@@ -38,8 +39,7 @@ def _npu(folder: Path) -> str:
     probes = {"ascend": {**machine.settings, "expected": 8}, "node": {}}
     with Node(folder, {"labels": _DOMAINS, "probes": probes}, *machine.flags) as node:
         wait_until(lambda: node.get("/readyz").ok)
-        # Every command of the two tools has run once.
-        time.sleep(8)
+        wait_until(lambda: all(f"\n{name}" in node.get().text for name in _LAST), 60)
         return str(node.get().text)
 
 

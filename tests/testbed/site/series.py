@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from testbed.site.names import GPU_NODES
+
 ValueAt = Callable[[float], float | None]
 Value = float | ValueAt
 
@@ -91,11 +93,13 @@ def _moving(name: str, labels: dict[str, str], value: float, start: float, use: 
         return lambda moment: moment - (moment + phase * 600) % 600
     if name == "nodevitals_fabric_slot_seconds":
         return 600.0
+    if name == "nodevitals_fabric_members":
+        return float(GPU_NODES)
     if name.endswith(
         ("_start_time_seconds", "_boot_timestamp_seconds", "_enabled_timestamp_seconds")
     ):
         return start
-    if name == "nodevitals_probe_runs_total" and labels.get("outcome") == "success":
+    if name == "nodevitals_probe_runs_total" and labels.get("outcome") == "ok":
         return grows(1 / 15, start)
     if name == "nodevitals_fabric_runs_total" and labels.get("outcome") == "ok":
         return lambda moment: float((moment - start) // 600)
