@@ -72,7 +72,8 @@ def _xid(node: SiteNode, device: str, since: float, xid: str, action: str) -> No
 
 
 def _accelerators(at: dict[str, SiteNode], now: float) -> None:
-    node, since = at["gpu-01"], now - 12 * MINUTE
+    # Long enough for graphs with a point each ten minutes of values recorded each five.
+    node, since = at["gpu-01"], now - 25 * MINUTE
     lost = _uuid(node, "3")["uuid"]
     for one in list(node.series):
         if one.labels.get("uuid") == lost:
