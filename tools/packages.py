@@ -1,6 +1,6 @@
 """`make packages`: the Debian and RPM package of this checkout.
 
-In: the checkout, exporter/packaging/nfpm.yaml and the wheels of exporter/packaging/requirements.lock.
+In: the checkout, exporter/packaging/nfpm.yaml, the wheels that requirements.lock beside it names.
 Out: dist/nodevitals_VERSION-1.pyX.Y_ARCH.deb and the .rpm; the same checkout and interpreter make
 the same bytes. The wheels come from PyPI once, into .tools/wheels.
 """
@@ -24,6 +24,9 @@ PLATFORMS = {
     "amd64": ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64"),
     "arm64": ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64"),
 }
+# What nfpm.yaml takes from the checkout.
+PARTS = ("exporter/packaging", "alertmanager", "dashboards/json", "docs")
+FILES = ("README.md", "CHANGELOG.md")
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
@@ -55,15 +58,20 @@ def version_of(interpreter: str) -> str | None:
     return run(found, "-Ic", "import sys; print('%d.%d' % sys.version_info[:2])")
 
 
+def default_python() -> str:
+    """The version of this system's interpreter, where there are packages for it."""
+    found = (version_of(name) for name in ("/usr/bin/python3", sys.executable))
+    return next((one for one in found if one in VERSIONS), "3.11")
+
+
 def interpreter_for(python: str) -> str:
     """The interpreter that compiles the modules: bytecode is bound to X.Y, too."""
     for name in (f"/usr/bin/python{python}", f"python{python}", sys.executable):
         if version_of(name) == python:
             return name
-    other = version_of("/usr/bin/python3")
     fail(
-        f"for a package for Python {python} there must be a python{python}; "
-        f"install it, or build for another one: make packages FOR_PYTHON={other or 'X.Y'}"
+        f"there is no python{python}, which a package for it is compiled with; "
+        f"install it, or: make packages FOR_PYTHON={default_python()}"
     )
 
 
@@ -75,7 +83,7 @@ def wheel_options(python: str, arch: str) -> list[str]:
 
 
 def fetch(source: Path, python: str, arch: str) -> Path:
-    """The folder with the locked wheels; downloaded where it is missing or the lock file changed."""
+    """The folder with the locked wheels; downloaded where the lock file is another than then."""
     lock = source / "exporter/packaging/requirements.lock"
     folder = TOP / ".tools/wheels" / f"{python}-{arch}"
     kept = folder / "requirements.lock"
@@ -91,8 +99,8 @@ def fetch(source: Path, python: str, arch: str) -> Path:
 def install(source: Path, wheels: Path, site: Path, options: list[str], epoch: str) -> str:
     """Install this checkout's wheel and the locked ones into a folder. Returns the version."""
     with tempfile.TemporaryDirectory() as made:
-        hatchling = [PROGRAMS / "hatchling", "build", "--target", "wheel", "--directory", made]
-        run(*hatchling, folder=source, SOURCE_DATE_EPOCH=epoch)
+        options_of_build = ["build", "--target", "wheel", "--directory", made]
+        run(PROGRAMS / "hatchling", *options_of_build, folder=source, SOURCE_DATE_EPOCH=epoch)
         wheel = next(Path(made).glob("*.whl"))
         version = wheel.name.split("-")[1]
         own = Path(made, "own.txt")
@@ -125,10 +133,14 @@ def stage(source: Path, folder: Path, python: str, arch: str, epoch: str) -> str
     prefix = ["-s", str(folder), "-p", "/usr/lib/nodevitals"]
     compile_all = ["-Im", "compileall", "-q", "--invalidation-mode", "checked-hash"]
     run(interpreter, *compile_all, *prefix, site)
-    for path in folder.rglob("*"):
+    return version
+
+
+def level(folder: Path, epoch: str) -> None:
+    """Give all files one time and one mode: those of a checkout depend on when and by whom."""
+    for path in (folder, *folder.rglob("*")):
         os.utime(path, (int(epoch), int(epoch)))
         path.chmod(0o755 if path.is_dir() else 0o644)
-    return version
 
 
 def epoch_of(source: Path) -> str:
@@ -142,9 +154,13 @@ def build(source: Path, output: Path, python: str, arch: str) -> list[Path]:
     output.mkdir(parents=True, exist_ok=True)
     epoch = epoch_of(source)
     with tempfile.TemporaryDirectory() as made:
-        private = Path(made, "nodevitals")
-        private.mkdir()
+        private, copy = Path(made, "nodevitals"), Path(made, "checkout")
         version = stage(source, private, python, arch, epoch)
+        for part in PARTS:
+            shutil.copytree(source / part, copy / part)
+        for name in FILES:
+            shutil.copy(source / name, copy)
+        level(Path(made), epoch)
         variables = {
             "SOURCE_DATE_EPOCH": epoch,
             "STAGE": str(private),
@@ -152,11 +168,11 @@ def build(source: Path, output: Path, python: str, arch: str) -> list[Path]:
             "FOR_PYTHON": python,
             "ARCH": arch,
         }
-        config = source / "exporter/packaging/nfpm.yaml"
         paths = []
         for packager in ("deb", "rpm"):
-            options = ["--config", str(config), "--packager", packager, "--target", str(output)]
-            said = run(PROGRAMS / "nfpm", "package", *options, folder=source, **variables)
+            options = ["--packager", packager, "--config", "exporter/packaging/nfpm.yaml"]
+            options += ["--target", str(output)]
+            said = run(PROGRAMS / "nfpm", "package", *options, folder=copy, **variables)
             created = re.search(r"created package: (.+)", said)
             if created is None:
                 fail(f"nfpm named no package:\n{said}")
@@ -173,7 +189,7 @@ def main() -> None:
     parser.add_argument("--arch", choices=PLATFORMS, default="", help="default: this machine's")
     parser.add_argument("--fetch", action="store_true", help="download the wheels and end")
     options = parser.parse_args()
-    python = options.python or version_of("/usr/bin/python3") or version_of(sys.executable)
+    python = options.python or default_python()
     if python not in VERSIONS:
         fail(f"Python {python}: not one of {', '.join(VERSIONS)}; make packages FOR_PYTHON=3.11")
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, "")

@@ -1,14 +1,13 @@
 """A machine to install packages on: this one, with all that is written to it kept apart.
 
-An overlay of the root file system over a tmpfs, with a /run of its own and a program `systemctl` that
-records its calls. It needs root and a private mount namespace.
+An overlay of the root file system over a tmpfs, with a /run of its own and a program `systemctl`
+that records its calls. It needs root and a private mount namespace.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -18,20 +17,28 @@ import requests
 from testbed import confinement
 from testbed.node import ROOT, Node
 
-DEBIAN = ROOT / ".tools/root/usr"
-# What a package manager keeps for itself.
-BOOKKEEPING = ("var/lib/dpkg", "var/lib/rpm", "var/log", "var/cache", "packages", "usr/bin/systemctl")
-BOOKKEEPING += ("usr/sbin/policy-rc.d",)
-# What needs a running systemd is recorded alone: a test makes the agent active by a file. The rest is
-# done by the real one, as in a chroot.
+# What a package manager keeps for itself, and what is changed here.
+BOOKKEEPING = ("var/lib/dpkg", "var/lib/rpm", "var/log", "var/cache")
+CHANGED = ("packages", "usr/bin/systemctl", "usr/sbin/policy-rc.d")
+# Programs of tools/setup on the machine.
+TOOLS = "/run/tools"
+# What needs a running systemd is recorded alone: a test makes the agent active by a file. The rest
+# is done by the real one, as in a chroot.
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >>/run/systemctl.calls
 case "$*" in
 *is-active*) [ -e /run/nodevitals.active ] ;;
 *daemon-reload* | *start* | *stop*) ;;
-*) SYSTEMD_OFFLINE=1 LD_LIBRARY_PATH=/run/systemd-tools exec /run/systemd-tools/systemctl "$@" ;;
+*) SYSTEMD_OFFLINE=1 LD_LIBRARY_PATH=LIBRARIES exec /run/tools/bin/systemctl "$@" ;;
 esac
 """
+
+
+def libraries(place: Path) -> str:
+    """LD_LIBRARY_PATH of tools/setup's programs, whose folder is mounted there."""
+    own = ROOT / ".tools/root"
+    folders = [path.relative_to(own) for path in own.glob("usr/lib/*-linux-gnu")]
+    return ":".join(f"{place / one}:{place / one / 'systemd'}" for one in folders)
 
 
 def _mount(*words: str | Path) -> None:
@@ -70,14 +77,12 @@ class Machine:
         subprocess.run(["umount", "--lazy", self.layers], check=True)
 
     def _replace_systemctl(self) -> None:
-        tools = self.root / "run/systemd-tools"
+        tools = self.root / TOOLS[1:]
         tools.mkdir()
-        own = ROOT / ".tools/root"
-        for source in (own / "bin/systemctl", *own.rglob("libsystemd-shared-*.so")):
-            shutil.copy(source, tools)
+        _mount("--bind", ROOT / ".tools/root", tools)
         program = self.root / "usr/bin/systemctl"
         program.unlink(missing_ok=True)
-        program.write_text(SYSTEMCTL)
+        program.write_text(SYSTEMCTL.replace("LIBRARIES", libraries(Path(TOOLS))))
         program.chmod(0o755)
 
     def inside(self, *argv: str) -> list[str]:
@@ -101,10 +106,15 @@ class Machine:
 
     def rpm(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """Run tools/setup's rpm on the machine's root; a Path is a package of this machine's."""
-        libraries = ":".join(map(str, DEBIAN.glob("lib/*-linux-gnu")))
-        variables = [f"LD_LIBRARY_PATH={libraries}", f"RPM_CONFIGDIR={DEBIAN / 'lib/rpm'}"]
+        own = ROOT / ".tools/root"
+        variables = [f"LD_LIBRARY_PATH={libraries(own)}", f"RPM_CONFIGDIR={own}/usr/lib/rpm"]
         place = [f"--root={self.root}", "--dbpath=/var/lib/rpm"]
-        return _run(["env", *variables, str(DEBIAN / "bin/rpm"), *place, *map(str, words)])
+        return _run(["env", *variables, f"{own}/usr/bin/rpm", *place, *map(str, words)])
+
+    def analyze(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run systemd-analyze on the machine."""
+        variable = f"LD_LIBRARY_PATH={libraries(Path(TOOLS))}"
+        return self.run("env", variable, f"{TOOLS}/usr/bin/systemd-analyze", *words)
 
     def calls(self) -> list[str]:
         """The calls of systemctl since this was last asked."""
@@ -123,7 +133,7 @@ class Machine:
                 inner = path.relative_to(upper)
                 known = Path("/", inner)
                 same = stat.S_ISDIR(path.lstat().st_mode) and known.is_dir()
-                if not same and not str(inner).startswith(BOOKKEEPING):
+                if not same and not str(inner).startswith(BOOKKEEPING + CHANGED):
                     found.add(str(inner))
         return found
 
