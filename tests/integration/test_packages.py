@@ -206,7 +206,6 @@ def test_interpreter_that_is_missing_is_named(tmp_path: Path) -> None:
     """Bytecode is bound to one version; a package for another one is not made silently."""
     present = {target_python(), f"{sys.version_info.major}.{sys.version_info.minor}"}
     wanted = next(one for one in ("3.10", "3.12", "3.13") if one not in present)
-    (tmp_path / "git").symlink_to("/usr/bin/git")
     argv = [sys.executable, str(TOOL), "--python", wanted, "--output", str(tmp_path)]
     clean = {"PATH": str(tmp_path), "SOURCE_DATE_EPOCH": "1700000000"}
     done = subprocess.run(argv, env=clean, capture_output=True, text=True, check=False)
@@ -267,6 +266,7 @@ def test_upgrade_keeps_configuration_history_and_counters(
     assert kept(machine)
     assert runs_of_node(machine, before + 2) == before + 2
 
+    succeed(machine.run("nodevitals", "maintenance", "start", "--for", "1h"))
     succeed(machine.dpkg("--remove", "nodevitals"))
     assert "stop nodevitals.service" in machine.calls()
     assert kept(machine)
@@ -284,6 +284,15 @@ def test_unchanged_configuration_is_replaced(
     succeed(machine.dpkg("-i", new[".deb"]))
     assert (machine.root / CONFIG).read_text().endswith("# as of 0.1.1\n")
     assert not (machine.root / f"{CONFIG}.dpkg-dist").exists()
+
+
+def test_configuration_of_an_installation_by_pip_is_kept(
+    machine: Machine, old: dict[str, Path]
+) -> None:
+    (machine.root / CONFIG).parent.mkdir()
+    (machine.root / CONFIG).write_text(SITE)
+    succeed(machine.dpkg("-i", old[".deb"]))
+    assert (machine.root / CONFIG).read_text() == SITE
 
 
 def test_disabled_unit_stays_disabled(
@@ -433,6 +442,16 @@ def test_rpm_leaves_nothing_of_an_agent_that_never_ran(rpms: Machine, old: dict[
     succeed(rpms.rpm("-i", old[".rpm"]))
     succeed(rpms.rpm("-e", "nodevitals"))
     assert rpms.written() <= {PRESET_OFF}
+
+
+def test_rpm_keeps_the_configuration_of_an_installation_by_pip(
+    rpms: Machine, old: dict[str, Path]
+) -> None:
+    (rpms.root / CONFIG).parent.mkdir()
+    (rpms.root / CONFIG).write_text(SITE)
+    succeed(rpms.rpm("-i", old[".rpm"]))
+    assert (rpms.root / CONFIG).read_text() == SITE
+    assert "# as of 0.1.0" in (rpms.root / f"{CONFIG}.rpmnew").read_text()
 
 
 def test_damaged_rpm_is_refused_and_damage_repaired(
