@@ -1,5 +1,5 @@
 # `make demo` and `make test` need nothing but a fresh Debian-like machine.
-.PHONY: demo test proof lint generate setup clean
+.PHONY: demo test proof lint generate packages setup clean
 
 PYTHON := .venv/bin/python
 ONCE ?=
@@ -30,6 +30,10 @@ proof: setup ## run the benchmarks and the long forms of tests
 
 generate: setup ## write the files that are generated from code
 	$(PYTHON) tools/generate.py
+
+# Compiled modules are bound to one Python: FOR_PYTHON=3.12 for nodes with another one than this machine.
+packages: setup ## build the Debian and RPM package into dist; FOR_PYTHON=3.12, ARCH=arm64
+	$(PYTHON) tools/packages.py $(if $(FOR_PYTHON),--python $(FOR_PYTHON)) $(if $(ARCH),--arch $(ARCH))
 
 clean:
 	rm -rf .venv .tools .demo dist
