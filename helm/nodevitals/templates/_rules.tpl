@@ -1,6 +1,6 @@
 {{/*
 The groups of one file of files/rules with the site's values, rules.values. In: root, file. Out: YAML.
-What a value changes in a rule is ready in the rule's key `site`: see tools/chart_rules.py.
+What a value changes in a rule is ready in the rule's key `site`: see helm/rules.py.
 */}}
 {{- define "nodevitals.ruleGroups" -}}
 {{- $values := .root.Values.rules.values -}}
