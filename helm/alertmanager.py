@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+ROOT = Path(__file__).parents[1] / "alertmanager"
 CONFIGURATIONS = {"full": "alertmanager.yaml", "minimal": "minimal.yaml"}
 # `#key` and, below it, `#  more`; text has one space after the #.
 _SETTING = re.compile(r"^( *)#(?=\S|  )", re.MULTILINE)
@@ -22,11 +23,11 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
 _HEAD = "# Made from alertmanager/{} by `make generate`, for templates/_alertmanager.tpl.\n"
 
 
-def chart_alertmanager(folder: Path) -> dict[str, str]:
+def chart_alertmanager() -> dict[str, str]:
     """The files of the chart's folder files/alertmanager, by name."""
-    made = {path.name: path.read_text() for path in sorted(folder.glob("templates/*.tmpl"))}
+    made = {path.name: path.read_text() for path in sorted(ROOT.glob("templates/*.tmpl"))}
     for name, file in CONFIGURATIONS.items():
-        config = shipped(folder / file)
+        config = shipped(ROOT / file)
         made[f"{name}.yaml"] = _yaml(file, config)
         made[f"{name}.config.yaml"] = _yaml(file, alertmanager_config(config))
     return made

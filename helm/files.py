@@ -17,12 +17,8 @@ from nodevitals.commands.rules.site.pack import Pack
 CHART = Path(__file__).parent / "nodevitals"
 
 
-def chart_files(
-    pack: Pack, dashboards: Mapping[Path, str], alertmanager: Path
-) -> dict[Path, str]:
-    """The files below `files/` for a rule pack, for dashboards as .../LANGUAGE/NAME.json, and for
-    the folder of the shipped Alertmanager configurations.
-    """
+def chart_files(pack: Pack, dashboards: Mapping[Path, str]) -> dict[Path, str]:
+    """The files below `files/` for a rule pack, and dashboards as .../LANGUAGE/NAME.json."""
     files = CHART / "files"
     return {
         **{files / "rules" / name: text for name, text in chart_rules(pack).items()},
@@ -30,10 +26,7 @@ def chart_files(
             files / "dashboards" / path.parent.name / path.name: _minified(text)
             for path, text in dashboards.items()
         },
-        **{
-            files / "alertmanager" / name: text
-            for name, text in chart_alertmanager(alertmanager).items()
-        },
+        **{files / "alertmanager" / name: text for name, text in chart_alertmanager().items()},
     }
 
 

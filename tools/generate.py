@@ -4,7 +4,8 @@
 docs/METRICS.md from the families, the example configuration from the Settings, the README's table
 of probes from the first sentence of their docstrings, docs/alerts.md and the example of the values
 file from the rules, the inhibitions of Alertmanager's minimal configuration from the full one, the
-JSON of the dashboards, and the chart's copies of rules, dashboards and Alertmanager's configuration.
+JSON of the dashboards, the schema of the chart's values and its copies of rules, dashboards and
+Alertmanager's configuration.
 """
 
 from __future__ import annotations
@@ -61,10 +62,17 @@ def dashboards() -> dict[Path, str]:
 
 
 def chart(pack: Pack, boards: dict[Path, str]) -> dict[Path, str]:
-    """Return the chart's copies of rules, dashboards and Alertmanager's configuration."""
-    from helm.files import chart_files
+    """Return the schema of the chart's values, and its copies of rules, dashboards and
+    Alertmanager's configuration.
+    """
+    from helm.files import CHART, chart_files
+    from helm.schema import values_schema
 
-    return chart_files(pack, boards, ROOT / "alertmanager")
+    schema = values_schema(probes.registered(), pack)
+    return {
+        CHART / "values.schema.json": schema,
+        **chart_files(pack, boards),
+    }
 
 
 def made() -> dict[Path, str]:
