@@ -1,5 +1,5 @@
-"""The chart's Alertmanager files: the shipped configurations in; routes, inhibitions and receivers as
-templates/_alertmanager.tpl reads them out, in Alertmanager's form and as an AlertmanagerConfig.
+"""The chart's Alertmanager files: the shipped configurations in; out come routes, inhibitions and
+receivers as templates/_alertmanager.tpl reads them, for Alertmanager and as an AlertmanagerConfig.
 
 The settings of receivers are those in the comments of the shipped files, without the addresses,
 which are the site's.

@@ -1,4 +1,4 @@
-"""The chart's files: rules, dashboards and Alertmanager's configuration in, copies for templates out.
+"""The chart's files: rules, dashboards and Alertmanager's configuration in, copies for Helm out.
 
 What a template only passes on is copied as it is; dashboards lose their spaces, because Helm keeps
 the whole chart in one Secret of at most 1 MiB.
