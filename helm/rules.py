@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -29,7 +29,7 @@ from nodevitals.commands.rules.site.values import AlertValues, Values
 # The dot is [.] where the job is part of a regular expression.
 NAMES = Values(job="__job.__", runbook_base="__runbook_base__")
 _HEAD = "# Made from rules/{} by `make generate`, for templates/_rules.tpl.\n"
-_SEVERITIES = ("critical", "warning", "info")
+_SEVERITIES: tuple[Literal["critical", "warning", "info"], ...] = ("critical", "warning", "info")
 
 
 def chart_rules(pack: Pack) -> dict[str, str]:
@@ -91,15 +91,17 @@ def _pools(rule: Rule, thresholds: Collection[str]) -> dict[str, Any]:
 
 def _severities(rule: Rule, sets: list[dict[str, str]]) -> dict[str, Any]:
     """What `rules render` changes for each severity that a site may choose, and for the profile."""
-    chosen = {
+    chosen: dict[str, Values] = {
         severity: Values(alerts={rule.name: AlertValues(severity=severity)})
         for severity in _SEVERITIES
     }
-    found = {}
-    for key, values in {**chosen, "large": Values(profile="large")}.items():
-        edit = severity_edit(values, rule, sets)
-        if edit.labels:
-            found[key] = {"labels": edit.labels}
-        if edit.expression:
-            found[key]["expr"] = edit.expression
-    return {"shipped": sets[0].get("severity", ""), "severity": found}
+    edits = {
+        key: severity_edit(values, rule, sets)
+        for key, values in {**chosen, "large": Values(profile="large")}.items()
+    }
+    changes = {
+        key: {"labels": edit.labels, **({"expr": edit.expression} if edit.expression else {})}
+        for key, edit in edits.items()
+        if edit.labels
+    }
+    return {"shipped": sets[0].get("severity", ""), "severity": changes}

@@ -1,5 +1,5 @@
-"""The names that rules give to values: the schema of the chart and the rules in; thresholds, alerts,
-files and receivers that do not exist are errors out.
+"""Names in the chart's values: its schema and the rules in; out comes the schema in which unknown
+thresholds, alerts, rule files and receivers are errors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def name_rules(schema: dict[str, Any], pack: Pack) -> None:
     values["alerts"] |= _closed(_alerts(pack))
     receivers = schema["properties"]["alertmanager"]["properties"]["receivers"]
     entries = receivers.pop("additionalProperties")
-    receivers |= _closed({name: entries for name in _receivers()})
+    receivers |= _closed(dict.fromkeys(_receivers(), entries))
 
 
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:

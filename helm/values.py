@@ -329,7 +329,7 @@ class Alertmanager(Values, frozen=True, kw_only=True):
     """Alertmanager's configuration."""
 
     kind: Literal["none", "Secret", "AlertmanagerConfig"] = "none"
-    """`Secret`: with alertmanager.yaml and the templates; `AlertmanagerConfig`: for the operator."""
+    """`Secret`: alertmanager.yaml and the templates; `AlertmanagerConfig`: for the operator."""
     configuration: Literal["full", "minimal"] = "full"
     """`full`: tiers, teams, owners of jobs, office hours; `minimal`: one receiver, operators."""
     namespace: Name = ""

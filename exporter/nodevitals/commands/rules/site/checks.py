@@ -81,7 +81,7 @@ def names_in_use(pack: Pack) -> set[str]:
 
 
 def _label_problems(path: str, labels: Mapping[str, str], pack: Pack) -> Iterator[Problem]:
-    used = names_in_use(pack)
+    used = names_in_use(pack) if labels else set()
     for name, value in labels.items():
         if not _LABEL.fullmatch(name) or name.startswith("__"):
             yield Problem(f"{path}.{name}", "not a Prometheus label name")
