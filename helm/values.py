@@ -141,7 +141,7 @@ class Nodes(Values, frozen=True, kw_only=True):
     """Filter of system calls."""
     app_armor: Literal["", "RuntimeDefault", "Unconfined"] = ""
     """AppArmor profile; '' leaves it to the node."""
-    host_pid: bool = False
+    host_pid: bool = msgspec.field(name="hostPID", default=False)
     """Whether the agent has the process ids of the node."""
     host_network: bool = False
     """Whether the agent uses the network of the node."""
