@@ -26,9 +26,7 @@ class AgentConfig(msgspec.Struct):
     """Stands for the settings of the agent, whose schema is made from their types."""
 
 
-class Values(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
-):
+class Values(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A section of the values."""
 
 
@@ -269,7 +267,7 @@ class NetworkPolicy(Values, frozen=True, kw_only=True):
 
 
 class Fabric(Values, frozen=True, kw_only=True):
-    """Certificates, token and peers of fabric tests; the tests are in agent.config.probes.fabric."""
+    """Certificates, token and peers of fabric tests."""
 
     enabled: bool = False
     """Whether the nodes with `fabric: true` test the links between them."""

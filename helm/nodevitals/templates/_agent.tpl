@@ -58,7 +58,11 @@ config of the entry. In: dict "root" $ "name" NAME "entry" ENTRY.
 {{- end -}}
 {{- $_ := set $chart "probes" (dict "fabric" $fabric) -}}
 {{- end -}}
-{{- toYaml (mergeOverwrite $chart (deepCopy $root.Values.agent.config) (deepCopy .entry.config)) -}}
+{{- $config := mergeOverwrite $chart (deepCopy $root.Values.agent.config) (deepCopy .entry.config) -}}
+{{- if and $root.Values.fabric.enabled (not .entry.fabric) -}}
+{{- $_ := unset (get $config "probes" | default dict) "fabric" -}}
+{{- end -}}
+{{- toYaml $config -}}
 {{- end -}}
 
 {{- define "nodevitals.image" -}}
