@@ -18,7 +18,7 @@ from nodevitals.commands.example import fields_of
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.values import Wait
 from nodevitals.config import Config
-from nodevitals.probe import Probe, ProbeSettings
+from nodevitals.probe import Probe
 from nodevitals.quantities import BytesPerSecond, Seconds
 
 _DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}
@@ -51,7 +51,7 @@ def _config(probes: Mapping[str, type[Probe]]) -> dict[str, Any]:
 
 
 def _probe(kind: type[Probe]) -> dict[str, Any]:
-    schema = _struct(typing.cast("type[ProbeSettings]", kind.Settings))
+    schema = _struct(kind.Settings)
     # The values of a DaemonSet are merged over others: what a probe needs may be in either.
     return {"description": " ".join((kind.__doc__ or "").split()), **schema}
 

@@ -268,7 +268,7 @@ class NetworkPolicy(Values, frozen=True, kw_only=True):
 
 
 class Fabric(Values, frozen=True, kw_only=True):
-    """Certificates, token and peers of fabric tests; the tests are in agent.config.probes.fabric."""
+    """Certificates, token and peers of fabric tests."""
 
     enabled: bool = False
     """Whether the nodes with `fabric: true` test the links between them."""

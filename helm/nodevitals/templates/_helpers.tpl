@@ -15,7 +15,7 @@
 
 {{/* Cluster-scoped objects: two releases of one name in two namespaces must not share them. */}}
 {{- define "nodevitals.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "nodevitals.fullname" .) -}}
+{{- printf "%s:%s" .Release.Namespace (include "nodevitals.fullname" .) -}}
 {{- end -}}
 
 {{/* Labels of every object. */}}
