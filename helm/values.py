@@ -119,8 +119,8 @@ class Nodes(Values, frozen=True, kw_only=True):
     host_mounts: tuple[HostMount, ...] = ()
     """Further paths of the node: libraries, tools, sockets, lock directories."""
     kubelet_directory: str = ""
-    """The kubelet's directory, whose pod-resources is mounted for the probe kubernetes; '' for
-    nodes whose devices no pod uses."""
+    """The kubelet's directory, whose pod-resources is mounted at /var/lib/kubelet/pod-resources for
+    the probe kubernetes; '' for nodes whose devices no pod uses."""
     state: State
     """Where the history and the counters are kept."""
     tmp_size_limit: Quantity = "64Mi"
