@@ -191,8 +191,8 @@ class Fast(Values, frozen=True, kw_only=True):
     """Whether to scrape it."""
     interval: Seconds = 1.0
     """Time between two scrapes; set the same interval for these probes in `agent.config`."""
-    probes: tuple[Text, ...] = ()
-    """Names of the probes."""
+    probes: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] = ("rdma", "network")
+    """Names of the probes; without any, the whole page would be scraped under this job's name."""
 
 
 class Monitor(Values, frozen=True, kw_only=True):

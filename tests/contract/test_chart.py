@@ -371,3 +371,25 @@ def test_values_file_has_every_key() -> None:
         assert name in values
         wanted = set(section.get("properties", {})) - left_out.get(name, set())
         assert wanted <= set(values[name] or wanted), name
+
+
+@pytest.mark.parametrize("name", ["kube-prometheus-stack", "tls"])
+def test_frequent_scrapes_do_not_double_alerts(name: str) -> None:
+    """Rules read the job nodevitals; ScrapeJobMismatch reads nodevitals_build_info of any other,
+    which a page of named probes does not have.
+    """
+    [monitor] = of_kind(named(name), "PodMonitor") + of_kind(named(name), "ServiceMonitor")
+    spec = monitor["spec"]
+    first, second = spec.get("podMetricsEndpoints") or spec["endpoints"]
+    jobs = [
+        [one["replacement"] for one in endpoint["relabelings"] if one.get("targetLabel") == "job"]
+        for endpoint in (first, second)
+    ]
+    assert jobs == [["nodevitals"], ["nodevitals-fast"]]
+    assert "params" not in first
+    assert set(second["params"]["collect[]"]) <= set(probes.registered())
+    assert not any(
+        "build_info" in family.name
+        for p in ("rdma", "network")
+        for family in probes.registered()[p].families
+    )
