@@ -120,8 +120,8 @@ class Nodes(Values, frozen=True, kw_only=True):
     host_mounts: tuple[HostMount, ...] = ()
     """Further paths of the node: libraries, tools, sockets, lock directories."""
     kubelet_directory: str = ""
-    """The kubelet's directory, whose pod-resources is mounted for the probe kubernetes; '' for
-    nodes whose devices no pod uses."""
+    """The kubelet's directory, whose pod-resources is mounted at /var/lib/kubelet/pod-resources for
+    the probe kubernetes; '' for nodes whose devices no pod uses."""
     state: State
     """Where the history and the counters are kept."""
     tmp_size_limit: Quantity = "64Mi"
@@ -192,8 +192,8 @@ class Fast(Values, frozen=True, kw_only=True):
     """Whether to scrape it."""
     interval: Seconds = 1.0
     """Time between two scrapes; set the same interval for these probes in `agent.config`."""
-    probes: tuple[Text, ...] = ()
-    """Names of the probes."""
+    probes: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] = ("rdma", "network")
+    """Names of the probes; without any, the whole page would be scraped under this job's name."""
 
 
 class Monitor(Values, frozen=True, kw_only=True):
