@@ -289,9 +289,7 @@ class Fabric(Values, frozen=True, kw_only=True):
 class Rules(Values, frozen=True, kw_only=True):
     """The rules, as objects of the cluster."""
 
-    enabled: bool = True
-    """Whether to make them."""
-    kind: Literal["PrometheusRule", "ConfigMap"] = "PrometheusRule"
+    kind: Literal["none", "PrometheusRule", "ConfigMap"] = "none"
     """`PrometheusRule`: for the Prometheus operator, one object per rule file; `ConfigMap`: one
     object with all files."""
     namespace: Name = ""

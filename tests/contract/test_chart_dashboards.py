@@ -83,6 +83,7 @@ def test_a_release_fits_into_its_secret() -> None:
     """With all that can be made, and room for the next files."""
     everything = {
         "dashboards": {"languages": ["en", "zh"]},
+        "rules": {"kind": "PrometheusRule"},
         "alertmanager": {"kind": "Secret"},
         "monitor": {"kind": "PodMonitor"},
     }

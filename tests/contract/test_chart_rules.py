@@ -51,7 +51,8 @@ def shipped(values: dict[str, Any]) -> dict[str, Any]:
 
 def groups(values: dict[str, Any], **rules: Any) -> dict[str, Any]:
     """Return the groups of each PrometheusRule by the name of its file."""
-    objects = of_kind(render_chart({"rules": {"values": values, **rules}}), "PrometheusRule")
+    chosen = {"kind": "PrometheusRule", "values": values, **rules}
+    objects = of_kind(render_chart({"rules": chosen}), "PrometheusRule")
     return {
         one["metadata"]["name"].removeprefix("nodevitals-") + ".yaml": one["spec"]["groups"]
         for one in objects
@@ -161,7 +162,8 @@ def test_all_severities_of_all_alerts() -> None:
 
 
 def test_every_object_is_a_prometheus_rule_that_an_operator_selects() -> None:
-    rules = {"labels": {"release": "kps"}, "annotations": {"a": "b"}, "namespace": "other"}
+    rules: dict[str, Any] = {"kind": "PrometheusRule", "namespace": "other"}
+    rules |= {"labels": {"release": "kps"}, "annotations": {"a": "b"}}
     objects = of_kind(render_chart({"rules": rules}), "PrometheusRule")
     assert len(objects) == len(PACK.files)
     for one in objects:
@@ -179,7 +181,7 @@ def test_a_file_can_be_left_out_and_all_of_them() -> None:
         for name, found in comparable(shipped({})).items()
         if name != "npu-exporter.yaml"
     }
-    assert groups({}, enabled=False) == {}
+    assert groups({}, kind="none") == {}
 
 
 def config_map(values: dict[str, Any]) -> dict[str, str]:
@@ -229,4 +231,19 @@ def test_the_config_map_is_what_prometheus_reads(tmp_path: Path) -> None:
 )
 def test_a_value_that_does_nothing_is_refused(values: str, message: str) -> None:
     with pytest.raises(helm.HelmError, match=re.escape(message)):
-        render_chart({"rules": {"values": yaml.safe_load(values)}})
+        groups(yaml.safe_load(values))
+
+
+def test_the_monitor_sets_the_job_that_the_rules_select() -> None:
+    values = {"monitor": {"kind": "PodMonitor"}, "rules": {"values": {"job": "agents.v2"}}}
+    [monitor] = of_kind(render_chart(values), "PodMonitor")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    jobs = [one for one in endpoint["relabelings"] if one.get("targetLabel") == "job"]
+    assert [one["replacement"] for one in jobs] == ["agents.v2"]
+
+
+def test_a_severity_in_the_name_leaves_rules_with_several_severities_alone() -> None:
+    site = {"alerts": {"FilesystemSpaceLow/warning": {"severity": "info"}}}
+    rules = [rule for group in groups(site)["mount.yaml"] for rule in group["rules"]]
+    found = [rule["labels"] for rule in rules if rule.get("alert") == "FilesystemSpaceLow"]
+    assert found == [{"scope": "fleet"}, {"severity": "info", "fault_severity": "warning"}]

@@ -23,7 +23,6 @@ from testbed.charts import CHART, NAMESPACE, Object, of_kind
 KINDS = {
     "v1": ["ConfigMap", "Secret", "Service", "ServiceAccount"],
     "apps/v1": ["DaemonSet"],
-    "monitoring.coreos.com/v1": ["PrometheusRule"],
     "rbac.authorization.k8s.io/v1": ["ClusterRole", "ClusterRoleBinding"],
 }
 
