@@ -12,8 +12,9 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from helm.nodes import AgentConfig
 from helm.rules_schema import name_rules
-from helm.values import AgentConfig, ChartValues
+from helm.values import ChartValues
 from nodevitals.commands.example import fields_of
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.values import Wait

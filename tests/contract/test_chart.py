@@ -390,3 +390,15 @@ def test_frequent_scrapes_do_not_double_alerts(name: str) -> None:
     assert jobs == [["nodevitals"], ["nodevitals-fast"]]
     assert "params" not in first
     assert set(second["params"]["collect[]"]) <= set(probes.registered())
+
+
+def test_agents_may_only_read_pods_and_nodes() -> None:
+    def rules(name: str) -> dict[str, list[str]]:
+        [role] = of_kind(named(name), "ClusterRole")
+        return {one["resources"][0]: one["verbs"] for one in role["rules"]}
+
+    assert rules("default") == {"pods": ["list"], "nodes": ["get"]}
+    assert rules("extras") == {"pods": ["list"], "nodes": ["get"], "nodes/pods": ["get"]}
+    spec = pod(daemonset("restricted", "cpu"))
+    assert of_kind(named("restricted"), "ClusterRole") == []
+    assert spec["automountServiceAccountToken"] is False

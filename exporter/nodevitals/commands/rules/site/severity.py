@@ -53,8 +53,14 @@ def severity_edit(values: Values, rule: Rule, sets: Sequence[LabelSet]) -> Sever
     # A rule with several severities is not changed by NAME/SEVERITY, which names another rule.
     chosen = changes_of(values, rule.name, before[0]).severity
     after = [chosen or _by_profile(values, labels) for labels in sets]
-    unknown = not chosen and values.profile == "large" and any(
-        "severity" not in labels or "scope" not in labels for labels in sets if _may_page(labels)
+    unknown = (
+        not chosen
+        and values.profile == "large"
+        and any(
+            "severity" not in labels or "scope" not in labels
+            for labels in sets
+            if _may_page(labels)
+        )
     )
     if before == after and not unknown:
         return SeverityEdit({})
