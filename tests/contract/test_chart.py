@@ -35,8 +35,9 @@ CRDS = {
 }
 # The values name these; the site makes them.
 OF_THE_SITE = {"fabric-token", "site-fabric", "nodevitals-web", "site-probes", "registry"}
-# The authority of the certificates: cert-manager's own, or what no pod may mount.
-NOT_MOUNTED = {"nodevitals-fabric-ca"}
+# The authority of the certificates: cert-manager's own, or what no pod may mount; and what
+# Alertmanager mounts.
+NOT_MOUNTED = {"nodevitals-fabric-ca", "nodevitals-alertmanager"}
 NEWEST, OLDEST, WITH_APP_ARMOR = "1.37", "1.27", "1.30"
 
 each_set = pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)

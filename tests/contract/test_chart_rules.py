@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from nodevitals.commands.rules.site.output import write
 from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.pools import pool_problem
 from nodevitals.commands.rules.site.rendering import render
-from testbed.charts import CHART, load_all, of_kind
+from testbed.charts import load_all, of_kind
 from testbed.charts import render as render_chart
 from testbed.node import ROOT
 from testbed.pack import promtool
-from testbed.servers import BINARIES
 from testbed.sitevalues import VALUES
 
 PACK = read_pack(ROOT / "rules")
@@ -249,21 +247,3 @@ def test_a_severity_in_the_name_leaves_rules_with_several_severities_alone() -> 
     rules = [rule for group in groups(site)["mount.yaml"] for rule in group["rules"]]
     found = [rule["labels"] for rule in rules if rule.get("alert") == "FilesystemSpaceLow"]
     assert found == [{"scope": "fleet"}, {"severity": "info", "fault_severity": "warning"}]
-
-
-def test_the_example_for_kube_prometheus_stack_fits(tmp_path: Path) -> None:
-    """Its part for this chart is valid values, and its flags are those of Prometheus."""
-    text = (CHART / "examples/kube-prometheus-stack.yaml").read_text()
-    stack, _, own = text.partition("# ---- Values of nodevitals -")
-    values = yaml.safe_load(re.sub("^# ?", "", own.partition("\n")[2], flags=re.MULTILINE))
-    objects = render_chart(values)
-    assert of_kind(objects, "PrometheusRule")
-    names = {one["metadata"]["name"] for one in of_kind(objects, "Secret")}
-    operator = yaml.safe_load(stack)
-    assert operator["alertmanager"]["alertmanagerSpec"]["configSecret"] in names
-    flags = operator["prometheus"]["prometheusSpec"]["additionalArgs"]
-    argv = [f"--{flag['name']}={flag['value']}" for flag in flags]
-    prometheus = [str(BINARIES / "prometheus"), *argv, "--config.file=missing.yaml"]
-    done = subprocess.run(prometheus, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert "missing.yaml" in done.stderr, done.stderr
-    assert "unknown" not in done.stderr
