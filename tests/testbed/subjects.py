@@ -196,7 +196,7 @@ class KernelLogSubject:
         pass
 
     def new_probe(self) -> Probe:
-        from nodevitals.probes.kernel_log.messages import DeviceName
+        from nodevitals.probes.common.device_names import DeviceName
         from nodevitals.probes.kernel_log.probe import KernelLogProbe, KernelLogSettings
 
         settings = KernelLogSettings(path=str(self.folder / "dev/kmsg"))

@@ -13,8 +13,9 @@ import time
 from nodevitals.linux.host import BOOT_ID
 from nodevitals.linux.kmsg import Follower
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
+from nodevitals.probes.common.device_names import DeviceNames
 from nodevitals.probes.kernel_log.families import FAMILIES, LOST
-from nodevitals.probes.kernel_log.messages import DeviceNames, NvmlXids
+from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.probes.kernel_log.tally import Tally
 

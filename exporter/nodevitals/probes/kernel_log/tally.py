@@ -8,6 +8,7 @@ from collections import Counter
 
 from nodevitals.linux.kmsg import Record
 from nodevitals.probe import Readings
+from nodevitals.probes.common.device_names import DeviceName
 from nodevitals.probes.kernel_log.devices import DeviceTally
 from nodevitals.probes.kernel_log.drivers import parse_driver_event
 from nodevitals.probes.kernel_log.events import EVENTS, event_of, suppressed
@@ -19,7 +20,6 @@ from nodevitals.probes.kernel_log.families import (
     XID_ERRORS,
     XID_LAST,
 )
-from nodevitals.probes.kernel_log.messages import DeviceName
 from nodevitals.probes.kernel_log.state import (
     MAX_WAITING_XIDS,
     KernelLogState,

@@ -1,7 +1,7 @@
 """Probe `nvidia`: which GPUs answer, which are lost, and the health that NVML reports.
 
 In: NVML, the PCI devices in sysfs, and /proc/driver/nvidia. Out: `accelerator_*` and `nvidia_*`,
-and messages to the probe `kernel_log`: the names of the GPUs, and the Xids that NVML reported.
+and messages to `kernel_log` and `jobs`: the names of the GPUs, and the Xids that NVML reported.
 One resident worker: starting the library takes seconds without persistence mode. A call may hang
 or crash the worker; then a new one starts, because a library that was loaded stays loaded.
 """
@@ -17,7 +17,8 @@ import msgspec
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Inventory
-from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
+from nodevitals.probes.common.device_names import DeviceName, DeviceNames
+from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.nvidia.families import (
     DEVICES,
     FAMILIES,
@@ -194,7 +195,8 @@ class NvidiaProbe(Probe):
     def _send_messages(self, readings: Readings) -> None:
         devices = [one.device for one in self.state.inventory.known if one.device.slot]
         names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
-        readings.send("kernel_log", DeviceNames(names))
+        for receiver in ("kernel_log", "jobs"):
+            readings.send(receiver, DeviceNames(names))
         xids = self._reader.drain_xids() if self._reader else []
         if xids:
             readings.send("kernel_log", NvmlXids(xids))
