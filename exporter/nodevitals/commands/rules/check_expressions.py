@@ -88,8 +88,8 @@ def _check_selector(rule: Rule, selector: Selector, family: Family) -> Iterator[
     for matcher in selector.matchers:
         if matcher.label in TARGET_LABELS:
             continue
-        # The labels of node_info are the configuration's.
-        if family != catalogue.NODE_INFO and matcher.label not in family.labels:
+        # The labels of node_info are the configuration's; so are some of an open family.
+        if family != catalogue.NODE_INFO and not family.open and matcher.label not in family.labels:
             text = f"{family.name} has no label {matcher.label}"
             yield _finding(rule, selector.line, "label/unknown", text)
         values = family.closed.get(matcher.label)
