@@ -28,7 +28,7 @@ from nodevitals.probes.common.device_files import (
     sees_kernel,
 )
 from nodevitals.probes.common.device_names import DeviceNames, NpuNames
-from nodevitals.probes.common.pods import ACCELERATOR_INFO
+from nodevitals.probes.common.workloads import ACCELERATOR_INFO
 from nodevitals.probes.jobs.devices import DeviceState, DeviceTable
 from nodevitals.probes.jobs.processes import MAX_TRIES, Process, ProcessReader, scan
 from nodevitals.probes.jobs.slurm import JobTexts
