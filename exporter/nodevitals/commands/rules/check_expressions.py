@@ -14,12 +14,8 @@ from nodevitals.probe import Family
 
 # Prometheus or the scrape job sets these labels.
 TARGET_LABELS = ("job", "instance", "cluster", "__name__")
-# Families of other exporters; their labels are not in the catalogue. No probe fills the pods of
-# accelerators yet.
-FOREIGN = re.compile(
-    r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+"
-    r"|nodevitals_pod_accelerator_info"
-)
+# Families of other exporters; their labels are not in the catalogue.
+FOREIGN = re.compile(r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+")
 JOB = "nodevitals"
 THRESHOLD = "nodevitals:threshold"
 # How an alert finds that a threshold is missing.

@@ -48,6 +48,7 @@ from nodevitals.probes.ascend.unread import explain
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device, Inventory
 from nodevitals.probes.common.device_names import DeviceName, NpuNames
+from nodevitals.probes.kubernetes.messages import send_accelerators
 
 _PCI_VENDOR = "0x19e5"
 _PCI_CLASSES = ("0x1200",)  # processing accelerator
@@ -279,6 +280,7 @@ class AscendProbe(Probe):
             unread.codes,
         )
         accelerators.report(state.inventory, VENDOR, readings)
+        send_accelerators(readings, VENDOR, state.inventory)
         reported = {one.device.uuid for one in state.inventory.known}
         for device in unread.failed:
             if device.uuid not in reported:

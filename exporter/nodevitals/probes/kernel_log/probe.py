@@ -2,8 +2,9 @@
 
 In: /dev/kmsg from the last record of the last run on, also over restarts of the agent, and
 messages from the probe `nvidia`: the name of the GPU at each bus id, and the Xids that NVML
-reported. Out: Xids and SXids with the one action for each, and the events of `events.py`. It has
-a worker of its own and calls no driver, so that it counts while drivers hang.
+reported. Out: Xids and SXids with the one action for each, the events of `events.py`, and messages
+to the probe `kubernetes`: OOM kills of pods. It has a worker of its own and calls no driver, so
+that it counts while drivers hang.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from nodevitals.probe import Families
 from nodevitals.probes.common import workloads
 
 REQUESTS = ("list", "allocatable", "pods", "node")
-RESULTS = ("ok", "denied", "throttled", "timeout", "unavailable", "unsupported", "error")
+RESULTS = ("ok", "denied", "throttled", "timeout", "unavailable", "error")
 UNKNOWN_POD, LIMIT = "unknown_pod", "limit"
 
 _pod = Families("pod")
