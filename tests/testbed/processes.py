@@ -49,11 +49,17 @@ def add_job(procfs: Path, pid: int, job_id: str, *files: str, **variables: str) 
 
 def add_gpu(root: Path, slot: str, minor: int, uuid: str) -> None:
     """Add a GPU of NVIDIA's driver, in proc and sys below `root`."""
-    text = (
-        f"Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 161\nGPU UUID: \t {uuid}\n"
-        f"Bus Location: \t {slot}\nDevice Minor: \t {minor}\nGPU Excluded:\t No\n"
-    )
-    write(root / "proc/driver/nvidia/gpus" / slot, {"information": text})
+    add_gpu_file(root / "proc", slot, minor, uuid)
     device = root / "sys/bus/pci/devices" / slot
     device.mkdir(parents=True)
     (device / "driver").symlink_to("../../drivers/nvidia")
+
+
+def add_gpu_file(procfs: Path, slot: str, minor: int, uuid: str = "") -> None:
+    """Add the file of a GPU; without a uuid, one that no program has opened yet."""
+    text = (
+        f"Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 161\n"
+        f"GPU UUID: \t {uuid or 'GPU-????????-????-????-????-????????????'}\n"
+        f"Bus Location: \t {slot}\nDevice Minor: \t {minor}\nGPU Excluded:\t No\n"
+    )
+    write(procfs / "driver/nvidia/gpus" / slot, {"information": text})

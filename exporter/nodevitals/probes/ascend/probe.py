@@ -162,12 +162,12 @@ class AscendProbe(Probe):
             report_network(device, outputs, readings)
             report_vnpus(chip, device, outputs, readings)
         self._update_inventory(table, devices, on_pci)
-        names = {
-            chip.physical: DeviceName(device.index, device.uuid)
-            for device, chip in devices.items()
-            if chip.physical is not None
+        known = [one.device for one in self.state.inventory.known]
+        # The index of a chip is its physical id, where that is known.
+        by_id = {
+            one.index: DeviceName(one.index, one.uuid) for one in known if one.index.isdecimal()
         }
-        readings.send("jobs", NpuNames(names))
+        readings.send("jobs", NpuNames({int(index): name for index, name in by_id.items()}))
 
     def _table(self, on_pci: set[str]) -> Table:
         """The table of the chips. Raises ProbeError with the reason why npu-smi prints none."""

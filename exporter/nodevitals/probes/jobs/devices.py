@@ -92,7 +92,7 @@ class DeviceTable:
         for folder in folders:
             binding = self._binding(folder)
             gpu = self._state.gpus.get(folder)
-            if gpu is None or not gpu.uuid or gpu.binding != binding:
+            if gpu is None or gpu.binding != binding or self._name(folder, gpu) is None:
                 gpu = self._read_gpu(folder, binding) or gpu
             if gpu is not None:
                 known[folder] = gpu

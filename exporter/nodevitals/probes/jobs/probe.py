@@ -113,9 +113,9 @@ class JobsProbe(Probe):
         self._read_jobs(found.processes)
         self._report(found.processes, readings)
         if found.hidden:
-            text = f"the open files of {found.hidden} processes cannot be read"
+            text = f"open files cannot be read, number of processes: {found.hidden}"
             needs = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH are needed"
-            raise ProbeError("permission", f"{text}: {needs}")
+            raise ProbeError("permission", f"{text}; {needs}")
 
     def _require_node(self) -> None:
         if not self.settings.required:
