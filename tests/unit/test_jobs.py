@@ -123,6 +123,25 @@ def test_monitoring_pods_and_the_agent_are_left_out(root: Path) -> None:
     assert units(run(new_probe(root))) == []
 
 
+def test_name_that_is_no_text(root: Path) -> None:
+    """Any process can give itself one (PR_SET_NAME)."""
+    add(root / "proc", 100, "/dev/nvidia0")
+    (root / "proc/100/stat").write_bytes(b"100 (\xff\xfe) S 42 100 100 0 -1 4194560 1 0\n")
+    assert units(run(new_probe(root))) == [("user", "alice", "", "alice", "", TWO)]
+    assert OwnProcesses(str(root / "proc"), ()).include("100") is False
+
+
+def test_process_whose_job_is_not_known_is_no_user(root: Path) -> None:
+    """Its device would be reported as another's; the run fails."""
+    add_job(root / "proc", 100, "7", "/dev/nvidia0")
+    (root / "proc/100/cgroup").unlink()
+    (root / "proc/100/cgroup").mkdir()
+    readings = Readings(families=JobsProbe.families)
+    with pytest.raises(ProbeError, match="cannot be read: 1"):
+        new_probe(root).run(readings)
+    assert units(readings) == []
+
+
 def test_allocated_device_counts_while_it_is_not_open(root: Path) -> None:
     """But not where another has it open; and the kernel goes before the environment."""
     add_job(root / "proc", 100, "7", JOB_GPUS="0,1")

@@ -6,13 +6,13 @@ file on a mount that hangs does not matter. A container's device files have the 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from nodevitals.linux.process import parse_process_stat
-from nodevitals.linux.sysfs import list_names, read_text
+from nodevitals.linux.sysfs import exists, read_text
 
 # Monitoring programs keep the devices open for as long as they run. The kernel cuts the names of
 # processes after 15 characters.
@@ -28,6 +28,8 @@ WATCHERS = (
 )
 _ACCELERATOR = re.compile(r"/dev/(nvidia|davinci)(\d{1,4})")
 _VENDORS = {"nvidia": "nvidia", "davinci": "ascend"}
+# The kernel's answers for a process or a file of it that is gone.
+_ENDED = (errno.ENOENT, errno.ESRCH)
 
 
 class DeviceFile(NamedTuple):
@@ -43,18 +45,28 @@ def parse_device_path(path: str) -> DeviceFile | None:
     return DeviceFile(_VENDORS[found[1]], int(found[2])) if found else None
 
 
-def open_accelerators(procfs: str, pid: str) -> Iterator[DeviceFile]:
-    """The accelerators that a process has open, each as often as it has; none where its open files
-    cannot be read.
-    """
+class OpenAccelerators(NamedTuple):
+    """The accelerators that a process has open, and whether all of its open files could be seen."""
+
+    files: frozenset[DeviceFile] = frozenset()
+    complete: bool = True
+
+
+def open_accelerators(procfs: str, pid: str) -> OpenAccelerators:
+    """Look at the open files of a process; it has none when it has ended."""
     folder = os.path.join(procfs, pid, "fd")
-    for name in list_names(folder):
+    complete = True
+    found = set()
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        return OpenAccelerators(complete=error.errno in _ENDED)
+    for name in names:
         try:
-            found = parse_device_path(os.readlink(os.path.join(folder, name)))
-        except OSError:  # closed meanwhile, or not readable
-            continue
-        if found is not None:
-            yield found
+            found.add(parse_device_path(os.readlink(os.path.join(folder, name))))
+        except OSError as error:  # closed meanwhile, or not readable
+            complete = complete and error.errno in _ENDED
+    return OpenAccelerators(frozenset(one for one in found if one is not None), complete)
 
 
 def is_hidden(procfs: str, pid: str) -> bool:
@@ -87,13 +99,12 @@ class OwnProcesses:
         self._names = names
         self._parent = os.getppid()
 
-    def include(self, pid: str) -> bool:
-        """Whether this process is one of them, or has ended."""
-        try:
-            with open(os.path.join(self._procfs, pid, "stat"), encoding="utf-8") as file:
-                text = file.read()
-        except OSError:
-            return True  # it has ended
+    def include(self, pid: str) -> bool | None:
+        """Whether this process is one of them, or has ended; None where that cannot be read."""
+        path = os.path.join(self._procfs, pid, "stat")
+        text = read_text(path)
+        if text is None:
+            return True if exists(path) is False else None
         stat = parse_process_stat(text)
         name = text.partition("(")[2].rpartition(")")[0]
         return name in self._names or (stat is not None and stat.parent == self._parent)

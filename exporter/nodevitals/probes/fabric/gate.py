@@ -121,8 +121,7 @@ class Gate:
 
     def _accelerator_in_use(self) -> bool:
         return any(
-            any(True for _ in open_accelerators(self._host.procfs, pid))
-            and not self._own.include(pid)
+            open_accelerators(self._host.procfs, pid).files and not self._own.include(pid)
             for pid in self._pids()
         )
 

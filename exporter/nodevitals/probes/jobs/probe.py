@@ -108,12 +108,16 @@ class JobsProbe(Probe):
         self._devices = DeviceTable(self.host, self.state.devices, readings)
         own = OwnProcesses(self.host.procfs, self.settings.ignore)
         readings.at("all processes", "readlink")
-        found = scan(self.host.procfs, own)
-        readings.add(PROCESSES, sum(bool(one.files) for one in found.processes))
+        try:
+            found = scan(self.host.procfs, own)
+        except OSError as error:
+            raise ProbeError("procfs", f"{self.host.procfs}: {error.strerror}") from None
+        using = sum(bool(one.files) for one in found.processes)
+        readings.add(PROCESSES, None if found.hidden else using)
         self._read_jobs(found.processes)
         self._report(found.processes, readings)
         if found.hidden:
-            text = f"open files cannot be read, number of processes: {found.hidden}"
+            text = f"number of processes that cannot be read: {found.hidden}"
             needs = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH are needed"
             raise ProbeError("permission", f"{text}; {needs}")
 
@@ -130,7 +134,8 @@ class JobsProbe(Probe):
 
     def _has_slurm(self) -> bool:
         scopes = list_names(self.host.sys("fs/cgroup/system.slice"))
-        return any(exists(self.host.root(path)) for path in SLURM_PATHS) or any(
+        # Where that cannot be read, it may be there.
+        return any(exists(self.host.root(path)) is not False for path in SLURM_PATHS) or any(
             name.endswith("slurmstepd.scope") for name in scopes
         )
 

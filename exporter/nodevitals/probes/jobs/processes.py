@@ -12,12 +12,11 @@ import pwd
 import msgspec
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.sysfs import list_names, parse_integer, read_text
+from nodevitals.linux.sysfs import exists, parse_integer, read_text
 from nodevitals.probe import Readings
 from nodevitals.probes.common.device_files import (
     DeviceFile,
     OwnProcesses,
-    is_hidden,
     open_accelerators,
 )
 from nodevitals.probes.jobs.slurm import (
@@ -44,23 +43,33 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """All processes that matter, by PID, and the number of those whose files cannot be seen."""
+    """All processes that matter, by PID, and the number of those that cannot be seen: they are left
+    out, or a part of their files.
+    """
 
     processes: tuple[Process, ...]
     hidden: int
 
 
 def scan(procfs: str, own: OwnProcesses) -> Scan:
-    """Look at every process once."""
+    """Look at every process once. Raises OSError where they cannot be listed."""
     found = []
     hidden = 0
-    for pid in sorted(map(int, filter(str.isdecimal, list_names(procfs)))):
-        files = frozenset(open_accelerators(procfs, str(pid)))
-        hidden += not files and is_hidden(procfs, str(pid))
-        cgroup = read_text(os.path.join(procfs, str(pid), "cgroup")) or ""
+    for pid in sorted(map(int, filter(str.isdecimal, os.listdir(procfs)))):
+        opened = open_accelerators(procfs, str(pid))
+        folder = os.path.join(procfs, str(pid))
+        cgroup = read_text(os.path.join(folder, "cgroup"))
+        if cgroup is None:
+            hidden += exists(folder) is not False
+            continue
         job_id = parse_job_id(cgroup)
-        if (files or job_id) and not is_pod(cgroup) and not own.include(str(pid)):
-            found.append(Process(pid, job_id, files))
+        if (opened.files or job_id) and not is_pod(cgroup):
+            is_own = own.include(str(pid))
+            hidden += is_own is None or not opened.complete
+            if is_own is False:
+                found.append(Process(pid, job_id, opened.files))
+        else:
+            hidden += not opened.complete
     return Scan(tuple(found), hidden)
 
 
