@@ -157,13 +157,13 @@ class Kubelet:
 
 
 class SilentSocket:
-    """A socket whose process accepts connections and writes nothing; or whose queue is full."""
+    """A socket whose process accepts no connection; `full`: and whose queue takes none either."""
 
     def __init__(self, path: Path, *, full: bool = False) -> None:
         path.unlink(missing_ok=True)
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(path))
-        self._server.listen(0)
+        self._server.listen(0 if full else 16)
         self._waiting: list[socket.socket] = []
         while full and self._fill(str(path)):
             pass

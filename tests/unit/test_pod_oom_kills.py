@@ -43,8 +43,7 @@ def line(cgroup: str, limit: str = "oom_memcg=/kubepods.slice", task: str = "pyt
         (line(SYSTEMD, task=f"task_memcg={OTHER}"[:15]), UID, CONTAINER),
         # Linux 4.18.
         (
-            f"Task in /kubepods/burstable/pod{UID}/{CONTAINER} killed as a result of limit of "
-            f"/kubepods/burstable/pod{UID}",
+            f"Task in /kubepods/pod{UID}/{CONTAINER} killed as a result of limit of /kubepods",
             UID,
             CONTAINER,
         ),

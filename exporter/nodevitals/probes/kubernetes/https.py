@@ -110,25 +110,31 @@ def _exchange(
     host = parts.hostname or ""
     left = max(0.01, deadline - time.monotonic())
     raw = socket.create_connection((host, parts.port or 443), timeout=left)
+    tls = context.wrap_socket(raw, server_hostname=host, do_handshake_on_connect=False)
     # A timeout of a socket counts from byte to byte: a server that trickles would hold the run.
-    timer = threading.Timer(max(0.0, deadline - time.monotonic()), _cut, (raw,))
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), _cut, (tls,))
     timer.daemon = True
     timer.start()
     try:
+        tls.do_handshake()
         connection = http.client.HTTPConnection(host, parts.port or 443)
-        connection.sock = context.wrap_socket(raw, server_hostname=host)
+        connection.sock = tls
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         connection.request("GET", path, headers={**headers, "Connection": "close"})
-        response = connection.getresponse()
-        return response.status, response.headers, response.read(MAX_BODY_BYTES + 1)
+        with connection.getresponse() as response:
+            body = response.read(MAX_BODY_BYTES + 1)
+            if response.length and len(body) <= MAX_BODY_BYTES:
+                raise http.client.IncompleteRead(body, response.length)
+            return response.status, response.headers, body
     finally:
         timer.cancel()
-        raw.close()
+        tls.close()
 
 
-def _cut(sock: socket.socket) -> None:
+def _cut(tls: ssl.SSLSocket) -> None:
+    # Not the SSL socket's method, which would change the TLS state that the run is using.
     with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(tls, socket.SHUT_RDWR)
 
 
 def _is_over(deadline: float) -> bool:

@@ -64,8 +64,8 @@ def check_socket(path: str) -> None:
             sock.connect(path)
         except (FileNotFoundError, NotADirectoryError):
             raise Absent(f"no socket of a kubelet at {path}") from None
-        except TimeoutError:
-            text = f"{path}: no connection within {CONNECT_SECONDS:g} s: the kubelet hangs"
+        except (TimeoutError, BlockingIOError):  # EAGAIN: its queue of connections is full
+            text = f"{path}: no connection is accepted: the kubelet hangs"
             raise CallError("timeout", "timeout", text) from None
         except OSError as error:
             raise _refused(path, error) from None

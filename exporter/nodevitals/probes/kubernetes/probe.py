@@ -45,6 +45,7 @@ T = TypeVar("T")
 KUBELET_SHARE = 0.35
 PODS_SHARE = 0.3
 NODE_SHARE = 0.15
+GPUS = "GPUs"
 
 
 class KubernetesProbe(Probe):
@@ -75,11 +76,10 @@ class KubernetesProbe(Probe):
         self._ask_kubelet()
         self._start_counters()
         containers = self._containers()
-        self._read_minors(containers)
         mark = readings.mark()
         self._report(containers)
-        # From here on the network may hang: what is above would be exposed nevertheless.
-        if self._read_pods(containers):
+        # From here on a driver or the network may hang; what is above is exposed nevertheless.
+        if self._read_minors(containers) | self._read_pods(containers):
             readings.discard_since(mark)
             self._report(containers)
         self._read_node()
@@ -147,21 +147,22 @@ class KubernetesProbe(Probe):
             for result in RESULTS:
                 self._readings.increment(API_REQUESTS, 0, request, result)
 
-    def _read_minors(self, containers: list[Container]) -> None:
-        """The minor numbers of the GPUs, where an ID has one: the driver may be slow to answer."""
-        ids = [
-            one for container in containers for devices in container.devices for one in devices.ids
-        ]
+    def _read_minors(self, containers: list[Container]) -> bool:
+        """Read the minor numbers of the GPUs, where an ID has one; whether they are others now."""
+        ids = [one for container in containers for part in container.devices for one in part.ids]
         claims = [claim.device for container in containers for claim in container.claims]
-        if not needs_minors([*ids, *claims]):
-            return
+        if GPUS in self._readings.interrupted or not needs_minors([*ids, *claims]):
+            return False
         folder = self.host.proc("driver/nvidia/gpus")
-        self._readings.at("GPUs", str(folder))
-        pairs = [
-            parse_minor(read_text(folder / name / "information") or "")
-            for name in list_names(folder)
-        ]
-        self.state.accelerators.minors = dict(pair for pair in pairs if pair is not None)
+        self._readings.at(GPUS, str(folder))
+        texts = [read_text(folder / name / "information") for name in list_names(folder)]
+        read = dict(pair for text in texts if (pair := parse_minor(text or "")) is not None)
+        # One that cannot be read for a while is what it was.
+        accelerators = self.state.accelerators
+        before = accelerators.minors
+        kept = {minor: uuid for minor, uuid in before.items() if uuid not in read.values()}
+        accelerators.minors = kept | read
+        return accelerators.minors != before
 
     def _report(self, containers: list[Container]) -> None:
         """Expose devices and pods, with the labels that are known now."""
