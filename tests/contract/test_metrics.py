@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from nodevitals import catalogue, probes
 from nodevitals.probes.common.accelerators import ACTIONS
-from testbed import gpus
+from testbed import gpus, processes
 from testbed.apiserver import ApiServer
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
@@ -58,6 +58,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     npus.change(0, vnpus={100: "vir02"})
     mountinfo = Path("/proc/self/mountinfo").read_text()
     write(folder / "proc", {"self/mountinfo": mountinfo})
+    processes.kernel(folder / "proc")
+    processes.add_gpu_file(folder / "proc", f"{machine.slots[0]}.0", 0)
+    processes.add_job(folder / "proc", 100, "4711", "/dev/nvidia0")
+    for process in (folder / "proc").glob("[0-9]*"):
+        if not (process / "cgroup").exists():
+            write(process, {"cgroup": "0::/"})
     pods = gpu_pods(gpus=1, pods=2)
     pods[1].devices = {"nvidia.com/hostdev": ["0000:c1:00.2"]}
     cluster = ExitStack()
@@ -99,6 +105,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                     "ibnetdiscover": str(folder / "fabric.txt"),
                 },
                 "maintenance": {"file": str(folder / "maintenance")},
+                "jobs": {"enabled": True, "interval": "500ms"},
                 "peers": {
                     "interval": "500ms",
                     "targets": [
