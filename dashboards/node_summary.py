@@ -55,18 +55,21 @@ def components(say: Say) -> stat.Panel:
 
 
 def schedulable(say: Say) -> stat.Panel:
-    """Kubernetes' cordon, where kube-state-metrics is scraped, which may have no label cluster."""
+    """Kubernetes' cordon: by the agent, or else by kube-state-metrics, which may have no label
+    cluster.
+    """
     target = f'up{{job="nodevitals", {HERE}}}'
     name = f'label_replace({target}, "node", "$1", "instance", "([^:]+)(?::[0-9]+)?")'
     return number(
         say("Schedulable", "可调度"),
         say(
-            "Whether Kubernetes starts new pods here (kube-state-metrics). Cordoned: find out why "
-            "before you uncordon it. Empty without Kubernetes.",
-            "Kubernetes 是否向该节点调度新 Pod（来自 kube-state-metrics）。"
+            "Whether Kubernetes starts new pods here (probe kubernetes, or kube-state-metrics). "
+            "Cordoned: find out why before you uncordon it. Empty without Kubernetes.",
+            "Kubernetes 是否向该节点调度新 Pod（来自探针 kubernetes 或 kube-state-metrics）。"
             "若已禁止调度，恢复前请先查明原因。未接入 Kubernetes 时为空。",
         ),
         now(
+            f"1 - min({scraped('node_schedulable')}) or "
             f'max(kube_node_spec_unschedulable{{cluster=~"$cluster|", node!=""}} '
             f"and on (node) ({target} or {name}))"
         ),

@@ -137,7 +137,8 @@ def markdown() -> str:
         lines += ["", f"## Exposed by {owner}", "", "| family | kind | labels | help |"]
         lines.append("|---|---|---|---|")
         for family in families:
-            labels = ", ".join(_label_text(family, label) for label in family.labels)
+            names = [_label_text(family, label) for label in family.labels]
+            labels = ", ".join([*names, "those of the configuration"] if family.open else names)
             lines.append(f"| `{family.name}` | {family.kind} | {labels} | {family.help} |")
     return "\n".join(lines) + "\n"
 

@@ -70,9 +70,7 @@ def format_value(value: float) -> str:
 
 def render(family: Family, labels: tuple[str, ...], value: float) -> str:
     """One sample as a line."""
-    pairs = ",".join(
-        [_label_text(name, text) for name, text in zip(family.labels, labels, strict=True) if text]
-    )
+    pairs = ",".join([_label_text(name, text) for name, text in family.pairs(labels) if text])
     return (
         f"{family.name}{{{pairs}}} {format_value(value)}\n"
         if pairs

@@ -25,7 +25,9 @@ _FOREIGN_UNITS = ("milliseconds", "minutes", "hours", "percent", "kilobytes", "m
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """One metric family: its name, kind, one-line help and label names.
 
-    `closed` lists every value a label may take, for the labels that a rule may compare.
+    `closed` lists every value a label may take, for the labels that a rule may compare. Samples of
+    an `open` family may have further labels, which only the configuration names: the name and the
+    value of each follow the values of the declared ones.
     Raises ValueError when a name breaks Prometheus' conventions.
     """
 
@@ -34,6 +36,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     labels: tuple[str, ...] = ()
     closed: Mapping[str, tuple[str, ...]] = {}
+    open: bool = False
 
     def __post_init__(self) -> None:
         for problem in self._problems():
@@ -69,13 +72,31 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def accepts(self, labels: tuple[str, ...]) -> bool:
-        """Whether these label values fit: as many as declared, closed ones from their list."""
-        if len(labels) != len(self.labels):
+        """Whether these label values fit: as many as declared, closed ones from their list, and
+        the further ones of an open family.
+        """
+        further = labels[len(self.labels) :]
+        if len(labels) < len(self.labels) or not (self.open or not further):
+            return False
+        if not self._accepts_further(further):
             return False
         for label, values in self.closed.items():
             if labels[self.labels.index(label)] not in values:
                 return False
         return True
+
+    def _accepts_further(self, further: tuple[str, ...]) -> bool:
+        names = further[::2]
+        distinct = len({*self.labels, *names}) == len(self.labels) + len(names)
+        return len(further) % 2 == 0 and distinct and all(map(_LABEL_NAME.fullmatch, names))
+
+    def pairs(self, labels: tuple[str, ...]) -> list[tuple[str, str]]:
+        """Name and value of each label, for label values that fit."""
+        further = labels[len(self.labels) :]
+        return [
+            *zip(self.labels, labels, strict=False),
+            *zip(further[::2], further[1::2], strict=True),
+        ]
 
 
 class Families:
@@ -101,6 +122,12 @@ class Families:
         """Declare a gauge with further labels."""
         return self._declare("gauge", name, help, labels, closed)
 
+    def open_gauge(self, name: str, help: str, *labels: str) -> Family:
+        """Declare a gauge with further labels, whose samples may have labels that only the
+        configuration names.
+        """
+        return self._declare("gauge", name, help, labels, {}, open=True)
+
     def counter(self, name: str, help: str, *labels: str, **closed: tuple[str, ...]) -> Family:
         """Declare a counter with further labels; its name ends in `_total`."""
         return self._declare("counter", name, help, labels, closed)
@@ -112,6 +139,8 @@ class Families:
         help: str,
         labels: tuple[str, ...],
         closed: dict[str, tuple[str, ...]],
+        *,
+        open: bool = False,
     ) -> Family:
         family = Family(
             name=self._prefix + name,
@@ -119,6 +148,7 @@ class Families:
             help=help,
             labels=(*self._labels, *_merged(labels, closed)),
             closed={**self._closed, **closed},
+            open=open,
         )
         self._declared.append(family)
         return family

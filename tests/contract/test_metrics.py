@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from nodevitals import catalogue, probes
 from nodevitals.probes.common.accelerators import ACTIONS
-from testbed import gpus
+from testbed import gpus, processes
+from testbed.apiserver import ApiServer
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
+from testbed.kubelet import Kubelet, gpu_pods, gpu_uuid
 from testbed.nics import Machine as NicMachine
 from testbed.node import ROOT, Node, wait_until
 from testbed.npus import Machine as NpuMachine
@@ -55,11 +58,25 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     npus.change(0, vnpus={100: "vir02"})
     mountinfo = Path("/proc/self/mountinfo").read_text()
     write(folder / "proc", {"self/mountinfo": mountinfo})
-    with KernelLog(folder) as log, socket.create_server(("127.0.0.1", 0)) as peer:
+    processes.kernel(folder / "proc")
+    processes.add_gpu_file(folder / "proc", f"{machine.slots[0]}.0", 0)
+    processes.add_job(folder / "proc", 100, "4711", "/dev/nvidia0")
+    for process in (folder / "proc").glob("[0-9]*"):
+        if not (process / "cgroup").exists():
+            write(process, {"cgroup": "0::/"})
+    pods = gpu_pods(gpus=1, pods=2)
+    pods[1].devices = {"nvidia.com/hostdev": ["0000:c1:00.2"]}
+    cluster = ExitStack()
+    kubelet = cluster.enter_context(Kubelet(folder, pods))
+    kubelet.allocatable = {"nvidia.com/gpu": [gpu_uuid(0)]}
+    api = cluster.enter_context(ApiServer(folder, pods))
+    kill = f"oom-kill:,task_memcg=/kubepods/pod{pods[0].uid}/{pods[0].container_id},task=a"
+    with cluster, KernelLog(folder) as log, socket.create_server(("127.0.0.1", 0)) as peer:
         port = peer.getsockname()[1]
         log.write(f"NVRM: Xid (PCI:{machine.slots[1]}): 79, GPU has fallen off the bus.")
         log.write("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 12028, Fatal, Link 1 some error")
         log.write("mlx5_core 0000:41:00.0: device's health compromised - reached miss count")
+        log.write(kill)
         target = {"path": str(folder / "disk"), "access": "write", "fstype": "tmpfs"}
         config = {
             "labels": {"rack": "r1"},
@@ -73,6 +90,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                     **machine.settings,
                 },
                 "kernel_log": {"path": str(log.path)},
+                "kubernetes": {
+                    "interval": "500ms",
+                    "socket": str(kubelet.path),
+                    "node": "node-7",
+                    "labels": {"tenant": ["user.id"]},
+                    **api.settings,
+                },
                 "rdma": {"counters": ["rx_read_requests"]},
                 "network": {},
                 "switches": {
@@ -81,6 +105,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                     "ibnetdiscover": str(folder / "fabric.txt"),
                 },
                 "maintenance": {"file": str(folder / "maintenance")},
+                "jobs": {"enabled": True, "interval": "500ms"},
                 "peers": {
                     "interval": "500ms",
                     "targets": [
@@ -98,6 +123,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             last = "nodevitals_nvidia_xid_last_timestamp_seconds"
             wait_until(lambda: running.value("nodevitals_nvidia_sxid_errors_total"))
             wait_until(lambda: running.value(last))
+            wait_until(lambda: running.value("nodevitals_pod_oom_kills_total"))
             pages = "nodevitals_ascend_next_isolated_pages"
             wait_until(lambda: any(name == pages for name, _ in running.samples()))
             # Some values are a difference between two runs.
@@ -139,7 +165,8 @@ def test_every_exposed_series_is_declared_with_its_labels(node: Node) -> None:
     for name, pairs in node.samples():
         family = declared[name]
         if family is not catalogue.NODE_INFO:
-            assert {label for label, _ in pairs} <= set(family.labels)
+            further = {"tenant"} if family.open else set()
+            assert {label for label, _ in pairs} <= {*family.labels, *further}
 
 
 def test_each_probe_exposes_every_family_it_declares(node: Node) -> None:

@@ -13,7 +13,8 @@ from msgspec.structs import astuple
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Readings
-from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
+from nodevitals.probes.common.device_names import DeviceName, DeviceNames
+from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.probe import KernelLogProbe, KernelLogSettings
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.wire import decode, encode

@@ -19,6 +19,7 @@ PATHS = {
     "switches": 30,
     "node": 15,
     "kernel_log": 2,
+    "jobs": 15,
     "peers": 3,
     "mounts": 1,
     "ascend": 6,

@@ -73,6 +73,19 @@ def owners_jobs(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def killed_containers(folder: Path, owner: str = "alice") -> list[dict[str, Any]]:
+    """Return the alerts on two jobs of one owner, one of them with two containers, and on a pod."""
+    jobs = [("trainer", "main"), ("trainer", "loader"), ("eval", "main")]
+    found = [
+        annotated(
+            folder, "PodOomKilled", namespace="vision", job_name=job, owner=owner, container=c
+        )
+        for job, c in jobs
+    ]
+    pod = {"namespace": "vision", "pod": "shell-0", "owner": owner, "container": "main"}
+    return [*found, annotated(folder, "PodOomKilled", **pod)]
+
+
 def _mail(mail: EmailMessage) -> str:
     part = mail.get_body(("plain",))
     assert part

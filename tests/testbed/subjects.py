@@ -11,7 +11,7 @@ import msgspec
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Probe, Readings, Timing
-from testbed import npus, switches, trees
+from testbed import npus, processes, switches, trees
 from testbed.nics import Machine
 from testbed.sweep import Subject
 from testbed.tmpfs import mount_tmpfs, unmount
@@ -196,13 +196,46 @@ class KernelLogSubject:
         pass
 
     def new_probe(self) -> Probe:
-        from nodevitals.probes.kernel_log.messages import DeviceName
+        from nodevitals.probes.common.device_names import DeviceName
         from nodevitals.probes.kernel_log.probe import KernelLogProbe, KernelLogSettings
 
         settings = KernelLogSettings(path=str(self.folder / "dev/kmsg"))
         probe = KernelLogProbe(self.host, settings, "kernel_log")
         probe.state.devices = {"0000:18:00": DeviceName("0", "GPU-1")}
         return probe
+
+
+class JobsSubject:
+    """A job of Slurm and a user on two GPUs, by the files of the GPUs."""
+
+    recovery_seconds = 30.0
+    recovery_runs = 0
+    timings = ()
+    streams = ()
+    tool_calls = ()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        processes.kernel(folder / "proc")
+        passwd = "alice:x:1000:5::/:\nbob:x:1001:5::/:\n"
+        trees.write(folder / "root", {"etc/slurm/slurm.conf": "", "etc/passwd": passwd})
+        processes.add_gpu(folder, "0000:18:00.0", 0, "GPU-1")
+        processes.add_gpu(folder, "0000:2a:00.0", 1, "GPU-2")
+        processes.add_job(folder / "proc", 100, "7", "/dev/nvidia0")
+        processes.add(folder / "proc", 200, "/dev/nvidia1", uid=1001)
+        root, proc, sys = (str(folder / name) for name in ("root", "proc", "sys"))
+        self.host = Host(rootfs=root, procfs=proc, sysfs=sys)
+
+    def tick(self, run: int) -> None:
+        pass
+
+    def break_call(self, call: str, how: str | None) -> None:
+        pass
+
+    def new_probe(self) -> Probe:
+        from nodevitals.probes.jobs.probe import JobsProbe, JobsSettings
+
+        return JobsProbe(self.host, JobsSettings(), "jobs")
 
 
 class PeersSubject:
@@ -377,6 +410,7 @@ SUBJECTS: dict[str, type] = {
     "switches": SwitchesSubject,
     "node": NodeSubject,
     "kernel_log": KernelLogSubject,
+    "jobs": JobsSubject,
     "peers": PeersSubject,
     "mounts": MountsSubject,
     "ascend": AscendSubject,

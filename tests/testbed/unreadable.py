@@ -20,7 +20,7 @@ from testbed.sweep import Report, Row, Series
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/unreadable.md"
 PROBES = (
-    *("rdma", "network", "switches", "node", "kernel_log", "peers", "mounts"),
+    *("rdma", "network", "switches", "node", "kernel_log", "jobs", "peers", "mounts"),
     *("ascend", "ascend_calls"),
 )
 # Devices of the simulated nodes that are not watched: a virtual function with its interface, a
@@ -30,10 +30,13 @@ TOGETHER = (frozenset(("mlx5_0", "ibp24s0")), frozenset(("mlx5_1", "ens32f0np0")
 # Where ENOENT says that the thing itself is gone, not that it cannot be read.
 GONE = re.compile(
     r"sys/class/(?:infiniband|net|nvme)|sys/devices/system/edac/mc|sys/bus/pci/devices(?:/[^/]*)?"
-    r"|sys/class/net/[^/]+/(?:bonding|device)|.*/physfn|proc/\d+/stat|root/etc/more"
+    r"|sys/class/net/[^/]+/(?:bonding|device)|.*/physfn|proc/\d+/(?:stat|fd|fd/\d+)"
+    r"|root/etc/(?:more|slurm/slurm.conf)"
 )
 # Counts of devices: one that may be among those that are left out is counted as well.
 COUNTS = re.compile(r"nodevitals_(?:rdma_ports|network_interfaces|accelerators)_\w+|\w+_devices")
+# What it counts is what cannot be identified.
+UNIDENTIFIED = "nodevitals_jobs_unidentified_devices"
 # The first run has no last value: what these hold is in the labels of other series.
 LABELS = re.compile(r".*/link_layer|.*/bonding|npu-smi info(?: -m| -t board .*)")
 # An NPU of which npu-smi lists nothing is an unreadable one.
@@ -50,6 +53,8 @@ _NAMES = (
     (r"/(gids|types|ndevs)/\d+", r"/\1/ROW"),
     (r"-i 0", "-i NPU"),
     (r"-c 0", "-c CHIP"),
+    (r"/fd/\d+", "/fd/NUMBER"),
+    (r"gpus/[^/]+", "gpus/ADDRESS"),
     (r"^root/etc/one.json", "a file of `file_sd`"),
     (r"^root/etc/more/two.json", "a file that a pattern of `file_sd` finds"),
     (r"^root/etc/more", "the directory of a pattern of `file_sd`"),
@@ -110,6 +115,7 @@ def _violations(row: Row) -> list[str]:
         f"changed: {series}"
         for series in row.changed
         if not ((new or table or relabelled) and COUNTS.fullmatch(series[0]))
+        and series[0] != UNIDENTIFIED
     ]
     found += [
         f"state of {device}: {state}"

@@ -6,6 +6,7 @@ import pytest
 
 from nodevitals.linux.kmsg import Record
 from nodevitals.probe import Readings
+from nodevitals.probes.common.device_names import DeviceName, DeviceNames
 from nodevitals.probes.kernel_log.families import (
     DEVICE_EVENT_LAST,
     FAMILIES,
@@ -14,7 +15,7 @@ from nodevitals.probes.kernel_log.families import (
     XID_ERRORS,
     XID_LAST,
 )
-from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
+from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.probes.kernel_log.tally import NAME_SECONDS, PAIR_SECONDS, ROW_SECONDS, Tally
 

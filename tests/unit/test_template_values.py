@@ -22,11 +22,23 @@ HOSTILE = {
 
 
 NAMES = ("cluster", "instance", "device", "uuid", "mountpoint", "source", "domain", "domain_name")
-MORE_NAMES = ("kind", "namespace", "pod", "owner", "component", "vendor", "xid", "port")
+MORE_NAMES = (
+    "kind",
+    "namespace",
+    "pod",
+    "job_name",
+    "container",
+    "owner",
+    "component",
+    "vendor",
+    "xid",
+    "port",
+)
 KINDS: tuple[dict[str, str], ...] = (
     {"alertname": "A", "fault": "mount_hung"},
     {"alertname": "FleetIncident", "fault": "fleet_incident"},
     {"alertname": "JobOwnerImpact", "fault": "job_impact"},
+    {"alertname": "PodOomKilled", "fault": "pod_oom_kill"},
     {"alertname": "A", "fault": "accelerator_lost"},
     {},
 )

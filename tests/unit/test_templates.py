@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.annotated import annotated
-from testbed.messages import gpu, incident, lost_gpu, owners_jobs
+from testbed.messages import gpu, incident, killed_containers, lost_gpu, owners_jobs
 from testbed.node import ROOT
 from testbed.rendered import CHATS, NODE_GROUP, RUNBOOKS, alert, message, messages
 
@@ -224,6 +224,31 @@ def test_owner_gets_one_mail_without_words_of_hardware(tmp_path: Path) -> None:
     assert not re.search(r"GPU|NPU|Xid|ECC|uuid|device|driver|显存|卡[^住]|驱动", texts)
     for words in ("Save what you can", "expect a restart", "保存", "重启作业", "checkpoint"):
         assert words in texts
+
+
+def test_owner_is_notified_of_containers_without_memory(tmp_path: Path) -> None:
+    alerts = killed_containers(tmp_path)
+    [subject] = message(tmp_path, "nodevitals.owner.subject", alerts)
+    assert subject == "[atlas] 容器内存不足被终止 / Killed, out of memory: vision/trainer, …"
+    lines = message(tmp_path, "nodevitals.owner.text", alerts)
+    jobs = [line for line in lines if line.startswith("  - ")]
+    assert jobs == [f"  - vision/{job}" for job in ("trainer", "trainer", "eval", "shell-0")]
+    assert lines.count("      容器 / container: main") == 3
+    text = "\n".join(lines)
+    for words in ("limits.memory", "batch size", "data loader", "dataloader", "checkpoint"):
+        assert words in text
+    assert "faulty node" not in text
+
+
+def test_a_mail_of_both_kinds_has_both_texts(tmp_path: Path) -> None:
+    """A site may group its owners' alerts in another way."""
+    alerts = [*killed_containers(tmp_path), *owners_jobs(tmp_path)]
+    [subject] = message(tmp_path, "nodevitals.owner.subject", alerts)
+    assert "Job at risk" in subject
+    lines = message(tmp_path, "nodevitals.owner.text", alerts)
+    assert sum(line.startswith("  - ") for line in lines) == 3 + 4
+    assert "      容器 / container: loader" in lines
+    assert "      节点 / node: atlas gpu-node-1" in lines
 
 
 def test_owner_of_many_jobs_gets_a_short_mail(tmp_path: Path) -> None:

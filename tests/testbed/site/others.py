@@ -1,4 +1,5 @@
-"""What other exporters say of the fleet: pods, their containers, and Alertmanager.
+"""What Kubernetes, Slurm and other exporters say of the fleet: pods, their containers, jobs without
+pods, and Alertmanager.
 
 Names and labels are those of kube-state-metrics 2, cAdvisor, dcgm-exporter 3, npu-exporter 6,
 node_exporter and Alertmanager 0.25; an exporter that runs as a pod has its own labels `pod` and
@@ -52,6 +53,14 @@ PODS = (
     ),
 )
 
+# Nodes without a kubelet, one with a user's processes besides: what the probe `jobs` exposes.
+JOBS_OF_SLURM = (
+    Pod(8, _EIGHT, "slurm", "4711", "finetune-13b", "frank", "gpu", 0.0),
+    Pod(9, range(4), "slurm", "4711", "finetune-13b", "frank", "gpu", 0.0),
+    Pod(9, range(4, 5), "user", "grace", "", "grace", "", 0.0),
+)
+SLURM_NODES = {job.node for job in JOBS_OF_SLURM}
+
 
 def monitoring(nodes: list[SiteNode], now: float) -> list[Series]:
     """Return the series of Alertmanager, and of node_exporter on the nodes that live."""
@@ -66,7 +75,10 @@ def monitoring(nodes: list[SiteNode], now: float) -> list[Series]:
 def cluster(nodes: list[SiteNode], now: float) -> list[Series]:
     """Return the series of Kubernetes, of its pods and of their devices."""
     found = [one for pod in PODS for one in _pod(pod, nodes[pod.node], now)]
-    found += [one for node in nodes for one in _kubernetes_node(node, now)]
+    found += [one for job in JOBS_OF_SLURM for one in _accelerators(job, nodes[job.node], "")]
+    for node in nodes:
+        if node.number not in SLURM_NODES:
+            found += [*_kubernetes_node(node, now), *_probe_kubernetes(node)]
     found += [one for node in nodes if node.vendor == "nvidia" for one in _dcgm(node)]
     return found + _jobs(now)
 
@@ -86,18 +98,43 @@ def _uuids(node: SiteNode) -> dict[str, str]:
     }
 
 
-def _pod(pod: Pod, node: SiteNode, now: float) -> list[Series]:
-    uuids = _uuids(node)
-    owner = {"job_name": pod.job, "owner": pod.owner, "queue": pod.queue}
-    who = {"namespace": pod.namespace, "pod": pod.name}
-    found = [
-        _at(
-            "nodevitals_pod_accelerator_info", 1.0, job="nodevitals", instance=node.name, **who,
-            container="main", **owner, vendor=node.vendor, device=str(device),
-            uuid=uuids[str(device)],
-        )
+def _work(pod: Pod, node: SiteNode, container: str) -> dict[str, str]:
+    """Return the labels of a unit of work as the agent has them."""
+    labels = {"job": "nodevitals", "instance": node.name, "namespace": pod.namespace}
+    labels |= {"pod": pod.name, "container": container, "job_name": pod.job}
+    return labels | {"owner": pod.owner, "queue": pod.queue}
+
+
+def _accelerators(pod: Pod, node: SiteNode, container: str) -> list[Series]:
+    uuids, work = _uuids(node), _work(pod, node, container)
+    return [
+        _at("nodevitals_pod_accelerator_info", 1.0, **work, vendor=node.vendor, device=str(device),
+            uuid=uuids[str(device)])
         for device in pod.devices
     ]  # fmt: skip
+
+
+def _probe_kubernetes(node: SiteNode) -> list[Series]:
+    """Return what the agent exposes of its node: gpu-10 is cordoned."""
+    own = {"job": "nodevitals", "instance": node.name}
+    resource = {"resource": _RESOURCES[node.vendor].replace("_com_", ".com/")}
+    conditions = {"Ready": 1.0, "MemoryPressure": 0.0, "DiskPressure": 0.0, "PIDPressure": 0.0}
+    return [
+        _at("nodevitals_node_schedulable", float(node.name != "gpu-10"), **own),
+        *(
+            _at("nodevitals_node_condition", holds, **own, condition=condition)
+            for condition, holds in conditions.items()
+        ),
+        _at("nodevitals_kubernetes_devices_allocatable", 8.0, **own, **resource),
+        _at("nodevitals_kubernetes_devices_allocated", float(len(_users(node))), **own, **resource),
+    ]
+
+
+def _pod(pod: Pod, node: SiteNode, now: float) -> list[Series]:
+    uuids = _uuids(node)
+    found = _accelerators(pod, node, "main")
+    kills = grows(1 / 300, now - _HOUR) if pod.name == "asr-0" else 0.0
+    found.append(_at("nodevitals_pod_oom_kills_total", kills, **_work(pod, node, "main")))
     if node.vendor == "ascend":
         found += _npu_exporter(pod, node, uuids)
     return found + _kube_state(pod, node, now) + _cadvisor(pod, node, now)

@@ -14,12 +14,8 @@ from nodevitals.probe import Family
 
 # Prometheus or the scrape job sets these labels.
 TARGET_LABELS = ("job", "instance", "cluster", "__name__")
-# Families of other exporters; their labels are not in the catalogue. No probe fills the pods of
-# accelerators yet.
-FOREIGN = re.compile(
-    r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+"
-    r"|nodevitals_pod_accelerator_info"
-)
+# Families of other exporters; their labels are not in the catalogue.
+FOREIGN = re.compile(r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+")
 JOB = "nodevitals"
 THRESHOLD = "nodevitals:threshold"
 # How an alert finds that a threshold is missing.
@@ -88,8 +84,8 @@ def _check_selector(rule: Rule, selector: Selector, family: Family) -> Iterator[
     for matcher in selector.matchers:
         if matcher.label in TARGET_LABELS:
             continue
-        # The labels of node_info are the configuration's.
-        if family != catalogue.NODE_INFO and matcher.label not in family.labels:
+        # The labels of node_info are the configuration's; so are some of an open family.
+        if family != catalogue.NODE_INFO and not family.open and matcher.label not in family.labels:
             text = f"{family.name} has no label {matcher.label}"
             yield _finding(rule, selector.line, "label/unknown", text)
         values = family.closed.get(matcher.label)

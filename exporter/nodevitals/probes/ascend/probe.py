@@ -1,8 +1,9 @@
 """Probe `ascend`: which NPUs answer, which are lost, their health, memory and network ports.
 
 In: the output of npu-smi and hccn_tool, one call at a time on the node, and the PCI devices in
-sysfs. Out: `accelerator_*` and `ascend_*`. Output that cannot be parsed is missing and counted, and
-a chip that is missing from it is not lost for that reason.
+sysfs. Out: `accelerator_*` and `ascend_*`, and the names of the NPUs to the probe `jobs`. Output
+that cannot be parsed is missing and counted, and a chip that is missing from it is not lost for
+that reason.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ from nodevitals.probes.ascend.table import Chip, Table, parse_table
 from nodevitals.probes.ascend.unread import explain
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device, Inventory
+from nodevitals.probes.common.device_names import DeviceName, NpuNames
+from nodevitals.probes.kubernetes.messages import send_accelerators
 
 _PCI_VENDOR = "0x19e5"
 _PCI_CLASSES = ("0x1200",)  # processing accelerator
@@ -159,6 +162,12 @@ class AscendProbe(Probe):
             report_network(device, outputs, readings)
             report_vnpus(chip, device, outputs, readings)
         self._update_inventory(table, devices, on_pci)
+        known = [one.device for one in self.state.inventory.known]
+        # The index of a chip is its physical id, where that is known.
+        by_id = {
+            one.index: DeviceName(one.index, one.uuid) for one in known if one.index.isdecimal()
+        }
+        readings.send("jobs", NpuNames({int(index): name for index, name in by_id.items()}))
 
     def _table(self, on_pci: set[str]) -> Table:
         """The table of the chips. Raises ProbeError with the reason why npu-smi prints none."""
@@ -271,6 +280,7 @@ class AscendProbe(Probe):
             unread.codes,
         )
         accelerators.report(state.inventory, VENDOR, readings)
+        send_accelerators(readings, VENDOR, state.inventory)
         reported = {one.device.uuid for one in state.inventory.known}
         for device in unread.failed:
             if device.uuid not in reported:

@@ -7,7 +7,6 @@ site. Out: the reason in one word, or None. The checks made during a test take w
 from __future__ import annotations
 
 import os
-import re
 import time
 from typing import Annotated, Literal, get_args
 
@@ -15,30 +14,23 @@ import msgspec
 
 from nodevitals.linux import tool
 from nodevitals.linux.host import Host
-from nodevitals.linux.process import parse_process_stat
-from nodevitals.linux.sysfs import list_names, read_integer, read_text
+from nodevitals.linux.sysfs import list_names, read_integer
 from nodevitals.probe import ProbeError
+from nodevitals.probes.common.device_files import (
+    WATCHERS,
+    OwnProcesses,
+    is_hidden,
+    open_accelerators,
+    sees_kernel,
+)
 
 GateReason = Literal[
     "maintenance", "job_marker", "accelerator_in_use", "processes_unseen", "link_busy"
 ]
 GATE_REASONS: tuple[GateReason, ...] = get_args(GateReason)
 
-_ACCELERATOR = re.compile(r"/dev/(?:nvidia|davinci)\d+")
 COMMAND_SECONDS = 2.0
 TRAFFIC_SECONDS = 0.2
-# Monitoring programs keep the devices open for as long as they run. The kernel cuts the names of
-# processes after 15 characters.
-WATCHERS = (
-    "nvidia-persiste",
-    "nv-hostengine",
-    "dcgm-exporter",
-    "nvidia-smi",
-    "nvidia-fabricma",
-    "npu-exporter",
-    "npu-smi",
-    "dcmi",
-)
 
 
 class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +69,7 @@ class Gate:
     def __init__(self, settings: GateSettings, host: Host) -> None:
         self.settings = settings
         self._host = host
-        self._parent = os.getppid()
+        self._own = OwnProcesses(host.procfs, settings.ignore)
 
     def check(self) -> GateReason | None:
         """Why no test may run, and a running one must stop; cheap."""
@@ -122,55 +114,19 @@ class Gate:
 
     def _sees_processes(self) -> bool:
         """Whether all processes of the node can be seen, with their open files. Not in a PID
-        namespace of its own, where there is no kthreadd, nor without CAP_SYS_PTRACE and
-        CAP_DAC_READ_SEARCH.
+        namespace of its own, nor without CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH.
         """
-        kthreadd = read_text(self._host.proc("2/stat")) or ""
-        names = list_names(self._host.procfs)
-        return "(kthreadd)" in kthreadd and not any(
-            self._is_hidden(name) for name in names if name.isdecimal()
-        )
-
-    def _is_hidden(self, pid: str) -> bool:
-        """Whether its open files may not be seen: their names, or what they are."""
-        folder = os.path.join(self._host.procfs, pid, "fd")
-        try:
-            for name in os.listdir(folder)[:1]:
-                os.readlink(os.path.join(folder, name))
-        except PermissionError:  # also for one that ends meanwhile
-            return os.path.exists(os.path.join(self._host.procfs, pid))
-        except OSError:
-            return False
-        return False
+        procfs = self._host.procfs
+        return sees_kernel(procfs) and not any(is_hidden(procfs, pid) for pid in self._pids())
 
     def _accelerator_in_use(self) -> bool:
-        names = list_names(self._host.procfs)
-        return any(self._has_accelerator(name) for name in names if name.isdecimal())
-
-    def _has_accelerator(self, pid: str) -> bool:
-        folder = os.path.join(self._host.procfs, pid, "fd")
         return any(
-            _ACCELERATOR.fullmatch(_target_of(os.path.join(folder, name)))
-            for name in list_names(folder)
-        ) and not self._is_ignored(pid)
+            open_accelerators(self._host.procfs, pid).files and not self._own.include(pid)
+            for pid in self._pids()
+        )
 
-    def _is_ignored(self, pid: str) -> bool:
-        """Whether this process is no job: one of the agent's, or a monitoring program."""
-        try:
-            with open(os.path.join(self._host.procfs, pid, "stat"), encoding="utf-8") as file:
-                text = file.read()
-        except OSError:
-            return True  # it has ended
-        stat = parse_process_stat(text)
-        name = text.partition("(")[2].rpartition(")")[0]
-        return name in self.settings.ignore or (stat is not None and stat.parent == self._parent)
-
-
-def _target_of(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:  # closed meanwhile, or not readable
-        return ""
+    def _pids(self) -> list[str]:
+        return [name for name in list_names(self._host.procfs) if name.isdecimal()]
 
 
 def _exists(path: str | None) -> bool:

@@ -2,8 +2,9 @@
 
 In: /dev/kmsg from the last record of the last run on, also over restarts of the agent, and
 messages from the probe `nvidia`: the name of the GPU at each bus id, and the Xids that NVML
-reported. Out: Xids and SXids with the one action for each, and the events of `events.py`. It has
-a worker of its own and calls no driver, so that it counts while drivers hang.
+reported. Out: Xids and SXids with the one action for each, the events of `events.py`, and messages
+to the probe `kubernetes`: OOM kills of pods. It has a worker of its own and calls no driver, so
+that it counts while drivers hang.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import time
 from nodevitals.linux.host import BOOT_ID
 from nodevitals.linux.kmsg import Follower
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
+from nodevitals.probes.common.device_names import DeviceNames
 from nodevitals.probes.kernel_log.families import FAMILIES, LOST
-from nodevitals.probes.kernel_log.messages import DeviceNames, NvmlXids
+from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.probes.kernel_log.tally import Tally
 

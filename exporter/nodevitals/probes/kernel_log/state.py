@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from nodevitals.probes.common.accelerators import Action
-from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
+from nodevitals.probes.common.device_names import DeviceName, DeviceNames
+from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.xid import Xid
 
 MAX_WAITING_XIDS = 1000

@@ -1,7 +1,8 @@
 """Probe `nvidia`: which GPUs answer, which are lost, and the health that NVML reports.
 
 In: NVML, the PCI devices in sysfs, and /proc/driver/nvidia. Out: `accelerator_*` and `nvidia_*`,
-and messages to the probe `kernel_log`: the names of the GPUs, and the Xids that NVML reported.
+and messages: to the probes `kernel_log` and `jobs` the names of the GPUs, to `kernel_log` the Xids
+that NVML reported, to `kubernetes` the GPUs and MIG instances.
 One resident worker: starting the library takes seconds without persistence mode. A call may hang
 or crash the worker; then a new one starts, because a library that was loaded stays loaded.
 """
@@ -17,7 +18,9 @@ import msgspec
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Inventory
-from nodevitals.probes.kernel_log.messages import DeviceName, DeviceNames, NvmlXids
+from nodevitals.probes.common.device_names import DeviceName, DeviceNames
+from nodevitals.probes.kernel_log.messages import NvmlXids
+from nodevitals.probes.kubernetes.messages import send_accelerators
 from nodevitals.probes.nvidia.families import (
     DEVICES,
     FAMILIES,
@@ -29,6 +32,7 @@ from nodevitals.probes.nvidia.families import (
 )
 from nodevitals.probes.nvidia.hardware import Hardware, HardwareReader
 from nodevitals.probes.nvidia.hung import HungGpus
+from nodevitals.probes.nvidia.usage_families import MIG_INFO
 
 if TYPE_CHECKING:
     from nodevitals.probes.nvidia.nvml import NvmlError
@@ -194,7 +198,9 @@ class NvidiaProbe(Probe):
     def _send_messages(self, readings: Readings) -> None:
         devices = [one.device for one in self.state.inventory.known if one.device.slot]
         names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
-        readings.send("kernel_log", DeviceNames(names))
+        for receiver in ("kernel_log", "jobs"):
+            readings.send(receiver, DeviceNames(names))
+        send_accelerators(readings, VENDOR, self.state.inventory, _gpus_of_instances(readings))
         xids = self._reader.drain_xids() if self._reader else []
         if xids:
             readings.send("kernel_log", NvmlXids(xids))
@@ -241,6 +247,13 @@ class NvidiaProbe(Probe):
                 "container may have lost its devices (systemctl daemon-reload): restart it",
             )
         raise ProbeError("driver_not_loaded", f"NVML failed with {error.text!r}; {gpus}")
+
+
+def _gpus_of_instances(readings: Readings) -> dict[str, str]:
+    """The uuid of its GPU by that of each MIG instance."""
+    infos = [one.labels for one in readings.samples if one.family == MIG_INFO.name]
+    uuid, instance = MIG_INFO.labels.index("uuid"), MIG_INFO.labels.index("mig_uuid")
+    return {labels[instance]: labels[uuid] for labels in infos if labels[instance]}
 
 
 def _expose_unreadable(unread: Unread, readings: Readings) -> None:

@@ -1,0 +1,110 @@
+"""Which processes have an accelerator's device file open, as procfs lists them.
+
+In: procfs. Out: vendor and number of device files. No driver is called, and no link is followed: a
+file on a mount that hangs does not matter. A container's device files have the same names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import NamedTuple
+
+from nodevitals.linux.process import parse_process_stat
+from nodevitals.linux.sysfs import exists, read_text
+
+# Monitoring programs keep the devices open for as long as they run. The kernel cuts the names of
+# processes after 15 characters.
+WATCHERS = (
+    "nvidia-persiste",
+    "nv-hostengine",
+    "dcgm-exporter",
+    "nvidia-smi",
+    "nvidia-fabricma",
+    "npu-exporter",
+    "npu-smi",
+    "dcmi",
+)
+_ACCELERATOR = re.compile(r"/dev/(nvidia|davinci)(\d{1,4})")
+_VENDORS = {"nvidia": "nvidia", "davinci": "ascend"}
+# The kernel's answers for a process or a file of it that is gone.
+_ENDED = (errno.ENOENT, errno.ESRCH)
+
+
+class DeviceFile(NamedTuple):
+    """An accelerator by its device file: /dev/nvidiaN or /dev/davinciN."""
+
+    vendor: str
+    number: int
+
+
+def parse_device_path(path: str) -> DeviceFile | None:
+    """The accelerator of a device file; None for any other file."""
+    found = _ACCELERATOR.fullmatch(path)
+    return DeviceFile(_VENDORS[found[1]], int(found[2])) if found else None
+
+
+class OpenAccelerators(NamedTuple):
+    """The accelerators that a process has open, and whether all of its open files could be seen."""
+
+    files: frozenset[DeviceFile] = frozenset()
+    complete: bool = True
+
+
+def open_accelerators(procfs: str, pid: str) -> OpenAccelerators:
+    """Look at the open files of a process; it has none when it has ended."""
+    folder = os.path.join(procfs, pid, "fd")
+    complete = True
+    found = set()
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        return OpenAccelerators(complete=error.errno in _ENDED)
+    for name in names:
+        try:
+            found.add(parse_device_path(os.readlink(os.path.join(folder, name))))
+        except OSError as error:  # closed meanwhile, or not readable
+            complete = complete and error.errno in _ENDED
+    return OpenAccelerators(frozenset(one for one in found if one is not None), complete)
+
+
+def is_hidden(procfs: str, pid: str) -> bool:
+    """Whether its open files may not be seen: their names, or what they are."""
+    folder = os.path.join(procfs, pid, "fd")
+    try:
+        for name in os.listdir(folder)[:1]:
+            os.readlink(os.path.join(folder, name))
+    except PermissionError:  # also for one that ends meanwhile
+        return os.path.exists(os.path.join(procfs, pid))
+    except OSError:
+        return False
+    return False
+
+
+def sees_kernel(procfs: str) -> bool:
+    """Whether this procfs shows the node's processes: in a PID namespace of its own there is no
+    kthreadd.
+    """
+    return "(kthreadd)" in (read_text(os.path.join(procfs, "2/stat")) or "")
+
+
+class OwnProcesses:
+    """Processes that are no job: the agent's own, children of our parent, and those of monitoring
+    programs, by name.
+    """
+
+    def __init__(self, procfs: str, names: tuple[str, ...]) -> None:
+        self._procfs = procfs
+        self._names = names
+        self._parent = os.getppid()
+
+    def include(self, pid: str) -> bool | None:
+        """Whether this process is one of them, or has ended; None where that cannot be read."""
+        path = os.path.join(self._procfs, pid, "stat")
+        text = read_text(path)
+        if text is None:
+            return True if exists(path) is False else None
+        stat = parse_process_stat(text)
+        name = text.partition("(")[2].rpartition(")")[0]
+        return name in self._names or (stat is not None and stat.parent == self._parent)

@@ -1,0 +1,213 @@
+"""Probe `jobs`: which job of Slurm, or which user, has which accelerator. For nodes without a
+kubelet; on others the probe `kubernetes` fills the same family.
+
+In: the device files that processes have open, their cgroups and environments. Out:
+`nodevitals_pod_accelerator_info`, and `jobs_*`. The kernel says who has a device open and in which
+job a process is. What an environment says is used for the texts of a job, and for devices that it
+has and has not opened.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nodevitals.linux.sysfs import exists, list_names
+from nodevitals.probe import (
+    Absent,
+    Families,
+    Probe,
+    ProbeError,
+    ProbeSettings,
+    Readings,
+    Seconds,
+)
+from nodevitals.probes.common.device_files import (
+    WATCHERS,
+    DeviceFile,
+    OwnProcesses,
+    sees_kernel,
+)
+from nodevitals.probes.common.device_names import DeviceNames, NpuNames
+from nodevitals.probes.common.workloads import ACCELERATOR_INFO
+from nodevitals.probes.jobs.devices import DeviceState, DeviceTable
+from nodevitals.probes.jobs.processes import MAX_TRIES, Process, ProcessReader, scan
+from nodevitals.probes.jobs.slurm import JobTexts
+from nodevitals.probes.jobs.units import Unit, with_allocations
+
+metrics = Families("jobs")
+PROCESSES = metrics.gauge(
+    "processes",
+    "Number of processes that have an accelerator open, without those of pods and of monitoring "
+    "programs.",
+)
+UNIDENTIFIED = metrics.gauge(
+    "unidentified_devices",
+    "Number of device files that processes have open and whose accelerator is not known.",
+)
+OMITTED = metrics.gauge(
+    "omitted_series", "Number of pairs of a job or user and an accelerator over the limit of 500."
+)
+
+MAX_SERIES = 500
+MAX_JOBS = 5000
+KUBELET_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+# Of packages and of configless nodes; SlurmdPidFile and SlurmdSpoolDir by default.
+SLURM_PATHS = (
+    "/etc/slurm/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+    "/run/slurmd.pid",
+    "/run/slurm/slurmd.pid",
+    "/var/spool/slurmd",
+)
+
+
+class JobsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose processes count. `auto`: where Slurm is, and no kubelet."""
+
+    interval: Seconds | None = 30.0
+    """Time between two looks at all processes."""
+    users: bool = True
+    """Whether to report processes of no job by their user."""
+    allocations: bool = True
+    """Whether an accelerator that no process has open counts for the job that has it by its
+    environment (SLURM_JOB_GPUS, SLURM_STEP_GPUS), which users can change."""
+    ignore: tuple[str, ...] = (*WATCHERS, "slurmd", "slurmstepd")
+    """Names of processes that may have accelerators open; at most 15 characters each."""
+
+
+class Job(msgspec.Struct):
+    """What is kept of a job while it runs."""
+
+    uid: int | None = None
+    texts: JobTexts | None = None
+
+
+class JobsState(msgspec.Struct):
+    """The accelerators, the jobs that run, the names of their users."""
+
+    devices: DeviceState = msgspec.field(default_factory=DeviceState)
+    jobs: dict[str, Job] = {}
+    users: dict[int, str] = {}
+
+
+class JobsProbe(Probe):
+    """Accelerators of Slurm jobs and users, by the device files that processes have open."""
+
+    name = "jobs"
+    families = (ACCELERATOR_INFO, *metrics)
+    Settings = JobsSettings
+    State = JobsState
+    Message = DeviceNames | NpuNames
+    settings: JobsSettings
+    state: JobsState
+
+    def run(self, readings: Readings) -> None:
+        """Look at all processes, and report what they have."""
+        self._require_node()
+        self._reader = ProcessReader(self.host, readings)
+        self._devices = DeviceTable(self.host, self.state.devices, readings)
+        own = OwnProcesses(self.host.procfs, self.settings.ignore)
+        readings.at("all processes", "readlink")
+        try:
+            found = scan(self.host.procfs, own)
+        except OSError as error:
+            raise ProbeError("procfs", f"{self.host.procfs}: {error.strerror}") from None
+        using = sum(bool(one.files) for one in found.processes)
+        readings.add(PROCESSES, None if found.hidden else using)
+        self._read_jobs(found.processes)
+        self._report(found.processes, readings)
+        if found.hidden:
+            text = f"number of processes that cannot be read: {found.hidden}"
+            needs = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH are needed"
+            raise ProbeError("permission", f"{text}; {needs}")
+
+    def _require_node(self) -> None:
+        if not self.settings.required:
+            if exists(self.host.root(KUBELET_SOCKET)):
+                text = "the kubelet assigns the devices: see probe kubernetes"
+                raise Absent(f"{KUBELET_SOCKET} is there: {text}")
+            if not self._has_slurm():
+                raise Absent("no Slurm on this node; `enabled: true` reports users of devices")
+        if not sees_kernel(self.host.procfs):
+            text = f"{self.host.procfs} does not show the node's processes"
+            raise ProbeError("processes", f"{text}: in a container, hostPID is needed")
+
+    def _has_slurm(self) -> bool:
+        scopes = list_names(self.host.sys("fs/cgroup/system.slice"))
+        # Where that cannot be read, it may be there.
+        return any(exists(self.host.root(path)) is not False for path in SLURM_PATHS) or any(
+            name.endswith("slurmstepd.scope") for name in scopes
+        )
+
+    def _read_jobs(self, processes: tuple[Process, ...]) -> None:
+        """Read what is not known yet of the jobs that run; forget the others."""
+        pids: dict[str, list[int]] = {}
+        for process in processes:
+            if process.job_id:
+                pids.setdefault(process.job_id, []).append(process.pid)
+        running = {job_id: self.state.jobs.get(job_id, Job()) for job_id in list(pids)[:MAX_JOBS]}
+        self.state.jobs = running
+        for job_id, job in running.items():
+            if job.uid is None:
+                job.uid = self._uid(pids[job_id])
+            if job.texts is None:
+                job.texts = self._reader.job_texts(job_id, pids[job_id])
+
+    def _uid(self, pids: list[int]) -> int | None:
+        """The user of these processes; root only where they are all root's."""
+        uids = [uid for uid in map(self._reader.uid, pids[:MAX_TRIES]) if uid is not None]
+        return next(filter(None, uids), uids[0] if uids else None)
+
+    def _report(self, processes: tuple[Process, ...], readings: Readings) -> None:
+        known, unknown = set(), set()
+        for unit, file in self._pairs(processes):
+            device = self._devices.find(file)
+            if device is None:
+                unknown.add(file)
+            else:
+                known.add((unit, file.vendor, device))
+        for unit, vendor, device in sorted(known)[:MAX_SERIES]:
+            labels = (unit.namespace, unit.pod, "", unit.job_name, unit.owner, unit.queue)
+            readings.add(ACCELERATOR_INFO, 1, *labels, vendor, *device)
+        readings.add(UNIDENTIFIED, len(unknown))
+        readings.add(OMITTED, max(0, len(known) - MAX_SERIES))
+
+    def _pairs(self, processes: tuple[Process, ...]) -> set[tuple[Unit, DeviceFile]]:
+        """Each job or user with the device files that it has."""
+        self._users: dict[int, str | None] = {}
+        jobs = {job_id: self._job_unit(job_id, job) for job_id, job in self.state.jobs.items()}
+        opened = []
+        for process in filter(lambda one: one.files, processes):
+            unit = jobs.get(process.job_id)
+            if unit is None and self.settings.users and not process.job_id:
+                unit = self._user_unit(process.pid)
+            if unit is not None:
+                opened += [(unit, file) for file in process.files]
+        allocated = {jobs[job_id]: _allocated(job) for job_id, job in self.state.jobs.items()}
+        if not self.settings.allocations or self._devices.is_partitioned():
+            allocated = {}
+        self.state.users = {uid: name for uid, name in self._users.items() if name}
+        return with_allocations(opened, allocated)
+
+    def _job_unit(self, job_id: str, job: Job) -> Unit:
+        texts = job.texts or JobTexts()
+        owner = "" if job.uid is None else self._user(job.uid)
+        return Unit("slurm", job_id, texts.name, owner, texts.partition)
+
+    def _user_unit(self, pid: int) -> Unit | None:
+        uid = self._reader.uid(pid)
+        if uid is None:  # it has ended
+            return None
+        name = self._user(uid)
+        return Unit("user", name, "", name, "")
+
+    def _user(self, uid: int) -> str:
+        """The name of a user, or else the number; a name that was found is not looked up again."""
+        if uid not in self._users:
+            self._users[uid] = self.state.users.get(uid) or self._reader.user_name(uid)
+        return self._users[uid] or str(uid)
+
+
+def _allocated(job: Job) -> list[DeviceFile]:
+    """Slurm's gres `gpu`; it sets no such variable for NPUs."""
+    return [DeviceFile("nvidia", number) for number in job.texts.devices] if job.texts else []

@@ -1,0 +1,1 @@
+"""The node in its cluster: which pod has which device, whether the node takes pods."""

@@ -1,0 +1,85 @@
+"""The pods of the node that the probe keeps from run to run. Pure: no I/O, no clock.
+
+Bounded in number and in bytes, because a pod's annotations may be of any size; what is left out is
+counted. A pod that is gone is kept for a while: the kernel's log may still name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from nodevitals.probes.kubernetes.pods import KnownPod
+from nodevitals.wire import encode
+
+GONE_SECONDS = 900.0
+# Half of what the state of a probe may have.
+MAX_BYTES = 512 * 1024
+# A pod that is missing from so many reads waits for the next refresh: kubelets before 1.34 also
+# list pods that were deleted.
+MAX_READS = 3
+
+
+class PodCache(msgspec.Struct):
+    """The known pods; `reads` is the number of reads that each listed pod was missing from."""
+
+    pods: list[KnownPod] = []
+    read_at: float = 0.0
+    dropped: int = 0
+    names: dict[str, tuple[str, ...]] = {}
+    reads: dict[str, int] = {}
+
+    def by_key(self) -> dict[str, KnownPod]:
+        """The pods by namespace and name; of several, the one that is there."""
+        return {pod.key: pod for pod in sorted(self.pods, key=lambda pod: not pod.gone_at)}
+
+    def by_uid(self) -> dict[str, KnownPod]:
+        """The pods by every uid under which the kernel's log may name them."""
+        found = {pod.static_uid: pod for pod in self.pods if pod.static_uid}
+        return found | {pod.uid: pod for pod in self.pods if pod.uid}
+
+    def is_current(self, names: Mapping[str, tuple[str, ...]], now: float, refresh: float) -> bool:
+        """Whether it was read lately, with this configuration."""
+        return names == self.names and 0 <= now - self.read_at < refresh
+
+    def wanted(self, keys: Iterable[str]) -> set[str]:
+        """Of these pods those that reading may bring: unknown ones, and those whose NPUs are not
+        known yet.
+        """
+        known = {pod.key for pod in self.pods if pod.npus != () and not pod.gone_at}
+        return {key for key in keys if key not in known and self.reads.get(key, 0) < MAX_READS}
+
+    def update(
+        self,
+        found: Iterable[KnownPod],
+        listed: AbstractSet[str],
+        names: Mapping[str, tuple[str, ...]],
+        now: float,
+        max_pods: int,
+    ) -> None:
+        """Take in what was read; `listed` are the pods with devices, which come first."""
+        here = {pod.uid or pod.key: pod for pod in found}
+        gone = [pod for pod in self.pods if (pod.uid or pod.key) not in here]
+        for pod in gone:
+            pod.gone_at = pod.gone_at or now
+        gone = [pod for pod in gone if 0 <= now - pod.gone_at < GONE_SECONDS]
+        ordered = sorted(
+            [*here.values(), *gone], key=lambda pod: (bool(pod.gone_at), pod.key not in listed)
+        )
+        self.pods = _fitting(ordered, max_pods)
+        self.dropped = len(ordered) - len(self.pods)
+        known = {pod.key for pod in here.values() if pod.npus != ()}
+        self.reads = {key: self.reads.get(key, 0) + 1 for key in listed - known}
+        self.names, self.read_at = dict(names), now
+
+
+def _fitting(pods: list[KnownPod], max_pods: int) -> list[KnownPod]:
+    kept, size = [], 0
+    for pod in pods[:max_pods]:
+        size += len(encode(pod))
+        if size > MAX_BYTES:
+            break
+        kept.append(pod)
+    return kept

@@ -1,0 +1,204 @@
+"""Pods and nodes as the API server and the kubelet return them: JSON in, what the probe keeps out.
+
+Pure. Only the fields below are read. https://kubernetes.io/docs/reference/kubernetes-api/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from nodevitals.probes.kubernetes.devices import chosen_npus
+
+MAX_VALUE_CHARACTERS = 128
+MAX_CONTAINERS = 64
+MAX_CONDITIONS = 32
+# The uid that a static pod has at the kubelet, and so in the names of cgroups.
+_STATIC_UID = "kubernetes.io/config.hash"
+
+
+class ListMetadata(msgspec.Struct, rename={"continue_": "continue"}):
+    """Where the next page of a list begins; '' on the last one."""
+
+    continue_: str = ""
+
+
+class Metadata(msgspec.Struct):
+    """The metadata of an object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Terminated(msgspec.Struct, rename="camel"):
+    """A container that has ended."""
+
+    container_id: str = msgspec.field(name="containerID", default="")
+
+
+class ContainerState(msgspec.Struct):
+    """The state of a container before the present one."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct, rename="camel"):
+    """A container of a pod: its present id and that of its last run."""
+
+    name: str = ""
+    container_id: str = msgspec.field(name="containerID", default="")
+    last_state: ContainerState | None = None
+
+
+class PodStatus(msgspec.Struct, rename="camel"):
+    """The status of a pod."""
+
+    phase: str = ""
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(msgspec.Struct):
+    """A pod."""
+
+    metadata: Metadata
+    status: PodStatus | None = None
+
+
+class PodList(msgspec.Struct):
+    """A page of pods."""
+
+    items: list[Pod] | None = None
+    metadata: ListMetadata | None = None
+
+
+class Condition(msgspec.Struct):
+    """A condition of a node."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeSpec(msgspec.Struct):
+    """What is asked of a node."""
+
+    unschedulable: bool = False
+
+
+class NodeStatus(msgspec.Struct):
+    """The status of a node."""
+
+    conditions: list[Condition] | None = None
+
+
+class NodeObject(msgspec.Struct):
+    """A node."""
+
+    spec: NodeSpec
+    status: NodeStatus | None = None
+
+
+class KnownPod(msgspec.Struct, array_like=True):
+    """What is kept of a pod. `labels` are the configured ones that it has; `npus` are those that
+    Volcano chose, None where the kubelet did; `gone_at` is the Unix time at which it was first
+    missing, 0 while it is there.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    static_uid: str
+    labels: dict[str, str]
+    containers: dict[str, str]
+    """Name of each container, by its id without the runtime's prefix."""
+    npus: tuple[str, ...] | None = None
+    ended: bool = False
+    gone_at: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+class KnownNode(msgspec.Struct, array_like=True):
+    """What is kept of the node."""
+
+    schedulable: bool
+    conditions: dict[str, bool]
+    read_at: float = 0.0
+
+
+def parse_pods(data: bytes) -> PodList:
+    """A list of pods. Raises ValueError for anything else."""
+    try:
+        found = msgspec.json.decode(data, type=PodList)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a list of pods: {error}") from None
+    if found.items is None and found.metadata is None:
+        raise ValueError("not a list of pods")
+    return found
+
+
+def parse_node(data: bytes) -> KnownNode:
+    """A node. Raises ValueError for anything else."""
+    try:
+        node = msgspec.json.decode(data, type=NodeObject)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a node: {error}") from None
+    conditions = (node.status and node.status.conditions) or []
+    known = {
+        one.type[:MAX_VALUE_CHARACTERS]: one.status == "True"
+        for one in conditions[:MAX_CONDITIONS]
+        if one.type and one.status in ("True", "False")
+    }
+    return KnownNode(not node.spec.unschedulable, known)
+
+
+def known_pod(pod: Pod, names: Mapping[str, tuple[str, ...]]) -> KnownPod:
+    """What is kept of a pod, with the configured names of labels and annotations, by our label."""
+    metadata, status = pod.metadata, pod.status or PodStatus()
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
+    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+    return KnownPod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        static_uid=annotations.get(_STATIC_UID, "")[:MAX_VALUE_CHARACTERS],
+        labels=choose(labels, annotations, names),
+        containers=_containers(statuses[:MAX_CONTAINERS]),
+        npus=chosen_npus(annotations),
+        ended=status.phase in ("Succeeded", "Failed"),
+    )
+
+
+def choose(
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    names: Mapping[str, tuple[str, ...]],
+) -> dict[str, str]:
+    """Each label's value: of the first name that the pod has as a label or else as an annotation;
+    without those that it has not.
+    """
+    found = {}
+    for label, candidates in names.items():
+        values = (labels.get(name) or annotations.get(name) for name in candidates)
+        value = next((one for one in values if one), "")
+        if value:
+            found[label] = " ".join(value[:MAX_VALUE_CHARACTERS].split())
+    return found
+
+
+def _containers(statuses: list[ContainerStatus]) -> dict[str, str]:
+    found = {}
+    for one in statuses:
+        ended = one.last_state.terminated if one.last_state else None
+        for text in (ended.container_id if ended else "", one.container_id):
+            bare = text.rpartition("://")[2][:MAX_VALUE_CHARACTERS]
+            if bare:
+                found[bare] = one.name
+    return found

@@ -1,0 +1,70 @@
+"""What the probe `kubernetes` keeps from run to run and over restarts of the agent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nodevitals.probe import ProbeError
+from nodevitals.probes.kubernetes.cache import PodCache
+from nodevitals.probes.kubernetes.devices import Node
+from nodevitals.probes.kubernetes.messages import Accelerators, OomKills
+from nodevitals.probes.kubernetes.oom import OomKillCounts
+from nodevitals.probes.kubernetes.podresources import Container
+from nodevitals.probes.kubernetes.pods import KnownNode
+from nodevitals.wire import encode
+
+MAX_CONTAINERS_BYTES = 256 * 1024
+MAX_WAIT_SECONDS = 600.0
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """Why a read failed, and the Unix time of the next attempt."""
+
+    reason: str
+    message: str
+    retry_at: float
+
+    def holds(self, now: float) -> bool:
+        """Whether it is too early for another attempt; not after the clock was set back."""
+        return 0 < self.retry_at - now <= MAX_WAIT_SECONDS
+
+    def error(self) -> ProbeError:
+        """As the run's error."""
+        return ProbeError(self.reason, self.message)
+
+
+class KubernetesState(msgspec.Struct):
+    """The last answers, each with its Unix time. `answered`: the kubelet did so in this boot."""
+
+    boot_id: str = ""
+    answered: bool = False
+    containers: list[Container] = []
+    listed_at: float = 0.0
+    accelerators: Node = msgspec.field(default_factory=Node)
+    cache: PodCache = msgspec.field(default_factory=PodCache)
+    node: KnownNode | None = None
+    oom: OomKillCounts = msgspec.field(default_factory=OomKillCounts)
+    failures: dict[str, Failure] = {}
+
+    def in_boot(self, boot_id: str) -> KubernetesState:
+        """This state if it is of that boot, or of one that could not be read; else a new one with
+        the same accelerators.
+        """
+        if not boot_id or self.boot_id in (boot_id, ""):
+            self.boot_id = boot_id or self.boot_id
+            return self
+        return KubernetesState(boot_id=boot_id, accelerators=self.accelerators)
+
+    def receive(self, message: Accelerators | OomKills, now: float) -> None:
+        """Keep a vendor's accelerators, or let kills wait for their pods."""
+        if isinstance(message, OomKills):
+            self.oom.receive(message.kills, now)
+            return
+        self.accelerators.uuids[message.vendor] = message.uuids
+        if message.vendor == "nvidia":
+            self.accelerators.gpus = message.gpus
+
+    def listed(self, containers: list[Container], now: float) -> None:
+        """Keep what the kubelet has listed, unless it is unusually large."""
+        self.answered, self.listed_at = True, now
+        self.containers = containers if len(encode(containers)) <= MAX_CONTAINERS_BYTES else []
