@@ -1,9 +1,9 @@
 """Makes the root file system of the image: `build.py ARCHITECTURE FETCHED WHEEL ROOT`.
 
-In: the folder that `fetch.py` filled, and the wheel of nodevitals. Out: ROOT, whose owners and modes
-are those of the image, so it needs root. Nothing is downloaded, and nothing of ROOT is executed,
-except Python to compile where PATH has no python3.11: either architecture is built on any machine.
-The Containerfile and the tests both call it.
+In: the folder that `fetch.py` filled, and the wheel of nodevitals. Out: ROOT, with the owners and
+modes of the image, so it needs root. Nothing is downloaded. Nothing of ROOT is executed, except
+Python to compile where PATH has no python3.11: both architectures are built on any machine. The
+Containerfile and the tests call it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,14 @@ FOLDERS = (
     *("dev", "proc", "sys", "run", "host", "etc/nodevitals", "etc/ld.so.conf.d"),
     *("var/lib/kubelet/pod-resources", "usr/local/bin", "usr/local/sbin", "usr/local/Ascend"),
 )
-PROGRAM = "#!/usr/bin/python3.11\nimport sys\n\nfrom nodevitals.commands.cli import main\n\nsys.exit(main())\n"
+PROGRAM = """\
+#!/usr/bin/python3.11
+import sys
+
+from nodevitals.commands.cli import main
+
+sys.exit(main())
+"""
 
 
 def left_out(path: str) -> bool:
@@ -115,7 +122,13 @@ def install_python(architecture: str, fetched: Path, wheel: Path, root: Path) ->
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-compile"]
     pip += ["--target", str(root / SITE), "--upgrade", *fetch.pip_options(architecture)]
     pip += ["--root-user-action=ignore", "--no-cache-dir"]
-    locked = ["--find-links", str(fetched), "--require-hashes", "-r", str(lock.HERE / "python.lock")]
+    locked = [
+        "--find-links",
+        str(fetched),
+        "--require-hashes",
+        "-r",
+        str(lock.HERE / "python.lock"),
+    ]
     subprocess.run([*pip, *locked], check=True)
     subprocess.run([*pip, str(wheel)], check=True)
     shutil.rmtree(root / SITE / "bin")

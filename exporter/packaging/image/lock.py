@@ -1,6 +1,6 @@
 """Writes the lock files of the image: Debian packages, Python packages, tools of the build.
 
-In: packages.txt, pyproject.toml, the Debian mirror that apt of this machine is configured with, PyPI.
+In: packages.txt, pyproject.toml, the Debian mirror of this machine's apt, PyPI.
 Out: debian.lock (SHA-256 and path of each package, for both architectures), python.lock and
 build.lock (pip's requirements with the hashes of all files of each version). It needs Debian 12 and
 pip-tools: `make lock`.
@@ -19,7 +19,9 @@ from urllib.parse import unquote
 
 HERE = Path(__file__).parent
 ARCHITECTURES = ("amd64", "arm64")
-PRINTED = re.compile(r"^'\S*?/(debian(?:-security)?/pool/\S+)' \S+ \d+ SHA256:(\w{64})$", re.M)
+PRINTED = re.compile(
+    r"^'\S*?/(debian(?:-security)?/pool/\S+)' \S+ \d+ SHA256:(\w{64})$", re.MULTILINE
+)
 
 
 def names() -> list[str]:
@@ -34,8 +36,13 @@ def resolve(architecture: str, packages: Sequence[str]) -> dict[str, str]:
         apt = [
             *("apt-get", "-qq", "-o", f"Dir::State={state}", "-o", f"Dir::Cache={state}"),
             *("-o", "Dir::State::status=/dev/null", "-o", "APT::Sandbox::User=root"),
-            *("-o", f"APT::Architecture={architecture}", "-o", f"APT::Architectures={architecture}"),
-            *("-o", "APT::Get::List-Cleanup=false", "-o", "Acquire::ForceHash=sha256"),
+            *(
+                "-o",
+                f"APT::Architecture={architecture}",
+                "-o",
+                f"APT::Architectures={architecture}",
+            ),
+            *("-o", "Acquire::ForceHash=sha256"),
         ]
         subprocess.run([*apt, "update"], check=True)
         wanted = [*apt, "download", "--print-uris", *packages]
@@ -58,7 +65,13 @@ def write_debian(path: Path) -> None:
 def write_python(path: Path, *arguments: str) -> None:
     """Write the lock of Python packages with pip-compile."""
     compile_ = [sys.executable, "-m", "piptools", "compile", "--quiet", "--upgrade"]
-    options = ["--generate-hashes", "--strip-extras", "--no-emit-options", "--no-header", "--no-annotate"]
+    options = [
+        "--generate-hashes",
+        "--strip-extras",
+        "--no-emit-options",
+        "--no-header",
+        "--no-annotate",
+    ]
     with tempfile.TemporaryDirectory() as cache:
         written = [f"--cache-dir={cache}", f"--output-file={path}"]
         subprocess.run([*compile_, *options, *written, *arguments], check=True)
