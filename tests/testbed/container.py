@@ -1,10 +1,10 @@
 """Runs a command in a root file system as a container runtime does for a pod, without one.
 
 `Container(root, security, mounts)` makes the command line; run as a program, this module is the
-runtime: mounts (an overlay of the image, /proc, /sys, /dev, volumes), pivot_root, then user, groups,
-capabilities, no_new_privs and the runtime's default seccomp profile. The securityContext and the
-volume mounts are those of a Kubernetes manifest; a field that is not implemented here is an error.
-Not simulated: the devices cgroup, which lets an unprivileged container open no device of a hostPath.
+runtime: mounts (an overlay of the image, /proc, /sys, /dev, volumes), pivot_root, then user,
+groups, capabilities, no_new_privs and the runtime's default seccomp profile. The securityContext
+has the fields of a Kubernetes manifest; one that is not implemented here is an error. Not
+simulated: the devices cgroup, by which an unprivileged container opens no device of a hostPath.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ READ_ONLY = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 # Of the calls that the profile leaves out for a container without further capabilities:
 # https://github.com/moby/moby/blob/master/profiles/seccomp/default_linux.go
 DENIED = {
-    None: "acct add_key chroot clock_settime create_module delete_module finit_module get_kernel_syms "
-    "init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kexec_file_load "
-    "kexec_load keyctl mount mount_setattr move_mount fsopen fsmount fsconfig fspick open_tree "
-    "nfsservctl bpf perf_event_open fanotify_init lookup_dcookie pivot_root quotactl quotactl_fd "
-    "reboot request_key setdomainname sethostname setns settimeofday swapoff swapon sysfs umount "
-    "umount2 unshare uselib userfaultfd ustat vhangup vm86 vm86old _sysctl",
+    None: "_sysctl acct add_key bpf chroot clock_settime create_module delete_module fanotify_init "
+    "finit_module fsconfig fsmount fsopen fspick get_kernel_syms init_module io_uring_enter "
+    "io_uring_register io_uring_setup ioperm iopl kexec_file_load kexec_load keyctl "
+    "lookup_dcookie mount mount_setattr move_mount nfsservctl open_tree perf_event_open "
+    "pivot_root quotactl quotactl_fd reboot request_key setdomainname sethostname setns "
+    "settimeofday swapoff swapon sysfs umount umount2 unshare uselib userfaultfd ustat "
+    "vhangup vm86 vm86old",
     "DAC_READ_SEARCH": "open_by_handle_at",
     "SYS_PTRACE": "kcmp pidfd_getfd process_madvise",
     "SYS_NICE": "get_mempolicy mbind set_mempolicy set_mempolicy_home_node",
@@ -94,7 +95,7 @@ class Container:
 
 
 def mount(*arguments: str) -> None:
-    """Execute mount(8)."""
+    """Run `mount`."""
     subprocess.run(["mount", *arguments], check=True)
 
 
@@ -144,7 +145,14 @@ def make_kernel_mounts(root: Path, host_processes: bool) -> None:
         bind(f"{root}/proc/{name}", f"{root}/proc/{name}", read_only=True)
     for name in filter(lambda name: (root / "proc" / name).exists(), MASKED):
         hidden = root / "proc" / name
-        mount(*(["-t", "tmpfs", "-o", "ro", "hidden"] if hidden.is_dir() else ["--bind", "/dev/null"]), str(hidden))
+        mount(
+            *(
+                ["-t", "tmpfs", "-o", "ro", "hidden"]
+                if hidden.is_dir()
+                else ["--bind", "/dev/null"]
+            ),
+            str(hidden),
+        )
 
 
 def default_profile(capabilities: set[str]) -> seccomp.Filter:
