@@ -1,5 +1,5 @@
 # `make demo` and `make test` need nothing but a fresh Debian-like machine.
-.PHONY: demo test proof lint generate setup clean
+.PHONY: demo test proof lint generate lock setup clean
 
 PYTHON := .venv/bin/python
 ONCE ?=
@@ -30,6 +30,9 @@ proof: setup ## run the benchmarks and the long forms of tests
 
 generate: setup ## write the files that are generated from code
 	$(PYTHON) tools/generate.py
+
+lock: setup ## renew what the container image is made of; needs Debian 12
+	$(PYTHON) exporter/packaging/image/lock.py
 
 clean:
 	rm -rf .venv .tools .demo dist

@@ -31,7 +31,7 @@ LEFT_OUT = (
     *("usr/share/man/*", "usr/share/info/*", "usr/share/lintian/*", "usr/share/locale/*"),
     *("usr/share/bug/*", "usr/share/apport/*", "usr/share/gcc/*", "usr/share/gdb/*"),
     *("usr/share/python3/*", "usr/share/binfmts/*", "usr/share/applications/*"),
-    *("usr/share/pixmaps/*", "usr/share/menu/*", "usr/share/debianutils/*", "lib/udev/*"),
+    *("usr/share/pixmaps/*", "usr/share/menu/*", "usr/share/debianutils/*", "usr/lib/udev/*"),
     *("etc/init.d/*", "etc/ufw/*", "usr/lib/systemd/*", "usr/lib/binfmt.d/*"),
     *("etc/update-motd.d/*", "etc/profile.d/*", "etc/skel/*", "root/.*"),
     *("usr/lib/*/gconv/*", "usr/lib/*/audit/*", "usr/lib/*/perl5/*", "usr/bin/run_perftest_*"),
@@ -78,11 +78,11 @@ def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The files of a package that belong in the image, at their place in a merged /usr."""
     for member in archive:
         path = member.name.removeprefix("./")
+        if path.split("/")[0] in MERGED:
+            path = f"usr/{path}"
         is_copyright_link = member.issym() and path.startswith("usr/share/doc/")
         if not path or member.isdir() or (left_out(path) and not is_copyright_link):
             continue
-        if path.split("/")[0] in MERGED:
-            path = f"usr/{path}"
         member.name = path
         if member.islnk():
             member.linkname = member.linkname.removeprefix("./")

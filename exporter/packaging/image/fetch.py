@@ -52,8 +52,9 @@ def mirrors(text: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def download(path: str, digest: str, target: Path, served: list[tuple[str, str]]) -> bool:
-    """Whether a mirror served this file with this SHA-256."""
+def download(path: str, digest: str, folder: Path, served: list[tuple[str, str]]) -> bool:
+    """Whether the folder has this file with this SHA-256, from before or from a mirror."""
+    target = folder / Path(path).name
     if target.exists() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
         return True
     archive, _, rest = path.partition("/")
@@ -74,18 +75,16 @@ def fetch_debian(architecture: str, folder: Path, newer: bool) -> None:
     text = (lock.HERE / "debian.lock").read_text()
     wanted = read_lock(text, architecture)
     served = mirrors(text)
-    for path, digest in list(wanted.items()):
-        name = Path(path).name
-        if download(path, digest, folder / name, served):
-            continue
-        if not newer:
-            sys.exit(f"fetch: no mirror serves {path} with the SHA-256 of debian.lock")
-        ((path_now, digest_now),) = lock.resolve(architecture, [name.split("_")[0]]).items()
-        if not download(path_now, digest_now, folder / Path(path_now).name, served):
-            sys.exit(f"fetch: no mirror serves {path} or {path_now}")
-        print(f"fetch: {Path(path_now).name} instead of {name}: `make lock`", file=sys.stderr)
-        del wanted[path]
-        wanted[path_now] = digest_now
+    gone = {path for path in wanted if not download(path, wanted[path], folder, served)}
+    if gone and not newer:
+        sys.exit(f"fetch: no mirror serves {sorted(gone)} with the SHA-256 of debian.lock")
+    names = [Path(path).name.split("_")[0] for path in sorted(gone)]
+    replaced = lock.resolve(architecture, names) if gone else {}
+    for path, digest in replaced.items():
+        if not download(path, digest, folder, served):
+            sys.exit(f"fetch: no mirror serves {path}")
+        print(f"fetch: {Path(path).name} is newer than debian.lock: `make lock`", file=sys.stderr)
+    wanted = {path: digest for path, digest in wanted.items() if path not in gone} | replaced
     lines = [f"{digest}  {path}\n" for path, digest in wanted.items()]
     (folder / "debian.lock").write_text("".join(lines))
 
