@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from testbed import gpus, image, nics, npus
+from testbed import charts, gpus, image, nics, npus
 from testbed.confinement import CAPABILITIES
 from testbed.kmsg import KernelLog
 from testbed.node import ROOT, free_port, wait_until
@@ -252,16 +252,34 @@ class Machine:
             }
         }
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Not below /host: another user does not get through the folders of pytest."""
+        return (f"--path.procfs={self.folder}/proc", f"--path.sysfs={self.folder}/sys")
+
     def pod(self, root: Path, *without: str) -> image.Pod:
         """An agent on this machine, in a folder of its own."""
-        folder = self.folder / "-".join(("pod", *without))
+        folder = self.folder / "-".join(("pod", *without)).replace("/", "_")
         folder.mkdir()
-        # Not below /host: another user does not get through the folders of pytest.
-        trees = (f"--path.procfs={self.folder}/proc", f"--path.sysfs={self.folder}/sys")
-        flags = ("--path.rootfs=/host", *trees)
+        flags = ("--path.rootfs=/host", *self.flags)
         sources = self.sources(root)
         environment = self.gpus.environment
         return image.Pod(folder, root, self.config(), sources, without, flags, **environment)
+
+    def chart_pod(self, root: Path, entry: str) -> image.ChartPod:
+        """The agent of one DaemonSet of the chart on this machine, with a vendor's runtime."""
+        values = charts.values_of(ROOT / "tests/data/chart/default.yaml")
+        objects = charts.render({**values, "nodes": {entry: {"enabled": True}}})
+        (made,) = (
+            one
+            for one in charts.of_kind(objects, "DaemonSet")
+            if one["metadata"]["name"].endswith(f"-{entry}")
+        )
+        added = {name: path for name, path in self.sources(root).items() if name[0] == "/"}
+        environment = self.gpus.environment
+        return image.ChartPod(
+            self.folder, root, made, self.config(), added, self.flags, **environment
+        )
 
 
 @pytest.fixture
@@ -318,9 +336,21 @@ def no_zombie(pod: image.Pod) -> bool:
     return "zombie" not in pod.tree().values()
 
 
-@pytest.mark.parametrize("right", ["SYS_NICE"])
-def test_priority_needs_a_capability(root: Path, machine: Machine, right: str) -> None:
-    with machine.pod(root, right) as pod:
+@pytest.mark.parametrize(
+    ("entry", "lost"),
+    [("nvidia", {"kernel_log", "ascend"}), ("cpu", {"kernel_log", "ascend", "mounts"})],
+)
+def test_daemonsets_of_the_chart(root: Path, machine: Machine, entry: str, lost: set[str]) -> None:
+    """As its README says: of these, no entry has the kernel log or the lock of npu-smi."""
+    with machine.chart_pod(root, entry) as pod:
+        wanted = {*machine.config()["probes"], "history"} - lost
+        wait_until(lambda: outcomes(pod, 1.0) >= wanted, 60, "probes succeed")
+        wait_until(lambda: outcomes(pod, 0.0) == lost, 60, "the others fail")
+    assert pod.process.returncode == 0
+
+
+def test_priority_needs_a_capability(root: Path, machine: Machine) -> None:
+    with machine.pod(root, "SYS_NICE") as pod:
         wait_until(lambda: "node" in outcomes(pod, 1.0), 60)
         assert pod.fork_server().nice() == 0
 

@@ -72,7 +72,7 @@ class Container:
         host_processes: bool = False,
         **environment: str,
     ) -> None:
-        """`mounts`: `source`, `target`, and `readOnly`, as hostPath volumes have them."""
+        """`mounts`: `source`, `target`, and `readOnly`, as of hostPath volumes."""
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         specification = {
             "root": str(root),

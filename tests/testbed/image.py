@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import yaml
 
+from testbed import charts
 from testbed.container import Container
 from testbed.node import ROOT, Node
 
@@ -72,6 +73,28 @@ def container(
     return Container(root, security, mounts, "hostPID" not in without, **more)
 
 
+def from_chart(
+    root: Path, daemonset: charts.Object, folder: Path, sources: dict[str, Path], **more: str
+) -> Container:
+    """The container of a DaemonSet that the chart rendered. Its hostPath volumes are those of this
+    machine, other than the state; `sources` is what a vendor's runtime adds.
+    """
+    pod, one = charts.pod(daemonset), charts.container(daemonset)
+    security = {**pod["securityContext"], **one["securityContext"]}
+    paths = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
+    mounts = []
+    for mount in one["volumeMounts"]:
+        path = paths[mount["name"]]
+        if path is None or not Path(path).is_dir() or mount["name"] == "state":
+            path = str(folder / mount["name"])
+            os.makedirs(path, exist_ok=True)
+            os.chown(path, security["runAsUser"], security["runAsGroup"])
+        mounts.append({"source": path, "target": mount["mountPath"], **mount})
+    mounts += [{"source": str(path), "target": target} for target, path in sources.items()]
+    environment = {e["name"]: e["value"] for e in one["env"] if "value" in e}
+    return Container(root, security, mounts, pod.get("hostPID", False), **environment, **more)
+
+
 class Pod(Node):
     """An agent in a container; the configuration's folder and the state are volumes."""
 
@@ -82,7 +105,7 @@ class Pod(Node):
         config: dict[str, Any],
         sources: dict[str, Path],
         without: Collection[str] = (),
-        flags: tuple[str, ...] = tuple(RESTRICTIONS["flags"]),
+        flags: tuple[str, ...] = (),
         **more: str,
     ) -> None:
         self.folder = folder / "configuration"
@@ -105,6 +128,7 @@ class Pod(Node):
         return self._container.run("nodevitals", "probe", name, CONFIG, *self.flags)
 
     def __enter__(self) -> Pod:
+        """Start the agent."""
         self.start()
         return self
 
@@ -119,3 +143,32 @@ class Pod(Node):
         if self.process.poll() is None:
             self.agent().terminate()
             self.process.wait(10)
+
+
+class ChartPod(Pod):
+    """The agent of a DaemonSet that the chart rendered, with another configuration."""
+
+    def __init__(
+        self,
+        folder: Path,
+        root: Path,
+        daemonset: charts.Object,
+        config: dict[str, Any],
+        sources: dict[str, Path],
+        flags: tuple[str, ...],
+        **more: str,
+    ) -> None:
+        self.folder = folder / "config"
+        self.folder.mkdir()
+        self._arguments = charts.container(daemonset)
+        Node.__init__(
+            self, self.folder, {"state_directory": "/var/lib/nodevitals", **config}, *flags
+        )
+        self._container = from_chart(root, daemonset, folder, sources, NODE_NAME="node-1", **more)
+        self.log_file = folder / "nodevitals.log"
+
+    def command(self) -> list[str]:
+        """The command of the DaemonSet; of a flag that is given twice the last one is used."""
+        listen = f"--web.listen-address=127.0.0.1:{self.port}"
+        own = [*self._arguments["command"], *self._arguments["args"]]
+        return [*self._container.command, *own, *self.flags, listen]
