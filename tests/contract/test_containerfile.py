@@ -1,4 +1,4 @@
-"""What the Containerfile and the release workflow name exists and is pinned; nothing is executed."""
+"""What the Containerfile and the release workflow name exists and is pinned; neither is run."""
 
 from __future__ import annotations
 

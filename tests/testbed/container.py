@@ -25,7 +25,6 @@ from testbed import seccomp
 from testbed.confinement import CAPABILITIES, LIBC, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS
 
 MNT_DETACH = 2
-PR_SET_KEEPCAPS, PR_SET_SECUREBITS = 8, 28
 FIELDS = {
     *("runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem", "capabilities"),
     *("allowPrivilegeEscalation", "seccompProfile", "supplementalGroups"),

@@ -36,12 +36,8 @@ def resolve(architecture: str, packages: Sequence[str]) -> dict[str, str]:
         apt = [
             *("apt-get", "-qq", "-o", f"Dir::State={state}", "-o", f"Dir::Cache={state}"),
             *("-o", "Dir::State::status=/dev/null", "-o", "APT::Sandbox::User=root"),
-            *(
-                "-o",
-                f"APT::Architecture={architecture}",
-                "-o",
-                f"APT::Architectures={architecture}",
-            ),
+            *("-o", f"APT::Architecture={architecture}"),
+            *("-o", f"APT::Architectures={architecture}"),
             *("-o", "Acquire::ForceHash=sha256"),
         ]
         subprocess.run([*apt, "update"], check=True)
