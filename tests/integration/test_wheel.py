@@ -95,6 +95,13 @@ def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
     assert rendered >= {file.name for file in (ROOT / "rules").glob("*.yaml")}
 
 
+def test_command_without_its_extra_names_it(installed: Path, tmp_path: Path) -> None:
+    backtest = ("nodevitals", "rules", "backtest", "--prometheus", "http://127.0.0.1:9")
+    done = run(installed, tmp_path, *backtest)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "rules backtest: pip install 'nodevitals[backtest]'\n"
+
+
 class Installed(Node):
     """An agent of the virtual environment."""
 
