@@ -1,5 +1,5 @@
 # `make demo` and `make test` need nothing but a fresh Debian-like machine.
-.PHONY: demo test proof lint generate packages setup clean
+.PHONY: demo test proof lint generate packages lock setup clean
 
 PYTHON := .venv/bin/python
 ONCE ?=
@@ -34,6 +34,9 @@ generate: setup ## write the files that are generated from code
 # Compiled modules are bound to one Python: FOR_PYTHON=3.12 for nodes with another one than this machine.
 packages: setup ## build the Debian and RPM package into dist; FOR_PYTHON=3.12, ARCH=arm64
 	$(PYTHON) tools/packages.py $(if $(FOR_PYTHON),--python $(FOR_PYTHON)) $(if $(ARCH),--arch $(ARCH))
+
+lock: setup ## renew what the container image is made of; needs Debian 12
+	$(PYTHON) exporter/packaging/image/lock.py
 
 clean:
 	rm -rf .venv .tools .demo dist

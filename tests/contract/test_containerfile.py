@@ -1,0 +1,68 @@
+"""What the Containerfile and the release workflow name exists and is pinned; neither is run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from testbed.node import ROOT
+
+FILE = ROOT / "exporter/packaging/Containerfile"
+TEXT = FILE.read_text()
+KEPT = [
+    line[1:]
+    for line in Path(f"{FILE}.dockerignore").read_text().splitlines()
+    if line.startswith("!")
+]
+
+
+def test_every_base_is_pinned_by_digest() -> None:
+    bases = re.findall(r"^FROM (?:--\S+ )?(\S+)", TEXT, re.MULTILINE)
+    assert bases[-1] == "scratch"
+    assert len(bases) == 2
+    assert re.fullmatch(r"docker\.io/library/python@sha256:[0-9a-f]{64}", bases[0])
+
+
+def test_what_is_copied_exists_and_is_not_ignored() -> None:
+    copied = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.+)", TEXT, re.MULTILINE)
+        for source in line.split()[:-1]
+    ]
+    assert {"pyproject.toml", "rules", "exporter/nodevitals", "exporter/packaging/image"} <= {
+        *copied
+    }
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert source in KEPT, source
+    # What hatchling reads besides the package.
+    project = (ROOT / "pyproject.toml").read_text()
+    included = re.findall(r'^"(\S+)" = "nodevitals/', project, re.MULTILINE)
+    assert included
+    assert [path for path in included if path not in copied] == []
+
+
+def test_scripts_exist_and_run_as_another_user() -> None:
+    scripts = re.findall(r"/image/(\S+)", TEXT)
+    assert {"fetch.py", "build.py", "build.lock"} <= set(scripts)
+    for name in scripts:
+        assert (ROOT / "exporter/packaging/image" / name).exists(), name
+    last = TEXT[TEXT.rindex("FROM ") :]
+    assert re.findall(r"^USER (.+)", last, re.MULTILINE) == ["65532:65532"]
+    assert 'ENTRYPOINT ["/usr/bin/nodevitals"]' in last
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    text = (ROOT / ".github/workflows/release.yaml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert len(used) > 3
+    for one in used:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", one), one
+    (built,) = (
+        step["with"] for step in jobs["image"]["steps"] if "platforms" in step.get("with", {})
+    )
+    assert (ROOT / built["file"]).exists()
+    assert built["platforms"] == "linux/amd64,linux/arm64"

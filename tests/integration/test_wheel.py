@@ -1,0 +1,122 @@
+"""The wheel in a clean virtual environment, outside the checkout and without the network."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed import image
+from testbed.node import ROOT, Node, wait_until
+
+# Imports every module; prints their number, all files, and the modules that lack an extra.
+MODULES = """
+import importlib, json, pkgutil, sys, nodevitals
+names = [one.name for one in pkgutil.walk_packages(nodevitals.__path__, "nodevitals.")]
+missing = {}
+for name in names:
+    try:
+        name == "nodevitals.__main__" or importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing[name] = error.name
+files = [one.__file__ for one in list(sys.modules.values()) if getattr(one, "__file__", None)]
+print(json.dumps([len(names), files, missing]))
+"""
+# Where an extra is imported at the top: by `rules backtest`, and in one worker of `kubernetes`.
+WITH_EXTRAS = ("nodevitals.commands.rules.backtest.", "nodevitals.probes.kubernetes.")
+EXTRAS = {"requests", "grpc", "google"}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The virtual environment, with the dependencies of the lock and no extra."""
+    folder = tmp_path_factory.mktemp("wheel")
+    wheels = image.FETCHED / "wheels"
+    assert wheels.is_dir(), f"there is no {wheels}: tools/setup"
+    base = Path(sys.base_prefix, "bin/python3")
+    made = folder / "venv"
+    subprocess.run([base, "-m", "venv", "--without-pip", made], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(made / "bin/python"), "install", "--quiet"]
+    offline = ["--no-index", "--find-links", str(wheels), "--disable-pip-version-check"]
+    wheel = image.build_wheel(folder / "built")
+    environment = {**clean(), "PIP_FIND_LINKS": "", "PIP_ROOT_USER_ACTION": "ignore"}
+    subprocess.run([*pip, *offline, str(wheel)], check=True, env=environment)
+    return made
+
+
+def clean() -> dict[str, str]:
+    """An environment without anything of this checkout."""
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"}
+
+
+def run(installed: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the virtual environment in a folder of its own."""
+    return subprocess.run(
+        [installed / "bin" / command[0], *command[1:]],
+        cwd=folder,
+        env=clean(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_module_is_imported_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "python", "-c", MODULES)
+    assert done.returncode == 0, done.stderr
+    count, files, missing = json.loads(done.stdout)
+    own = sorted(one for one in files if "nodevitals" in Path(one).name or "/nodevitals/" in one)
+    assert count > 150
+    assert len(own) >= count - len(missing) - 1
+    assert [name for name in missing if not name.startswith(WITH_EXTRAS)] == []
+    assert set(missing.values()) <= EXTRAS
+    assert [one for one in own if not one.startswith(str(installed))] == []
+    assert [one for one in files if one.startswith(str(ROOT))] == []
+
+
+def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
+    example = str(ROOT / "exporter/packaging/nodevitals.example.yaml")
+    for command in (
+        ("--version",),
+        ("--help",),
+        ("check-config", example),
+        ("metrics",),
+        ("probe", "node"),
+        ("rules", "render", "--output", "rendered"),
+    ):
+        done = run(installed, tmp_path, "nodevitals", *command)
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert done.stdout or command[0] == "rules", command
+    rendered = {file.name for file in (tmp_path / "rendered").glob("*.yaml")}
+    assert rendered >= {file.name for file in (ROOT / "rules").glob("*.yaml")}
+
+
+def test_command_without_its_extra_names_it(installed: Path, tmp_path: Path) -> None:
+    backtest = ("nodevitals", "rules", "backtest", "--prometheus", "http://127.0.0.1:9")
+    done = run(installed, tmp_path, *backtest)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "rules backtest: pip install 'nodevitals[backtest]'\n"
+
+
+class Installed(Node):
+    """An agent of the virtual environment."""
+
+    program: Path
+
+    def command(self) -> list[str]:
+        words = super().command()
+        return [str(self.program), *words[words.index("serve") :]]
+
+
+def test_agent_serves_metrics(installed: Path, tmp_path: Path) -> None:
+    node = Installed(tmp_path, {})
+    node.program = installed / "bin/nodevitals"
+    node.environment = clean()
+    with node:
+        wait_until(lambda: node.value("nodevitals_probe_success", probe="node") == 1)
+        wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1)
+    assert node.process.returncode == 0
