@@ -19,7 +19,7 @@ from nodevitals.probes.kubernetes.messages import Accelerators, OomKill, OomKill
 from nodevitals.probes.kubernetes.probe import KubernetesProbe
 from nodevitals.probes.kubernetes.settings import KubernetesSettings
 from nodevitals.probes.kubernetes.state import KubernetesState
-from nodevitals.wire import decode, encode
+from nodevitals.wire import MAX_STATE_BYTES, decode, encode
 from testbed import trees
 from testbed.apiserver import KUBELET_ROLE, ApiServer
 from testbed.gpus import Machine
@@ -557,6 +557,23 @@ def test_boot_starts_anew(site: Site) -> None:
     site.kubelet.start()
     assert site.run()[gpu_uuid(0)][-1] == "0"
     assert site.state.oom.series == []
+
+
+def test_state_fits_whatever_the_node_has(site: Site) -> None:
+    """Thousands of replicas and large annotations; what is too much is counted, not kept."""
+    site.pods[:] = [
+        job_pod(
+            n,
+            {"nvidia.com/gpu.shared": [f"{gpu_uuid(n)}::{replica}" for replica in range(5)]},
+            annotations={"huawei.com/AscendReal": "Ascend910-1," * 300, "user.id": "x" * 1000},
+        )
+        for n in range(1500)
+    ]
+    site.settings |= {"max_pods": 2000, "max_series": 500}
+    assert len(site.run(OomKills([OomKill(pod.uid, "") for pod in site.pods[:500]]))) == 500
+    assert len(encode(site.state)) < MAX_STATE_BYTES
+    assert (site.value("kubernetes_dropped", "pods") or 0) > 500
+    assert site.value("kubernetes_dropped", "series") == 1000
 
 
 def test_agent_maps_devices_of_its_probes_and_kills_of_its_log(site: Site, tmp_path: Path) -> None:

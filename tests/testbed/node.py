@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests/testbed/plugins"
 OFF = {
     name: {"enabled": False}
-    for name in ("nvidia", "kernel_log", "ascend", "rdma", "network", "switches")
+    for name in ("nvidia", "kernel_log", "kubernetes", "ascend", "rdma", "network", "switches")
 }
 
 

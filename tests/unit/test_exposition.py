@@ -161,3 +161,29 @@ def test_number_of_cached_variants_is_bounded() -> None:
 )
 def test_format_value(value: float, text: str) -> None:
     assert format_value(value) == text
+
+
+OPEN = Family(name="nodevitals_test_info", kind="gauge", help="Open.", labels=("a",), open=True)
+
+
+def test_open_family_has_labels_that_the_sample_names() -> None:
+    lines = render_samples({OPEN.name: OPEN}, [Sample(OPEN.name, ("x", "tenant", 'a "b"'), 1.0)])
+    [family] = parse_text(lines[OPEN.name].decode())
+    assert family.samples[0].labels == {"a": "x", "tenant": 'a "b"'}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        (),
+        ("x", "tenant"),
+        ("x", "a", "again"),
+        ("x", "tenant", "1", "tenant", "2"),
+        ("x", "no name", "1"),
+    ],
+)
+def test_open_family_refuses_labels_that_no_series_may_have(labels: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidSampleError):
+        render_samples({OPEN.name: OPEN}, [Sample(OPEN.name, labels, 1.0)])
+    closed = Family(name=OPEN.name, kind="gauge", help="Closed.", labels=("a",))
+    assert not closed.accepts(("x", "tenant", "1"))

@@ -15,8 +15,8 @@ from nodevitals.probes.kubernetes.pods import KnownPod
 from nodevitals.wire import encode
 
 GONE_SECONDS = 900.0
-# Half of what the state of a probe may have.
-MAX_BYTES = 512 * 1024
+# Of the 1 MiB that the state of a probe may have.
+MAX_BYTES = 384 * 1024
 # A pod that is missing from so many reads waits for the next refresh: kubelets before 1.34 also
 # list pods that were deleted.
 MAX_READS = 3

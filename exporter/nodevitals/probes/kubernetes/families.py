@@ -18,8 +18,8 @@ PCI_DEVICE_INFO = _pod.gauge(
 )
 OOM_KILLS = _pod.counter(
     "oom_kills_total",
-    "Number of times that the kernel's OOM killer ended a process of the container; from 0 on for "
-    "a day after the last one.",
+    "Number of times that the kernel's OOM killer ended a process of the container; the series "
+    "ends a day after the last time.",
     *workloads.WORKLOAD_LABELS,
 )
 

@@ -1,7 +1,7 @@
 """Asks the kubelet's pod resources API over its Unix socket, once per run.
 
 In: the socket's path. Out: typed records, or a ProbeError that says why there are none. grpcio is
-imported here only, when the socket accepts connections: it takes 90 ms and 21 MiB of the worker.
+imported here only, when the socket accepts connections: it takes 60 ms and 16 MiB to import.
 """
 
 from __future__ import annotations

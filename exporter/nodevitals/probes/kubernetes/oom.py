@@ -15,7 +15,7 @@ from nodevitals.probes.kubernetes.messages import OomKill
 from nodevitals.probes.kubernetes.pods import KnownPod
 
 MAX_SERIES = 200
-MAX_WAITING = 1000
+MAX_WAITING = 500
 WAIT_SECONDS = 600.0
 KEEP_SECONDS = 86400.0
 

@@ -68,6 +68,11 @@ class Container(msgspec.Struct, frozen=True, array_like=True):
     devices: tuple[Devices, ...] = ()
     claims: tuple[Claim, ...] = ()
 
+    @property
+    def pod_key(self) -> str:
+        """Namespace and name of its pod."""
+        return f"{self.namespace}/{self.pod}"
+
 
 def parse_list(data: bytes) -> list[Container]:
     """The containers that have devices, of the answer to List. Raises ValueError."""

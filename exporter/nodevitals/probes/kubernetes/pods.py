@@ -12,6 +12,7 @@ import msgspec
 from nodevitals.probes.kubernetes.devices import chosen_npus
 
 MAX_VALUE_CHARACTERS = 128
+MAX_NAME_CHARACTERS = 253  # Kubernetes' own limit
 MAX_CONTAINERS = 64
 MAX_CONDITIONS = 32
 # The uid that a static pod has at the kubelet, and so in the names of cgroups.
@@ -165,9 +166,9 @@ def known_pod(pod: Pod, names: Mapping[str, tuple[str, ...]]) -> KnownPod:
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
     statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
     return KnownPod(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
+        namespace=metadata.namespace[:MAX_NAME_CHARACTERS],
+        name=metadata.name[:MAX_NAME_CHARACTERS],
+        uid=metadata.uid[:MAX_VALUE_CHARACTERS],
         static_uid=annotations.get(_STATIC_UID, "")[:MAX_VALUE_CHARACTERS],
         labels=choose(labels, annotations, names),
         containers=_containers(statuses[:MAX_CONTAINERS]),
@@ -200,5 +201,5 @@ def _containers(statuses: list[ContainerStatus]) -> dict[str, str]:
         for text in (ended.container_id if ended else "", one.container_id):
             bare = text.rpartition("://")[2][:MAX_VALUE_CHARACTERS]
             if bare:
-                found[bare] = one.name
+                found[bare] = one.name[:MAX_NAME_CHARACTERS]
     return found

@@ -50,7 +50,7 @@ def allocations(
     """
     found = []
     for one in containers:
-        pod = pods.get(_key(one))
+        pod = pods.get(one.pod_key)
         if pod is not None and pod.ended:
             continue
         for devices in one.devices:
@@ -89,7 +89,7 @@ def add_devices(
     for one in found:
         names = (one.container.namespace, one.container.pod, one.container.name)
         if one.device is not None:
-            pod = pods.get(_key(one.container))
+            pod = pods.get(one.container.pod_key)
             labels = {} if pod is None else pod.labels
             owner = tuple(labels.get(label, "") for label in OWNER_LABELS)
             site = tuple(part for label in site_labels for part in (label, labels.get(label, "")))
@@ -106,7 +106,7 @@ def add_devices(
 
 
 def _add_pods(readings: Readings, found: list[Allocation], pods: Mapping[str, KnownPod]) -> None:
-    keys = {_key(one.container) for one in found}
+    keys = {one.container.pod_key for one in found}
     known = [pods[key] for key in keys if key in pods]
     readings.add(PODS, len(known), "known")
     readings.add(PODS, len(keys) - len(known), "unknown")
@@ -136,7 +136,3 @@ def add_counts(
         readings.add(ALLOCATED, len(allocated[resource]), resource)
         if is_accelerator(resource):
             readings.add(UNRESOLVED, unresolved[resource], resource)
-
-
-def _key(container: Container) -> str:
-    return f"{container.namespace}/{container.pod}"

@@ -13,7 +13,8 @@ from nodevitals.probes.kubernetes.podresources import Container
 from nodevitals.probes.kubernetes.pods import KnownNode
 from nodevitals.wire import encode
 
-MAX_CONTAINERS_BYTES = 256 * 1024
+# With the pods of the cache and the OOM kills it fits into a state, which may have 1 MiB.
+MAX_CONTAINERS_BYTES = 192 * 1024
 MAX_WAIT_SECONDS = 600.0
 
 
@@ -65,6 +66,6 @@ class KubernetesState(msgspec.Struct):
             self.accelerators.gpus = message.gpus
 
     def listed(self, containers: list[Container], now: float) -> None:
-        """Keep what the kubelet has listed, unless it is unusually large."""
+        """Keep what the kubelet has listed for when it does not answer, unless it is too large."""
         self.answered, self.listed_at = True, now
         self.containers = containers if len(encode(containers)) <= MAX_CONTAINERS_BYTES else []
