@@ -24,6 +24,12 @@ from nodevitals.commands.rules.site.values_example import EXAMPLE, example_value
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- probes: made by make generate -->\n", "<!-- end of probes -->\n"
+# They have parts that dashboards/central.py makes.
+CENTRAL = (
+    "exporter/packaging/prometheus-leaf.yaml",
+    "exporter/packaging/prometheus-central.yaml",
+    "docs/several-clusters.md",
+)
 # From the key to the next line that is not indented.
 INHIBITIONS = re.compile(r"^inhibit_rules:.*?(?=^\S)", re.MULTILINE | re.DOTALL)
 
@@ -53,11 +59,15 @@ def present(path: Path) -> str:
 
 
 def dashboards() -> dict[Path, str]:
-    """Return the JSON of the dashboards; their package lies in the root of the checkout."""
+    """Return the JSON of the dashboards, and the files that list the series of a central server;
+    the package lies in the root of the checkout.
+    """
     sys.path.insert(0, str(ROOT))
+    from dashboards import central
     from dashboards.__main__ import files
 
-    return files()
+    texts = {ROOT / name: central.filled((ROOT / name).read_text()) for name in CENTRAL}
+    return files() | texts
 
 
 def made() -> dict[Path, str]:

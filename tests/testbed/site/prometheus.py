@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ _BATCH_SECONDS = 600
 
 
 class SitePrometheus(ServerProcess):
-    """Prometheus over the pages of a site; `step` is its scrape interval in seconds."""
+    """Prometheus over the pages of a site; `step` is its scrape interval in seconds, `also` what
+    its configuration has besides.
+    """
 
     def __init__(
         self,
@@ -33,12 +36,14 @@ class SitePrometheus(ServerProcess):
         port: int | None = None,
         cluster: str = "",
         past_seconds: int = PAST_SECONDS,
+        also: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(folder, "prometheus")
         if port:
             self.port, self.url = port, f"http://127.0.0.1:{port}"
         self.step = step
         self._cluster = cluster
+        self._also = also or {}
         self._past_seconds = past_seconds
         self._pages = pages
         self._rules = rules
@@ -125,6 +130,8 @@ class SitePrometheus(ServerProcess):
             }
             if self._rules:
                 config["rule_files"] = [f"{self._rules}/*.yaml"]
+            config["global"] |= self._also.get("global", {})
+            config |= {key: value for key, value in self._also.items() if key != "global"}
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
 
     def argv(self) -> list[str]:
