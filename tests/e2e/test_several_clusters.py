@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +18,22 @@ from dashboards.preview.queries import Prometheus, answer, options, panels, quer
 from dashboards.preview.span import Span
 
 from testbed.clusters import (
-    EAST,
     REPLICA,
     STEP,
-    WEST,
     Central,
     Clusters,
+    Samples,
     ask,
-    example,
+    latest,
     leaf,
+    one_server,
+    samples_of,
     send_past,
 )
 from testbed.dashboards import every
 from testbed.node import wait_until
 from testbed.promql import name_of, selectors
+from testbed.site import Site
 
 BOARDS = every()
 pytestmark = pytest.mark.timeout(300)
@@ -39,22 +43,19 @@ Result = dict[frozenset[tuple[str, str]], list[tuple[float, float]]]
 
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
-    """East has faults, west has none; both have pods."""
-    folder = tmp_path_factory.mktemp("clusters")
+    """Two clusters, and the past of both on the central server that is written to."""
+    folder, now = tmp_path_factory.mktemp("clusters"), time.time()
     with ExitStack() as stack:
         written = stack.enter_context(Central(folder, "written"))
         leaves = {
-            name: stack.enter_context(
-                leaf(folder / name, name, written.url, faults=name == "east", nodes=nodes)
-            )
-            for name, nodes in (("east", EAST), ("west", WEST))
+            name: stack.enter_context(leaf(folder, name, now, written.url))
+            for name in ("east", "west")
         }
         for name, site in leaves.items():
             send_past(site, name, written)
         addresses = [site.url.removeprefix("http://") for site in leaves.values()]
         federated = stack.enter_context(Central(folder, "federated", addresses))
-        now = max(site.prometheus.filled_until for site in leaves.values())
-        yield Clusters(leaves, written, federated, now)
+        yield Clusters(leaves, written, federated, now, leaves["east"].prometheus.filled_until)
 
 
 def read_by(expression: str) -> set[str]:
@@ -127,7 +128,7 @@ def same(one: Result, other: Result) -> bool:
 
 
 @by_name
-@pytest.mark.parametrize("cluster", ("east", "west"))
+@pytest.mark.parametrize("cluster", ["east", "west"])
 def test_a_panel_has_the_numbers_of_the_cluster_s_own_server(
     clusters: Clusters, name: str, cluster: str
 ) -> None:
@@ -145,3 +146,114 @@ def test_a_panel_that_is_listed_as_absent_has_no_data(clusters: Clusters, name: 
     with_data = {title for (title, _), result in found.items() if result}
     assert with_data & set(central.ABSENT.get(name, {})) == set()
     assert with_data >= set(central.LESS.get(name, {}))
+
+
+@by_name
+def test_the_variable_cluster_lists_both(clusters: Clusters, name: str) -> None:
+    [variable] = [one for one in BOARDS[name]["templating"]["list"] if one["name"] == "cluster"]
+    span = Span.last("now-40m", clusters.now, STEP)
+    listed = options(variable, {}, Prometheus(clusters.written.url), span)
+    assert sorted(listed) == ["east", "west"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum by (state) (nodevitals:nodes:count)",
+        "sum by (state, vendor) (nodevitals:accelerators:count)",
+        "sum by (state, vendor) (nodevitals:usage_accelerators:sum)",
+        'count by (severity, alertname) (ALERTS{alertstate="firing"})',
+    ],
+)
+def test_all_is_the_sum_of_the_clusters(clusters: Clusters, query: str) -> None:
+    def numbers(url: str) -> Counter[frozenset[tuple[str, str]]]:
+        answers = ask(url, query, clusters.now)
+        return Counter({frozenset(x["metric"].items()): float(x["value"][1]) for x in answers})
+
+    own = [numbers(site.url) for site in clusters.leaves.values()]
+    assert all(own)
+    assert numbers(clusters.written.url) == own[0] + own[1]
+
+
+def seen(condition: Callable[[], Any], limit: float) -> None:
+    """Wait until a condition that takes a while to find out is true."""
+
+    def patient() -> Any:
+        found = condition()
+        if not found:
+            time.sleep(1)
+        return found
+
+    wait_until(patient, limit)
+
+
+def arrived(server: Central, sent: Samples, start: float, end: float) -> bool:
+    """Return whether a server has exactly these samples between two times."""
+    return samples_of(server.url, start, end, '{cluster!=""}') == sent
+
+
+def test_what_is_new_travels_by_remote_write(clusters: Clusters) -> None:
+    """Exactly the series of the list, with the cluster's name and without the replica's."""
+    start = clusters.now + STEP
+    seen(lambda: len(clusters.evaluations(start)) == 2, 60)
+    end = time.time()
+    time.sleep(3)
+    sent = clusters.sent(start, end)
+    seen(lambda: arrived(clusters.written, sent, start, end), 30)
+    assert {dict(labels)["__name__"] for labels in sent} <= set(central.names())
+    assert {dict(labels)["cluster"] for labels in sent} == {"east", "west"}
+    assert {label for labels in sent for label in dict(labels)} & REPLICA.keys() == set()
+
+
+def test_a_federating_server_has_the_same_series(clusters: Clusters) -> None:
+    """The same samples with their own times; what has ended, for five minutes more."""
+    moment = time.time()
+    # Then all samples of until now are there.
+    time.sleep(8)
+    own = clusters.latest(moment)
+    there = latest(clusters.federated.url, '{cluster!=""}', moment)
+    assert own
+    assert own.items() <= there.items()
+    assert there.keys() - own.keys() <= clusters.sent(moment - 420, moment).keys()
+
+
+def test_what_an_outage_of_the_central_server_loses(clusters: Clusters) -> None:
+    """Remote write loses nothing, federation all but the last sample of each series."""
+    for server in (clusters.written, clusters.federated):
+        server.__exit__()
+    start = time.time()
+    seen(lambda: set(clusters.evaluations(start).values()) == {2}, 120)
+    end = time.time()
+    for server in (clusters.written, clusters.federated):
+        server.__enter__()
+    sent = clusters.sent(start, end)
+    seen(lambda: arrived(clusters.written, sent, start, end), 60)
+    frequent = 'ALERTS{alertname="Watchdog", cluster!=""}'
+    seen(lambda: samples_of(clusters.federated.url, start, time.time(), frequent), 30)
+    once = samples_of(clusters.federated.url, start, end, frequent)
+    assert {len(values) for values in once.values()} <= {1}
+
+
+# Series of the server itself; and pods of kube-state-metrics, which may have no label `cluster`.
+NOT_OF_A_CLUSTER = "nodevitals:threshold|nodevitals:pod_labels"
+
+
+def test_the_rules_keep_two_clusters_of_one_server_apart(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    """What they record of both is what they record of each, with the label `cluster`."""
+    chosen = '{__name__=~"nodevitals:.+|ALERTS.*", alertname!="Watchdog", '
+    chosen += f'__name__!~"{NOT_OF_A_CLUSTER}"}}'
+
+    def recorded(site: Site, cluster: str = "") -> dict[frozenset[tuple[str, str]], float]:
+        more = {"cluster": cluster} if cluster else {}
+        return {
+            frozenset((one["metric"] | more).items()): float(one["value"][1])
+            for one in ask(site.url, chosen, clusters.now)
+        }
+
+    alone = [recorded(site, name) for name, site in clusters.leaves.items()]
+    with one_server(tmp_path, clusters.started) as site:
+        both = recorded(site)
+    assert both == pytest.approx(alone[0] | alone[1], rel=1e-9)
+    assert all(alone)

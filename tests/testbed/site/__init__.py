@@ -35,19 +35,15 @@ class Site:
         past_seconds: int = PAST_SECONDS,
         only: Collection[str] = (),
         also: Mapping[str, Any] | None = None,
+        now: float | None = None,
+        series: list[Series] | None = None,
     ) -> None:
-        """Make it: all nodes or `only` some; `also` is what Prometheus' configuration has besides."""
-        now = time.time()
-        nodes = fleet.nodes(now)
-        if faults:
-            _faults.break_some(nodes, now)
-        series = [one for node in nodes for one in node.series]
-        series += others.monitoring(nodes, now)
-        if pods:
-            series += others.cluster(nodes, now)
-        if only:
-            left_out = {node.name for node in nodes} - set(only)
-            series = [one for one in series if _node(one) not in left_out]
+        """Make it: all nodes or `only` some; `also` is what Prometheus' configuration has besides.
+        Sites with the same `now` have samples at the same times. `series` go before the fleet's.
+        """
+        now = now or time.time()
+        if series is None:
+            series = series_of_fleet(now, faults, pods, only)
         if not cluster:
             for one in series:
                 one.labels = {name: text for name, text in one.labels.items() if name != "cluster"}
@@ -61,6 +57,7 @@ class Site:
             fleet.CLUSTER if cluster else "",
             past_seconds,
             also,
+            now,
         )
         self.url = self.prometheus.url
 
@@ -73,6 +70,21 @@ class Site:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+def series_of_fleet(
+    now: float, faults: bool = True, pods: bool = True, only: Collection[str] = ()
+) -> list[Series]:
+    """Return the series of all nodes, or of some, and of what monitors them."""
+    nodes = fleet.nodes(now)
+    if faults:
+        _faults.break_some(nodes, now)
+    series = [one for node in nodes for one in node.series]
+    series += others.monitoring(nodes, now)
+    if pods:
+        series += others.cluster(nodes, now)
+    left_out = {node.name for node in nodes} - set(only) if only else set()
+    return [one for one in series if _node(one) not in left_out]
 
 
 def _node(one: Series) -> str:

@@ -37,6 +37,7 @@ class SitePrometheus(ServerProcess):
         cluster: str = "",
         past_seconds: int = PAST_SECONDS,
         also: Mapping[str, Any] | None = None,
+        now: float | None = None,
     ) -> None:
         super().__init__(folder, "prometheus")
         if port:
@@ -44,6 +45,7 @@ class SitePrometheus(ServerProcess):
         self.step = step
         self._cluster = cluster
         self._also = also or {}
+        self._now = now or time.time()
         self._past_seconds = past_seconds
         self._pages = pages
         self._rules = rules
@@ -56,7 +58,7 @@ class SitePrometheus(ServerProcess):
     def __enter__(self) -> SitePrometheus:
         """Start it without rules, fill in the past, and start it again with rules."""
         super().__enter__()
-        now = time.time() // self.step * self.step
+        now = self._now // self.step * self.step
         moments = [now - past for past in range(self._past_seconds, 0, -self.step)]
         self.filled_until = moments[-1]
         each, before = _BATCH_SECONDS // self.step, None
