@@ -3,8 +3,8 @@
 
 docs/METRICS.md from the families, the example configuration from the Settings, the README's table
 of probes from the first sentence of their docstrings, docs/alerts.md and the example of the values
-file from the rules, the inhibitions of Alertmanager's minimal configuration from the full one, and
-the JSON of the dashboards.
+file from the rules, the inhibitions of Alertmanager's minimal configuration from the full one, the
+JSON of the dashboards, and the schema of the chart's values.
 """
 
 from __future__ import annotations
@@ -70,6 +70,13 @@ def dashboards() -> dict[Path, str]:
     return files() | texts
 
 
+def chart_schema() -> str:
+    """Return the schema of the chart's values."""
+    from helm.schema import values_schema
+
+    return values_schema(probes.registered())
+
+
 def made() -> dict[Path, str]:
     """Return the content of every generated file."""
     for name, kind in probes.registered().items():
@@ -91,6 +98,7 @@ def made() -> dict[Path, str]:
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),
         **dashboards(),
+        ROOT / "helm/nodevitals/values.schema.json": chart_schema(),
     }
 
 

@@ -75,7 +75,7 @@ def _bounds(hint: Any) -> str:
     """The bounds of a number, as a sentence; '' of anything else."""
     plain = _without_none(hint)
     for part in getattr(plain, "__metadata__", ()):
-        if isinstance(part, msgspec.Meta):
+        if isinstance(part, msgspec.Meta) and part.le is not None:
             above = f" Above {part.gt}, up to {part.le}."
             return above if part.ge is None else f" From {part.ge} to {part.le}."
     return ""

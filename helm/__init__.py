@@ -1,0 +1,1 @@
+"""What describes the values of the chart `helm/nodevitals`, and makes its schema."""

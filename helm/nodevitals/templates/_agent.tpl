@@ -1,0 +1,89 @@
+{{/*
+The keys of one entry of `nodes`: those of nodeDefaults, of the entry that it inherits, its own.
+In: dict "root" $ "name" NAME. Out: JSON.
+*/}}
+{{- define "nodevitals.entry" -}}
+{{- $own := get .root.Values.nodes .name -}}
+{{- $base := dict -}}
+{{- with $own.inherits -}}
+{{- if not (hasKey $.root.Values.nodes .) -}}
+{{- fail (printf "nodes.%s.inherits: there is no nodes.%s" $.name .) -}}
+{{- end -}}
+{{- $base = omit (get $.root.Values.nodes .) "enabled" "inherits" -}}
+{{- end -}}
+{{- $entry := mergeOverwrite (deepCopy .root.Values.nodeDefaults) (deepCopy $base) (deepCopy $own) -}}
+{{- if and $entry.fabric .root.Values.fabric.enabled -}}
+{{- $_ := set $entry "hostPID" true -}}
+{{- $_ := set $entry "hostNetwork" true -}}
+{{- $_ := set $entry "capabilities" (append $entry.capabilities "SYS_PTRACE" | uniq) -}}
+{{- else -}}
+{{- $_ := set $entry "fabric" false -}}
+{{- end -}}
+{{- if and (ne (int $entry.runAsUser) 0) $entry.capabilities -}}
+{{- fail (printf "nodes.%s: user %d gets no capability from Kubernetes: set capabilities to [] or runAsUser to 0" .name (int $entry.runAsUser)) -}}
+{{- end -}}
+{{- if and (ne (int $entry.runAsUser) 0) (eq $entry.state.type "hostPath") -}}
+{{- fail (printf "nodes.%s: the node's %s belongs to root, and user %d cannot write to it: set state.type to emptyDir or none" .name $entry.state.path (int $entry.runAsUser)) -}}
+{{- end -}}
+{{- toJson $entry -}}
+{{- end -}}
+
+{{/* The names of the entries of `nodes` that are enabled, as a JSON list. */}}
+{{- define "nodevitals.entries" -}}
+{{- $names := list -}}
+{{- range $name, $entry := .Values.nodes -}}
+{{- if and $entry (ne (toString $entry.enabled) "false") -}}
+{{- $names = append $names $name -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/*
+nodevitals.yaml of one entry: agent.config, under it what the chart itself knows, over it the
+config of the entry. In: dict "root" $ "name" NAME "entry" ENTRY.
+*/}}
+{{- define "nodevitals.config" -}}
+{{- $root := .root -}}
+{{- $chart := dict -}}
+{{- if eq .entry.state.type "none" -}}
+{{- $_ := set $chart "state_directory" nil -}}
+{{- end -}}
+{{- if .entry.fabric -}}
+{{- $folder := "/etc/nodevitals-fabric" -}}
+{{- $tls := dict "cert_file" (printf "%s/tls.crt" $folder) "key_file" (printf "%s/tls.key" $folder) "ca_file" (printf "%s/ca.crt" $folder) -}}
+{{- $fabric := dict "enabled" "auto" "token_file" "/etc/nodevitals-token/token" "tls" $tls "listen_address" ":9856" -}}
+{{- with $root.Values.fabric.peers -}}
+{{- $_ := set $fabric "static" (list (dict "targets" .)) -}}
+{{- end -}}
+{{- $_ := set $chart "probes" (dict "fabric" $fabric) -}}
+{{- end -}}
+{{- $config := mergeOverwrite $chart (deepCopy $root.Values.agent.config) (deepCopy .entry.config) -}}
+{{- if and $root.Values.fabric.enabled (not .entry.fabric) -}}
+{{- $_ := unset (get $config "probes" | default dict) "fabric" -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{- define "nodevitals.image" -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag }}{{- end -}}
+{{- end -}}
+
+{{- define "nodevitals.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "nodevitals.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A probe of the kubelet: the keys of the values, and where to ask. */}}
+{{- define "nodevitals.httpProbe" -}}
+httpGet:
+  path: {{ .path }}
+  port: metrics
+  {{- if .tls }}
+  scheme: HTTPS
+  {{- end }}
+{{ toYaml .probe }}
+{{- end -}}

@@ -1,0 +1,101 @@
+"""JSON Schema of the chart's values, for Helm. In: the types of the values and of the agent's
+settings, with their docstrings. Out: `values.schema.json`, in which an unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from helm.values import AgentConfig, ChartValues
+from nodevitals.commands.example import fields_of
+from nodevitals.config import Config
+from nodevitals.probe import Probe
+from nodevitals.quantities import BytesPerSecond, Seconds
+
+_DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}
+_RATE = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?[MGT]b(/s|it/s|ps)$"}
+
+
+def values_schema(probes: Mapping[str, type[Probe]]) -> str:
+    """The schema as text, for these probes."""
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart nodevitals",
+        **_struct(ChartValues),
+        "definitions": {"config": _config(probes)},
+    }
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _config(probes: Mapping[str, type[Probe]]) -> dict[str, Any]:
+    """The agent's configuration: a site's own probe is no part of it."""
+    schema = _struct(Config)
+    sections = {name: _probe(kind) for name, kind in probes.items()}
+    schema["properties"]["probes"] = {
+        "description": "Settings by probe.",
+        **_closed(sections),
+    }
+    return {"title": "the agent's settings (nodevitals.yaml)", **schema}
+
+
+def _probe(kind: type[Probe]) -> dict[str, Any]:
+    schema = _struct(kind.Settings)
+    # The values of a DaemonSet are merged over others: what a probe needs may be in either.
+    return {"description": " ".join((kind.__doc__ or "").split()), **schema}
+
+
+def _struct(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """An object with a property per field, and no others."""
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+    properties = {}
+    for field in fields_of(struct):
+        schema = _any(field.hint)
+        # Draft 7 ignores what stands beside $ref.
+        schema = {"allOf": [schema]} if "$ref" in schema else schema
+        properties[names[field.name]] = {"description": field.text, **schema}
+    return _closed(properties)
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _any(hint: Any) -> dict[str, Any]:
+    """The schema of a type; what has no parts is msgspec's."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is AgentConfig:
+        return {"$ref": "#/definitions/config"}
+    if hint == Seconds:
+        return dict(_DURATION)
+    if hint == BytesPerSecond:
+        return dict(_RATE)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return _struct(hint)
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [_any(choice) for choice in arguments]}
+    if origin is tuple and arguments[1:] == (Ellipsis,):
+        return {"type": "array", "items": _any(arguments[0])}
+    if origin is tuple:
+        size = len(arguments)
+        items = [_any(one) for one in arguments]
+        return {"type": "array", "items": items, "minItems": size, "maxItems": size}
+    if origin is dict:
+        return _mapping(*arguments)
+    return msgspec.json.schema(hint)
+
+
+def _mapping(key: Any, value: Any) -> dict[str, Any]:
+    names = msgspec.json.schema(key)
+    names.pop("type")
+    schema: dict[str, Any] = {"type": "object"}
+    if value is not Any:
+        schema["additionalProperties"] = _any(value)
+    if names:
+        schema["propertyNames"] = names
+    return schema

@@ -1,0 +1,341 @@
+"""The chart: what it renders for `tests/data/chart` is valid, whole and restricted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from nodevitals import probes
+from nodevitals.config import parse
+from testbed.charts import (
+    CHART,
+    NAMESPACE,
+    SETS,
+    Object,
+    container,
+    of_kind,
+    pod,
+    render,
+    rendered,
+    values_of,
+)
+from testbed.node import ROOT, run
+
+CRDS = {
+    schema["properties"]["kind"]["const"]: schema
+    for schema in (json.loads(p.read_text()) for p in (ROOT / "tests/data/crds").glob("*.json"))
+}
+# The values name these; the site makes them.
+OF_THE_SITE = {"fabric-token", "site-fabric", "nodevitals-web", "site-probes", "registry"}
+# The authority of the certificates: cert-manager's own, or what no pod may mount.
+NOT_MOUNTED = {"nodevitals-fabric-ca"}
+NEWEST, OLDEST = "1.37", "1.30"
+
+each_set = pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
+
+
+def named(name: str) -> tuple[Object, ...]:
+    return rendered(ROOT / f"tests/data/chart/{name}.yaml")
+
+
+def daemonset(name: str, nodes: str) -> Object:
+    [found] = [
+        one
+        for one in of_kind(named(name), "DaemonSet")
+        if one["metadata"]["labels"]["nodevitals/nodes"] == nodes
+    ]
+    return found
+
+
+def configuration(objects: tuple[Object, ...], daemonset: Object) -> str:
+    [name] = [v["configMap"]["name"] for v in pod(daemonset)["volumes"] if v["name"] == "config"]
+    [found] = [m for m in of_kind(objects, "ConfigMap") if m["metadata"]["name"] == name]
+    return str(found["data"]["nodevitals.yaml"])
+
+
+def test_there_are_ten_sets() -> None:
+    assert len(SETS) >= 10
+
+
+@each_set
+def test_lints_strictly(path: Path) -> None:
+    found = helm.lint(str(CHART), values_of(path), strict=True, namespace=NAMESPACE)
+    messages = [m for m in found["messages"] if "icon is recommended" not in str(m)]
+    assert (messages, found.get("errors") or []) == ([], [])
+
+
+@each_set
+def test_every_object_is_valid(path: Path) -> None:
+    for one in rendered(path):
+        if one["kind"] in CRDS:
+            jsonschema.validate(one, CRDS[one["kind"]])
+        else:
+            for version in (OLDEST, NEWEST):
+                kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "Certificate", "DaemonSet"])
+def test_an_unknown_key_is_found(kind: str) -> None:
+    name = "fabric-cert-manager" if kind == "Certificate" else "kube-prometheus-stack"
+    one = json.loads(json.dumps(of_kind(named(name), kind)[0]))
+    one["spec"]["selectors"] = {}
+    with pytest.raises(jsonschema.ValidationError, match="selectors"):
+        if kind in CRDS:
+            jsonschema.validate(one, CRDS[kind])
+        else:
+            kubernetes_validate.validate(one, NEWEST, strict=True)
+
+
+@each_set
+def test_the_agent_accepts_its_configuration(path: Path, tmp_path: Path) -> None:
+    for one in of_kind(rendered(path), "DaemonSet"):
+        parse(configuration(rendered(path), one).encode(), probes.registered())
+
+
+def test_check_config_accepts_the_largest(tmp_path: Path) -> None:
+    objects = named("fabric-generated")
+    file = tmp_path / "nodevitals.yaml"
+    file.write_text(configuration(objects, daemonset("fabric-generated", "nvidia")))
+    done = run("check-config", str(file))
+    assert (done.returncode, done.stdout) == (0, f"{file}: ok\n"), done.stderr
+    assert "bytes_per_hour: 1000000000000\n" in file.read_text()
+
+
+@each_set
+def test_nothing_is_privileged_unless_the_values_say_so(path: Path) -> None:
+    values, nodes = values_of(path), values_of(path).get("nodes", {})
+    for one in of_kind(rendered(path), "DaemonSet"):
+        name = one["metadata"]["labels"]["nodevitals/nodes"]
+        asked = name == "ascend" or nodes.get(name, {}).get("privileged", False)
+        security = container(one)["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert pod(one)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert security.get("privileged", False) == asked, (values, name)
+        if asked:  # the API server refuses the two together
+            assert "allowPrivilegeEscalation" not in security
+        else:
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"]["drop"] == ["ALL"]
+
+
+def test_ascend_is_off_unless_the_values_say_so() -> None:
+    found = of_kind(named("default"), "DaemonSet")
+    assert [one["metadata"]["name"] for one in found] == ["nodevitals-nvidia"]
+
+
+def test_nodes_without_accelerators_need_no_root() -> None:
+    for name in ("restricted", "pools"):
+        security = pod(daemonset(name, "cpu"))["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] == 65532
+        assert "add" not in container(daemonset(name, "cpu"))["securityContext"]["capabilities"]
+
+
+@each_set
+def test_mounts_of_the_node_follow_it_and_are_read_only(path: Path) -> None:
+    for one in of_kind(rendered(path), "DaemonSet"):
+        of_node = {v["name"]: v["hostPath"]["path"] for v in pod(one)["volumes"] if "hostPath" in v}
+        for mount in container(one)["volumeMounts"]:
+            if mount["name"] not in of_node or mount["name"] == "state":
+                continue
+            assert mount["mountPropagation"] == "HostToContainer", mount
+            assert mount["readOnly"] is (of_node[mount["name"]] != "/run/nodevitals"), mount
+
+
+@each_set
+def test_what_is_referred_to_exists(path: Path) -> None:
+    objects = rendered(path)
+    made = {(one["kind"], one["metadata"]["name"]) for one in objects}
+    made |= {("Secret", c["spec"]["secretName"]) for c in of_kind(objects, "Certificate")}
+    used: set[tuple[str, str]] = set()
+    for one in of_kind(objects, "DaemonSet"):
+        spec = pod(one)
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        mounted = [mount["name"] for mount in container(one)["volumeMounts"]]
+        assert sorted(mounted) == sorted(volumes)
+        paths = [mount["mountPath"] for mount in container(one)["volumeMounts"]]
+        assert max(Counter(paths).values()) == 1
+        ports = {port["name"] for port in container(one)["ports"]}
+        asked = [container(one).get(key) for key in ("livenessProbe", "readinessProbe")]
+        assert {one["httpGet"]["port"] for one in asked if one} <= ports
+        for volume in volumes.values():
+            if "configMap" in volume:
+                used.add(("ConfigMap", volume["configMap"]["name"]))
+            if "secret" in volume:
+                used.add(("Secret", volume["secret"]["secretName"]))
+        if spec["serviceAccountName"] != "default":
+            used.add(("ServiceAccount", spec["serviceAccountName"]))
+    for binding in of_kind(objects, "ClusterRoleBinding"):
+        used.add(("ClusterRole", binding["roleRef"]["name"]))
+        used |= {(s["kind"], s["name"]) for s in binding["subjects"]}
+    assert {one for one in used - made if one[1] not in OF_THE_SITE} == set()
+    secrets = {name for kind, name in made if kind == "Secret"} - NOT_MOUNTED
+    assert secrets <= {name for kind, name in used if kind == "Secret"}
+
+
+@each_set
+def test_selectors_match_all_agents(path: Path) -> None:
+    objects = rendered(path)
+    agents = [
+        one["spec"]["template"]["metadata"]["labels"] for one in of_kind(objects, "DaemonSet")
+    ]
+    services = [one["metadata"]["labels"] for one in of_kind(objects, "Service")]
+    for one in of_kind(objects, "DaemonSet"):
+        wanted = one["spec"]["selector"]["matchLabels"].items()
+        assert [wanted <= labels.items() for labels in agents].count(True) == 1
+    for service in of_kind(objects, "Service"):
+        assert all(service["spec"]["selector"].items() <= labels.items() for labels in agents)
+    for policy in of_kind(objects, "NetworkPolicy"):
+        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+        assert all(wanted <= labels.items() for labels in agents)
+    for monitor in of_kind(objects, "PodMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        assert all(wanted <= labels.items() for labels in agents)
+    for monitor in of_kind(objects, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        # Not the headless one as well: each agent would be scraped twice.
+        assert [wanted <= labels.items() for labels in services].count(True) == 1
+
+
+@each_set
+def test_names_are_short_enough(path: Path) -> None:
+    for one in rendered(path):
+        name, longest = one["metadata"]["name"], 253 if "Cluster" in one["kind"] else 63
+        assert len(name) <= longest
+        for value in one["metadata"].get("labels", {}).values():
+            assert len(value) <= 63
+
+
+def test_releases_share_no_object() -> None:
+    """Also where a dash moves from the namespace to the release."""
+    releases = [
+        ("nodevitals", "a"),
+        ("nodevitals", "b"),
+        ("c-nodevitals", "a"),
+        ("nodevitals", "a-c"),
+    ]
+    names: Counter[tuple[str, ...]] = Counter()
+    for name, namespace in releases:
+        for one in render({"fullnameOverride": name}, name=name, namespace=namespace):
+            meta = one["metadata"]
+            names[one["kind"], meta.get("namespace", ""), meta["name"]] += 1
+    assert set(names.values()) == {1}
+
+
+@each_set
+def test_objects_are_in_the_namespace_of_the_release(path: Path) -> None:
+    for one in rendered(path):
+        if not one["kind"].startswith("Cluster") and "Monitor" not in one["kind"]:
+            assert one["metadata"]["namespace"] == NAMESPACE
+
+
+def test_pools_inherit_and_override() -> None:
+    h100, a100 = daemonset("pools", "h100"), daemonset("pools", "a100")
+    assert pod(h100)["runtimeClassName"] == pod(a100)["runtimeClassName"] == "nvidia"
+    assert pod(h100)["affinity"] == pod(daemonset("default", "nvidia"))["affinity"]
+    assert pod(h100)["priorityClassName"] == "system-node-critical"
+    assert "priorityClassName" not in pod(a100)
+    assert "tolerations" not in pod(a100)
+    assert "livenessProbe" not in container(a100)
+    variables = {v["name"]: v.get("value") for v in container(a100)["env"]}
+    assert variables["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert variables["NVIDIA_VISIBLE_DEVICES"] == "all"
+    config = yaml.safe_load(configuration(named("pools"), a100))
+    assert config == {
+        "labels": {"site": "north", "pool": "a100"},
+        # `false` and lower numbers win as well.
+        "probes": {"nvidia": {"details": False, "nvlinks": 12}},
+    }
+
+
+def test_no_node_has_two_agents_by_default() -> None:
+    """Every label that selects an entry keeps the entry for other nodes away."""
+
+    def expressions(nodes: str) -> list[dict[str, Any]]:
+        affinity = pod(daemonset("pools", nodes))["affinity"]["nodeAffinity"]
+        [terms] = affinity.values()
+        return [one for t in terms["nodeSelectorTerms"] for one in t["matchExpressions"]]
+
+    wanted = {one["key"] for name in ("h100", "ascend") for one in expressions(name)}
+    refused = {
+        one["key"] for one in expressions("cpu") if one["operator"] in ("NotIn", "DoesNotExist")
+    }
+    assert wanted == refused
+
+
+def test_fabric_tests_get_what_their_gate_needs() -> None:
+    one = daemonset("fabric-generated", "nvidia")
+    assert pod(one)["hostPID"] is True
+    assert pod(one)["hostNetwork"] is True
+    assert set(container(one)["securityContext"]["capabilities"]["add"]) == {
+        "DAC_READ_SEARCH",
+        "SYS_PTRACE",
+    }
+    other = daemonset("fabric-generated", "cpu")
+    assert "hostPID" not in pod(other)
+    assert "fabric" not in configuration(named("fabric-generated"), other)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("kube-prometheus-stack", "kube-prometheus-stack"), ("tls", "prometheus")]
+)
+def test_monitors_have_the_labels_that_an_operator_selects(name: str, label: str) -> None:
+    [monitor] = of_kind(named(name), "PodMonitor") + of_kind(named(name), "ServiceMonitor")
+    assert monitor["metadata"]["labels"]["release"] == label
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"agent": {"confg": {}}}, "at '/agent': additional properties 'confg' not allowed"),
+        (
+            {"nodes": {"nvidia": {"hostPid": True}}},
+            "at '/nodes/nvidia': additional properties 'hostPid'",
+        ),
+        (
+            {"agent": {"config": {"probes": {"nvidia": {"expcted": 8}}}}},
+            "at '/agent/config/probes/nvidia': additional properties 'expcted' not allowed",
+        ),
+        (
+            {"nodes": {"ascend": {"config": {"defaults": {"interval": "15 s"}}}}},
+            "at '/nodes/ascend/config/defaults/interval': '15 s' does not match pattern",
+        ),
+        ({"nodes": {"two words": {}}}, "two words"),
+        (
+            {"nodes": {"h100": {"inherits": "nvdia"}}},
+            "nodes.h100.inherits: there is no nodes.nvdia",
+        ),
+        (
+            {"nodes": {"cpu": {"enabled": True, "capabilities": ["SYSLOG"]}}},
+            "nodes.cpu: user 65532 gets no capability from Kubernetes",
+        ),
+        (
+            {"nodes": {"nvidia": {"runAsUser": 1000, "capabilities": []}}},
+            "nodes.nvidia: the node's /var/lib/nodevitals belongs to root",
+        ),
+        (
+            {
+                "fabric": {"enabled": True, "certificates": "existing"},
+                "nodes": {"nvidia": {"fabric": True}},
+            },
+            "fabric.certificates is existing: set fabric.secret",
+        ),
+        (
+            {"fabric": {"enabled": True}, "nodes": {"nvidia": {"fabric": True}}},
+            "list the nodes in fabric.peers",
+        ),
+        ({"fabric": {"enabled": True}}, "set nodes.<name>.fabric to true"),
+    ],
+)
+def test_what_is_wrong_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm.HelmError) as caught:
+        render(values)
+    assert message in str(caught.value)
