@@ -28,6 +28,8 @@ BEGIN, END = "<!-- probes: made by make generate -->\n", "<!-- end of probes -->
 CENTRAL = (
     "exporter/packaging/prometheus-leaf.yaml",
     "exporter/packaging/prometheus-central.yaml",
+    "helm/nodevitals/examples/several-clusters-leaf.yaml",
+    "helm/nodevitals/examples/several-clusters-central.yaml",
     "docs/several-clusters.md",
 )
 # From the key to the next line that is not indented.

@@ -32,8 +32,9 @@ from testbed.clusters import (
 )
 from testbed.dashboards import every
 from testbed.node import wait_until
-from testbed.promql import name_of, selectors
 from testbed.site import Site
+from testbed.site.series import Series
+from testbed.site.server import write
 
 BOARDS = every()
 pytestmark = pytest.mark.timeout(300)
@@ -58,39 +59,9 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
         yield Clusters(leaves, written, federated, now, leaves["east"].prometheus.filled_until)
 
 
-def read_by(expression: str) -> set[str]:
-    """Return the names of the series that an expression reads."""
-    return {name_of(one) for one in selectors(expression)}
-
-
 def listed(name: str) -> dict[str, str]:
     """Return the panels of a dashboard that are declared to have no or less data centrally."""
     return central.ABSENT.get(name, {}) | central.LESS.get(name, {})
-
-
-@by_name
-def test_panels_that_are_not_listed_read_only_what_travels(name: str) -> None:
-    travel = set(central.names())
-    found = {
-        panel["title"]
-        for panel in panels(BOARDS[name])
-        for target in panel.get("targets", ())
-        if not read_by(target["expr"]) <= travel
-    }
-    assert found == set(listed(name))
-
-
-def test_every_series_that_travels_is_read() -> None:
-    read: set[str] = set()
-    for name in central.DASHBOARDS:
-        for panel in panels(BOARDS[name]):
-            if panel["title"] not in central.ABSENT.get(name, {}):
-                for target in panel.get("targets", ()):
-                    read |= read_by(target["expr"])
-        for variable in BOARDS[name]["templating"]["list"]:
-            if variable["type"] == "query":
-                read |= read_by(variable["query"]["query"].partition("(")[2].rpartition(",")[0])
-    assert set(central.names()) - read == set()
 
 
 def results(
@@ -232,6 +203,23 @@ def test_what_an_outage_of_the_central_server_loses(clusters: Clusters) -> None:
     seen(lambda: samples_of(clusters.federated.url, start, time.time(), frequent), 30)
     once = samples_of(clusters.federated.url, start, end, frequent)
     assert {len(values) for values in once.values()} <= {1}
+
+
+def test_a_batch_in_which_one_sample_differs_is_refused(tmp_path: Path) -> None:
+    """Why only one server of a pair may send: the other's value of the same time differs."""
+    moment = time.time() // 1
+
+    def send(url: str, **values: float) -> None:
+        labels = {"cluster": "east"}
+        write(url, [Series(name, labels, value) for name, value in values.items()], [moment])
+
+    with Central(tmp_path, "central") as central_server:
+        send(central_server.url, first=1.0, second=1.0)
+        send(central_server.url, first=1.0, second=1.0)
+        with pytest.raises(AssertionError, match="duplicate sample for timestamp"):
+            send(central_server.url, other=1.0, first=2.0)
+        stored = latest(central_server.url, '{cluster="east"}', moment)
+    assert {dict(labels)["__name__"] for labels in stored} == {"first", "second"}
 
 
 # Series of the server itself; and pods of kube-state-metrics, which may have no label `cluster`.
