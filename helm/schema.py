@@ -12,24 +12,30 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from helm.rules_schema import name_rules
 from helm.values import AgentConfig, ChartValues
 from nodevitals.commands.example import fields_of
+from nodevitals.commands.rules.site.pack import Pack
+from nodevitals.commands.rules.site.values import Wait
 from nodevitals.config import Config
 from nodevitals.probe import Probe
 from nodevitals.quantities import BytesPerSecond, Seconds
 
 _DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}
+# As Prometheus reads it: without fractions.
+_WAIT = {"type": "string", "pattern": r"^[0-9]+(ms|s|m|h|d)$"}
 _RATE = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?[MGT]b(/s|it/s|ps)$"}
 
 
-def values_schema(probes: Mapping[str, type[Probe]]) -> str:
-    """The schema as text, for these probes."""
+def values_schema(probes: Mapping[str, type[Probe]], pack: Pack) -> str:
+    """The schema as text, for these probes and rules."""
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart nodevitals",
         **_struct(ChartValues),
         "definitions": {"config": _config(probes)},
     }
+    name_rules(schema, pack)
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -73,6 +79,8 @@ def _any(hint: Any) -> dict[str, Any]:
         return {"$ref": "#/definitions/config"}
     if hint == Seconds:
         return dict(_DURATION)
+    if hint == Wait:
+        return dict(_WAIT)
     if hint == BytesPerSecond:
         return dict(_RATE)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -92,7 +100,7 @@ def _any(hint: Any) -> dict[str, Any]:
 
 def _mapping(key: Any, value: Any) -> dict[str, Any]:
     names = msgspec.json.schema(key)
-    names.pop("type")
+    names.pop("type", None)
     schema: dict[str, Any] = {"type": "object"}
     if value is not Any:
         schema["additionalProperties"] = _any(value)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from nodevitals.commands.rules.site import values as rules_values
 from nodevitals.quantities import Seconds
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -119,8 +120,8 @@ class Nodes(Values, frozen=True, kw_only=True):
     host_mounts: tuple[HostMount, ...] = ()
     """Further paths of the node: libraries, tools, sockets, lock directories."""
     kubelet_directory: str = ""
-    """The kubelet's directory, whose pod-resources is mounted for the probe kubernetes; '' for
-    nodes whose devices no pod uses."""
+    """The kubelet's directory, whose pod-resources is mounted at /var/lib/kubelet/pod-resources for
+    the probe kubernetes; '' for nodes whose devices no pod uses."""
     state: State
     """Where the history and the counters are kept."""
     tmp_size_limit: Quantity = "64Mi"
@@ -191,8 +192,8 @@ class Fast(Values, frozen=True, kw_only=True):
     """Whether to scrape it."""
     interval: Seconds = 1.0
     """Time between two scrapes; set the same interval for these probes in `agent.config`."""
-    probes: tuple[Text, ...] = ()
-    """Names of the probes."""
+    probes: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] = ("rdma", "network")
+    """Names of the probes; without any, the whole page would be scraped under this job's name."""
 
 
 class Monitor(Values, frozen=True, kw_only=True):
@@ -285,6 +286,68 @@ class Fabric(Values, frozen=True, kw_only=True):
     """Validity of the certificates."""
 
 
+class Rules(Values, frozen=True, kw_only=True):
+    """The rules, as objects of the cluster."""
+
+    kind: Literal["none", "PrometheusRule", "ConfigMap"] = "none"
+    """`PrometheusRule`: for the Prometheus operator, one object per rule file; `ConfigMap`: one
+    object with all files."""
+    namespace: Name = ""
+    """Namespace of the objects; by default that of the release."""
+    labels: dict[str, str] = {}
+    """Labels of the objects, which the ruleSelector of an operator's Prometheus selects."""
+    annotations: dict[str, str] = {}
+    """Annotations of the objects."""
+    files: dict[str, bool] = {}
+    """Rule files that are not wanted: false."""
+    values: rules_values.Values
+    """The content of a values file of `nodevitals rules render`."""
+
+
+class Dashboards(Values, frozen=True, kw_only=True):
+    """ConfigMaps for the sidecar of Grafana."""
+
+    enabled: bool = True
+    """Whether to make them."""
+    languages: tuple[Literal["en", "zh"], ...] = ("en",)
+    """Languages; both can be in one Grafana."""
+    namespace: Name = ""
+    """Namespace of the ConfigMaps; by default that of the release."""
+    labels: dict[str, str] = {}
+    """What the sidecar selects."""
+    annotations: dict[str, str] = {}
+    """Annotations of the ConfigMaps."""
+    folder_annotation: Text = "grafana_folder"
+    """The sidecar's folderAnnotation."""
+    folders: dict[Literal["en", "zh"], str] = {}
+    """Folder of Grafana by language."""
+
+
+class Alertmanager(Values, frozen=True, kw_only=True):
+    """Alertmanager's configuration."""
+
+    kind: Literal["none", "Secret", "AlertmanagerConfig"] = "none"
+    """`Secret`: alertmanager.yaml and the templates; `AlertmanagerConfig`: for the operator."""
+    configuration: Literal["full", "minimal"] = "full"
+    """`full`: tiers, teams, owners of jobs, office hours; `minimal`: one receiver, operators."""
+    namespace: Name = ""
+    """Namespace of the object; by default that of the release."""
+    labels: dict[str, str] = {}
+    """Labels of the object."""
+    annotations: dict[str, str] = {}
+    """Annotations of the object."""
+    receivers: dict[str, dict[str, tuple[Free, ...]]] = {}
+    """Settings by receiver and kind, in the words of Alertmanager or of the AlertmanagerConfig."""
+    global_: Free = msgspec.field(name="global", default={})
+    """Global settings of alertmanager.yaml, for kind Secret."""
+    time_intervals: dict[Literal["office-hours", "maintenance"], tuple[Free, ...]] = {}
+    """Times of the intervals, for kind Secret."""
+    templates: Text = "/etc/alertmanager/config/*.tmpl"
+    """Where Alertmanager finds the templates, for kind Secret."""
+    matchers: tuple[Free, ...] = ()
+    """Matchers of the first route, for kind AlertmanagerConfig."""
+
+
 class ChartValues(Values, frozen=True, kw_only=True):
     """All values of the chart."""
 
@@ -316,6 +379,12 @@ class ChartValues(Values, frozen=True, kw_only=True):
     """A NetworkPolicy."""
     fabric: Fabric
     """Certificates, token and peers of fabric tests."""
+    rules: Rules
+    """The rules, as objects of the cluster."""
+    dashboards: Dashboards
+    """ConfigMaps for the sidecar of Grafana."""
+    alertmanager: Alertmanager
+    """Alertmanager's configuration."""
     # Helm itself adds `global` to the values of every chart.
     global_: Free = msgspec.field(name="global", default={})
     """Helm's values for all charts; not used."""

@@ -4,7 +4,8 @@
 docs/METRICS.md from the families, the example configuration from the Settings, the README's table
 of probes from the first sentence of their docstrings, docs/alerts.md and the example of the values
 file from the rules, the inhibitions of Alertmanager's minimal configuration from the full one, the
-JSON of the dashboards, and the schema of the chart's values.
+JSON of the dashboards, the schema of the chart's values and its copies of rules, dashboards and
+Alertmanager's configuration.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import yaml
 from nodevitals import catalogue, probes
 from nodevitals.commands.example import example_configuration
 from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
-from nodevitals.commands.rules.site.pack import read_pack
+from nodevitals.commands.rules.site.pack import Pack, read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
 
 ROOT = Path(__file__).parents[1]
@@ -72,11 +73,18 @@ def dashboards() -> dict[Path, str]:
     return files() | texts
 
 
-def chart_schema() -> str:
-    """Return the schema of the chart's values."""
+def chart(pack: Pack, boards: dict[Path, str]) -> dict[Path, str]:
+    """Return the schema of the chart's values, and its copies of rules, dashboards and
+    Alertmanager's configuration.
+    """
+    from helm.files import CHART, chart_files
     from helm.schema import values_schema
 
-    return values_schema(probes.registered())
+    schema = values_schema(probes.registered(), pack)
+    return {
+        CHART / "values.schema.json": schema,
+        **chart_files(pack, boards),
+    }
 
 
 def made() -> dict[Path, str]:
@@ -90,6 +98,7 @@ def made() -> dict[Path, str]:
     pack = read_pack(ROOT / "rules")
     routes = yaml.safe_load((ROOT / "alertmanager/alertmanager.yaml").read_text())
     alerts = ROOT / "docs/alerts.md"
+    boards = dashboards()
     return {
         ROOT / "docs/METRICS.md": catalogue.markdown(),
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
@@ -99,8 +108,8 @@ def made() -> dict[Path, str]:
         minimal: minimal_alertmanager(minimal.read_text(), full),
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),
-        **dashboards(),
-        ROOT / "helm/nodevitals/values.schema.json": chart_schema(),
+        **boards,
+        **chart(pack, boards),
     }
 
 

@@ -37,7 +37,7 @@ CRDS = {
 OF_THE_SITE = {"fabric-token", "site-fabric", "nodevitals-web", "site-probes", "registry"}
 # The authority of the certificates: cert-manager's own, or what no pod may mount.
 NOT_MOUNTED = {"nodevitals-fabric-ca"}
-NEWEST, OLDEST = "1.37", "1.30"
+NEWEST, OLDEST, WITH_APP_ARMOR = "1.37", "1.27", "1.30"
 
 each_set = pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
 
@@ -78,7 +78,8 @@ def test_every_object_is_valid(path: Path) -> None:
         if one["kind"] in CRDS:
             jsonschema.validate(one, CRDS[one["kind"]])
         else:
-            for version in (OLDEST, NEWEST):
+            oldest = WITH_APP_ARMOR if "appArmorProfile" in str(one) else OLDEST
+            for version in (oldest, NEWEST):
                 kubernetes_validate.validate(one, version, strict=True)
 
 
@@ -339,3 +340,52 @@ def test_what_is_wrong_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(helm.HelmError) as caught:
         render(values)
     assert message in str(caught.value)
+
+
+README = (CHART / "README.md").read_text()
+
+
+def test_readme_says_what_every_probe_needs() -> None:
+    table = README.partition("| probe | needs |")[2].partition("\n\n")[0]
+    rows = {row.split("|")[1] for row in table.splitlines()[2:]}
+    missing = [name for name in probes.registered() if not any(f"`{name}`" in r for r in rows)]
+    assert [name for name in missing if name != "misbehave"] == []
+
+
+def test_readme_names_keys_that_exist() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    entry = schema["properties"]["nodeDefaults"]["properties"]
+    keys = {"hostPID", "hostNetwork", "hostPaths", "hostMounts", "kubeletDirectory", "privileged"}
+    keys |= {"runtimeClassName", "env", "resources", "supplementalGroups", "appArmor", "fabric"}
+    assert keys <= set(entry)
+    assert all(f"`{key}" in README for key in keys)
+
+
+def test_values_file_has_every_key() -> None:
+    """Of the sections with defaults; what it leaves out nobody would find."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    left_out = {"nodeDefaults": {"enabled", "inherits"}}
+    for name, section in schema["properties"].items():
+        if name in ("global", "nodes"):
+            continue
+        assert name in values
+        wanted = set(section.get("properties", {})) - left_out.get(name, set())
+        assert wanted <= set(values[name] or wanted), name
+
+
+@pytest.mark.parametrize("name", ["kube-prometheus-stack", "tls"])
+def test_frequent_scrapes_do_not_double_alerts(name: str) -> None:
+    """Rules read the job nodevitals; ScrapeJobMismatch reads nodevitals_build_info of any other,
+    which a page of named probes does not have.
+    """
+    [monitor] = of_kind(named(name), "PodMonitor") + of_kind(named(name), "ServiceMonitor")
+    spec = monitor["spec"]
+    first, second = spec.get("podMetricsEndpoints") or spec["endpoints"]
+    jobs = [
+        [one["replacement"] for one in endpoint["relabelings"] if one.get("targetLabel") == "job"]
+        for endpoint in (first, second)
+    ]
+    assert jobs == [["nodevitals"], ["nodevitals-fast"]]
+    assert "params" not in first
+    assert set(second["params"]["collect[]"]) <= set(probes.registered())

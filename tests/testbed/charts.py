@@ -33,9 +33,14 @@ def render(
         one
         for path, text in files.items()
         if not path.endswith("NOTES.txt")
-        for one in yaml.safe_load_all(text)
+        for one in load_all(text)
         if one
     ]
+
+
+def load_all(text: str) -> list[Any]:
+    """The documents of a text, by libyaml's parser where PyYAML was built with it."""
+    return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 @cache

@@ -95,6 +95,11 @@ env:
     valueFrom:
       fieldRef:
         fieldPath: spec.nodeName
+  # Of the kubelet.
+  - name: HOST_IP
+    valueFrom:
+      fieldRef:
+        fieldPath: status.hostIP
   {{- range $name, $value := $entry.env }}
   - name: {{ $name }}
     value: {{ $value | quote }}
@@ -113,6 +118,7 @@ ports:
 livenessProbe:
   {{- include "nodevitals.httpProbe" (dict "path" "/healthz" "tls" $web.tls "probe" .) | nindent 2 }}
 {{- end }}
+{{- /* Not /readyz: an agent with a probe that hangs since its start is to be scraped. */}}
 {{- with $entry.readinessProbe }}
 readinessProbe:
   {{- include "nodevitals.httpProbe" (dict "path" "/healthz" "tls" $web.tls "probe" .) | nindent 2 }}
@@ -158,9 +164,9 @@ volumeMounts:
     readOnly: {{ ne (toString $mount.readOnly) "false" }}
     mountPropagation: HostToContainer
   {{- end }}
-  {{- with $entry.kubeletDirectory }}
+  {{- if $entry.kubeletDirectory }}
   - name: pod-resources
-    mountPath: {{ . }}/pod-resources
+    mountPath: /var/lib/kubelet/pod-resources
     readOnly: true
     mountPropagation: HostToContainer
   {{- end }}

@@ -69,17 +69,23 @@ def _threshold_problems(path: str, found: Mapping[str, float], pack: Pack) -> It
             yield Problem(f"{path}.{name}", f"{value:g} is over 1: a share is from 0 to 1")
 
 
-def _label_problems(path: str, labels: Mapping[str, str], pack: Pack) -> Iterator[Problem]:
+def names_in_use(pack: Pack) -> set[str]:
+    """What a site's label cannot be named: everything that has a name in the rules."""
     used = {
         token.text.strip("\"'`")
         for rule in pack.rules
         for token in tokens(rule.expression)
         if token.kind in ("name", "string")
     }
+    return used | set(_OWN_LABELS)
+
+
+def _label_problems(path: str, labels: Mapping[str, str], pack: Pack) -> Iterator[Problem]:
+    used = names_in_use(pack) if labels else set()
     for name, value in labels.items():
         if not _LABEL.fullmatch(name) or name.startswith("__"):
             yield Problem(f"{path}.{name}", "not a Prometheus label name")
-        elif name in _OWN_LABELS or name in used:
+        elif name in used:
             yield Problem(f"{path}.{name}", "the rules use this label themselves: choose another")
         elif not value or "{{" in value:
             yield Problem(f"{path}.{name}", f"{shown(value)} is not a fixed text")

@@ -30,9 +30,11 @@ def changes_of(values: Values, name: str, severity: str) -> AlertValues:
 def severity_of(values: Values, name: str, labels: Mapping[str, Any]) -> str:
     """The severity of an alert that is shipped with these labels."""
     shipped = str(labels.get("severity", ""))
-    chosen = changes_of(values, name, shipped).severity
-    if chosen is not None:
-        return chosen
+    return changes_of(values, name, shipped).severity or _by_profile(values, labels)
+
+
+def _by_profile(values: Values, labels: Mapping[str, Any]) -> str:
+    shipped = str(labels.get("severity", ""))
     is_single = labels.get("scope") in TICKET_SCOPES
     large = values.profile == "large"
     return "warning" if large and shipped == "critical" and is_single else shipped
@@ -48,12 +50,12 @@ class SeverityEdit(NamedTuple):
 def severity_edit(values: Values, rule: Rule, sets: Sequence[LabelSet]) -> SeverityEdit:
     """What changes in a rule. Raises CommandError where it would have to be split."""
     before = [labels.get("severity", "") for labels in sets]
-    after = [severity_of(values, rule.name, labels) for labels in sets]
-    unknown = values.profile == "large" and any(
+    # A rule with several severities is not changed by NAME/SEVERITY, which names another rule.
+    chosen = changes_of(values, rule.name, before[0]).severity
+    after = [chosen or _by_profile(values, labels) for labels in sets]
+    unknown = not chosen and values.profile == "large" and any(
         "severity" not in labels or "scope" not in labels for labels in sets if _may_page(labels)
     )
-    if changes_of(values, rule.name, before[0]).severity is not None:
-        unknown = False
     if before == after and not unknown:
         return SeverityEdit({})
     if len(set(after)) > 1 or unknown:
