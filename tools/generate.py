@@ -62,15 +62,18 @@ def present(path: Path) -> str:
 
 
 def dashboards() -> dict[Path, str]:
-    """Return the JSON of the dashboards, and the files that list the series of a central server;
-    the package lies in the root of the checkout.
-    """
+    """Return the JSON of the dashboards; their package lies in the root of the checkout."""
     sys.path.insert(0, str(ROOT))
-    from dashboards import central
     from dashboards.__main__ import files
 
-    texts = {ROOT / name: central.filled((ROOT / name).read_text()) for name in CENTRAL}
-    return files() | texts
+    return files()
+
+
+def several_clusters() -> dict[Path, str]:
+    """Return the files that list what clusters send to a central server."""
+    from dashboards.central import filled
+
+    return {ROOT / name: filled((ROOT / name).read_text()) for name in CENTRAL}
 
 
 def chart(pack: Pack, boards: dict[Path, str]) -> dict[Path, str]:
@@ -109,6 +112,7 @@ def made() -> dict[Path, str]:
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),
         **boards,
+        **several_clusters(),
         **chart(pack, boards),
     }
 

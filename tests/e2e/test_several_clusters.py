@@ -158,9 +158,10 @@ def seen(condition: Callable[[], Any], limit: float) -> None:
     wait_until(patient, limit)
 
 
-def arrived(server: Central, sent: Samples, start: float, end: float) -> bool:
-    """Return whether a server has exactly these samples between two times."""
-    return samples_of(server.url, start, end, '{cluster!=""}') == sent
+def arrived(clusters: Clusters, start: float, end: float) -> bool:
+    """Return whether the central server has exactly the samples that travel between two times."""
+    there = samples_of(clusters.written.url, start, end, '{cluster!=""}')
+    return there == clusters.sent(start, end)
 
 
 def test_what_is_new_travels_by_remote_write(clusters: Clusters) -> None:
@@ -168,9 +169,8 @@ def test_what_is_new_travels_by_remote_write(clusters: Clusters) -> None:
     start = clusters.now + STEP
     seen(lambda: len(clusters.evaluations(start)) == 2, 60)
     end = time.time()
-    time.sleep(3)
+    seen(lambda: arrived(clusters, start, end), 60)
     sent = clusters.sent(start, end)
-    seen(lambda: arrived(clusters.written, sent, start, end), 30)
     assert {dict(labels)["__name__"] for labels in sent} <= set(central.names())
     assert {dict(labels)["cluster"] for labels in sent} == {"east", "west"}
     assert {label for labels in sent for label in dict(labels)} & REPLICA.keys() == set()
@@ -178,14 +178,17 @@ def test_what_is_new_travels_by_remote_write(clusters: Clusters) -> None:
 
 def test_a_federating_server_has_the_same_series(clusters: Clusters) -> None:
     """The same samples with their own times; what has ended, for five minutes more."""
-    moment = time.time()
-    # Then all samples of until now are there.
-    time.sleep(8)
-    own = clusters.latest(moment)
-    there = latest(clusters.federated.url, '{cluster!=""}', moment)
-    assert own
-    assert own.items() <= there.items()
-    assert there.keys() - own.keys() <= clusters.sent(moment - 420, moment).keys()
+
+    def same_series() -> bool:
+        # Until now all samples of then have been evaluated and read.
+        moment = time.time() - 8
+        own = clusters.latest(moment)
+        there = latest(clusters.federated.url, '{cluster!=""}', moment)
+        ended = there.keys() - own.keys()
+        before = clusters.sent(moment - 420, moment).keys()
+        return bool(own) and own.items() <= there.items() and ended <= before
+
+    seen(same_series, 60)
 
 
 def test_what_an_outage_of_the_central_server_loses(clusters: Clusters) -> None:
@@ -197,8 +200,7 @@ def test_what_an_outage_of_the_central_server_loses(clusters: Clusters) -> None:
     end = time.time()
     for server in (clusters.written, clusters.federated):
         server.__enter__()
-    sent = clusters.sent(start, end)
-    seen(lambda: arrived(clusters.written, sent, start, end), 60)
+    seen(lambda: arrived(clusters, start, end), 60)
     frequent = 'ALERTS{alertname="Watchdog", cluster!=""}'
     seen(lambda: samples_of(clusters.federated.url, start, time.time(), frequent), 30)
     once = samples_of(clusters.federated.url, start, end, frequent)

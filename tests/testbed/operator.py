@@ -179,7 +179,8 @@ def targets(objects: list[Json], agents: dict[str, str]) -> list[Json]:
     """Return what roles pod and endpoints find of a chart's agents, by node and address: one target
     per port of each pod, and those again for each Service that selects the pod.
     """
-    [daemonset, *_] = [one for one in objects if one["kind"] == "DaemonSet"]
+    # All agents of the chart have the same labels and ports, but for the kind of their nodes.
+    daemonset = next(one for one in objects if one["kind"] == "DaemonSet")
     found = []
     for number, (node, address) in enumerate(sorted(agents.items())):
         pod = _pod(daemonset, f"{number:05}", node)
