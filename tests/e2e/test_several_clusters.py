@@ -22,7 +22,6 @@ from testbed.clusters import (
     STEP,
     Central,
     Clusters,
-    Samples,
     ask,
     latest,
     leaf,
