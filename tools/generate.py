@@ -25,6 +25,14 @@ from nodevitals.commands.rules.site.values_example import EXAMPLE, example_value
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- probes: made by make generate -->\n", "<!-- end of probes -->\n"
+# They have parts that dashboards/central.py makes.
+CENTRAL = (
+    "exporter/packaging/prometheus-leaf.yaml",
+    "exporter/packaging/prometheus-central.yaml",
+    "helm/nodevitals/examples/several-clusters-leaf.yaml",
+    "helm/nodevitals/examples/several-clusters-central.yaml",
+    "docs/several-clusters.md",
+)
 # From the key to the next line that is not indented.
 INHIBITIONS = re.compile(r"^inhibit_rules:.*?(?=^\S)", re.MULTILINE | re.DOTALL)
 
@@ -59,6 +67,13 @@ def dashboards() -> dict[Path, str]:
     from dashboards.__main__ import files
 
     return files()
+
+
+def several_clusters() -> dict[Path, str]:
+    """Return the files that list what clusters send to a central server."""
+    from dashboards.central import filled
+
+    return {ROOT / name: filled((ROOT / name).read_text()) for name in CENTRAL}
 
 
 def chart(pack: Pack, boards: dict[Path, str]) -> dict[Path, str]:
@@ -97,6 +112,7 @@ def made() -> dict[Path, str]:
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),
         **boards,
+        **several_clusters(),
         **chart(pack, boards),
     }
 

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from bench import (
     ascend,
     backtest,
+    clusters,
     compression,
     damage,
     dashboards,
@@ -53,6 +54,7 @@ if __name__ == "__main__":
         compression,
         damage,
         dashboards,
+        clusters,
         fabric,
         quiet,
         rules,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from dashboards.preview.queries import (
@@ -72,7 +72,7 @@ class Fleet(NamedTuple):
         return {title for title, left in self.unanswered(name).items() if len(left) == asked[title]}
 
 
-def _fleet(folder: Path, step: int, **switches: bool) -> Iterator[Fleet]:
+def _fleet(folder: Path, step: int, **switches: Any) -> Iterator[Fleet]:
     with Site(folder, ROOT / "rules", step=step, past_seconds=PAST_SECONDS, **switches) as site:
         yield Fleet(Prometheus(site.url, 120), step, site.prometheus.filled_until)
 

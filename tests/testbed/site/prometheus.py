@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ _BATCH_SECONDS = 600
 
 
 class SitePrometheus(ServerProcess):
-    """Prometheus over the pages of a site; `step` is its scrape interval in seconds."""
+    """Prometheus over the pages of a site; `step` is its scrape interval in seconds, `also` what
+    its configuration has besides.
+    """
 
     def __init__(
         self,
@@ -33,12 +36,16 @@ class SitePrometheus(ServerProcess):
         port: int | None = None,
         cluster: str = "",
         past_seconds: int = PAST_SECONDS,
+        also: Mapping[str, Any] | None = None,
+        now: float | None = None,
     ) -> None:
         super().__init__(folder, "prometheus")
         if port:
             self.port, self.url = port, f"http://127.0.0.1:{port}"
         self.step = step
         self._cluster = cluster
+        self._also = also or {}
+        self._now = now or time.time()
         self._past_seconds = past_seconds
         self._pages = pages
         self._rules = rules
@@ -51,7 +58,7 @@ class SitePrometheus(ServerProcess):
     def __enter__(self) -> SitePrometheus:
         """Start it without rules, fill in the past, and start it again with rules."""
         super().__enter__()
-        now = time.time() // self.step * self.step
+        now = self._now // self.step * self.step
         moments = [now - past for past in range(self._past_seconds, 0, -self.step)]
         self.filled_until = moments[-1]
         each, before = _BATCH_SECONDS // self.step, None
@@ -125,6 +132,8 @@ class SitePrometheus(ServerProcess):
             }
             if self._rules:
                 config["rule_files"] = [f"{self._rules}/*.yaml"]
+            config["global"] |= self._also.get("global", {})
+            config |= {key: value for key, value in self._also.items() if key != "global"}
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
 
     def argv(self) -> list[str]:
