@@ -21,7 +21,7 @@ MAX_DEVICES = 64
 _UNIFIED = re.compile(r"(?:/\.\.)*(?:/[^/]+\.slice)+/[^/]*slurmstepd\.scope/job_(\d{1,10})(?:/.*)?")
 # https://slurm.schedmd.com/cgroups.html; with a node's name where several slurmd share a machine.
 _LEGACY = re.compile(r"(?:/\.\.)*/slurm[^/]*/uid_\d+/job_(\d{1,10})(?:/.*)?")
-_POD = re.compile(r"(?:/\.\.)*(?:/kubelet[^/]*)?/(?:kubelet-)?kubepods.*")
+_POD = re.compile(r"(?:/\.\.){0,64}(?:/kubelet[^/]*)?/(?:kubelet-)?kubepods.*")
 
 
 def parse_job_id(cgroup: str) -> str:
