@@ -15,6 +15,7 @@ import yaml
 
 from nodevitals import probes
 from nodevitals.config import parse
+from testbed import apiserver
 from testbed.charts import (
     CHART,
     NAMESPACE,
@@ -398,6 +399,9 @@ def test_agents_may_only_read_pods_and_nodes() -> None:
         return {one["resources"][0]: one["verbs"] for one in role["rules"]}
 
     assert rules("default") == {"pods": ["list"], "nodes": ["get"]}
+    # What the stand-in of the API server permits in the tests of the probe.
+    granted = {(verb, one) for one, verbs in rules("default").items() for verb in verbs}
+    assert granted == apiserver.ROLE
     assert rules("extras") == {"pods": ["list"], "nodes": ["get"], "nodes/pods": ["get"]}
     spec = pod(daemonset("restricted", "cpu"))
     assert of_kind(named("restricted"), "ClusterRole") == []
