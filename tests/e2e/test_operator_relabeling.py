@@ -1,6 +1,6 @@
 """Ten faults alert where the Prometheus operator makes the scrape configuration.
 
-The chart's PodMonitor and ServiceMonitor as `testbed.operator` turns them into jobs of a real
+The chart's PodMonitor and ServiceMonitor as `testbed.prometheusoperator` turns them into jobs of a real
 Prometheus, over a simulated fleet, and the shipped rules with shorter waits.
 """
 
