@@ -1,7 +1,7 @@
 """Ten faults alert where the Prometheus operator makes the scrape configuration.
 
-The chart's PodMonitor and ServiceMonitor as `testbed.prometheusoperator` turns them into jobs of a real
-Prometheus, over a simulated fleet, and the shipped rules with shorter waits.
+The chart's PodMonitor and ServiceMonitor as `testbed.prometheusoperator` turns them into jobs of a
+real Prometheus, over a simulated fleet, and the shipped rules with shorter waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed import charts, operator
+from testbed import charts, prometheusoperator
 from testbed.clusters import ask
 from testbed.node import wait_until
 from testbed.nodepages import NodePages
@@ -100,8 +100,8 @@ def prometheus(
     folder: Path, pages: NodePages, monitor: dict[str, Any], objects: list[dict[str, Any]]
 ) -> OperatorPrometheus:
     """Return a Prometheus with the jobs that the operator makes of a monitor."""
-    found = operator.targets(objects, pages.addresses)
-    return OperatorPrometheus(folder, operator.scrape_configs(monitor, found))
+    found = prometheusoperator.targets(objects, pages.addresses)
+    return OperatorPrometheus(folder, prometheusoperator.scrape_configs(monitor, found))
 
 
 def all_alert(server: OperatorPrometheus) -> bool:
