@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -219,6 +220,13 @@ def test_interpreter_that_is_missing_is_named(tmp_path: Path) -> None:
 # Debian.
 
 
+def program(process: int) -> list[str]:
+    """Return the name of the program of a process; [] of one that has ended."""
+    with suppress(FileNotFoundError):
+        return [Path(os.readlink(f"/proc/{process}/exe")).name]
+    return []
+
+
 def test_agent_of_the_debian_package_serves(machine: Machine, old: dict[str, Path]) -> None:
     """With a PYTHONPATH as of a login shell, and with a probe of the site."""
     succeed(machine.dpkg("-i", old[".deb"]))
@@ -233,8 +241,8 @@ def test_agent_of_the_debian_package_serves(machine: Machine, old: dict[str, Pat
         wait_until(lambda: (agent.value("nodevitals_node_cpus") or 0) >= 1)
         assert agent.value("nodevitals_build_info", version="0.1.0") == 1
         processes = [agent.process.pid, *agent.tree()]
-        programs = {os.readlink(f"/proc/{pid}/exe") for pid in processes}
-        assert {Path(one).name for one in programs} == {f"python{target_python()}"}
+        programs = {name for pid in processes for name in program(pid)}
+        assert programs == {f"python{target_python()}"}
 
 
 def test_installation_enables_and_starts(machine: Machine, old: dict[str, Path]) -> None:

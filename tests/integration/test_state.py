@@ -35,11 +35,11 @@ def settings(*behaviours: str, **more: object) -> dict[str, object]:
 
 
 def slow_settings(*behaviours: str, series: int = 1) -> dict[str, object]:
-    """Return a configuration whose targets have five seconds for each run, and so do not time out
-    on a busy machine. They run again after a reload with another `series`.
+    """Return a configuration whose targets have ten seconds for each run, and so do not time out
+    on a busy machine. They run again after a reload with another `series`, seldom before.
     """
     misbehave = {"behaviours": list(behaviours), "series": series}
-    return {"probes": {"misbehave": {"interval": "5s", **misbehave}}}
+    return {"probes": {"misbehave": {"interval": "1m", **misbehave}}}
 
 
 def run_again(node: Node, *behaviours: str, series: int) -> None:
