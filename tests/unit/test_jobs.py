@@ -24,6 +24,7 @@ from nodevitals.probes.jobs.slurm import (
     is_pod,
     parse_environment,
     parse_job_id,
+    parse_uid,
 )
 from testbed import processes
 from testbed.node import wait_until
@@ -302,6 +303,16 @@ def test_hidden_processes_are_counted() -> None:
 def test_job_of_a_cgroup(cgroup: str, job_id: str) -> None:
     """Only where Slurm's daemon creates them: users can create cgroups below their own service."""
     assert parse_job_id(cgroup) == job_id
+
+
+@pytest.mark.parametrize("end", ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_name_of_a_process_or_cgroup_does_not_begin_a_line(end: str) -> None:
+    """The kernel ends lines with a newline only, which it permits in neither."""
+    own = f"0::/user.slice/user-1000.slice/user@1000.service/x{end}0::"
+    assert parse_job_id(f"{own}/system.slice/slurmstepd.scope/job_4711") == ""
+    assert not is_pod(f"{own}/kubepods/x")
+    status = f"Name:\tx{end}Uid:\t1001\nUmask:\t0022\nUid:\t1000\t1000\t1000\t1000\n"
+    assert parse_uid(status) == 1000
 
 
 def test_cgroups_of_pods() -> None:

@@ -26,7 +26,7 @@ _POD = re.compile(r"(?:/\.\.){0,64}(?:/kubelet[^/]*)?/(?:kubelet-)?kubepods.*")
 
 def parse_job_id(cgroup: str) -> str:
     """The Slurm job of a process by its /proc/PID/cgroup; '' where it is in none."""
-    for line in cgroup.splitlines():
+    for line in _lines(cgroup):
         number, _, rest = line.partition(":")
         path = rest.partition(":")[2]
         found = _UNIFIED.fullmatch(path) if number == "0" else _LEGACY.fullmatch(path)
@@ -37,15 +37,22 @@ def parse_job_id(cgroup: str) -> str:
 
 def is_pod(cgroup: str) -> bool:
     """Whether a process belongs to a Kubernetes pod; both cgroup drivers of the kubelet."""
-    return any(_POD.fullmatch(line.split(":", 2)[-1]) for line in cgroup.splitlines())
+    return any(_POD.fullmatch(line.split(":", 2)[-1]) for line in _lines(cgroup))
 
 
 def parse_uid(status: str) -> int | None:
     """The real user of a process by its /proc/PID/status (proc_pid_status(5))."""
-    for line in status.splitlines():
+    for line in _lines(status):
         if line.startswith("Uid:"):
             return parse_integer([*line.split(), ""][1])
     return None
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as the kernel ends them. `splitlines` also ends one at a vertical tab and others,
+    which the kernel permits in names of processes and cgroups.
+    """
+    return text.split("\n")
 
 
 class JobTexts(msgspec.Struct, frozen=True):
