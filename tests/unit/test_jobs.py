@@ -170,6 +170,17 @@ def test_environment_of_another_job_is_not_used(root: Path) -> None:
     assert ("user", "alice", "", "alice", "", ONE) in units(run(new_probe(root)))
 
 
+def test_job_that_begins_with_processes_of_root_has_its_user(root: Path) -> None:
+    """As Slurm's step `extern` does, with a `sleep`: root is not kept."""
+    cgroup = f"{SCOPE}/job_7/step_extern"
+    texts = {"SLURM_JOB_ID": "7"}
+    add(root / "proc", 100, cgroup=cgroup, uid=0, name="sleep", environment=texts)
+    probe = new_probe(root)
+    run(probe)
+    add_job(root / "proc", 101, "7", "/dev/nvidia0")
+    assert [unit[3] for unit in units(run(probe))] == ["alice"]
+
+
 def test_texts_of_a_job_do_not_change(root: Path) -> None:
     """A series that a user can rename at will would be many."""
     add_job(root / "proc", 100, "7", "/dev/nvidia0")

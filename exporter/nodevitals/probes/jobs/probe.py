@@ -148,7 +148,7 @@ class JobsProbe(Probe):
         running = {job_id: self.state.jobs.get(job_id, Job()) for job_id in list(pids)[:MAX_JOBS]}
         self.state.jobs = running
         for job_id, job in running.items():
-            if job.uid is None:
+            if not job.uid:  # those of root may have been the first ones only
                 job.uid = self._uid(pids[job_id])
             if job.texts is None:
                 job.texts = self._reader.job_texts(job_id, pids[job_id])
