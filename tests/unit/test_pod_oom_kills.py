@@ -21,6 +21,8 @@ FIELDS = "nodemask=(null),cpuset=x,mems_allowed=0-1"
 SYSTEMD = f"{SLICE}.slice/cri-containerd-{CONTAINER}.scope"
 OTHER = "/kubepods/burstable/pod11111111-9ab9-4819-8caf-0392ddff3d9b"
 
+OWN = "/user.slice/user-1000.slice/user@1000.service"
+
 
 def line(cgroup: str, limit: str = "oom_memcg=/kubepods.slice", task: str = "python") -> str:
     """The kernel's line about a process of this cgroup."""
@@ -37,6 +39,14 @@ def line(cgroup: str, limit: str = "oom_memcg=/kubepods.slice", task: str = "pyt
         (line(f"/kubelet/kubepods/besteffort/pod{UID}/crio-{CONTAINER}"), UID, CONTAINER),
         (line(f"{SYSTEMD}/init.scope", limit="global_oom"), UID, CONTAINER),
         (line(f"{SLICE}.slice"), UID, ""),
+        # systemd in the container.
+        (
+            line(
+                f"{SYSTEMD}/system.slice/a.service", f"oom_memcg={SYSTEMD}/system.slice/a.service"
+            ),
+            UID,
+            CONTAINER,
+        ),
         # A static pod's uid is a hash.
         (line(f"/kubepods/burstable/pod{'a1' * 16}/{CONTAINER}"), "a1" * 16, CONTAINER),
         # The process may name itself as it likes.
@@ -62,6 +72,11 @@ def test_pod_and_container_are_read(text: str, uid: str, container: str) -> None
         f"Memory cgroup out of memory: Killed process 1 (task_memcg={SYSTEMD})",
         f"trainer: oom-kill:,task_memcg={SYSTEMD},",
         "",
+        # Cgroups that a user has created, below the user's own service.
+        line(f"{OWN}/kubepods/burstable/pod{UID}/{CONTAINER}"),
+        line(f"{OWN}/x", limit=f"oom_memcg={OWN}/x,task_memcg=/kubepods/pod{UID}"),
+        line(f"{OWN}/x", limit=f"oom_memcg={OWN}/x,task_memcg={SYSTEMD}").replace("=x", "=/"),
+        line(f"{OWN}/x", limit=f"oom_memcg={OWN},global_oom,task_memcg={SYSTEMD}"),
     ],
 )
 def test_other_messages_are_none(text: str) -> None:

@@ -4,6 +4,9 @@
 mm/oom_kill.c), before that `Task in <cgroup> killed as a result of limit of …`. A kubelet names the
 cgroups `…/kubepods/burstable/pod<uid>/<container id>`, with systemd
 `…/kubepods-burstable-pod<uid, - as _>.slice/<runtime>-<container id>.scope`.
+
+Users name their own cgroups, below a service of systemd: these are none of a pod, and what they
+look like within the line does not count.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import re
 
 from nodevitals.probes.kubernetes.messages import OomKill
 
-_TASK = re.compile(r"oom-kill:[^\n]{0,900}?task_memcg=(/[^,\s]*)")
+_TASK = re.compile(r"oom-kill:[^\n]{0,900}?,task_memcg=(/[^,\s]*)")
+# The first path of the line, which no user has written before: the process is in it or below it.
+_FIRST = re.compile(r"[^\n]{0,900}?_memcg=(/[^,\s]*)")
 _OLD_TASK = re.compile(r"Task in (/\S*) killed as a result of limit of ")
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _POD = re.compile(rf"/(?:kubepods[a-z-]{{0,24}}-)?pod({_UID})(?:\.slice)?(?:/|$)")
@@ -24,8 +29,16 @@ def parse_oom_kill(text: str) -> OomKill | None:
     message, and for a process of no pod.
     """
     match = _TASK.match(text) or _OLD_TASK.match(text)
-    pod = _POD.search(match[1]) if match and "kubepods" in match[1] else None
-    if match is None or pod is None:
+    if match is None or "kubepods" not in match[1]:
+        return None
+    paths = [match[1], *(first[1] for first in [_FIRST.match(text)] if first)]
+    pod = _POD.search(match[1])
+    if pod is None or any(map(_is_below_service, paths)):
         return None
     container = _CONTAINER.search(match[1], pod.end(1))
     return OomKill(pod[1].replace("_", "-"), container[0] if container else "")
+
+
+def _is_below_service(cgroup: str) -> bool:
+    """Whether it is a service of systemd or below one; services within a pod do not count."""
+    return ".service" in cgroup.partition("kubepods")[0]
