@@ -166,6 +166,37 @@ def test_finished_pod_that_the_kubelet_still_lists_has_no_device(site: Site) -> 
     assert [one[1] for one in found] == ["pretrain-50"]
 
 
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_pod_of_the_same_name_has_its_own_labels(site: Site, phase: str) -> None:
+    """As Volcano restarts a job, and as any two users of a namespace may name their pods."""
+    site.pods[0].phase = phase
+    site.run()
+    again = job_pod(0, {"nvidia.com/gpu": [gpu_uuid(0)]})
+    again.labels["user.id"] = "another"
+    site.pods[0].devices = {}
+    site.run()
+    site.pods[0] = again
+    site.api.behaviour = "garbage"
+    with pytest.raises(ProbeError):
+        site.run()
+    site.api.behaviour = ""
+    assert site.run()[gpu_uuid(0)][2] == "another"
+    asked = len(site.api.requests)
+    site.run()
+    assert len(site.api.requests) == asked
+
+
+def test_list_that_is_too_large_to_keep_is_unknown_when_the_kubelet_hangs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not empty."""
+    monkeypatch.setattr("nodevitals.probes.kubernetes.state.MAX_CONTAINERS_BYTES", 10)
+    assert len(site.run()) == 8
+    site.kubelet.stop()
+    site.fail("kubelet")
+    assert site.value("kubernetes_pods", "unknown") is None
+
+
 def _infos(site: Site) -> list[Any]:
     site.run()
     return [one for one in site.readings.samples if one.family == INFO]

@@ -23,13 +23,16 @@ MAX_READS = 3
 
 
 class PodCache(msgspec.Struct):
-    """The known pods; `reads` is the number of reads that each listed pod was missing from."""
+    """The known pods; `reads` is the number of reads that each listed pod was missing from;
+    `changed` are pods whose devices have changed since the last read.
+    """
 
     pods: list[KnownPod] = []
     read_at: float = 0.0
     dropped: int = 0
     names: dict[str, tuple[str, ...]] = {}
     reads: dict[str, int] = {}
+    changed: set[str] = set()
 
     def by_key(self) -> dict[str, KnownPod]:
         """The pods by namespace and name; of several, the one that is there."""
@@ -45,10 +48,11 @@ class PodCache(msgspec.Struct):
         return names == self.names and 0 <= now - self.read_at < refresh
 
     def wanted(self, keys: Iterable[str]) -> set[str]:
-        """Of these pods those that reading may bring: unknown ones, and those whose NPUs are not
-        known yet.
+        """Of these pods those that reading may bring: unknown ones, those whose NPUs are not known
+        yet, and those that may be other pods of the same name.
         """
         known = {pod.key for pod in self.pods if pod.npus != () and not pod.gone_at}
+        known -= self.changed
         return {key for key in keys if key not in known and self.reads.get(key, 0) < MAX_READS}
 
     def update(
@@ -72,7 +76,7 @@ class PodCache(msgspec.Struct):
         self.dropped = len(ordered) - len(self.pods)
         known = {pod.key for pod in here.values() if pod.npus != ()}
         self.reads = {key: self.reads.get(key, 0) + 1 for key in listed - known}
-        self.names, self.read_at = dict(names), now
+        self.names, self.read_at, self.changed = dict(names), now, set()
 
 
 def _fitting(pods: list[KnownPod], max_pods: int) -> list[KnownPod]:

@@ -73,6 +73,8 @@ class KubernetesProbe(Probe):
 
     def _is_listed(self) -> bool:
         """Whether the containers were listed lately: for as long as samples are fresh."""
+        if self._reads.listed is not None:
+            return True
         return 0 <= self._now - self.state.listed_at <= self.timing.stale_after_seconds
 
     def _containers(self) -> list[Container]:

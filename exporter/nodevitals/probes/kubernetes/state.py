@@ -67,5 +67,20 @@ class KubernetesState(msgspec.Struct):
 
     def listed(self, containers: list[Container], now: float) -> None:
         """Keep what the kubelet has listed for when it does not answer, unless it is too large."""
-        self.answered, self.listed_at = True, now
-        self.containers = containers if len(encode(containers)) <= MAX_CONTAINERS_BYTES else []
+        fits = len(encode(containers)) <= MAX_CONTAINERS_BYTES
+        if self.listed_at and fits:
+            before, after = _devices(self.containers), _devices(containers)
+            self.cache.changed |= {key for key in after if after[key] != before.get(key)}
+            self.cache.changed &= set(after)
+        self.answered = True
+        self.containers, self.listed_at = (containers, now) if fits else ([], 0.0)
+
+
+def _devices(containers: list[Container]) -> dict[str, set[tuple[str, ...]]]:
+    """The devices of each pod, whatever their order: the kubelet has them in maps."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for one in containers:
+        devices = found.setdefault(one.pod_key, set())
+        devices.update((one.name, part.resource, name) for part in one.devices for name in part.ids)
+        devices.update((one.name, part.driver, part.pool, part.device) for part in one.claims)
+    return found
