@@ -126,6 +126,22 @@ def test_series_starts_at_0_and_counts_with_the_next_run() -> None:
     assert counts.report(90.0 + 86400.0) == []
 
 
+def test_pod_of_the_same_name_and_another_owner_has_its_own_series() -> None:
+    """Else the owner of the pod before is notified."""
+    counts = OomKillCounts()
+    for owner in ("ann", "bob"):
+        pod = KnownPod("train", "job-0", UID, "", {"owner": owner}, {CONTAINER: "main"})
+        counts.receive([OomKill(UID, CONTAINER)], 0.0)
+        counts.attribute({UID: pod}, owner_of, 0.0, readable=True)
+        counts.report(0.0)
+    assert counts.report(30.0) == [((*LABELS, "ann"), 1), ((*LABELS, "bob"), 1)]
+
+
+def owner_of(pod: KnownPod, container: str) -> tuple[str, ...]:
+    """With the owner."""
+    return (*labels_of(pod, container), pod.labels["owner"])
+
+
 def test_kill_waits_for_its_pod() -> None:
     counts = OomKillCounts()
     counts.receive([OomKill(UID, CONTAINER)], 0.0)

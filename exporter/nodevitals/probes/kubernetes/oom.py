@@ -92,9 +92,9 @@ class OomKillCounts(msgspec.Struct):
         return counts
 
     def _add(self, labels: tuple[str, ...], now: float) -> bool:
-        # The same container keeps its series where its labels were changed.
+        # With other labels it may be another pod of the same name, of another owner.
         for one in self.series:
-            if one.labels[:3] == labels[:3]:
+            if one.labels == labels:
                 one.pending, one.last = one.pending + 1, now
                 return True
         if len(self.series) >= MAX_SERIES:
