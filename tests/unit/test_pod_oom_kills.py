@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nodevitals.probe import Readings
 from nodevitals.probes.kernel_log.oom import parse_oom_kill
 from nodevitals.probes.kubernetes.families import LIMIT, UNKNOWN_POD
-from nodevitals.probes.kubernetes.messages import OomKill, OomKills, send_oom_kills
-from nodevitals.probes.kubernetes.oom import MAX_SERIES, WAIT_SECONDS, OomKillCounts
+from nodevitals.probes.kubernetes.messages import MAX_KILLS, OomKill, OomKills, send_oom_kills
+from nodevitals.probes.kubernetes.oom import MAX_SERIES, MAX_WAITING, WAIT_SECONDS, OomKillCounts
 from nodevitals.probes.kubernetes.pods import KnownPod
 from nodevitals.wire import decode
 
@@ -89,13 +89,27 @@ def test_any_text_is_parsed_or_none(text: str) -> None:
     parse_oom_kill(line(text))
 
 
-def test_flood_of_kills_fits_into_a_message() -> None:
+def test_flood_of_kills_fits_into_a_message_and_hides_no_other_container() -> None:
     readings = Readings()
-    send_oom_kills(readings, [OomKill(UID, CONTAINER)] * 5000)
+    send_oom_kills(readings, [OomKill("other", ""), *[OomKill(UID, CONTAINER)] * 5000])
     [message] = readings.messages
-    assert len(decode(message.body, OomKills).kills) == 500
+    kills = decode(message.body, OomKills).kills
+    assert kills == [OomKill("other", ""), OomKill(UID, CONTAINER, 5000)]
     send_oom_kills(readings, [])
     assert len(readings.messages) == 1
+    send_oom_kills(readings, [OomKill(UID, str(number), 2) for number in range(MAX_KILLS + 3)])
+    assert decode(readings.messages[1].body, OomKills).omitted == 6
+
+
+def test_no_kill_is_lost_where_more_wait_than_there_is_room_for() -> None:
+    """Those of one container wait together; the others are counted."""
+    counts = OomKillCounts()
+    for _ in range(20):
+        counts.receive(OomKills([OomKill(UID, CONTAINER, 100)]), 0.0)
+    counts.receive(OomKills([OomKill(UID, str(n)) for n in range(MAX_WAITING)], omitted=7), 0.0)
+    assert len(counts.waiting) == MAX_WAITING
+    assert attribute(counts)[LIMIT] == 2007
+    assert LIMIT not in attribute(counts)
 
 
 POD = KnownPod("train", "job-0", UID, "", {"owner": "ann"}, {CONTAINER: "main"})
@@ -115,11 +129,11 @@ def attribute(counts: OomKillCounts, *pods: KnownPod, now: float = 0.0) -> dict[
 
 def test_series_starts_at_0_and_counts_with_the_next_run() -> None:
     counts = OomKillCounts()
-    counts.receive([OomKill(UID, CONTAINER)] * 3, 0.0)
+    counts.receive(OomKills([OomKill(UID, CONTAINER)] * 3), 0.0)
     assert attribute(counts, POD) == {}
     assert counts.report(0.0) == [(LABELS, 0)]
     assert counts.report(30.0) == [(LABELS, 3)]
-    counts.receive([OomKill(UID, CONTAINER)], 60.0)
+    counts.receive(OomKills([OomKill(UID, CONTAINER)]), 60.0)
     attribute(counts, POD)
     assert counts.report(60.0) == [(LABELS, 3)]
     assert counts.report(90.0) == [(LABELS, 4)]
@@ -131,7 +145,7 @@ def test_pod_of_the_same_name_and_another_owner_has_its_own_series() -> None:
     counts = OomKillCounts()
     for owner in ("ann", "bob"):
         pod = KnownPod("train", "job-0", UID, "", {"owner": owner}, {CONTAINER: "main"})
-        counts.receive([OomKill(UID, CONTAINER)], 0.0)
+        counts.receive(OomKills([OomKill(UID, CONTAINER)]), 0.0)
         counts.attribute({UID: pod}, owner_of, 0.0, readable=True)
         counts.report(0.0)
     assert counts.report(30.0) == [((*LABELS, "ann"), 1), ((*LABELS, "bob"), 1)]
@@ -144,7 +158,7 @@ def owner_of(pod: KnownPod, container: str) -> tuple[str, ...]:
 
 def test_kill_waits_for_its_pod() -> None:
     counts = OomKillCounts()
-    counts.receive([OomKill(UID, CONTAINER)], 0.0)
+    counts.receive(OomKills([OomKill(UID, CONTAINER)]), 0.0)
     assert counts.wants_reading({})
     assert attribute(counts) == {}
     counts.was_read()
@@ -154,20 +168,20 @@ def test_kill_waits_for_its_pod() -> None:
 
 def test_pod_that_no_list_has_is_counted_as_unknown() -> None:
     counts = OomKillCounts()
-    counts.receive([OomKill(UID, CONTAINER)] * 2, 0.0)
+    counts.receive(OomKills([OomKill(UID, CONTAINER)] * 2), 0.0)
     counts.was_read()
     assert attribute(counts) == {}
     counts.was_read()
     assert attribute(counts) == {UNKNOWN_POD: 2}
     assert not counts.wants_reading({})
-    counts.receive([OomKill(UID, CONTAINER)], 0.0)
+    counts.receive(OomKills([OomKill(UID, CONTAINER)]), 0.0)
     assert attribute(counts, now=WAIT_SECONDS - 1) == {}
     assert attribute(counts, now=WAIT_SECONDS) == {UNKNOWN_POD: 1}
 
 
 def test_container_that_has_ended_since_has_no_name() -> None:
     counts = OomKillCounts()
-    counts.receive([OomKill(UID, "f" * 64)], 0.0)
+    counts.receive(OomKills([OomKill(UID, "f" * 64)]), 0.0)
     assert counts.wants_reading({UID: POD})
     assert attribute(counts, POD) == {}
     assert counts.report(0.0) == []
@@ -179,6 +193,6 @@ def test_container_that_has_ended_since_has_no_name() -> None:
 def test_number_of_series_is_bounded() -> None:
     counts = OomKillCounts()
     pods = [KnownPod("train", f"job-{n}", f"uid-{n}", "", {}, {}) for n in range(MAX_SERIES + 5)]
-    counts.receive([OomKill(pod.uid, "") for pod in pods], 0.0)
+    counts.receive(OomKills([OomKill(pod.uid, "") for pod in pods]), 0.0)
     assert attribute(counts, *pods) == {LIMIT: 5}
     assert len(counts.report(0.0)) == MAX_SERIES

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -27,24 +28,36 @@ class Accelerators(msgspec.Struct, frozen=True, tag="accelerators"):
 
 
 class OomKill(msgspec.Struct, frozen=True, array_like=True):
-    """A process of a pod that the OOM killer ended: the pod's uid, the container's id, '' where the
-    cgroup has none.
+    """Processes of a pod that the OOM killer ended: the pod's uid, the container's id, '' where the
+    cgroup has none, and their number.
     """
 
     pod_uid: str
     container_id: str
+    count: int = 1
 
 
 class OomKills(msgspec.Struct, frozen=True, tag="oom_kills"):
-    """OOM kills since the last message."""
+    """OOM kills since the last message; `omitted` is the number of those that do not fit."""
 
     kills: list[OomKill]
+    omitted: int = 0
+
+
+def summed(kills: Iterable[OomKill]) -> list[OomKill]:
+    """One record per container: a flood of kills in one leaves room for the others."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in kills:
+        counts[one.pod_uid, one.container_id] += one.count
+    return [OomKill(*key, count) for key, count in counts.items()]
 
 
 def send_oom_kills(readings: Readings, kills: list[OomKill]) -> None:
-    """Send these kills, of more than a message may have the newest."""
-    if kills:
-        readings.send(PROBE, OomKills(kills[-MAX_KILLS:]))
+    """Send these kills, of more containers than a message may have the last ones."""
+    found = summed(kills)
+    if found:
+        omitted = sum(one.count for one in found[:-MAX_KILLS])
+        readings.send(PROBE, OomKills(found[-MAX_KILLS:], omitted))
 
 
 def send_accelerators(

@@ -6,12 +6,12 @@ that started at 1 would have no increase.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from nodevitals.probes.kubernetes.families import LIMIT, UNKNOWN_POD
-from nodevitals.probes.kubernetes.messages import OomKill
+from nodevitals.probes.kubernetes.messages import OomKill, OomKills, summed
 from nodevitals.probes.kubernetes.pods import KnownPod
 
 MAX_SERIES = 200
@@ -32,7 +32,7 @@ class OomSeries(msgspec.Struct, array_like=True):
 
 
 class WaitingKill(msgspec.Struct, array_like=True):
-    """A kill whose container is not known yet; `reads` is the number of reads of pods since."""
+    """Kills whose container is not known yet; `reads` is the number of reads of pods since."""
 
     kill: OomKill
     until: float
@@ -40,14 +40,23 @@ class WaitingKill(msgspec.Struct, array_like=True):
 
 
 class OomKillCounts(msgspec.Struct):
-    """What is kept of OOM kills, in one boot."""
+    """What is kept of OOM kills, in one boot; `omitted` are those that there was no room for, which
+    the next run counts.
+    """
 
     series: list[OomSeries] = []
     waiting: list[WaitingKill] = []
+    omitted: int = 0
 
-    def receive(self, kills: Iterable[OomKill], now: float) -> None:
-        """Let new kills wait."""
-        self.waiting += [WaitingKill(kill, now + WAIT_SECONDS) for kill in kills]
+    def receive(self, message: OomKills, now: float) -> None:
+        """Let new kills wait, with those of the same container that have been read as often."""
+        new = [one.kill for one in self.waiting if not one.reads]
+        self.waiting = [one for one in self.waiting if one.reads]
+        self.waiting += [
+            WaitingKill(kill, now + WAIT_SECONDS) for kill in summed([*new, *message.kills])
+        ]
+        self.omitted += message.omitted
+        self.omitted += sum(one.kill.count for one in self.waiting[:-MAX_WAITING])
         del self.waiting[:-MAX_WAITING]
 
     def wants_reading(self, pods: Mapping[str, KnownPod]) -> bool:
@@ -70,17 +79,19 @@ class OomKillCounts(msgspec.Struct):
         """Find the series of each waiting kill; `labels_of` a pod and the name of a container.
         Returns the kills that have none, by reason. Not `readable`: no pod will ever be read.
         """
-        none = {UNKNOWN_POD: 0, LIMIT: 0}
+        none = {UNKNOWN_POD: 0, LIMIT: self.omitted}
+        self.omitted = 0
         waiting, self.waiting = self.waiting, []
         for one in waiting:
             pod = pods.get(one.kill.pod_uid)
             if pod is not None and (_is_known(one, pods) or one.reads >= 1 or not readable):
                 container = pod.containers.get(one.kill.container_id, "")
-                none[LIMIT] += not self._add(labels_of(pod, container), now)
+                added = self._add(labels_of(pod, container), one.kill.count, now)
+                none[LIMIT] += 0 if added else one.kill.count
             elif readable and one.reads < 2 and now < one.until:
                 self.waiting.append(one)
             else:
-                none[UNKNOWN_POD] += 1
+                none[UNKNOWN_POD] += one.kill.count
         return none
 
     def report(self, now: float) -> list[tuple[tuple[str, ...], int]]:
@@ -91,15 +102,15 @@ class OomKillCounts(msgspec.Struct):
             one.count, one.pending = one.count + one.pending, 0
         return counts
 
-    def _add(self, labels: tuple[str, ...], now: float) -> bool:
+    def _add(self, labels: tuple[str, ...], count: int, now: float) -> bool:
         # With other labels it may be another pod of the same name, of another owner.
         for one in self.series:
             if one.labels == labels:
-                one.pending, one.last = one.pending + 1, now
+                one.pending, one.last = one.pending + count, now
                 return True
         if len(self.series) >= MAX_SERIES:
             return False
-        self.series.append(OomSeries(labels, 0, 1, now))
+        self.series.append(OomSeries(labels, 0, count, now))
         return True
 
 

@@ -59,7 +59,7 @@ class KubernetesState(msgspec.Struct):
     def receive(self, message: Accelerators | OomKills, now: float) -> None:
         """Keep a vendor's accelerators, or let kills wait for their pods."""
         if isinstance(message, OomKills):
-            self.oom.receive(message.kills, now)
+            self.oom.receive(message, now)
             return
         self.accelerators.uuids[message.vendor] = message.uuids
         if message.vendor == "nvidia":
