@@ -18,6 +18,8 @@ from nodevitals.probes.kernel_log.families import (
 from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.probes.kernel_log.tally import NAME_SECONDS, PAIR_SECONDS, ROW_SECONDS, Tally
+from nodevitals.probes.kubernetes.messages import OomKills
+from nodevitals.wire import decode
 
 BUS_ID = "0000:1a:00"
 NAMES = DeviceNames({BUS_ID: DeviceName("1", "GPU-1")})
@@ -61,6 +63,37 @@ def state() -> KernelLogState:
     made = KernelLogState()
     made.receive(NAMES)
     return made
+
+
+POD_UID = "968a06fb-9ab9-4819-8caf-0392ddff3d9b"
+CGROUP = f"/kubepods.slice/kubepods-pod{POD_UID.replace('-', '_')}.slice/cri-{'ab' * 32}.scope"
+
+
+def oom_kill(cgroup: str, seconds: float, processes: int = 3) -> list[Record]:
+    """What the kernel logs where memory.oom.group is set: the first one is killed twice."""
+    message = "Memory cgroup out of memory: Killed process 7 (python)"
+    texts = [
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg={cgroup},task_memcg={cgroup},task=a",
+        message,
+        f"Tasks in {cgroup} are going to be killed due to memory.oom.group set",
+        *[message] * (processes - 1),
+    ]
+    return [Record(1, seconds, text) for text in texts]
+
+
+def oom_kills(readings: Readings) -> int:
+    """Return the number of kills that were sent for the pod."""
+    found = [decode(one.body, OomKills).kills for one in readings.messages]
+    return sum(kill.count for kills in found for kill in kills if kill.pod_uid == POD_UID)
+
+
+def test_each_process_of_a_pod_that_is_killed_as_a_whole_counts(state: KernelLogState) -> None:
+    """As in kernel_events: else OomKill would report the others as processes outside of pods."""
+    readings = tally(state, *oom_kill(CGROUP, 990.0), *oom_kill("/user.slice", 990.1))
+    [events] = [one.value for one in readings.increments if one.labels == ("oom_kill",)]
+    assert (oom_kills(readings), events) == (3, 6)
+    late = Record(1, 995.0, "Memory cgroup out of memory: Killed process 8 (other)")
+    assert oom_kills(tally(state, *oom_kill(CGROUP, 990.0), late)) == 3
 
 
 def test_xid_of_a_named_gpu_is_counted_at_once(state: KernelLogState) -> None:

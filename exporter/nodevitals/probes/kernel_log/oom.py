@@ -19,16 +19,44 @@ _TASK = re.compile(r"oom-kill:[^\n]{0,900}?,task_memcg=(/[^,\s]*)")
 # The first path of the line, which no user has written before: the process is in it or below it.
 _FIRST = re.compile(r"[^\n]{0,900}?_memcg=(/[^,\s]*)")
 _OLD_TASK = re.compile(r"Task in (/\S*) killed as a result of limit of ")
+_GROUP = re.compile(r"Tasks in (/\S*) are going to be killed due to memory.oom.group set")
+GROUP_SECONDS = 1.0
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _POD = re.compile(rf"/(?:kubepods[a-z-]{{0,24}}-)?pod({_UID})(?:\.slice)?(?:/|$)")
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
+
+
+class OomKillTally:
+    """The kills of a run. Where `memory.oom.group` is set, which the kubelet does since 1.28, the
+    line about one process is followed by one about its cgroup, and that by those of its processes.
+    """
+
+    def __init__(self) -> None:
+        self.kills: list[OomKill] = []
+        self._group: OomKill | None = None
+        self._until = 0.0
+
+    def add(self, text: str, seconds: float) -> None:
+        """Add what a message says about a process or a cgroup; `seconds` is the kernel's clock."""
+        if text.startswith(("oom-kill:", "Task in ")):
+            self._group = None
+            kill = parse_oom_kill(text)
+            if kill is not None:
+                self.kills.append(kill)
+        elif text.startswith("Tasks in "):
+            self._group, self._until = parse_oom_kill(text), seconds + GROUP_SECONDS
+
+    def add_process(self, seconds: float) -> None:
+        """Add a process that was killed: the first one of each kill was added by its cgroup."""
+        if self._group is not None and seconds <= self._until:
+            self.kills.append(self._group)
 
 
 def parse_oom_kill(text: str) -> OomKill | None:
     """The pod and the container of a message about a process that is killed; None for another
     message, and for a process of no pod.
     """
-    match = _TASK.match(text) or _OLD_TASK.match(text)
+    match = _TASK.match(text) or _OLD_TASK.match(text) or _GROUP.match(text)
     if match is None or "kubepods" not in match[1]:
         return None
     paths = [match[1], *(first[1] for first in [_FIRST.match(text)] if first)]

@@ -20,7 +20,7 @@ from nodevitals.probes.kernel_log.families import (
     XID_ERRORS,
     XID_LAST,
 )
-from nodevitals.probes.kernel_log.oom import parse_oom_kill
+from nodevitals.probes.kernel_log.oom import OomKillTally
 from nodevitals.probes.kernel_log.state import (
     MAX_WAITING_XIDS,
     KernelLogState,
@@ -38,7 +38,7 @@ from nodevitals.probes.kernel_log.xid import (
     parse_sxid,
     parse_xid,
 )
-from nodevitals.probes.kubernetes.messages import OomKill, send_oom_kills
+from nodevitals.probes.kubernetes.messages import send_oom_kills
 
 # NVML's event and the log's record report the same error when they are no further apart: the
 # probe nvidia collects events once per interval.
@@ -76,7 +76,7 @@ class Tally:
         self._sxids: Counter[tuple[str, ...]] = Counter()
         self._events: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
         self._suppressed = 0
-        self._oom_kills: list[OomKill] = []
+        self._oom_kills = OomKillTally()
         self._devices = DeviceTally(state)
 
     def add_record(self, record: Record) -> None:
@@ -102,8 +102,10 @@ class Tally:
         if event is not None:
             self._events[event] += 1
             self._add_row("kernel", event, text, time)
+            if event == "oom_kill":
+                self._oom_kills.add_process(record.seconds)
         else:
-            self._add_oom_kill(text)
+            self._oom_kills.add(text, record.seconds)
         self._suppressed += suppressed(text)
 
     def add_xids_only_in_nvml(self) -> None:
@@ -135,12 +137,7 @@ class Tally:
         newest = sorted(self._state.rows.items(), key=lambda item: item[1])[-MAX_ROW_TIMES:]
         self._state.rows = dict(newest)
         self._state.unpaired = self._state.unpaired[-MAX_WAITING_XIDS:]
-        send_oom_kills(self._readings, self._oom_kills)
-
-    def _add_oom_kill(self, text: str) -> None:
-        kill = parse_oom_kill(text)
-        if kill is not None:
-            self._oom_kills.append(kill)
+        send_oom_kills(self._readings, self._oom_kills.kills)
 
     def _add_unnamed(self) -> None:
         waiting, self._state.unnamed = self._state.unnamed, []
