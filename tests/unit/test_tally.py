@@ -96,6 +96,15 @@ def test_each_process_of_a_pod_that_is_killed_as_a_whole_counts(state: KernelLog
     assert oom_kills(tally(state, *oom_kill(CGROUP, 990.0), late)) == 3
 
 
+def test_old_kills_are_not_reported_by_a_first_run(state: KernelLogState) -> None:
+    """Owners would be notified of all that the log still has when the agent is installed."""
+    old = oom_kill(CGROUP, 10.0, 1)
+    assert oom_kills(tally(state, *old, monotonic=5000.0, live=False)) == 0
+    assert oom_kills(tally(state, *oom_kill(CGROUP, 4500.0, 1), monotonic=5000.0, live=False)) == 1
+    state.sequence = 7
+    assert oom_kills(tally(state, *old, monotonic=5000.0, live=False)) == 1
+
+
 def test_xid_of_a_named_gpu_is_counted_at_once(state: KernelLogState) -> None:
     readings = tally(state, xid(13), xid(13), xid(79))
     assert xids(readings) == {("GPU-1", "13"): 2, ("GPU-1", "79"): 1}

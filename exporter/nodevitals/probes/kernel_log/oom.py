@@ -29,15 +29,19 @@ _CONTAINER = re.compile(r"[0-9a-f]{64}")
 class OomKillTally:
     """The kills of a run. Where `memory.oom.group` is set, which the kubelet does since 1.28, the
     line about one process is followed by one about its cgroup, and that by those of its processes.
+    Kills before `since`, on the kernel's clock, are left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, since: float = 0.0) -> None:
+        self._since = since
         self.kills: list[OomKill] = []
         self._group: OomKill | None = None
         self._until = 0.0
 
     def add(self, text: str, seconds: float) -> None:
         """Add what a message says about a process or a cgroup; `seconds` is the kernel's clock."""
+        if seconds < self._since:
+            return
         if text.startswith(("oom-kill:", "Task in ")):
             self._group = None
             kill = parse_oom_kill(text)

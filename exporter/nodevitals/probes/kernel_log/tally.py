@@ -48,6 +48,8 @@ NAME_SECONDS = 20.0
 # The history gets one row per device and event in this time; the counters count all.
 ROW_SECONDS = 60.0
 MAX_ROW_TIMES = 500
+# A kill from before the agent was started for the first time notifies no owner when it is older.
+OLD_KILL_SECONDS = 900.0
 MAX_DETAIL_CHARACTERS = 200
 
 
@@ -76,7 +78,9 @@ class Tally:
         self._sxids: Counter[tuple[str, ...]] = Counter()
         self._events: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
         self._suppressed = 0
-        self._oom_kills = OomKillTally()
+        # The first run in a boot reads the log of days.
+        since = monotonic - OLD_KILL_SECONDS if state.sequence < 0 else 0.0
+        self._oom_kills = OomKillTally(since)
         self._devices = DeviceTally(state)
 
     def add_record(self, record: Record) -> None:
