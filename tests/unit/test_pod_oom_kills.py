@@ -39,6 +39,16 @@ def line(cgroup: str, limit: str = "oom_memcg=/kubepods.slice", task: str = "pyt
         (line(f"/kubelet/kubepods/besteffort/pod{UID}/crio-{CONTAINER}"), UID, CONTAINER),
         (line(f"{SYSTEMD}/init.scope", limit="global_oom"), UID, CONTAINER),
         (line(f"{SLICE}.slice"), UID, ""),
+        # The kubelet has a root of its own, such as in kind.
+        (
+            line(
+                f"/system.slice/docker-{CONTAINER}.scope/kubelet.slice/kubelet-kubepods.slice"
+                f"/kubelet-kubepods-pod{UID.replace('-', '_')}.slice"
+                f"/cri-containerd-{CONTAINER}.scope"
+            ),
+            UID,
+            CONTAINER,
+        ),
         # systemd in the container.
         (
             line(

@@ -3,7 +3,8 @@
 `oom-kill:constraint=…,task_memcg=<cgroup>,task=…` since Linux 5.0 (dump_oom_summary() in
 mm/oom_kill.c), before that `Task in <cgroup> killed as a result of limit of …`. A kubelet names the
 cgroups `…/kubepods/burstable/pod<uid>/<container id>`, with systemd
-`…/kubepods-burstable-pod<uid, - as _>.slice/<runtime>-<container id>.scope`.
+`…/kubepods-burstable-pod<uid, - as _>.slice/<runtime>-<container id>.scope`, below a root of its
+own (`--cgroup-root`, as in kind) `…/kubelet-kubepods-burstable-pod….slice/…`.
 
 Users name their own cgroups, below a service of systemd: these are none of a pod, and what they
 look like within the line does not count.
@@ -22,7 +23,9 @@ _OLD_TASK = re.compile(r"Task in (/\S*) killed as a result of limit of ")
 _GROUP = re.compile(r"Tasks in (/\S*) are going to be killed due to memory.oom.group set")
 GROUP_SECONDS = 1.0
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
-_POD = re.compile(rf"/(?:kubepods[a-z-]{{0,24}}-)?pod({_UID})(?:\.slice)?(?:/|$)")
+_POD = re.compile(
+    rf"/(?:(?:[\w.-]{{1,64}}-)?kubepods[a-z-]{{0,24}}-)?pod({_UID})(?:\.slice)?(?:/|$)"
+)
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
