@@ -136,6 +136,15 @@ def test_pod_of_the_same_name_is_the_one_that_is_there() -> None:
     assert cache.by_key()["train/a"].uid == "uid-new"
 
 
+def test_of_pods_of_the_same_name_that_are_gone_the_last_one_counts() -> None:
+    cache = PodCache()
+    for number, uid in enumerate(("uid-1", "uid-2", "uid-3")):
+        pod = KnownPod("train", "a", uid, "", {}, {})
+        cache.update([pod], set(), NAMES, 1000.0 + number, 10)
+    cache.update([], set(), NAMES, 1003.0, 10)
+    assert cache.by_key()["train/a"].uid == "uid-3"
+
+
 def test_pod_that_no_list_has_is_looked_up_a_few_times() -> None:
     cache = PodCache()
     for _ in range(MAX_READS):

@@ -6,6 +6,7 @@ counted. A pod that is gone is kept for a while: the kernel's log may still name
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -35,8 +36,9 @@ class PodCache(msgspec.Struct):
     changed: set[str] = set()
 
     def by_key(self) -> dict[str, KnownPod]:
-        """The pods by namespace and name; of several, the one that is there."""
-        return {pod.key: pod for pod in sorted(self.pods, key=lambda pod: not pod.gone_at)}
+        """The pods by namespace and name; of several, the one that is there, or was last."""
+        ordered = sorted(self.pods, key=lambda pod: pod.gone_at or math.inf)
+        return {pod.key: pod for pod in ordered}
 
     def by_uid(self) -> dict[str, KnownPod]:
         """The pods by every uid under which the kernel's log may name them."""
