@@ -336,6 +336,7 @@ def test_socket_that_a_dead_kubelet_left_refuses(site: Site) -> None:
     assert "Connection refused: is the kubelet running?" in site.fail("kubelet")
     assert site.series() == before
     site.kubelet.start()
+    assert site.increments("kubernetes_requests_total", "list", "unavailable") == 1
 
 
 @pytest.mark.parametrize("how", ["hang", "silent", "full"])

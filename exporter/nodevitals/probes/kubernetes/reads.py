@@ -68,7 +68,7 @@ class Reads:
         self._readings.at("kubelet", path)
         connection = None
         try:
-            kubelet.check_socket(path)
+            self._check_socket(path)
             connection = kubelet.Kubelet(path, KUBELET_SHARE * self._seconds)
             self.listed = self._counted("list", connection.containers)
             self._state.listed(self.listed, self._now)
@@ -86,6 +86,14 @@ class Reads:
         finally:
             if connection is not None:
                 connection.close()
+
+    def _check_socket(self, path: str) -> None:
+        """Raises as the call that it stands for, and counts as that where it fails."""
+        try:
+            kubelet.check_socket(path)
+        except kubelet.CallError as error:
+            self._readings.increment(API_REQUESTS, 1, "list", error.result)
+            raise
 
     def minors(self, host: Host, containers: list[Container]) -> bool:
         """Read the minor numbers of the GPUs, where an ID has one; whether they are others now."""
