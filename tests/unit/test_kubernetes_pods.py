@@ -145,6 +145,19 @@ def test_of_pods_of_the_same_name_that_are_gone_the_last_one_counts() -> None:
     assert cache.by_key()["train/a"].uid == "uid-3"
 
 
+def test_list_of_an_older_state_brings_no_replaced_pod_back() -> None:
+    """With resourceVersion=0 a server may answer with less than another one did before."""
+    cache = PodCache()
+    for number, uid in enumerate(("uid-1", "uid-2", "uid-1", "uid-1")):
+        pod = KnownPod("train", "a", uid, "", {}, {})
+        cache.update([pod], {"train/a"}, NAMES, 1000.0 + number, 10)
+    assert cache.by_key()["train/a"].uid == "uid-2"
+    assert cache.wanted(["train/a"]) == {"train/a"}
+    pod = KnownPod("train", "a", "uid-2", "", {}, {})
+    cache.update([pod], {"train/a"}, NAMES, 1004.0, 10)
+    assert cache.wanted(["train/a"]) == set()
+
+
 def test_pod_that_no_list_has_is_looked_up_a_few_times() -> None:
     cache = PodCache()
     for _ in range(MAX_READS):

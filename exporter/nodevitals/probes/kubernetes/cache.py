@@ -66,7 +66,10 @@ class PodCache(msgspec.Struct):
         max_pods: int,
     ) -> None:
         """Take in what was read; `listed` are the pods with devices, which come first."""
-        here = {pod.uid or pod.key: pod for pod in found}
+        last = self.by_key()
+        replaced = {pod.uid for pod in self.pods if pod.uid != last[pod.key].uid}
+        # A server may answer from an older state than another one did before.
+        here = {pod.uid or pod.key: pod for pod in found if pod.uid not in replaced}
         gone = [pod for pod in self.pods if (pod.uid or pod.key) not in here]
         for pod in gone:
             pod.gone_at = pod.gone_at or now
