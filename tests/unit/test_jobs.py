@@ -153,6 +153,14 @@ def test_allocated_device_counts_while_it_is_not_open(root: Path) -> None:
     assert units(run(new_probe(root))) == [both[0], ("user", "bob", "", "bob", "", TWO)]
 
 
+def test_allocated_number_without_a_device_is_no_open_device(root: Path) -> None:
+    """The number is a user's text."""
+    add_job(root / "proc", 100, "7", JOB_GPUS="900,1")
+    readings = run(new_probe(root))
+    assert len(units(readings)) == 1
+    assert value(readings, "unidentified_devices") == 0
+
+
 def test_allocated_numbers_are_not_used_with_mig(root: Path) -> None:
     """Slurm's numbers are then those of other files."""
     write(root / "proc/driver/nvidia/capabilities/gpu0/mig", {"gi1/access": ""})

@@ -183,9 +183,11 @@ class JobsProbe(Probe):
                 unit = self._user_unit(process.pid)
             if unit is not None:
                 opened += [(unit, file) for file in process.files]
-        allocated = {jobs[job_id]: _allocated(job) for job_id, job in self.state.jobs.items()}
-        if not self.settings.allocations or self._devices.is_partitioned():
-            allocated = {}
+        allocated = {}
+        if self.settings.allocations and not self._devices.is_partitioned():
+            for job_id, job in self.state.jobs.items():
+                files = [file for file in _allocated(job) if self._devices.find(file)]
+                allocated[jobs[job_id]] = files
         self.state.users = {uid: name for uid, name in self._users.items() if name}
         return with_allocations(opened, allocated)
 
