@@ -261,17 +261,32 @@ def test_pools_inherit_and_override() -> None:
 
 def test_no_node_has_two_agents_by_default() -> None:
     """Every label that selects an entry keeps the entry for other nodes away."""
-
-    def expressions(nodes: str) -> list[dict[str, Any]]:
-        affinity = pod(daemonset("pools", nodes))["affinity"]["nodeAffinity"]
-        [terms] = affinity.values()
-        return [one for t in terms["nodeSelectorTerms"] for one in t["matchExpressions"]]
-
-    wanted = {one["key"] for name in ("h100", "ascend") for one in expressions(name)}
-    refused = {
-        one["key"] for one in expressions("cpu") if one["operator"] in ("NotIn", "DoesNotExist")
-    }
+    wanting = selects("h100") + selects("ascend")
+    wanted = {one["key"] for one in wanting if one["operator"] == "In"}
+    refused = {one["key"] for one in selects("cpu") if one["operator"] in ("NotIn", "DoesNotExist")}
     assert wanted == refused
+
+
+def selects(nodes: str) -> list[dict[str, Any]]:
+    """What the affinity of an entry says of nodes."""
+    affinity = pod(daemonset("pools", nodes))["affinity"]["nodeAffinity"]
+    [terms] = affinity.values()
+    return [one for t in terms["nodeSelectorTerms"] for one in t["matchExpressions"]]
+
+
+def test_no_agent_holds_a_gpu_while_the_gpu_operator_replaces_its_driver() -> None:
+    """Its driver manager sets these labels, removes the pods that they select, and unloads the
+    modules; neither a drain nor an eviction ends other DaemonSets (NVIDIA/gpu-operator#2570).
+    """
+    terms = selects("h100")
+    kinds = [one for one in terms if one["operator"] == "In"]
+    for label in ("client", "dcgm-exporter"):
+        left_out = [one for one in terms if one["key"] == f"nvidia.com/gpu.deploy.{label}"]
+        assert len(left_out) == len(kinds)
+        for one in left_out:
+            # A node without the label is selected.
+            assert one["operator"] == "NotIn"
+            assert one["values"] == ["paused-for-driver-upgrade", "paused-for-mig-change"]
 
 
 def test_fabric_tests_get_what_their_gate_needs() -> None:
