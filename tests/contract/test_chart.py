@@ -332,6 +332,30 @@ def test_monitors_have_the_labels_that_an_operator_selects(name: str, label: str
             "nodes.h100.inherits: there is no nodes.nvdia",
         ),
         (
+            # It would have no affinity: an agent on every node.
+            {"nodes": {"hgx": {"inherits": "nvidia"}, "h100": {"inherits": "hgx"}}},
+            "nodes.h100.inherits: nodes.hgx inherits as well",
+        ),
+        (
+            {"nodes": {"h100": {"inherits": "nvidia", "nodeSelector": {"gpu": "h100"}}}},
+            "nodes.h100 and nodes.nvidia: the nodes of h100 would have two agents",
+        ),
+        # An entry without a key is an entry: it selects all nodes.
+        (
+            {"nodes": {"any": {}}},
+            "nodes.nvidia and nodes.any: the nodes of nvidia would have two agents",
+        ),
+        (
+            {
+                "nodes": {
+                    "nvidia": {"enabled": False},
+                    "all": {"hostPID": False},
+                    "cpu": {"enabled": True},
+                }
+            },
+            "nodes.cpu and nodes.all: the nodes of cpu would have two agents",
+        ),
+        (
             {"nodes": {"cpu": {"enabled": True, "capabilities": ["SYSLOG"]}}},
             "nodes.cpu: user 65532 gets no capability from Kubernetes",
         ),

@@ -9,6 +9,9 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- if not (hasKey $.root.Values.nodes .) -}}
 {{- fail (printf "nodes.%s.inherits: there is no nodes.%s" $.name .) -}}
 {{- end -}}
+{{- with (get $.root.Values.nodes .).inherits -}}
+{{- fail (printf "nodes.%s.inherits: nodes.%s inherits as well, and its keys would be lost: name %s here, and repeat the keys of %s" $.name $own.inherits . $own.inherits) -}}
+{{- end -}}
 {{- $base = omit (get $.root.Values.nodes .) "enabled" "inherits" -}}
 {{- end -}}
 {{- $entry := mergeOverwrite (deepCopy .root.Values.nodeDefaults) (deepCopy $base) (deepCopy $own) -}}
@@ -32,11 +35,31 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- define "nodevitals.entries" -}}
 {{- $names := list -}}
 {{- range $name, $entry := .Values.nodes -}}
-{{- if and $entry (ne (toString $entry.enabled) "false") -}}
+{{- if ne (toString $entry.enabled) "false" -}}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $names -}}
+{{- end -}}
+
+{{/*
+Two agents on a node, as far as labels show it: all that selects one entry selects another as well.
+*/}}
+{{- define "nodevitals.checkNodes" -}}
+{{- $entries := dict -}}
+{{- range $name := include "nodevitals.entries" . | fromJsonArray -}}
+{{- $_ := set $entries $name (include "nodevitals.entry" (dict "root" $ "name" $name) | fromJson) -}}
+{{- end -}}
+{{- range $name, $entry := $entries -}}
+{{- range $other, $wider := omit $entries $name -}}
+{{- $same := or (not $wider.affinity) (deepEqual $wider.affinity $entry.affinity) -}}
+{{- $own := $entry.nodeSelector | default dict -}}
+{{- $both := merge ($wider.nodeSelector | default dict | deepCopy) $own -}}
+{{- if and $same (deepEqual $both $own) (deepEqual $wider.tolerations $entry.tolerations) -}}
+{{- fail (printf "nodes.%s and nodes.%s: the nodes of %s would have two agents. Disable one, or give %s a nodeSelector or an affinity that excludes them" $name $other $name $other) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
