@@ -289,6 +289,54 @@ def test_no_agent_holds_a_gpu_while_the_gpu_operator_replaces_its_driver() -> No
             assert one["values"] == ["paused-for-driver-upgrade", "paused-for-mig-change"]
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "agent.config",
+        "nodeDefaults.config",
+        "dashboards.folders",
+        "dashboards.labels",
+        "rules.files",
+        "rules.values.alerts",
+        "rules.values.labels",
+        "rules.values.pools",
+        "rules.values.thresholds",
+    ],
+)
+def test_a_map_whose_lines_are_all_commented_out_is_an_empty_one(key: str) -> None:
+    def values(last: Any) -> dict[str, Any]:
+        for part in reversed(key.split(".")):
+            last = {part: last}
+        return {**last, "rules": {"kind": "ConfigMap", **last.get("rules", {})}}
+
+    objects = render(values(None))
+    # Those of the dashboards have defaults, which null removes.
+    if not key.startswith("dashboards."):
+        assert objects == render(values({}))
+
+
+def test_large_user_ids_stay_whole() -> None:
+    """OpenShift's begin at 1,000,000,000; Kubernetes refuses 1.00066e+09."""
+    [one] = of_kind(
+        render(
+            {
+                "nodes": {
+                    "nvidia": {
+                        "runAsUser": 1000660000,
+                        "runAsGroup": 1000660001,
+                        "capabilities": [],
+                        "state": {"type": "none"},
+                    }
+                }
+            }
+        ),
+        "DaemonSet",
+    )
+    context = pod(one)["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"]) == (1000660000, 1000660001)
+    assert isinstance(context["runAsUser"], int)
+
+
 def test_fabric_tests_get_what_their_gate_needs() -> None:
     one = daemonset("fabric-generated", "nvidia")
     assert pod(one)["hostPID"] is True
@@ -375,6 +423,38 @@ def test_monitors_have_the_labels_that_an_operator_selects(name: str, label: str
             "list the nodes in fabric.peers",
         ),
         ({"fabric": {"enabled": True}}, "set nodes.<name>.fabric to true"),
+        # The operator ignores such an object, and says so in its own log only.
+        (
+            {"monitor": {"kind": "PodMonitor", "interval": "5s"}},
+            "monitor.scrapeTimeout: 10s is longer than monitor.interval, 5s",
+        ),
+        (
+            {"monitor": {"kind": "PodMonitor", "scrapeTimeout": "1m"}},
+            "monitor.scrapeTimeout: 1m is longer than monitor.interval, 15s",
+        ),
+        ({"monitor": {"interval": "1.5s"}}, "at '/monitor/interval': '1.5s' does not match"),
+        ({"monitor": None}, "at '': missing property 'monitor'"),
+        (
+            {"monitor": {"kind": "ServiceMonitor"}, "service": {"enabled": False}},
+            "monitor.kind: a ServiceMonitor needs service.enabled: true",
+        ),
+        # The kubelet would ask for HTTPS and end the agents again and again.
+        (
+            {"agent": {"web": {"tls": True}}},
+            "agent.web.tls: name the Secret of the certificate in agent.web.secret",
+        ),
+        (
+            {"nodes": {"nvidia": {"capabilities": ["CAP_SYSLOG"]}}},
+            "nodes.nvidia.capabilities: Kubernetes writes CAP_SYSLOG as SYSLOG",
+        ),
+        (
+            {"nodes": {"nvidia": {"hostMounts": [{"mountPath": "/x"}]}}},
+            "at '/nodes/nvidia/hostMounts/0': missing property 'path'",
+        ),
+        (
+            {"image": {"repository": "registry.example:5000/tools/nodevitals:1.0"}},
+            "at '/image/repository': 'registry.example:5000/tools/nodevitals:1.0' does not match",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(values: dict[str, Any], message: str) -> None:

@@ -28,6 +28,11 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- if and (ne (int $entry.runAsUser) 0) (eq $entry.state.type "hostPath") -}}
 {{- fail (printf "nodes.%s: the node's %s belongs to root, and user %d cannot write to it: set state.type to emptyDir or none" .name $entry.state.path (int $entry.runAsUser)) -}}
 {{- end -}}
+{{- range $capability := $entry.capabilities -}}
+{{- if hasPrefix "CAP_" $capability -}}
+{{- fail (printf "nodes.%s.capabilities: Kubernetes writes %s as %s" $.name $capability (trimPrefix "CAP_" $capability)) -}}
+{{- end -}}
+{{- end -}}
 {{- toJson $entry -}}
 {{- end -}}
 
@@ -43,9 +48,13 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- end -}}
 
 {{/*
-Two agents on a node, as far as labels show it: all that selects one entry selects another as well.
+What the schema cannot say. Two agents on a node, as far as labels show it: all that selects one entry
+selects another as well.
 */}}
 {{- define "nodevitals.checkNodes" -}}
+{{- if and .Values.agent.web.tls (not .Values.agent.web.secret) -}}
+{{- fail "agent.web.tls: name the Secret of the certificate in agent.web.secret" -}}
+{{- end -}}
 {{- $entries := dict -}}
 {{- range $name := include "nodevitals.entries" . | fromJsonArray -}}
 {{- $_ := set $entries $name (include "nodevitals.entry" (dict "root" $ "name" $name) | fromJson) -}}
@@ -81,7 +90,7 @@ config of the entry. In: dict "root" $ "name" NAME "entry" ENTRY.
 {{- end -}}
 {{- $_ := set $chart "probes" (dict "fabric" $fabric) -}}
 {{- end -}}
-{{- $config := mergeOverwrite $chart (deepCopy $root.Values.agent.config) (deepCopy .entry.config) -}}
+{{- $config := mergeOverwrite $chart ($root.Values.agent.config | default dict | deepCopy) (.entry.config | default dict | deepCopy) -}}
 {{- if and $root.Values.fabric.enabled (not .entry.fabric) -}}
 {{- $_ := unset (get $config "probes" | default dict) "fabric" -}}
 {{- end -}}

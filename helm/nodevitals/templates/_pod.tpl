@@ -42,8 +42,8 @@ securityContext:
   {{- if $entry.runAsUser }}
   runAsNonRoot: true
   {{- end }}
-  runAsUser: {{ $entry.runAsUser }}
-  runAsGroup: {{ $entry.runAsGroup }}
+  runAsUser: {{ int64 $entry.runAsUser }}
+  runAsGroup: {{ int64 $entry.runAsGroup }}
   {{- with $entry.supplementalGroups }}
   supplementalGroups:
     {{- toYaml . | nindent 4 }}
