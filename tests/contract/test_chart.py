@@ -315,6 +315,44 @@ def test_a_map_whose_lines_are_all_commented_out_is_an_empty_one(key: str) -> No
         assert objects == render(values({}))
 
 
+def test_labels_that_two_values_give_are_there_once() -> None:
+    """kustomize, through which Flux passes each release, refuses a key that is there twice."""
+    labels = {"release": "kps", "app.kubernetes.io/part-of": "ai"}
+    values: dict[str, Any] = {
+        "commonLabels": labels,
+        "monitor": {"kind": "PodMonitor", "labels": labels, "annotations": True},
+        "rules": {"kind": "PrometheusRule", "labels": labels},
+        "dashboards": {"labels": labels},
+        "alertmanager": {"kind": "Secret", "labels": labels},
+        "nodeDefaults": {
+            "podLabels": {"release": "agent"},
+            "podAnnotations": {"prometheus.io/path": "/mine"},
+        },
+    }
+    with helm.Chart.load(CHART) as chart:
+        files = chart.render(values, name="nodevitals", namespace=NAMESPACE)
+    for path, text in files.items():
+        for document in yaml.compose_all("" if path.endswith(".txt") else text):
+            assert twice(document) == [], path
+    [one] = of_kind(render(values), "DaemonSet")
+    template = one["spec"]["template"]["metadata"]
+    assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == "ai"
+    assert template["labels"]["release"] == "agent"
+    assert template["annotations"]["prometheus.io/path"] == "/mine"
+
+
+def twice(node: yaml.Node | None) -> list[str]:
+    """The keys that are more than once in a mapping, at any depth."""
+    if isinstance(node, yaml.SequenceNode):
+        return [name for one in node.value for name in twice(one)]
+    if not isinstance(node, yaml.MappingNode):
+        return []
+    counts = Counter(key.value for key, _ in node.value)
+    return [n for n, count in counts.items() if count > 1] + [
+        name for _, one in node.value for name in twice(one)
+    ]
+
+
 def test_large_user_ids_stay_whole() -> None:
     """OpenShift's begin at 1,000,000,000; Kubernetes refuses 1.00066e+09."""
     [one] = of_kind(
