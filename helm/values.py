@@ -90,7 +90,7 @@ class Egress(Values, frozen=True, kw_only=True):
     """Connections that agents open."""
 
     enabled: bool = False
-    """Whether to limit them to DNS, the API server, other agents and `extra`."""
+    """Whether to limit them to DNS, the API server, the kubelet (`rbac.kubelet`) and `extra`."""
     api_server: tuple[Free, ...] = ()
     """Destinations of the API server, as in a NetworkPolicy; [] for any, at ports 443 and 6443."""
     extra: tuple[Free, ...] = ()

@@ -353,6 +353,16 @@ def twice(node: yaml.Node | None) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(("kubelet", "open_"), [("none", False), ("pods", True), ("proxy", True)])
+def test_agents_that_may_ask_the_kubelet_reach_it(kubelet: str, open_: bool) -> None:
+    policy = {"enabled": True, "egress": {"enabled": True, "apiServer": [{"podSelector": {}}]}}
+    values = {"networkPolicy": policy, "rbac": {"kubelet": kubelet}}
+    [one] = of_kind(render(values), "NetworkPolicy")
+    # The kubelet is not the API server: `to` must not keep agents away from it.
+    rules = [rule for rule in one["spec"]["egress"] if "to" not in rule]
+    assert (10250 in [port["port"] for rule in rules for port in rule["ports"]]) is open_
+
+
 def test_large_user_ids_stay_whole() -> None:
     """OpenShift's begin at 1,000,000,000; Kubernetes refuses 1.00066e+09."""
     [one] = of_kind(
