@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -528,6 +529,17 @@ def test_readme_names_keys_that_exist() -> None:
     keys |= {"runtimeClassName", "env", "resources", "supplementalGroups", "appArmor", "fabric"}
     assert keys <= set(entry)
     assert all(f"`{key}" in README for key in keys)
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+def test_every_example_of_readme_renders(block: str) -> None:
+    assert render(yaml.safe_load(block))
+
+
+def test_on_gke_nothing_asks_for_what_is_not_there() -> None:
+    [block] = [b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "gke" in b]
+    [one] = of_kind(render(yaml.safe_load(block)), "DaemonSet")
+    assert pod(one).keys() & {"affinity", "runtimeClassName", "priorityClassName"} == set()
 
 
 def test_values_file_has_every_key() -> None:
