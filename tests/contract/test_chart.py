@@ -364,6 +364,15 @@ def test_agents_that_may_ask_the_kubelet_reach_it(kubelet: str, open_: bool) -> 
     assert (10250 in [port["port"] for rule in rules for port in rule["ports"]]) is open_
 
 
+def test_a_release_may_have_a_dot_in_its_name() -> None:
+    """Names of Services must not."""
+    services = of_kind(render({}, name="nodevitals.north"), "Service")
+    assert [one["metadata"]["name"] for one in services] == [
+        "nodevitals-north",
+        "nodevitals-north-headless",
+    ]
+
+
 def test_large_user_ids_stay_whole() -> None:
     """OpenShift's begin at 1,000,000,000; Kubernetes refuses 1.00066e+09."""
     [one] = of_kind(

@@ -3,13 +3,14 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Without dots, which names of Services may not have. */}}
 {{- define "nodevitals.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- else if contains (include "nodevitals.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Release.Name | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "nodevitals.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (include "nodevitals.name" .) | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
