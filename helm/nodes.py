@@ -134,6 +134,8 @@ class Nodes(Values, frozen=True, kw_only=True):
     """Filter of system calls."""
     app_armor: Literal["", "RuntimeDefault", "Unconfined"] = ""
     """AppArmor profile; '' leaves it to the node."""
+    se_linux_options: Free = {}
+    """As Kubernetes writes them; {} leaves them to the runtime."""
     host_pid: bool = msgspec.field(name="hostPID", default=False)
     """Whether the agent has the process ids of the node."""
     host_network: bool = False

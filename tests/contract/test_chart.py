@@ -373,6 +373,13 @@ def test_a_release_may_have_a_dot_in_its_name() -> None:
     ]
 
 
+def test_selinux_can_be_told_to_let_the_agent_read_the_node() -> None:
+    [one] = of_kind(render({"nodeDefaults": {"seLinuxOptions": {"type": "spc_t"}}}), "DaemonSet")
+    assert pod(one)["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    [one] = of_kind(render({}), "DaemonSet")
+    assert "seLinuxOptions" not in pod(one)["securityContext"]
+
+
 def test_large_user_ids_stay_whole() -> None:
     """OpenShift's begin at 1,000,000,000; Kubernetes refuses 1.00066e+09."""
     [one] = of_kind(

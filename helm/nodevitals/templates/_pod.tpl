@@ -50,6 +50,10 @@ securityContext:
   {{- end }}
   seccompProfile:
     type: {{ $entry.seccomp }}
+  {{- with $entry.seLinuxOptions }}
+  seLinuxOptions:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with $entry.appArmor }}
   appArmorProfile:
     type: {{ . }}
