@@ -28,8 +28,8 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Image(Values, frozen=True, kw_only=True):
     """The agent's image."""
 
-    repository: Text = ""
-    """Registry and name."""
+    repository: Annotated[str, msgspec.Meta(pattern=r"^[^:@\s]+(:[0-9]+/[^:@\s]+)?$")] = ""
+    """Registry and name, without a tag."""
     tag: str = ""
     """Tag; by default the version of the chart's agent."""
     digest: Annotated[str, msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
@@ -134,6 +134,8 @@ class Nodes(Values, frozen=True, kw_only=True):
     """Filter of system calls."""
     app_armor: Literal["", "RuntimeDefault", "Unconfined"] = ""
     """AppArmor profile; '' leaves it to the node."""
+    se_linux_options: Free = {}
+    """As Kubernetes writes them; {} leaves them to the runtime."""
     host_pid: bool = msgspec.field(name="hostPID", default=False)
     """Whether the agent has the process ids of the node."""
     host_network: bool = False

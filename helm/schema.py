@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from helm.nodes import AgentConfig
+from helm.nodes import AgentConfig, Nodes, Values
 from helm.rules_schema import name_rules
 from helm.values import ChartValues
 from nodevitals.commands.example import fields_of
@@ -66,7 +66,17 @@ def _struct(struct: type[msgspec.Struct]) -> dict[str, Any]:
         # Draft 7 ignores what stands beside $ref.
         schema = {"allOf": [schema]} if "$ref" in schema else schema
         properties[names[field.name]] = {"description": field.text, **schema}
-    return _closed(properties)
+    return _closed(properties) | _needs(struct)
+
+
+def _needs(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The keys of a section that have no default, so that null in the site's values is named."""
+    if not issubclass(struct, Values) or struct is Nodes:
+        return {}
+    hints = typing.get_type_hints(struct)
+    fields = [one for one in msgspec.structs.fields(struct) if one.required]
+    names = [one.encode_name for one in fields if hints[one.name] is not AgentConfig]
+    return {"required": names} if names else {}
 
 
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:

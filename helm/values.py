@@ -13,7 +13,7 @@ import msgspec
 
 from helm.nodes import Agent, Free, Image, Name, Nodes, Text, Values
 from nodevitals.commands.rules.site import values as rules_values
-from nodevitals.quantities import Seconds
+from nodevitals.commands.rules.site.values import Wait
 
 
 class Service(Values, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Fast(Values, frozen=True, kw_only=True):
 
     enabled: bool = False
     """Whether to scrape it."""
-    interval: Seconds = 1.0
+    interval: Wait = 1.0
     """Time between two scrapes; set the same interval for these probes in `agent.config`."""
     probes: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] = ("rdma", "network")
     """Names of the probes; without any, the whole page would be scraped under this job's name."""
@@ -45,9 +45,9 @@ class Monitor(Values, frozen=True, kw_only=True):
     """Labels that the operator selects, such as `release: kube-prometheus-stack`."""
     namespace: Name = ""
     """Namespace of the object, by default that of the release."""
-    interval: Seconds = 15.0
+    interval: Wait = 15.0
     """Time between two scrapes."""
-    scrape_timeout: Seconds = 10.0
+    scrape_timeout: Wait = 10.0
     """Time that a scrape may take."""
     tls_config: Free = {}
     """TLS of the scrapes, as in the operator's API; used where `agent.web.tls` is true."""
@@ -90,7 +90,7 @@ class Egress(Values, frozen=True, kw_only=True):
     """Connections that agents open."""
 
     enabled: bool = False
-    """Whether to limit them to DNS, the API server, other agents and `extra`."""
+    """Whether to limit them to DNS, the API server, the kubelet (`rbac.kubelet`) and `extra`."""
     api_server: tuple[Free, ...] = ()
     """Destinations of the API server, as in a NetworkPolicy; [] for any, at ports 443 and 6443."""
     extra: tuple[Free, ...] = ()

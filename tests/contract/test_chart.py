@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -261,17 +262,144 @@ def test_pools_inherit_and_override() -> None:
 
 def test_no_node_has_two_agents_by_default() -> None:
     """Every label that selects an entry keeps the entry for other nodes away."""
-
-    def expressions(nodes: str) -> list[dict[str, Any]]:
-        affinity = pod(daemonset("pools", nodes))["affinity"]["nodeAffinity"]
-        [terms] = affinity.values()
-        return [one for t in terms["nodeSelectorTerms"] for one in t["matchExpressions"]]
-
-    wanted = {one["key"] for name in ("h100", "ascend") for one in expressions(name)}
-    refused = {
-        one["key"] for one in expressions("cpu") if one["operator"] in ("NotIn", "DoesNotExist")
-    }
+    wanting = selects("h100") + selects("ascend")
+    wanted = {one["key"] for one in wanting if one["operator"] == "In"}
+    refused = {one["key"] for one in selects("cpu") if one["operator"] in ("NotIn", "DoesNotExist")}
     assert wanted == refused
+
+
+def selects(nodes: str) -> list[dict[str, Any]]:
+    """What the affinity of an entry says of nodes."""
+    affinity = pod(daemonset("pools", nodes))["affinity"]["nodeAffinity"]
+    [terms] = affinity.values()
+    return [one for t in terms["nodeSelectorTerms"] for one in t["matchExpressions"]]
+
+
+def test_no_agent_holds_a_gpu_while_the_gpu_operator_replaces_its_driver() -> None:
+    """Its driver manager sets these labels, removes the pods that they select, and unloads the
+    modules; neither a drain nor an eviction ends other DaemonSets (NVIDIA/gpu-operator#2570).
+    """
+    terms = selects("h100")
+    kinds = [one for one in terms if one["operator"] == "In"]
+    for label in ("client", "dcgm-exporter"):
+        left_out = [one for one in terms if one["key"] == f"nvidia.com/gpu.deploy.{label}"]
+        assert len(left_out) == len(kinds)
+        for one in left_out:
+            # A node without the label is selected.
+            assert one["operator"] == "NotIn"
+            assert one["values"] == ["paused-for-driver-upgrade", "paused-for-mig-change"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "agent.config",
+        "nodeDefaults.config",
+        "dashboards.folders",
+        "dashboards.labels",
+        "rules.files",
+        "rules.values.alerts",
+        "rules.values.labels",
+        "rules.values.pools",
+        "rules.values.thresholds",
+    ],
+)
+def test_a_map_whose_lines_are_all_commented_out_is_an_empty_one(key: str) -> None:
+    def values(last: Any) -> dict[str, Any]:
+        for part in reversed(key.split(".")):
+            last = {part: last}
+        return {**last, "rules": {"kind": "ConfigMap", **last.get("rules", {})}}
+
+    objects = render(values(None))
+    # Those of the dashboards have defaults, which null removes.
+    if not key.startswith("dashboards."):
+        assert objects == render(values({}))
+
+
+def test_labels_that_two_values_give_are_there_once() -> None:
+    """kustomize, through which Flux passes each release, refuses a key that is there twice."""
+    labels = {"release": "kps", "app.kubernetes.io/part-of": "ai"}
+    values: dict[str, Any] = {
+        "commonLabels": labels,
+        "monitor": {"kind": "PodMonitor", "labels": labels, "annotations": True},
+        "rules": {"kind": "PrometheusRule", "labels": labels},
+        "dashboards": {"labels": labels},
+        "alertmanager": {"kind": "Secret", "labels": labels},
+        "nodeDefaults": {
+            "podLabels": {"release": "agent"},
+            "podAnnotations": {"prometheus.io/path": "/mine"},
+        },
+    }
+    with helm.Chart.load(CHART) as chart:
+        files = chart.render(values, name="nodevitals", namespace=NAMESPACE)
+    for path, text in files.items():
+        for document in yaml.compose_all("" if path.endswith(".txt") else text):
+            assert twice(document) == [], path
+    [one] = of_kind(render(values), "DaemonSet")
+    template = one["spec"]["template"]["metadata"]
+    assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == "ai"
+    assert template["labels"]["release"] == "agent"
+    assert template["annotations"]["prometheus.io/path"] == "/mine"
+
+
+def twice(node: yaml.Node | None) -> list[str]:
+    """The keys that are more than once in a mapping, at any depth."""
+    if isinstance(node, yaml.SequenceNode):
+        return [name for one in node.value for name in twice(one)]
+    if not isinstance(node, yaml.MappingNode):
+        return []
+    counts = Counter(key.value for key, _ in node.value)
+    return [n for n, count in counts.items() if count > 1] + [
+        name for _, one in node.value for name in twice(one)
+    ]
+
+
+@pytest.mark.parametrize(("kubelet", "open_"), [("none", False), ("pods", True), ("proxy", True)])
+def test_agents_that_may_ask_the_kubelet_reach_it(kubelet: str, open_: bool) -> None:
+    policy = {"enabled": True, "egress": {"enabled": True, "apiServer": [{"podSelector": {}}]}}
+    values = {"networkPolicy": policy, "rbac": {"kubelet": kubelet}}
+    [one] = of_kind(render(values), "NetworkPolicy")
+    # The kubelet is not the API server: `to` must not keep agents away from it.
+    rules = [rule for rule in one["spec"]["egress"] if "to" not in rule]
+    assert (10250 in [port["port"] for rule in rules for port in rule["ports"]]) is open_
+
+
+def test_a_release_may_have_a_dot_in_its_name() -> None:
+    """Names of Services must not."""
+    services = of_kind(render({}, name="nodevitals.north"), "Service")
+    assert [one["metadata"]["name"] for one in services] == [
+        "nodevitals-north",
+        "nodevitals-north-headless",
+    ]
+
+
+def test_selinux_can_be_told_to_let_the_agent_read_the_node() -> None:
+    [one] = of_kind(render({"nodeDefaults": {"seLinuxOptions": {"type": "spc_t"}}}), "DaemonSet")
+    assert pod(one)["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    [one] = of_kind(render({}), "DaemonSet")
+    assert "seLinuxOptions" not in pod(one)["securityContext"]
+
+
+def test_large_user_ids_stay_whole() -> None:
+    """OpenShift's begin at 1,000,000,000; Kubernetes refuses 1.00066e+09."""
+    [one] = of_kind(
+        render(
+            {
+                "nodes": {
+                    "nvidia": {
+                        "runAsUser": 1000660000,
+                        "runAsGroup": 1000660001,
+                        "capabilities": [],
+                        "state": {"type": "none"},
+                    }
+                }
+            }
+        ),
+        "DaemonSet",
+    )
+    context = pod(one)["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"]) == (1000660000, 1000660001)
+    assert isinstance(context["runAsUser"], int)
 
 
 def test_fabric_tests_get_what_their_gate_needs() -> None:
@@ -317,6 +445,30 @@ def test_monitors_have_the_labels_that_an_operator_selects(name: str, label: str
             "nodes.h100.inherits: there is no nodes.nvdia",
         ),
         (
+            # It would have no affinity: an agent on every node.
+            {"nodes": {"hgx": {"inherits": "nvidia"}, "h100": {"inherits": "hgx"}}},
+            "nodes.h100.inherits: nodes.hgx inherits as well",
+        ),
+        (
+            {"nodes": {"h100": {"inherits": "nvidia", "nodeSelector": {"gpu": "h100"}}}},
+            "nodes.h100 and nodes.nvidia: the nodes of h100 would have two agents",
+        ),
+        # An entry without a key is an entry: it selects all nodes.
+        (
+            {"nodes": {"any": {}}},
+            "nodes.nvidia and nodes.any: the nodes of nvidia would have two agents",
+        ),
+        (
+            {
+                "nodes": {
+                    "nvidia": {"enabled": False},
+                    "all": {"hostPID": False},
+                    "cpu": {"enabled": True},
+                }
+            },
+            "nodes.cpu and nodes.all: the nodes of cpu would have two agents",
+        ),
+        (
             {"nodes": {"cpu": {"enabled": True, "capabilities": ["SYSLOG"]}}},
             "nodes.cpu: user 65532 gets no capability from Kubernetes",
         ),
@@ -336,6 +488,38 @@ def test_monitors_have_the_labels_that_an_operator_selects(name: str, label: str
             "list the nodes in fabric.peers",
         ),
         ({"fabric": {"enabled": True}}, "set nodes.<name>.fabric to true"),
+        # The operator ignores such an object, and says so in its own log only.
+        (
+            {"monitor": {"kind": "PodMonitor", "interval": "5s"}},
+            "monitor.scrapeTimeout: 10s is longer than monitor.interval, 5s",
+        ),
+        (
+            {"monitor": {"kind": "PodMonitor", "scrapeTimeout": "1m"}},
+            "monitor.scrapeTimeout: 1m is longer than monitor.interval, 15s",
+        ),
+        ({"monitor": {"interval": "1.5s"}}, "at '/monitor/interval': '1.5s' does not match"),
+        ({"monitor": None}, "at '': missing property 'monitor'"),
+        (
+            {"monitor": {"kind": "ServiceMonitor"}, "service": {"enabled": False}},
+            "monitor.kind: a ServiceMonitor needs service.enabled: true",
+        ),
+        # The kubelet would ask for HTTPS and end the agents again and again.
+        (
+            {"agent": {"web": {"tls": True}}},
+            "agent.web.tls: name the Secret of the certificate in agent.web.secret",
+        ),
+        (
+            {"nodes": {"nvidia": {"capabilities": ["CAP_SYSLOG"]}}},
+            "nodes.nvidia.capabilities: Kubernetes writes CAP_SYSLOG as SYSLOG",
+        ),
+        (
+            {"nodes": {"nvidia": {"hostMounts": [{"mountPath": "/x"}]}}},
+            "at '/nodes/nvidia/hostMounts/0': missing property 'path'",
+        ),
+        (
+            {"image": {"repository": "registry.example:5000/tools/nodevitals:1.0"}},
+            "at '/image/repository': 'registry.example:5000/tools/nodevitals:1.0' does not match",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(values: dict[str, Any], message: str) -> None:
@@ -361,6 +545,17 @@ def test_readme_names_keys_that_exist() -> None:
     keys |= {"runtimeClassName", "env", "resources", "supplementalGroups", "appArmor", "fabric"}
     assert keys <= set(entry)
     assert all(f"`{key}" in README for key in keys)
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+def test_every_example_of_readme_renders(block: str) -> None:
+    assert render(yaml.safe_load(block))
+
+
+def test_on_gke_nothing_asks_for_what_is_not_there() -> None:
+    [block] = [b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "gke" in b]
+    [one] = of_kind(render(yaml.safe_load(block)), "DaemonSet")
+    assert pod(one).keys() & {"affinity", "runtimeClassName", "priorityClassName"} == set()
 
 
 def test_values_file_has_every_key() -> None:

@@ -9,6 +9,9 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- if not (hasKey $.root.Values.nodes .) -}}
 {{- fail (printf "nodes.%s.inherits: there is no nodes.%s" $.name .) -}}
 {{- end -}}
+{{- with (get $.root.Values.nodes .).inherits -}}
+{{- fail (printf "nodes.%s.inherits: nodes.%s inherits as well, and its keys would be lost: name %s here, and repeat the keys of %s" $.name $own.inherits . $own.inherits) -}}
+{{- end -}}
 {{- $base = omit (get $.root.Values.nodes .) "enabled" "inherits" -}}
 {{- end -}}
 {{- $entry := mergeOverwrite (deepCopy .root.Values.nodeDefaults) (deepCopy $base) (deepCopy $own) -}}
@@ -25,6 +28,11 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- if and (ne (int $entry.runAsUser) 0) (eq $entry.state.type "hostPath") -}}
 {{- fail (printf "nodes.%s: the node's %s belongs to root, and user %d cannot write to it: set state.type to emptyDir or none" .name $entry.state.path (int $entry.runAsUser)) -}}
 {{- end -}}
+{{- range $capability := $entry.capabilities -}}
+{{- if hasPrefix "CAP_" $capability -}}
+{{- fail (printf "nodes.%s.capabilities: Kubernetes writes %s as %s" $.name $capability (trimPrefix "CAP_" $capability)) -}}
+{{- end -}}
+{{- end -}}
 {{- toJson $entry -}}
 {{- end -}}
 
@@ -32,11 +40,35 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- define "nodevitals.entries" -}}
 {{- $names := list -}}
 {{- range $name, $entry := .Values.nodes -}}
-{{- if and $entry (ne (toString $entry.enabled) "false") -}}
+{{- if ne (toString $entry.enabled) "false" -}}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $names -}}
+{{- end -}}
+
+{{/*
+What the schema cannot say. Two agents on a node, as far as labels show it: all that selects one entry
+selects another as well.
+*/}}
+{{- define "nodevitals.checkNodes" -}}
+{{- if and .Values.agent.web.tls (not .Values.agent.web.secret) -}}
+{{- fail "agent.web.tls: name the Secret of the certificate in agent.web.secret" -}}
+{{- end -}}
+{{- $entries := dict -}}
+{{- range $name := include "nodevitals.entries" . | fromJsonArray -}}
+{{- $_ := set $entries $name (include "nodevitals.entry" (dict "root" $ "name" $name) | fromJson) -}}
+{{- end -}}
+{{- range $name, $entry := $entries -}}
+{{- range $other, $wider := omit $entries $name -}}
+{{- $same := or (not $wider.affinity) (deepEqual $wider.affinity $entry.affinity) -}}
+{{- $own := $entry.nodeSelector | default dict -}}
+{{- $both := merge ($wider.nodeSelector | default dict | deepCopy) $own -}}
+{{- if and $same (deepEqual $both $own) (deepEqual $wider.tolerations $entry.tolerations) -}}
+{{- fail (printf "nodes.%s and nodes.%s: the nodes of %s would have two agents. Disable one, or give %s a nodeSelector or an affinity that excludes them" $name $other $name $other) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
@@ -58,7 +90,7 @@ config of the entry. In: dict "root" $ "name" NAME "entry" ENTRY.
 {{- end -}}
 {{- $_ := set $chart "probes" (dict "fabric" $fabric) -}}
 {{- end -}}
-{{- $config := mergeOverwrite $chart (deepCopy $root.Values.agent.config) (deepCopy .entry.config) -}}
+{{- $config := mergeOverwrite $chart ($root.Values.agent.config | default dict | deepCopy) (.entry.config | default dict | deepCopy) -}}
 {{- if and $root.Values.fabric.enabled (not .entry.fabric) -}}
 {{- $_ := unset (get $config "probes" | default dict) "fabric" -}}
 {{- end -}}

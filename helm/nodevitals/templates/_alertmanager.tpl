@@ -53,10 +53,7 @@ An entry has the settings of the first shipped one of its kind, as subject and t
 name: {{ include "nodevitals.fullname" . }}-alertmanager
 namespace: {{ .Values.alertmanager.namespace | default .Release.Namespace }}
 labels:
-  {{- include "nodevitals.labels" . | nindent 2 }}
-  {{- with .Values.alertmanager.labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "nodevitals.labelsAnd" (list . .Values.alertmanager.labels) | nindent 2 }}
 {{- with .Values.alertmanager.annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}

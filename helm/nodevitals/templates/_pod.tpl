@@ -42,14 +42,18 @@ securityContext:
   {{- if $entry.runAsUser }}
   runAsNonRoot: true
   {{- end }}
-  runAsUser: {{ $entry.runAsUser }}
-  runAsGroup: {{ $entry.runAsGroup }}
+  runAsUser: {{ int64 $entry.runAsUser }}
+  runAsGroup: {{ int64 $entry.runAsGroup }}
   {{- with $entry.supplementalGroups }}
   supplementalGroups:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   seccompProfile:
     type: {{ $entry.seccomp }}
+  {{- with $entry.seLinuxOptions }}
+  seLinuxOptions:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- with $entry.appArmor }}
   appArmorProfile:
     type: {{ . }}

@@ -35,14 +35,15 @@ What a value changes in a rule is ready in the rule's key `site`: see helm/rules
   {{- $_ := set $rule "expr" (get $site.pools .) -}}
 {{- end -}}
 {{- if eq ($rule.record | default "") "nodevitals:threshold" -}}
-  {{- if hasKey $values.thresholds $rule.labels.threshold -}}
+  {{- if hasKey ($values.thresholds | default dict) $rule.labels.threshold -}}
     {{- $value := get $values.thresholds $rule.labels.threshold | float64 -}}
     {{- $_ := set $rule "expr" (printf "vector(%.12g)" $value) -}}
   {{- end -}}
 {{- end -}}
 {{- if $rule.alert -}}
   {{- $own := printf "%s/%s" $rule.alert $site.shipped -}}
-  {{- $changes := get $values.alerts (hasKey $values.alerts $own | ternary $own $rule.alert) | default dict -}}
+  {{- $alerts := $values.alerts | default dict -}}
+  {{- $changes := get $alerts (hasKey $alerts $own | ternary $own $rule.alert) | default dict -}}
   {{- if and (hasKey $changes "enabled") (not $changes.enabled) -}}
     off
   {{- end -}}
@@ -50,7 +51,7 @@ What a value changes in a rule is ready in the rule's key `site`: see helm/rules
   {{- with $edit.expr -}}
     {{- $_ := set $rule "expr" . -}}
   {{- end -}}
-  {{- with mergeOverwrite (dict) ($rule.labels | default dict) ($edit.labels | default dict) $values.labels ($changes.labels | default dict) -}}
+  {{- with mergeOverwrite (dict) ($rule.labels | default dict) ($edit.labels | default dict) ($values.labels | default dict) ($changes.labels | default dict) -}}
     {{- $_ := set $rule "labels" . -}}
   {{- end -}}
   {{- range $key, $wait := dict "for" $changes.wait "keep_firing_for" $changes.keep_firing_for -}}
@@ -89,7 +90,7 @@ What a value changes in a rule is ready in the rule's key `site`: see helm/rules
 
 {{/* What the schema cannot say. */}}
 {{- define "nodevitals.checkRules" -}}
-{{- $alerts := .Values.rules.values.alerts -}}
+{{- $alerts := .Values.rules.values.alerts | default dict -}}
 {{- $mute := get $alerts "InsideFleetIncident" | default dict -}}
 {{- range $key, $changes := $alerts -}}
   {{- if and (hasPrefix "FleetIncident" $key) (hasKey $changes "enabled") (not $changes.enabled) (dig "enabled" true $mute) -}}
