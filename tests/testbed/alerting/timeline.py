@@ -6,7 +6,6 @@ fire, which is the timeline. promtool evaluates all groups at one interval, what
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -162,7 +161,9 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     found = _PAIR.findall(inner)
     if len(", ".join(f"{name}={value}" for name, value in found)) != len(inner):
         raise RuntimeError(f"promtool: labels not understood: {text[:500]}")
-    return [(name, str(ast.literal_eval(value))) for name, value in found]
+    # What Go quotes otherwise than JSON raises. Not ast.literal_eval, which fails at random where
+    # several threads call it: https://github.com/python/cpython/issues/106905
+    return [(name, str(json.loads(value))) for name, value in found]
 
 
 def _is_frame(text: str) -> bool:
