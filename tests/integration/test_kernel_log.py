@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import astuple
 
 from nodevitals.linux.host import Host
-from nodevitals.probe import Readings
+from nodevitals.probe import ProbeError, Readings
 from nodevitals.probes.common.device_names import DeviceName, DeviceNames
 from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.probe import KernelLogProbe, KernelLogSettings
@@ -164,6 +164,26 @@ def test_run_reads_for_a_limited_time_and_the_next_run_continues(
         received = ()
     probe.close()
     assert (sum(oom_kills), sum(xids), len(oom_kills) > 1) == (30_000, 1, True)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_without_a_log_the_xids_of_nvml_count_and_no_event_is_0(
+    tmp_path: Path, required: bool
+) -> None:
+    """As in a container that may not have it: a failure only where the log is asked for."""
+    settings = KernelLogSettings(path="/nonexistent/kmsg", enabled=required or "auto")
+    probe = KernelLogProbe(Host(procfs=str(tmp_path)), settings)
+    names = DeviceNames({"0000:1a:00": DeviceName("0", "GPU-0")})
+    received = (names, NvmlXids([("0000:1a:00", 79)]))
+    readings = Readings(received, families=KernelLogProbe.families)
+    if required:
+        with pytest.raises(ProbeError, match="there is no /nonexistent/kmsg"):
+            probe.run(readings)
+    else:
+        probe.run(readings)
+    counts = {sample.labels: sample.value for sample in readings.increments}
+    assert counts["0", "GPU-0", "79", "reboot_node"] == 1
+    assert {sample.family for sample in readings.increments} == {XIDS}
 
 
 def test_xid_of_an_unnamed_gpu_is_counted_later_with_its_bus_id(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ TOGETHER = (frozenset(("mlx5_0", "ibp24s0")), frozenset(("mlx5_1", "ens32f0np0")
 GONE = re.compile(
     r"sys/class/(?:infiniband|net|nvme)|sys/devices/system/edac/mc|sys/bus/pci/devices(?:/[^/]*)?"
     r"|sys/class/net/[^/]+/(?:bonding|device)|.*/physfn|proc/\d+/(?:stat|fd|fd/\d+)"
-    r"|root/etc/(?:more|slurm/slurm.conf)"
+    r"|root/etc/(?:more|slurm/slurm.conf)|dev/kmsg"
 )
 # Counts of devices: one that may be among those that are left out is counted as well.
 COUNTS = re.compile(r"nodevitals_(?:rdma_ports|network_interfaces|accelerators)_\w+|\w+_devices")
@@ -99,7 +99,7 @@ def _violations(row: Row) -> list[str]:
         found.append(f"not as before after the recovery: {row.not_back[:3]}")
     if row.totals:
         found.append(f"counted: {row.totals}")
-    if row.all_lost and not row.reason:
+    if row.all_lost and not row.reason and not gone:
         found.append("everything is lost, and the run succeeded")
     if gone:
         return found

@@ -78,12 +78,18 @@ class KernelLogProbe(Probe):
             finished = self._read(tally, readings)
         except OSError as error:
             problem = error
+            tally.leave_out_events()
         if finished:
             tally.add_xids_only_in_nvml()
-            self._live = True
+            self._live = self._live or problem is None
         tally.finish()
-        if isinstance(problem, FileNotFoundError) and not self.state.devices:
-            raise Absent(f"there is no {self.settings.path}")
+        if isinstance(problem, FileNotFoundError):
+            text = f"there is no {self.settings.path}"
+            if not self.state.devices:
+                raise Absent(text)
+            if self.settings.required:
+                raise ProbeError("absent", text)
+            return  # a container without the device: the Xids of NVML count
         if problem is not None:
             raise ProbeError(
                 "kernel_log",

@@ -78,6 +78,7 @@ class Tally:
         self._sxids: Counter[tuple[str, ...]] = Counter()
         self._events: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
         self._suppressed = 0
+        self._is_read = True
         # The first run in a boot reads the log of days.
         since = monotonic - OLD_KILL_SECONDS if state.sequence < 0 else 0.0
         self._oom_kills = OomKillTally(since)
@@ -128,6 +129,11 @@ class Tally:
                 self._add_xid(Xid(bus_id, code, action, "reported by NVML only"), self._now)
         state.from_nvml = []
 
+    def leave_out_events(self) -> None:
+        """The log cannot be read, or no further: what it has is not known, and not 0."""
+        self._events = +self._events  # without those of which there are none
+        self._is_read = False
+
     def finish(self) -> None:
         """Count the Xids that waited for a name, and report everything."""
         self._add_unnamed()
@@ -161,7 +167,8 @@ class Tally:
                 self._readings.increment(family, count, *labels)
         for event, count in self._events.items():
             self._readings.increment(KERNEL_EVENTS, count, event)
-        self._readings.increment(SUPPRESSED, self._suppressed)
+        if self._is_read or self._suppressed:
+            self._readings.increment(SUPPRESSED, self._suppressed)
         self._devices.report(self._readings)
 
     def _add_xid(self, xid: Xid, time: float) -> None:
