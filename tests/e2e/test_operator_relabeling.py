@@ -19,7 +19,7 @@ from testbed import charts, prometheusoperator
 from testbed.clusters import ask
 from testbed.node import wait_until
 from testbed.nodepages import NodePages
-from testbed.servers import BINARIES, ServerProcess
+from testbed.servers import PrometheusProcess
 from testbed.site import series_of_fleet
 from testbed.waits import write_shortened_rules
 
@@ -44,8 +44,10 @@ by_kind = pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
 pytestmark = pytest.mark.timeout(120)
 
 
-class OperatorPrometheus(ServerProcess):
+class OperatorPrometheus(PrometheusProcess):
     """A Prometheus of the operator: the jobs of one monitor, scraped every second."""
+
+    prefix = ("nice",)
 
     def __init__(self, folder: Path, jobs: list[dict[str, Any]]) -> None:
         super().__init__(folder, "prometheus")
@@ -58,15 +60,6 @@ class OperatorPrometheus(ServerProcess):
             ],
         }
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-
-    def argv(self) -> list[str]:
-        """Return the command line."""
-        return [
-            *("nice", str(BINARIES / "prometheus")),
-            f"--config.file={self.folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={self.folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-        ]
 
     def firing(self, names: set[str]) -> list[dict[str, str]]:
         """Return the labels of firing alerts."""

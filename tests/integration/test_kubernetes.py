@@ -186,11 +186,10 @@ def test_pod_of_the_same_name_has_its_own_labels(site: Site, phase: str) -> None
     assert len(site.api.requests) == asked
 
 
-def test_list_that_is_too_large_to_keep_is_unknown_when_the_kubelet_hangs(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_that_is_too_large_to_keep_is_unknown_when_the_kubelet_hangs(site: Site) -> None:
     """Not empty."""
-    monkeypatch.setattr("nodevitals.probes.kubernetes.state.MAX_CONTAINERS_BYTES", 10)
+    many = {"example.com/port": [f"port-{number}" for number in range(1000)]}
+    site.pods += [Pod(name=f"{number:0250}", devices=many) for number in range(40)]
     assert len(site.run()) == 8
     site.kubelet.stop()
     site.fail("kubelet")

@@ -15,7 +15,7 @@ import requests
 import yaml
 
 from testbed.node import ROOT
-from testbed.servers import BINARIES, ServerProcess
+from testbed.servers import PrometheusProcess
 from testbed.site import Site, series_of_fleet
 from testbed.site.series import Series
 from testbed.site.server import write
@@ -38,8 +38,11 @@ def example(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((PACKAGING / name).read_text()))
 
 
-class Central(ServerProcess):
+class Central(PrometheusProcess):
     """A central Prometheus with the example file: by remote write, or by federation of servers."""
+
+    prefix = ("nice",)
+    flags = ("--web.enable-remote-write-receiver",)
 
     def __init__(self, folder: Path, name: str, federated: list[str] | None = None) -> None:
         super().__init__(folder, name)
@@ -48,16 +51,6 @@ class Central(ServerProcess):
         job["static_configs"] = [{"targets": federated or []}]
         job["scrape_interval"] = "3s"
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-
-    def argv(self) -> list[str]:
-        """Return the command line."""
-        return [
-            *("nice", str(BINARIES / "prometheus")),
-            f"--config.file={self.folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={self.folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-            "--web.enable-remote-write-receiver",
-        ]
 
     def ask(self, query: str, at: float | None = None) -> list[dict[str, Any]]:
         """Return the result of a query."""

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from testbed.servers import BINARIES, ServerProcess
+from testbed.servers import BINARIES, PrometheusProcess
 
 PROMTOOL = str(BINARIES / "promtool")
 # Values over time: pairs of the second from which a value holds, and the value; None is no sample.
@@ -64,22 +64,11 @@ class History:
             yield (first + late, value, after)
 
 
-class HistoricPrometheus(ServerProcess):
+class HistoricPrometheus(PrometheusProcess):
     """Prometheus over a history; it scrapes nothing and has no rules."""
 
     def __init__(self, folder: Path, blocks: Path, *flags: str) -> None:
         super().__init__(folder, "historic")
-        self._flags = flags
+        self.flags = ("--storage.tsdb.retention.time=10y", *flags)
         shutil.copytree(blocks, self.folder / "data")
         (self.folder / "prometheus.yaml").write_text("scrape_configs: []\n")
-
-    def argv(self) -> list[str]:
-        """Return the command line."""
-        return [
-            str(BINARIES / "prometheus"),
-            f"--config.file={self.folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={self.folder / 'data'}",
-            "--storage.tsdb.retention.time=10y",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-            *self._flags,
-        ]

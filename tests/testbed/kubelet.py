@@ -30,7 +30,7 @@ class Claim(msgspec.Struct, kw_only=True):
 
 
 class Pod(msgspec.Struct, kw_only=True):
-    """A pod as the kubelet and the API server know it, with one container unless told."""
+    """A pod as the kubelet and the API server know it, with one container."""
 
     name: str
     namespace: str = "train"
@@ -125,7 +125,7 @@ class Kubelet:
     def stop(self) -> None:
         """End, as in a restart: the socket is gone."""
         self._stopped.set()
-        self._server.stop(grace=None).wait()
+        self._server.stop(grace=None).wait(10)
         self.path.unlink(missing_ok=True)
 
     def _list(self, request: bytes, context: Any) -> bytes:

@@ -77,6 +77,25 @@ class ServerProcess(ABC):
         self.process.wait(20)
 
 
+class PrometheusProcess(ServerProcess):
+    """Prometheus with the prometheus.yaml and the data of its folder, and further flags."""
+
+    prefix: tuple[str, ...] = ()
+    """`nice`, where others that run at the same time come first."""
+    flags: tuple[str, ...] = ()
+
+    def argv(self) -> list[str]:
+        """Return the command line."""
+        return [
+            *self.prefix,
+            str(BINARIES / "prometheus"),
+            f"--config.file={self.folder / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            *self.flags,
+        ]
+
+
 class Alertmanager(ServerProcess):
     """The shipped configuration; every receiver is a webhook of its name.
 
@@ -143,7 +162,7 @@ class Pushgateway(ServerProcess):
         return [program, f"--web.listen-address=127.0.0.1:{self.port}"]
 
 
-class Prometheus(ServerProcess):
+class Prometheus(PrometheusProcess):
     """Scrapes the given instances (name to host:port) and evaluates the shipped rules.
 
     `fleet` is the address of a page whose lines have instances of their own. `waits_speed` divides
@@ -176,15 +195,6 @@ class Prometheus(ServerProcess):
             "scrape_configs": [_agents_job(targets), *([_fleet_job(fleet)] if fleet else [])],
         }
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-
-    def argv(self) -> list[str]:
-        """Return the command line."""
-        return [
-            str(BINARIES / "prometheus"),
-            f"--config.file={self.folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={self.folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-        ]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the instant vector of an expression."""

@@ -96,7 +96,7 @@ def unpack(package: Path, root: Path) -> None:
     with tarfile.open(fileobj=stream.stdout, mode="r|") as archive:
         for member in members(archive):
             archive.extract(member, root, filter="fully_trusted")
-    if stream.wait() != 0:
+    if stream.wait(timeout=60) != 0:
         sys.exit(f"build: dpkg-deb could not unpack {package}")
     described = subprocess.run(["dpkg-deb", "--field", package], check=True, capture_output=True)
     name = package.name.split("_")[0]

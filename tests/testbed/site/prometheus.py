@@ -11,7 +11,7 @@ import requests
 import yaml
 
 from testbed.replicas import samples
-from testbed.servers import BINARIES, ServerProcess
+from testbed.servers import PrometheusProcess
 from testbed.site import past
 from testbed.site.series import Series, labels_of
 from testbed.site.server import PAGES, PageServer, write
@@ -22,10 +22,13 @@ _EVALUATION_SECONDS = 30
 _BATCH_SECONDS = 600
 
 
-class SitePrometheus(ServerProcess):
+class SitePrometheus(PrometheusProcess):
     """Prometheus over the pages of a site; `step` is its scrape interval in seconds, `also` what
     its configuration has besides.
     """
+
+    prefix = ("nice",)
+    flags = ("--web.enable-remote-write-receiver", "--rules.alert.for-grace-period=0s")
 
     def __init__(
         self,
@@ -135,17 +138,6 @@ class SitePrometheus(ServerProcess):
             config["global"] |= self._also.get("global", {})
             config |= {key: value for key, value in self._also.items() if key != "global"}
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-
-    def argv(self) -> list[str]:
-        """Return the command line."""
-        return [
-            *("nice", str(BINARIES / "prometheus")),
-            f"--config.file={self.folder / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={self.folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self.port}",
-            "--web.enable-remote-write-receiver",
-            "--rules.alert.for-grace-period=0s",
-        ]
 
     def ask(self, path: str, **parameters: str) -> Any:
         """Return the data of an answer of the API."""
