@@ -26,9 +26,9 @@ for name in names:
 files = [one.__file__ for one in list(sys.modules.values()) if getattr(one, "__file__", None)]
 print(json.dumps([len(names), files, missing]))
 """
-# Where an extra is imported at the top: by `rules backtest`, and in one worker of `kubernetes`.
-WITH_EXTRAS = ("nodevitals.commands.rules.backtest.", "nodevitals.probes.kubernetes.")
-EXTRAS = {"requests", "grpc", "google"}
+# Where an extra is imported at the top: in one worker of `kubernetes`.
+WITH_EXTRAS = ("nodevitals.probes.kubernetes.",)
+EXTRAS = {"grpc", "google"}
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +93,6 @@ def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
         assert done.stdout or command[0] == "rules", command
     rendered = {file.name for file in (tmp_path / "rendered").glob("*.yaml")}
     assert rendered >= {file.name for file in (ROOT / "rules").glob("*.yaml")}
-
-
-def test_command_without_its_extra_names_it(installed: Path, tmp_path: Path) -> None:
-    backtest = ("nodevitals", "rules", "backtest", "--prometheus", "http://127.0.0.1:9")
-    done = run(installed, tmp_path, *backtest)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "rules backtest: pip install 'nodevitals[backtest]'\n"
 
 
 class Installed(Node):

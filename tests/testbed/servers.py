@@ -6,6 +6,7 @@ Alertmanager and Prometheus have the shipped routes and rules with shorter waits
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -28,6 +29,8 @@ def show_debian_files() -> None:
     Debian's Alertmanager reads its default template only from there.
     """
     if not Path("/usr/share/prometheus/alertmanager/default.tmpl").exists():
+        # Outside it, the mount would stay on the machine.
+        assert "PRIVATE_MOUNTS" in os.environ, "start it with tools/private-mounts"
         layers = f"lowerdir={ROOT / '.tools/root/usr/share'}:/usr/share"
         mount = ["mount", "-t", "overlay", "overlay", "-o", layers, "/usr/share"]
         subprocess.run(mount, check=True)

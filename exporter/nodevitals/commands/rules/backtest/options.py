@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from nodevitals.commands.terminal import CommandError, Subparsers
+from nodevitals.commands.terminal import Subparsers
 
 
 def add_to(actions: Subparsers) -> None:
@@ -43,11 +43,6 @@ def add_to(actions: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     # requests takes 36 ms and 7 MiB: no other command should pay for it.
-    try:
-        command = import_module("nodevitals.commands.rules.backtest.command")
-    except ModuleNotFoundError as error:
-        if error.name != "requests":
-            raise
-        raise CommandError("rules backtest: pip install 'nodevitals[backtest]'") from None
+    command = import_module("nodevitals.commands.rules.backtest.command")
     status: int = command.run(options)
     return status
