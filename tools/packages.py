@@ -25,7 +25,7 @@ PLATFORMS = {
     "arm64": ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64"),
 }
 # What nfpm.yaml takes from the checkout.
-PARTS = ("exporter/packaging", "alertmanager", "dashboards/json", "docs")
+PARTS = ("exporter/packaging", "docs")
 FILES = ("README.md", "CHANGELOG.md")
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 

@@ -20,8 +20,9 @@ from nodevitals.commands.rules.alerts_page import (
 )
 from nodevitals.commands.rules.backtest.rule_set import FOR_DASHBOARDS
 from nodevitals.commands.rules.routes import deliveries
-from nodevitals.commands.rules.site.pack import read_pack, shipped_folder
+from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
+from nodevitals.commands.shipped import shipped
 from testbed.node import ROOT
 
 PACK = read_pack(ROOT / "rules")
@@ -63,7 +64,7 @@ def test_the_wheel_carries_the_rules_where_the_command_looks_for_them() -> None:
     assert included.startswith('"rules" = "nodevitals/pack/rules"\n')
     package = Path(nodevitals.__file__).parent
     assert not (package / "pack").exists(), "a copy would go stale"
-    assert shipped_folder() == ROOT / "rules"
+    assert shipped("rules") == ROOT / "rules"
 
 
 def test_files_for_dashboards_have_no_alert_and_no_alert_reads_them() -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from nodevitals.commands.rules.sampled_rules import SampledRule, parse, render
 from nodevitals.commands.rules.site.checks import parse_values
 from nodevitals.commands.rules.site.output import write
-from nodevitals.commands.rules.site.pack import read_pack, shipped_folder
+from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.rendering import render as render_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE
+from nodevitals.commands.shipped import shipped
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError, read_file
 
@@ -42,7 +43,7 @@ def add_to(actions: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write or print the rules."""
-    folder = Path(options.rules) if options.rules else shipped_folder()
+    folder = Path(options.rules) if options.rules else shipped("rules")
     if options.example:
         print((folder / EXAMPLE).read_text(), end="")
     elif options.output:

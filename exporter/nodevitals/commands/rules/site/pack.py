@@ -6,12 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-import nodevitals
 from nodevitals.commands.rules.findings import Finding
 from nodevitals.commands.rules.rule_files import Rule, RuleFile, parse_rules
 from nodevitals.commands.terminal import CommandError
 
-_PACKAGE = Path(nodevitals.__file__).parent
 THRESHOLD = "nodevitals:threshold"
 
 
@@ -40,12 +38,6 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True):
             for rule in self.rules
             if rule.name == THRESHOLD and "threshold" in rule.labels
         }
-
-
-def shipped_folder() -> Path:
-    """The folder of the shipped rules: in the wheel below the package, in a checkout beside it."""
-    installed = _PACKAGE / "pack" / "rules"
-    return installed if installed.is_dir() else _PACKAGE.parents[1] / "rules"
 
 
 def read_pack(folder: Path) -> Pack:
