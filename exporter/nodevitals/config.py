@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Optional, cast
 
 import msgspec
 
@@ -49,7 +49,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     labels: dict[str, str] = {}
     """Labels of nodevitals_node_info, to group and to route by; no other series has them.
     Example: `{rack: r12, rail_group: a, pool: train}`"""
-    state_directory: str | None = "/var/lib/nodevitals"
+    state_directory: Optional[str] = "/var/lib/nodevitals"
     """Directory of the history, and of counters and states that outlive a restart; null keeps
     nothing."""
     history: HistorySettings = HistorySettings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import types
 import typing
 from typing import Annotated
 
@@ -20,6 +21,8 @@ MIN_BITS = 1e6
 MAX_BITS = 1e15
 _PORT = re.compile(r"[0-9]{1,5}")
 _SHOWN_CHARACTERS = 60
+# What get_origin() returns of Union[X, Y], and of X | Y where Python has it: from 3.10 on.
+UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 
 
 def shown(value: object) -> str:

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Optional, cast
 
 import msgspec
 
@@ -49,7 +49,7 @@ class WebTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"
     ] = "NoClientCert"
     """Whether clients need a certificate."""
-    client_ca_file: str | None = None
+    client_ca_file: Optional[str] = None
     """PEM file with the certificate authorities that client certificates are verified against."""
     min_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS12"
     """Lowest TLS version that the server accepts."""
@@ -69,7 +69,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole web configuration file."""
 
-    tls_server_config: WebTlsSettings | None = None
+    tls_server_config: Optional[WebTlsSettings] = None
     """TLS settings; without them the server uses plain HTTP."""
     http_server_config: HttpSettings = HttpSettings()
     """HTTP settings."""

@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from datetime import datetime, timezone
-from typing import NoReturn, cast
+from typing import NoReturn, Optional, cast
 
 import msgspec
 
@@ -40,8 +40,8 @@ class Shown(msgspec.Struct, frozen=True):
 
     maintenance: bool
     file: str
-    since: float | None = None
-    until: float | None = None
+    since: Optional[float] = None
+    until: Optional[float] = None
     reason: str = ""
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nodevitals.document import DocumentError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias  # from Python 3.10 on
 
 # What add_subparsers() returns; argparse has no public name for it.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
@@ -29,7 +32,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     table = [tuple(map(str, row)) for row in (head, *rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
     for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        cells = (cell.ljust(width) for cell, width in zip(row, widths))
         print("  ".join(cells).rstrip())
 
 

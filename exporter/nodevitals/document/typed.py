@@ -4,16 +4,15 @@ and every problem with its path: an unknown key, a wrong type, a missing key, a 
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
 from nodevitals.document.problems import Problem, join
-from nodevitals.quantities import Spelling, shown
+from nodevitals.quantities import UNIONS, Spelling, shown
 
 
 def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
@@ -22,7 +21,7 @@ def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
     spelling = _spelling(hint)
     if spelling is not None:
         return _read(spelling.parse, value, path, problems)
-    if origin in (Union, types.UnionType):
+    if origin in UNIONS:
         return _convert_union(value, hint, arguments, path, problems)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _convert_struct(value, hint, path, problems)
@@ -52,7 +51,7 @@ def _allowed_words(hint: Any) -> list[str]:
         return ["true", "false"]
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
-    if get_origin(hint) in (Union, types.UnionType):
+    if get_origin(hint) in UNIONS:
         return [word for choice in get_args(hint) for word in _allowed_words(choice)]
     return []
 

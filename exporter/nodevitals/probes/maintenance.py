@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Optional
 
 import msgspec
 
@@ -68,8 +69,8 @@ class Declaration(msgspec.Struct, frozen=True):
     """
 
     reason: str = ""
-    until: float | None = None
-    seconds: float | None = None
+    until: Optional[float] = None
+    seconds: Optional[float] = None
     problem: str = ""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Optional
 
 import msgspec
 
@@ -34,13 +34,13 @@ class MountTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Mount point: an absolute path. Example: `/data`"""
     access: Literal["none", "read", "write"] = "read"
     """`none`: statvfs only; `read`: also read or list; `write`: also write and read back."""
-    fstype: str | None = None
+    fstype: Optional[str] = None
     """Expected file system type; nothing is read from or written to another one.
     Example: `nfs4`"""
-    source: str | None = None
+    source: Optional[str] = None
     """Expected source; nothing is read from or written to another one.
     Example: `"filer-1:/export"`"""
-    file: str | None = None
+    file: Optional[str] = None
     """Regular file in the mount point to read with `access: read`; links are not followed. Without
     it the directory is listed. Example: `README`"""
 

@@ -11,6 +11,7 @@ import glob
 import re
 import time
 from collections.abc import Iterator
+from typing import Optional
 
 import msgspec
 
@@ -45,7 +46,7 @@ class KnownInterface(msgspec.Struct, frozen=True):
     """
 
     it: Interface
-    index: int | None
+    index: Optional[int]
     read_at: float
 
 

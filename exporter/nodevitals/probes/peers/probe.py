@@ -153,7 +153,7 @@ class PeersProbe(Probe):
 
 
 def _protocol(source: Source) -> Protocol:
-    return source.protocol if isinstance(source, PeerFileSource | PeerNameSource) else "tcp"
+    return source.protocol if isinstance(source, (PeerFileSource, PeerNameSource)) else "tcp"
 
 
 def _order(peer: Peer) -> float:

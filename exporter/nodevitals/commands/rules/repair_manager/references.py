@@ -46,7 +46,7 @@ class References:
             step: Any = next(part for part in match.groups() if part is not None)
             if isinstance(value, list):
                 step = int(step)
-            if not isinstance(value, dict | list):
+            if not isinstance(value, (dict, list)):
                 raise LookupError(step)
             value = value[step]
             path += f"[{step}]" if isinstance(step, int) else f".{step}"
