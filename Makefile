@@ -20,6 +20,7 @@ lint: setup
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/mypy --python-version 3.11 dashboards
+	.venv/bin/vermin --target=3.9- --violations --no-tips --quiet exporter/nodevitals
 	$(PYTHON) tools/generate.py --check
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml alertmanager/minimal.yaml

@@ -11,11 +11,11 @@ import msgspec
 
 from nodevitals.document import DocumentError
 
-if TYPE_CHECKING:
-    from typing import TypeAlias  # from Python 3.10 on
-
 # What add_subparsers() returns; argparse has no public name for it.
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+else:
+    Subparsers = argparse._SubParsersAction  # noqa: SLF001
 
 
 class CommandError(Exception):
