@@ -1,0 +1,83 @@
+"""What `nodevitals init` prints: what was found, what became of the files, what to do next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from nodevitals.commands.init.expected import Expected
+from nodevitals.commands.init.server_files import Site
+from nodevitals.commands.init.writer import Outcome
+from nodevitals.commands.terminal import print_table
+
+_TEXTS = {"written": "written", "kept": "kept, the same", "differs": "kept, differs"}
+
+
+def print_found(found: Sequence[Expected]) -> None:
+    """Print what the node has."""
+    if found:
+        print_table(("HARDWARE", "FOUND"), [(one.title, one.summary) for one in found])
+        print()
+
+
+def print_files(folder: str, outcomes: Mapping[str, Outcome], warnings: Iterable[str]) -> None:
+    """Print the files by folder, each that differs, and the warnings."""
+    places: dict[str, Counter[str]] = {}
+    for path, outcome in outcomes.items():
+        top, _, name = path.rpartition("/")
+        single = name in ("prometheus.yml", "nodevitals.yml", "alertmanager.yml") or not top
+        places.setdefault(path if single else f"{top}/", Counter())[outcome] += 1
+    rows = [
+        (
+            os.path.join(folder, place),
+            ", ".join(
+                f"{count} {_TEXTS[outcome]}" if place.endswith("/") else _TEXTS[outcome]
+                for outcome, count in counts.items()
+            ),
+        )
+        for place, counts in sorted(places.items())
+    ]
+    print_table(("FILE", "RESULT"), rows)
+    differing = [os.path.join(folder, path) for path, one in outcomes.items() if one == "differs"]
+    print()
+    for path in differing:
+        print(f"Differs: {path}: not what this run would write; to replace it, move it away and")
+        print("  run init again.")
+    for warning in warnings:
+        print(f"Warning: {warning}")
+    if differing or list(warnings):
+        print()
+
+
+def print_steps(folder: str, site: Site, *, packaged: bool, groups: bool) -> None:
+    """Print the commands from these files to a first alert."""
+    here = shlex.quote(folder)
+    print("Next steps, as root. On each node:")
+    print("  mkdir -p /etc/nodevitals")
+    print(f"  cp --backup=numbered {here}/nodevitals.yaml /etc/nodevitals/")
+    if not packaged:
+        print(f"  cp {here}/nodevitals.service /etc/systemd/system/")
+    if groups:
+        print(f"  cp -r {here}/nodevitals.service.d /etc/systemd/system/")
+    print("  systemctl daemon-reload")
+    print("  systemctl enable --now nodevitals")
+    print("On the server with Prometheus and Alertmanager (Debian's packages; these files replace")
+    print("prometheus.yml and alertmanager.yml, copies are kept as FILE.~1~):")
+    print(f"  cp -r --backup=numbered {here}/prometheus/. /etc/prometheus/")
+    print(f"  cp -r --backup=numbered {here}/alertmanager/. /etc/prometheus/")
+    print('  # in /etc/default/prometheus: ARGS="--rules.alert.resend-delay=3m"')
+    print("  promtool check config /etc/prometheus/prometheus.yml")
+    print("  amtool check-config /etc/prometheus/alertmanager.yml")
+    print("  systemctl restart prometheus prometheus-alertmanager")
+    print("Whether it works, and what fires:")
+    manager = f"http://{site.alertmanager}"
+    print(f"  nodevitals doctor --prometheus {site.prometheus} --alertmanager {manager}")
+    print(f"  amtool --alertmanager.url={manager} alert query")
+    if not site.webhook:
+        print("No message is sent yet: fill in the receiver `operators` at the end of")
+        print("/etc/prometheus/alertmanager.yml (mail or webhook), then")
+        print("  systemctl reload prometheus-alertmanager")
+    print(f"More nodes: {here}/prometheus/targets/nodevitals.yml. Dashboards for Grafana:")
+    print(f"  cp -r {here}/grafana/. /etc/grafana/ && systemctl restart grafana-server")
