@@ -57,12 +57,9 @@ def expected_of(node: Node) -> list[Expected]:
 
 
 def _gpus(node: Node) -> Expected:
-    counts = {
-        labels[0]: int(count)
-        for labels, count in node.values("nvidia", nvidia.DEVICES.name).items()
-    }
+    listed = node.values("nvidia", nvidia.DEVICES.name).get(("nvml",), 0)
     present = node.values("nvidia", accelerators.PRESENT.name).get(("nvidia",))
-    number = max(counts.get("pci", 0), counts.get("nvml", 0), int(present or 0))
+    number = max(node.gpus_on_bus, int(listed), int(present or 0))
     expected = _count("nvidia", "NVIDIA GPUs", number or None, node)
     if number and present != number:
         answer = "none" if not present else f"{present:.0f}"

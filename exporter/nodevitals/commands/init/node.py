@@ -7,6 +7,7 @@ costs its own values. Nothing is read from a mount.
 from __future__ import annotations
 
 import logging
+import re
 import time
 
 import msgspec
@@ -18,32 +19,35 @@ from nodevitals.engine.plan import plan_targets
 from nodevitals.linux.host import Host, node_name
 from nodevitals.linux.sysfs import read_bytes, read_text
 from nodevitals.probes.mounts.mountinfo import Mount, find_mount, parse_mountinfo
+from nodevitals.probes.nvidia.hardware import HardwareReader
 from nodevitals.wire import ProbeResult
 
 READ = ("nvidia", "ascend", "rdma", "network")
 # Members may use a device (Ascend) or a socket (LLDP) that the unit's capabilities do not open.
 _GROUPS = ("HwHiAiUser", "_lldpd", "lldpd")
 # Where a server that does not answer stops jobs.
-_SHARED = frozenset(
-    "nfs nfs4 lustre gpfs beegfs ceph cifs smb3 glusterfs orangefs panfs wekafs virtiofs".split()
+_SHARED = (
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3"),
+    *("orangefs", "panfs", "virtiofs", "wekafs"),
 )
-_LOCAL_FUSE = frozenset(
-    "fuse.gvfsd-fuse fuse.lxcfs fuse.portal fuse.snapfuse fuse.fuse-overlayfs".split()
+_LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.gvfsd-fuse", "fuse.lxcfs", "fuse.portal")
+# Mounts below come and go with containers, pods and sessions.
+_PASSING = (
+    *("/proc", "/run", "/sys", "/var/lib/containerd", "/var/lib/containers"),
+    *("/var/lib/docker", "/var/lib/kubelet"),
 )
-# Their mounts come and go with containers, pods and sessions.
-_PASSING = ("/proc", "/run", "/sys", "/tmp", "/var/lib/containerd", "/var/lib/containers")  # noqa: S108
-_PASSING += ("/var/lib/docker", "/var/lib/kubelet")
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """What was found: the result of each probe by its name, the mounts and the groups.
 
-    `date` is today's, for comments.
+    `date` is today's, for comments; `gpus_on_bus` are not those passed through to virtual machines.
     """
 
     name: str
     date: str
     results: dict[str, ProbeResult] = {}
+    gpus_on_bus: int = 0
     mounts: tuple[Mount, ...] = ()
     groups: tuple[str, ...] = ()
 
@@ -57,10 +61,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 def read_node(host: Host) -> Node:
     """Look at this node."""
     logging.getLogger().addHandler(logging.NullHandler())  # failures are in the results
+    hardware = HardwareReader(host).read()  # a driver that hangs keeps the probe's count
     return Node(
-        name=node_name(),
+        name=re.sub(r"[^A-Za-z0-9_.-]", "_", node_name()),
         date=time.strftime("%Y-%m-%d"),
         results=_run_probes(host, parse(b"", probes.registered())),
+        gpus_on_bus=len(hardware.pci.keys() - hardware.passed_through),
         mounts=_shared_mounts(host),
         groups=groups_of(read_text(host.root("/etc/group")) or ""),
     )
@@ -101,19 +107,18 @@ def shared_mounts(mountinfo: str, rootfs: str = "/") -> tuple[Mount, ...]:
     found = {}
     for mount in mounts:
         path = mount.mountpoint[len(prefix) :] or "/"
-        below = mount.mountpoint.startswith(prefix + "/") or mount.mountpoint == prefix
-        if below and _is_shared(mount.fstype) and not _is_passing(path) and path.isprintable():
-            if find_mount(mounts, mount.mountpoint) is mount:
-                found[path] = msgspec.structs.replace(mount, mountpoint=path)
+        below = f"{mount.mountpoint}/".startswith(f"{prefix}/")
+        watched = below and path.isprintable() and _is_watched(mount.fstype, path)
+        if watched and find_mount(mounts, mount.mountpoint) is mount:
+            found[path] = msgspec.structs.replace(mount, mountpoint=path)
     return tuple(found[path] for path in sorted(found))
 
 
-def _is_shared(fstype: str) -> bool:
-    return fstype in _SHARED or (fstype.startswith("fuse.") and fstype not in _LOCAL_FUSE)
-
-
-def _is_passing(path: str) -> bool:
-    return any(path == one or path.startswith(f"{one}/") for one in _PASSING)
+def _is_watched(fstype: str, path: str) -> bool:
+    fuse = fstype.startswith("fuse.") and fstype not in _LOCAL_FUSE
+    return (fuse or fstype in _SHARED) and not f"{path}/".startswith(
+        tuple(f"{one}/" for one in _PASSING)
+    )
 
 
 def groups_of(text: str) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ def prometheus(shipped: str, site: Site) -> dict[str, str]:
     text = _replaced(text, _SHIPPED_MANAGER, quoted(site.alertmanager))
     text = _replaced(text, _SHIPPED_TARGETS, _TARGETS)
     server = site.prometheus.partition("://")[2].partition("/")[0]
+    server = server if ":" in server else "127.0.0.1:9090"
     own = _OWN_JOBS.replace("PROMETHEUS", quoted(server))
     text += own.replace("ALERTMANAGER", quoted(site.alertmanager))
     targets = "".join(f"    - {quoted(node)}\n" for node in site.nodes)
@@ -87,7 +88,8 @@ def grafana(dashboards: dict[str, str], provider: str, sources: str, site: Site)
     provider = provider.replace("/nodevitals/dashboards/json/", "/etc/grafana/dashboards/")
     provider = _replaced(
         provider,
-        "# Dashboards. Copy this file to /etc/grafana/provisioning/dashboards, and the folder json to the\n"
+        "# Dashboards. Copy this file to /etc/grafana/provisioning/dashboards, and the folder json"
+        " to the\n"
         "# path below; Grafana then reads new and changed files by itself.\n",
         "# Dashboards. Grafana reads new and changed files in the paths below by itself.\n",
     )

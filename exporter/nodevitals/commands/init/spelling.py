@@ -8,7 +8,7 @@ import msgspec
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 # YAML 1.1 reads these as booleans and null.
-_WORDS = frozenset("y n yes no on off true false null".split())
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 
 
 def spelled(rate: float) -> str:
