@@ -12,14 +12,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from testbed import gpus, nics, npus
+from testbed import npus
 from testbed.faultyfs import FaultyFileSystem
-from testbed.node import Node, environment, run, wait_until
+from testbed.initialized import Initialized
+from testbed.node import environment, run, wait_until
 from testbed.seccomp import systemd_analyze
 from testbed.servers import BINARIES, show_debian_files
 from testbed.tmpfs import mount_tmpfs, unmount
@@ -31,36 +31,6 @@ SHORT_START = (
 Done = subprocess.CompletedProcess[str]
 
 
-class Simulated:
-    """A node with GPUs, NPUs or ports, and `init` on it. `folder` is its root directory."""
-
-    def __init__(self, folder: Path, gpu_count: int = 8, **ports: int) -> None:
-        self.folder = folder
-        self.machine = gpus.Machine(folder, "H100", gpu_count).start()
-        self.nics = nics.Machine(folder / "sys", **ports) if ports else None
-        mounts = folder / "proc/self/mountinfo"
-        mounts.unlink()
-        mounts.symlink_to("/proc/self/mountinfo")
-        write(folder, {"etc/group": "root:x:0:\nHwHiAiUser:x:1000:\n"})
-        library = gpus.library(self.machine.hidden).parent
-        self.variables = {**self.machine.environment, "LD_LIBRARY_PATH": str(library)}
-        self.variables["NODE_NAME"] = "gpu-7"
-        self.flags = (f"--path.rootfs={folder}", *self.machine.flags)
-        self.made = folder / "made"
-
-    def init(self, *more: str) -> Done:
-        """Run init; of a checkout on this machine it warns, which is not about the node."""
-        return run("init", str(self.made), *self.flags, *more, **self.variables)
-
-    def config(self) -> dict[str, Any]:
-        """The probes' settings in what init wrote, which check-config accepts."""
-        file = str(self.made / "nodevitals.yaml")
-        checked = run("check-config", file)
-        assert (checked.returncode, checked.stdout) == (0, f"{file}: ok\n"), checked.stderr
-        probes: dict[str, Any] = yaml.safe_load(Path(file).read_text())["probes"]
-        return {name: section for name, section in probes.items() if section}
-
-
 def warnings(done: Done) -> list[str]:
     """What is said about the node."""
     lines = [line for line in done.stdout.splitlines() if line.startswith("Warning: ")]
@@ -68,7 +38,7 @@ def warnings(done: Done) -> list[str]:
 
 
 def test_what_a_node_has_is_expected_and_the_agent_sees_its_loss(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 8, mlx5_infiniband=8)
+    node = Initialized(tmp_path, 8, mlx5_infiniband=8)
     with FaultyFileSystem(tmp_path, "filer:/data", "data"):
         done = node.init("--cluster", "atlas")
         assert (done.stderr, warnings(done)) == ("", [])
@@ -80,11 +50,7 @@ def test_what_a_node_has_is_expected_and_the_agent_sees_its_loss(tmp_path: Path)
         text = (node.made / "nodevitals.yaml").read_text()
         today = time.strftime("%Y-%m-%d")
         assert f"    expected: 8 # found on gpu-7, {today}\n" in text
-        agent = Node(tmp_path, {}, *node.flags, **node.variables)
-        # What init wrote; only the state is elsewhere.
-        agent.config_file.write_text(
-            text.replace("#state_directory: /var/lib", f"state_directory: {tmp_path}/state")
-        )
+        agent = node.agent()
         with agent:
             wait_until(lambda: agent.get("/readyz").ok)
 
@@ -104,8 +70,7 @@ def test_what_a_node_has_is_expected_and_the_agent_sees_its_loss(tmp_path: Path)
 
 
 def test_a_degraded_node_is_reported_and_its_counts_are_not_taken(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 8, mlx5_infiniband=4)
-    assert node.nics is not None
+    node = Initialized(tmp_path, 8, mlx5_infiniband=4)
     node.machine.vanish(5)
     node.nics.down("mlx5_1/1")
     node.nics.up("mlx5_2/1", "100 Gb/sec (4X EDR)")
@@ -123,7 +88,7 @@ def test_a_degraded_node_is_reported_and_its_counts_are_not_taken(tmp_path: Path
 
 
 def test_a_driver_that_hangs_costs_its_own_values_only(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 8, mlx5_infiniband=2)
+    node = Initialized(tmp_path, 8, mlx5_infiniband=2)
     node.machine.hang()
     # Its worker is killed after 13 s instead of 40 s.
     code = f"{SHORT_START}; from nodevitals.commands.cli import main; sys.exit(main())"
@@ -140,7 +105,7 @@ def test_a_driver_that_hangs_costs_its_own_values_only(tmp_path: Path) -> None:
 
 def test_npus_are_counted_by_chip(tmp_path: Path) -> None:
     """The tool is found on PATH, as on a node. Its lock is root's, in /run."""
-    node = Simulated(tmp_path, 0)
+    node = Initialized(tmp_path, 0)
     machine = npus.Machine(tmp_path).start()
     node.flags = (*node.flags, *machine.flags)
     node.variables["PATH"] = (
@@ -154,7 +119,7 @@ def test_npus_are_counted_by_chip(tmp_path: Path) -> None:
 
 
 def test_expected_none_reads_no_hardware(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 8)
+    node = Initialized(tmp_path, 8)
     node.machine.hang()
     done = node.init("--expected", "none")
     assert node.config() == {}
@@ -163,7 +128,7 @@ def test_expected_none_reads_no_hardware(tmp_path: Path) -> None:
 
 
 def test_debians_tools_accept_what_is_written(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 2)
+    node = Initialized(tmp_path, 2)
     node.init("--node", "gpu-1", "--node", "10.0.0.2:9900", "--node", "[fe80::1]:9855")
     show_debian_files()
     configs = [
@@ -191,7 +156,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_running_it_twice_changes_nothing(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 2)
+    node = Initialized(tmp_path, 2)
     first = node.init("--webhook", "http://127.0.0.1:5001/")
     before = content(node.made)
     again = node.init("--webhook", "http://127.0.0.1:5001/")
@@ -210,7 +175,7 @@ def test_running_it_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_rules_follow_the_values_of_the_site(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 1)
+    node = Initialized(tmp_path, 1)
     write(node.made, {"rules-values.yaml": "alerts: {MountHung: {wait: 77s}}\n"})
     node.init("--expected", "none")
     assert "for: 77s" in (node.made / "prometheus/rules/mount.yaml").read_text()
@@ -223,7 +188,7 @@ def test_rules_follow_the_values_of_the_site(tmp_path: Path) -> None:
 
 
 def test_links_in_the_folder_are_not_followed(tmp_path: Path) -> None:
-    node = Simulated(tmp_path, 1)
+    node = Initialized(tmp_path, 1)
     outside = write(tmp_path / "outside", {"file": "not ours\n"})
     node.made.mkdir()
     (node.made / "nodevitals.yaml").symlink_to(outside / "file")
