@@ -131,14 +131,12 @@ def test_debians_tools_accept_what_is_written(tmp_path: Path) -> None:
     node = Initialized(tmp_path, 2)
     node.init("--node", "gpu-1", "--node", "10.0.0.2:9900", "--node", "[fe80::1]:9855")
     show_debian_files()
-    configs = [
-        node.made / f"alertmanager/{name}.yml" for name in ("alertmanager", "alertmanager-full")
-    ]
-    for command in (
-        ["promtool", "check", "config", node.made / "prometheus/prometheus.yml"],
-        ["amtool", "check-config", *configs],
+    routes = f"{node.made}/alertmanager/alertmanager"
+    for tool, *arguments in (
+        ("promtool", "check", "config", f"{node.made}/prometheus/prometheus.yml"),
+        ("amtool", "check-config", f"{routes}.yml", f"{routes}-full.yml"),
     ):
-        argv = [BINARIES / str(command[0]), *command[1:]]
+        argv = [str(BINARIES / tool), *arguments]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "SUCCESS" in done.stdout

@@ -12,6 +12,10 @@ from nodevitals.commands.init.server_files import Site
 from nodevitals.commands.init.writer import Outcome
 from nodevitals.commands.terminal import print_table
 
+# prometheus.yml says why.
+_RESEND_DELAY = (
+    'sed -i \'s/^ARGS=""$/ARGS="--rules.alert.resend-delay=3m"/\' /etc/default/prometheus'
+)
 _TEXTS = {"written": "written", "kept": "kept, the same", "differs": "kept, differs"}
 
 
@@ -53,31 +57,30 @@ def print_files(folder: str, outcomes: Mapping[str, Outcome], warnings: Iterable
 
 def print_steps(folder: str, site: Site, *, packaged: bool, groups: bool) -> None:
     """Print the commands from these files to a first alert."""
-    here = shlex.quote(folder)
-    print("Next steps, as root. On each node:")
+    here, manager = shlex.quote(folder), f"http://{site.alertmanager}"
+    print(f"Next steps, as root. On each node, with a copy of {here}:")
     print("  mkdir -p /etc/nodevitals")
     print(f"  cp --backup=numbered {here}/nodevitals.yaml /etc/nodevitals/")
-    if not packaged:
+    if not packaged:  # the package has installed it
         print(f"  cp {here}/nodevitals.service /etc/systemd/system/")
     if groups:
         print(f"  cp -r {here}/nodevitals.service.d /etc/systemd/system/")
     print("  systemctl daemon-reload")
-    print("  systemctl enable --now nodevitals")
-    print("On the server with Prometheus and Alertmanager (Debian's packages; these files replace")
-    print("prometheus.yml and alertmanager.yml, copies are kept as FILE.~1~):")
+    print("  systemctl enable nodevitals && systemctl restart nodevitals")
+    print("On the server with Debian's prometheus and prometheus-alertmanager; prometheus.yml and")
+    print("alertmanager.yml are replaced, and those that were there are kept as FILE.~1~:")
     print(f"  cp -r --backup=numbered {here}/prometheus/. /etc/prometheus/")
     print(f"  cp -r --backup=numbered {here}/alertmanager/. /etc/prometheus/")
-    print('  # in /etc/default/prometheus: ARGS="--rules.alert.resend-delay=3m"')
+    print(f"  {_RESEND_DELAY}")
     print("  promtool check config /etc/prometheus/prometheus.yml")
     print("  amtool check-config /etc/prometheus/alertmanager.yml")
     print("  systemctl restart prometheus prometheus-alertmanager")
-    print("Whether it works, and what fires:")
-    manager = f"http://{site.alertmanager}"
+    print("On a node, whether all of it works, and which alerts fire:")
     print(f"  nodevitals doctor --prometheus {site.prometheus} --alertmanager {manager}")
     print(f"  amtool --alertmanager.url={manager} alert query")
     if not site.webhook:
-        print("No message is sent yet: fill in the receiver `operators` at the end of")
-        print("/etc/prometheus/alertmanager.yml (mail or webhook), then")
+        print("Messages: none is sent until the receiver `operators`, at the end of")
+        print("/etc/prometheus/alertmanager.yml, has an address (mail or webhook). Then:")
         print("  systemctl reload prometheus-alertmanager")
-    print(f"More nodes: {here}/prometheus/targets/nodevitals.yml. Dashboards for Grafana:")
+    print("More nodes: list them in /etc/prometheus/targets/nodevitals.yml. Grafana's dashboards:")
     print(f"  cp -r {here}/grafana/. /etc/grafana/ && systemctl restart grafana-server")

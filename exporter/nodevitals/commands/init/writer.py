@@ -32,6 +32,7 @@ def write(folder: str, files: Mapping[str, str]) -> dict[str, Outcome]:
     Raises CommandError where a file cannot be written; those before it are whole.
     """
     outcomes: dict[str, Outcome] = {}
+    path = ""
     try:
         os.makedirs(folder, exist_ok=True)
         with _opened(folder) as root:
@@ -41,10 +42,9 @@ def write(folder: str, files: Mapping[str, str]) -> dict[str, Outcome]:
             for path, text in files.items():
                 outcomes[path] = _write_below(root, root, path, text.encode())
     except OSError as error:
-        last = list(files)[len(outcomes)]
         written = sum(outcome == "written" for outcome in outcomes.values())
         done = f"{written} of {len(files)} files written; run it again when that is solved"
-        raise CommandError(f"{os.path.join(folder, last)}: {error.strerror}; {done}") from None
+        raise CommandError(f"{os.path.join(folder, path)}: {error.strerror}; {done}") from None
     return outcomes
 
 
