@@ -113,6 +113,22 @@ def test_init_writes_every_file_from_the_wheel(installed: Path, tmp_path: Path) 
     assert (made / "alertmanager/templates/nodevitals.tmpl").exists()
 
 
+def test_the_unit_starts_the_link_that_pipx_makes(installed: Path, tmp_path: Path) -> None:
+    """The link survives `pipx upgrade`; what it points to may not."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "nodevitals").symlink_to(installed / "bin/nodevitals")
+    subprocess.run(
+        ["nodevitals", "init", "made", "--expected", "none"],
+        cwd=tmp_path,
+        env={**clean(), "PATH": f"{programs}:{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+    unit = (tmp_path / "made/nodevitals.service").read_text()
+    assert f"ExecStart={programs}/nodevitals serve " in unit
+
+
 class Installed(Node):
     """An agent of the virtual environment."""
 

@@ -18,7 +18,7 @@ from nodevitals.commands.init.expected import Expected, expected_of
 from nodevitals.commands.init.node import Node, read_node
 from nodevitals.commands.init.report import print_files, print_found, print_steps
 from nodevitals.commands.init.server_files import Site
-from nodevitals.commands.init.writer import write
+from nodevitals.commands.init.writer import Folder
 from nodevitals.commands.options import add_path_options, host_of
 from nodevitals.commands.rules.site.checks import parse_values
 from nodevitals.commands.rules.site.pack import read_pack
@@ -30,6 +30,7 @@ from nodevitals.document import DocumentError, read_file
 from nodevitals.linux.host import node_name
 
 PORT = 9855
+_PACKAGED_UNIT = "/usr/lib/systemd/system/nodevitals.service"
 VALUES = "rules-values.yaml"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 _URL = re.compile(r"https?://[^\s\"'\\{}]+")
@@ -90,24 +91,18 @@ def add_to(commands: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the files; report what was found, what was written, and what to do next."""
     site = _site(options)
-    values = _values(options.folder)
-    node, found = None, []
-    if options.expected == "auto":
-        print("Reading the hardware of this node; up to a minute where a driver does not answer.")
-        sys.stdout.flush()
-        node = read_node(host_of(options))
-        found = expected_of(node)
-    command = agent_command()
-    files = {
-        **_agent_files(command, node, found),
-        VALUES: values,
-        **_server_files(site, values),
-    }
-    outcomes = write(options.folder, files)
+    with Folder(options.folder) as folder:
+        values = _values(options.folder)
+        servers = _server_files(site, values, os.path.join(options.folder, VALUES))
+        node = _read_node(options) if options.expected == "auto" else None
+        found = expected_of(node) if node is not None else []
+        command = agent_command()
+        files = {**_agent_files(command, node, found), VALUES: values, **servers}
+        outcomes = folder.write(files)
     print_found(found)
     warnings = [warning for one in found for warning in one.warnings] + _place_warnings(command)
     print_files(options.folder, outcomes, warnings)
-    packaged = command == ["/usr/bin/nodevitals"]
+    packaged = command == ["/usr/bin/nodevitals"] and os.path.exists(_PACKAGED_UNIT)
     print_steps(options.folder, site, packaged=packaged, groups=bool(node and node.groups))
     status = int(bool(warnings) or "differs" in outcomes.values())
     sys.stdout.flush()
@@ -115,6 +110,12 @@ def run(options: argparse.Namespace) -> int:
     if node is not None:
         os._exit(status)  # the exit hooks would wait for a driver that does not return
     return status
+
+
+def _read_node(options: argparse.Namespace) -> Node:
+    print("Reading the hardware of this node; up to a minute where a driver does not answer.")
+    sys.stdout.flush()
+    return read_node(host_of(options))
 
 
 def _site(options: argparse.Namespace) -> Site:
@@ -167,12 +168,13 @@ def _agent_files(command: list[str], node: Node | None, found: list[Expected]) -
     return made
 
 
-def _server_files(site: Site, values: str) -> dict[str, str]:
+def _server_files(site: Site, values: str, file: str) -> dict[str, str]:
+    """The files of the servers; the values are those of `file`."""
     pack = read_pack(shipped("rules"))
     try:
         rules = render(pack, parse_values(values.encode(), pack), with_tests=False)
     except DocumentError as error:
-        raise document_error(VALUES, error) from None
+        raise document_error(file, error) from None
     routes = shipped("alertmanager")
     folders = {
         "prometheus": {

@@ -14,6 +14,7 @@ import msgspec
 
 from nodevitals import probes
 from nodevitals.agent import STOP_SECONDS, new_supervisor
+from nodevitals.commands.terminal import CommandError
 from nodevitals.config import Config, parse
 from nodevitals.engine.plan import plan_targets
 from nodevitals.linux.host import Host, node_name
@@ -59,7 +60,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_node(host: Host) -> Node:
-    """Look at this node."""
+    """Look at this node. Raises CommandError where not even a process can be started."""
     logging.getLogger().addHandler(logging.NullHandler())  # failures are in the results
     hardware = HardwareReader(host).read()  # a driver that hangs keeps the probe's count
     return Node(
@@ -76,7 +77,10 @@ def _run_probes(host: Host, config: Config) -> dict[str, ProbeResult]:
     """The last result of each probe. What cannot be ended is left behind and has a result too."""
     supervisor = new_supervisor(host)
     supervisor.journal.requeue()
-    supervisor.processes.start()
+    try:
+        supervisor.processes.start()
+    except OSError as error:
+        raise CommandError(f"cannot start {error.filename}: {error.strerror}") from None
     supervisor.apply(plan_targets(config, only=READ))
     while supervisor.unfinished():
         supervisor.step()

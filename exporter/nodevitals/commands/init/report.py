@@ -47,8 +47,7 @@ def print_files(folder: str, outcomes: Mapping[str, Outcome], warnings: Iterable
     differing = [os.path.join(folder, path) for path, one in outcomes.items() if one == "differs"]
     print()
     for path in differing:
-        print(f"Differs: {path}: not what this run would write; to replace it, move it away and")
-        print("  run init again.")
+        print(f"Differs: {path} is kept; to have that of this run, move it away and run init again")
     for warning in warnings:
         print(f"Warning: {warning}")
     if differing or list(warnings):

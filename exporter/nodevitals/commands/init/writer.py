@@ -26,58 +26,72 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # other users' servers read them, whatever the umask
 
 
-def write(folder: str, files: Mapping[str, str]) -> dict[str, Outcome]:
-    """Write what is not there. `kept` has the same content already, `differs` has another one.
+class Folder:
+    """A folder that no other run writes to; made where it is missing. Use it in a with block."""
 
-    Raises CommandError where a file cannot be written; those before it are whole.
-    """
-    outcomes: dict[str, Outcome] = {}
-    path = ""
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with _opened(folder) as root:
-            _lock(root, folder)
+    def __init__(self, path: str) -> None:
+        """Raises CommandError where it cannot be used."""
+        self._path = path
+        try:
+            os.makedirs(path, exist_ok=True)
+            self._descriptor = os.open(path, _FOLDER)
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}: choose another DIR") from None
+
+    def __enter__(self) -> Folder:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise CommandError(f"{self._path}: another `nodevitals init` writes to it") from None
+        except OSError:
+            pass  # a file system without locks
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def write(self, files: Mapping[str, str]) -> dict[str, Outcome]:
+        """Write what is not there. `kept` has the same content already, `differs` has another one.
+
+        Raises CommandError where a file cannot be written; those before it are whole.
+        """
+        outcomes: dict[str, Outcome] = {}
+        path = DRAFT
+        try:
             with suppress(FileNotFoundError):
-                os.unlink(DRAFT, dir_fd=root)
+                os.unlink(DRAFT, dir_fd=self._descriptor)
             for path, text in files.items():
-                outcomes[path] = _write_below(root, root, path, text.encode())
-    except OSError as error:
-        written = sum(outcome == "written" for outcome in outcomes.values())
-        done = f"{written} of {len(files)} files written; run it again when that is solved"
-        raise CommandError(f"{os.path.join(folder, path)}: {error.strerror}; {done}") from None
-    return outcomes
+                outcomes[path] = _write(self._descriptor, self._descriptor, path, text.encode())
+        except OSError as error:
+            written = sum(outcome == "written" for outcome in outcomes.values())
+            place = os.path.join(self._path, path)
+            raise CommandError(
+                f"{place}: {error.strerror}; {written} of {len(files)} files written: solve that "
+                "and run it again"
+            ) from None
+        return outcomes
 
 
 @contextmanager
-def _opened(path: str, parent: int | None = None) -> Iterator[int]:
-    """A folder's descriptor; below `parent`, links are refused."""
-    flags = _FOLDER if parent is None else _FOLDER | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, dir_fd=parent)
+def _subfolder(name: str, parent: int) -> Iterator[int]:
+    """The descriptor of a folder in another one; it is made where it is missing."""
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+        os.chmod(name, _FOLDER_MODE, dir_fd=parent)
+    descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _lock(root: int, folder: str) -> None:
-    """Keep other runs away until this one ends."""
-    try:
-        fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise CommandError(f"{folder}: another `nodevitals init` writes to it: wait") from None
-    except OSError:
-        return  # a file system without locks
-
-
-def _write_below(root: int, folder: int, path: str, content: bytes) -> Outcome:
+def _write(root: int, folder: int, path: str, content: bytes) -> Outcome:
     """Write a file at a path below a folder; the draft is in the top folder `root`."""
     first, slash, rest = path.partition("/")
     if slash:
-        with suppress(FileExistsError):
-            os.mkdir(first, dir_fd=folder)
-            os.chmod(first, _FOLDER_MODE, dir_fd=folder)
-        with _opened(first, folder) as below:
-            return _write_below(root, below, rest, content)
+        with _subfolder(first, folder) as below:
+            return _write(root, below, rest, content)
     with suppress(FileNotFoundError):
         return _compared(folder, path, content)
     _write_draft(root, content)
