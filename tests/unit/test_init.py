@@ -241,6 +241,7 @@ def test_the_choices_of_a_site_are_in_its_files() -> None:
         shipped("alertmanager/minimal.yaml"), shipped("alertmanager/alertmanager.yaml"), {}, site
     )
     receivers = yaml.safe_load(routes["alertmanager.yml"])["receivers"]
+    assert "Nothing is sent" not in routes["alertmanager.yml"]
     assert receivers[1] == {"name": "operators", "webhook_configs": [{"url": "http://hook/x"}]}
     grafana = server_files.grafana(
         {"en/a.json": json.dumps({})},

@@ -64,7 +64,7 @@ def _gpus(node: Node) -> Expected:
     if number and present != number:
         answer = "none" if not present else f"{present:.0f}"
         return _warned(
-            expected,
+            msgspec.structs.replace(expected, summary=f"{number}, of which {answer} can be read"),
             f"{number} GPUs on the PCI bus, {answer} can be read{_why(node, 'nvidia')}; expected: "
             f"{number} is written, and the agent reports the others",
         )

@@ -28,6 +28,15 @@ _SHIPPED_WEBHOOK = """\
     #webhook_configs:
     #  - url: http://webhook.example.com/alerts
 """
+_SHIPPED_SILENCE = """\
+# Nothing is sent until the receiver `operators` is filled in, at the end of this file: remove the #
+# before the lines of the mail or of the webhook, and replace the addresses. Until then, alerts are
+# only shown in Alertmanager. Check the result with: amtool check-config FILE
+"""
+_SENT = """\
+# Alerts are sent to the webhook of the receiver `operators`, at the end of this file. For a mail,
+# remove the # before its lines. Check the result with: amtool check-config FILE
+"""
 _VALUES_HEAD = "# Values of a site for `nodevitals rules render --values FILE --output FOLDER`.\n"
 
 
@@ -77,6 +86,7 @@ def alertmanager(minimal: str, full: str, templates: dict[str, str], site: Site)
     if site.webhook:
         filled = f"    webhook_configs:\n      - url: {quoted(site.webhook)}\n"
         minimal = _replaced(minimal, _SHIPPED_WEBHOOK, filled)
+        minimal = _replaced(minimal, _SHIPPED_SILENCE, _SENT)
     minimal = minimal.replace("alertmanager.yaml", "alertmanager-full.yml")
     full = full.replace("minimal.yaml", "alertmanager.yml")
     made = {"alertmanager.yml": minimal, "alertmanager-full.yml": full}
