@@ -18,6 +18,7 @@ from nodevitals.commands.terminal import CommandError
 # The module of each command; its add_to(subparsers) adds the arguments and sets `run`.
 COMMANDS = {
     "serve": "nodevitals.commands.serve",
+    "init": "nodevitals.commands.init.command",
     "probe": "nodevitals.commands.run_probe",
     "check-config": "nodevitals.commands.check_config",
     "metrics": "nodevitals.commands.metrics",

@@ -22,6 +22,12 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="YAML configuration file (default: none, every setting has its default)",
     )
+    add_path_options(parser)
+
+
+def add_path_options(parser: argparse.ArgumentParser) -> None:
+    """Add the --path options."""
+    add = parser.add_argument
     add(
         "--path.rootfs", dest="rootfs", default="/", metavar="PATH", help="the node's / (default /)"
     )
