@@ -24,6 +24,7 @@ deb {MIRROR} bookworm main
 deb {MIRROR} bookworm-updates main
 deb {SECURITY} bookworm-security main
 """
+HOSTNAME = "node-1"
 # Debian packages that make the machine; unpacked beside it where they are not installed.
 TOOLS = ("mmdebstrap", "slirp4netns", "libslirp0", "libglib2.0-0", "libseccomp2")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -39,7 +40,8 @@ mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 mount -t tmpfs -o mode=755 tmpfs dev
 mount -t tmpfs -o mode=755 tmpfs run
-for name in null zero full random urandom tty kmsg; do
+for name in null zero full random urandom tty kmsg fuse; do
+  [ -e /dev/$name ] || continue
   touch dev/$name; mount --bind /dev/$name dev/$name
 done
 mkdir dev/pts dev/shm
@@ -47,12 +49,12 @@ mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
 mount -t tmpfs tmpfs dev/shm
-hostname fresh-debian
 ip link set lo up
 mkdir -p .old
 pivot_root . .old
 umount --lazy /.old
 rmdir /.old
+mount --make-rshared /
 exec env -i container=fresh-debian /lib/systemd/systemd </dev/null >/dev/null 2>&1
 """
 
@@ -115,7 +117,7 @@ class FreshDebian:
     def _enter(self) -> list[str]:
         environment = ["HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive"]
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return ["nsenter", "--target", str(self._init), "--all", "--wd=/root", "env", "-i", path, *environment]
+        return ["nsenter", "--target", str(self._init), "--all", "env", "--chdir=/root", "-i", path, *environment]
 
     def _unpack(self) -> None:
         started = time.monotonic()
@@ -130,6 +132,9 @@ class FreshDebian:
         self.root.mkdir(parents=True)
         subprocess.run(["tar", "-C", self.root, "-xf", archive], check=True)
         (self.root / "etc/apt/sources.list").write_text(SOURCES)
+        (self.root / "etc/hostname").write_text(f"{HOSTNAME}\n")
+        hosts = f"127.0.0.1 localhost\n127.0.1.1 {HOSTNAME}\n::1 localhost\n"  # as Debian's installer
+        (self.root / "etc/hosts").write_text(hosts)
         (self.root / "etc/resolv.conf").write_text("nameserver 10.0.2.3\n")  # slirp4netns
         # Where a proxy of this site signs PyPI's answers, its certificate is among this machine's.
         shutil.copy(CERTIFICATES, self.root / "etc/ssl/certs/ca-certificates.crt")
