@@ -25,6 +25,8 @@ CACHE = Path(tempfile.gettempdir()) / "nodevitals-fresh-debian"
 README_HEADINGS = ("Try it", "On a node")
 PAGES = ("docs/first-alert.md",)
 STEP_SECONDS = 1800
+# Of each step's output, in the transcript.
+SHOWN_LINES, HEAD_LINES = 70, 10
 MARK = "-- first hour: exit status"
 
 
@@ -135,9 +137,17 @@ def _head(machine: FreshDebian) -> str:
 def _report(one: Done) -> str:
     lines = [f"\n=== {one.step.page}: {one.step.heading}: {one.seconds:.1f} s, exit {one.status}"]
     lines += [f"# {line}" for line in one.step.commands.splitlines()]
-    lines.append(one.output.rstrip("\n"))
+    lines += _shortened(one.output.splitlines())
     lines += [f"--- not in the output: {line}" for line in one.absent]
     return "\n".join(lines) + "\n"
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """Without the middle, where a package manager reports each package."""
+    left = len(lines) - SHOWN_LINES
+    if left <= 0:
+        return lines
+    return [*lines[:HEAD_LINES], f"[… {left} lines …]", *lines[HEAD_LINES - SHOWN_LINES :]]
 
 
 def _copy_checkout(machine: FreshDebian) -> None:
