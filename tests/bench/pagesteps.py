@@ -70,7 +70,9 @@ def missing(expected: list[str], output: str) -> list[str]:
     absent, position = list[str](), 0
     for line in expected:
         pattern = re.compile(".*".join(map(re.escape, _plain(line).split(ELLIPSIS))))
-        found = next((at for at in range(position, len(actual)) if pattern.fullmatch(actual[at])), None)
+        found = next(
+            (at for at in range(position, len(actual)) if pattern.fullmatch(actual[at])), None
+        )
         if found is None:
             absent.append(line)
         else:

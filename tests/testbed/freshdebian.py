@@ -85,7 +85,10 @@ class FreshDebian:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -101,7 +104,9 @@ class FreshDebian:
 
     def run(self, *command: str) -> str:
         """Run a command to its end and return its output; a failure is an exception."""
-        return subprocess.run([*self._enter(), *command], check=True, text=True, capture_output=True).stdout
+        return subprocess.run(
+            [*self._enter(), *command], check=True, text=True, capture_output=True
+        ).stdout
 
     def close(self) -> None:
         """End all processes, and remove the root file system and the cgroups."""
@@ -117,7 +122,17 @@ class FreshDebian:
     def _enter(self) -> list[str]:
         environment = ["HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive"]
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return ["nsenter", "--target", str(self._init), "--all", "env", "--chdir=/root", "-i", path, *environment]
+        return [
+            "nsenter",
+            "--target",
+            str(self._init),
+            "--all",
+            "env",
+            "--chdir=/root",
+            "-i",
+            path,
+            *environment,
+        ]
 
     def _unpack(self) -> None:
         started = time.monotonic()
@@ -125,7 +140,13 @@ class FreshDebian:
         archive = self._cache / "base.tar"
         if not archive.exists():
             partial = archive.with_suffix(".partial.tar")
-            command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", "bookworm"]
+            command = [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={PACKAGES}",
+                "bookworm",
+            ]
             subprocess.run([*command, str(partial), MIRROR], check=True, env=tools)
             partial.rename(archive)
         self.built_seconds = time.monotonic() - started
@@ -133,7 +154,9 @@ class FreshDebian:
         subprocess.run(["tar", "-C", self.root, "-xf", archive], check=True)
         (self.root / "etc/apt/sources.list").write_text(SOURCES)
         (self.root / "etc/hostname").write_text(f"{HOSTNAME}\n")
-        hosts = f"127.0.0.1 localhost\n127.0.1.1 {HOSTNAME}\n::1 localhost\n"  # as Debian's installer
+        hosts = (
+            f"127.0.0.1 localhost\n127.0.1.1 {HOSTNAME}\n::1 localhost\n"  # as Debian's installer
+        )
         (self.root / "etc/hosts").write_text(hosts)
         (self.root / "etc/resolv.conf").write_text("nameserver 10.0.2.3\n")  # slirp4netns
         # Where a proxy of this site signs PyPI's answers, its certificate is among this machine's.
@@ -144,8 +167,25 @@ class FreshDebian:
         self._cgroup = _unified() / f"fresh-debian-{os.getpid()}"
         self._cgroup.mkdir()
         script = f'echo $$ > {self._cgroup}/cgroup.procs; exec "$@"'
-        unshare = ["unshare", "--mount", "--propagation=private", "--uts", "--ipc", "--net", "--cgroup"]
-        unshare += ["--pid", "--fork", "--kill-child=SIGKILL", "bash", "-c", BOOT, "boot", str(self.root)]
+        unshare = [
+            "unshare",
+            "--mount",
+            "--propagation=private",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--cgroup",
+        ]
+        unshare += [
+            "--pid",
+            "--fork",
+            "--kill-child=SIGKILL",
+            "bash",
+            "-c",
+            BOOT,
+            "boot",
+            str(self.root),
+        ]
         outer = subprocess.Popen(["bash", "-c", script, "enter", *unshare], start_new_session=True)
         self._processes.append(outer)
         self._init = _child(outer)
@@ -194,7 +234,11 @@ def _tools(cache: Path) -> dict[str, str]:
             subprocess.run(["dpkg-deb", "-x", package, partial], check=True)
         partial.rename(folder)
     libraries = ":".join(map(str, (folder / "usr/lib").glob("*-linux-gnu")))
-    return {**os.environ, "PATH": f"{folder}/usr/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": libraries}
+    return {
+        **os.environ,
+        "PATH": f"{folder}/usr/bin:{os.environ['PATH']}",
+        "LD_LIBRARY_PATH": libraries,
+    }
 
 
 def _child(process: subprocess.Popen[bytes]) -> int:
