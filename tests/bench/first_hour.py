@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.measure import table
 from bench.pagesteps import Step, missing, steps
-from testbed.freshdebian import FreshDebian, Refused
+from testbed.freshdebian import FreshDebian, RefusedError
 
 ROOT = Path(__file__).parents[2]
 TRANSCRIPT = ROOT / "dist/first-hour.txt"
@@ -72,7 +72,7 @@ class Session:
 
     def _read(self) -> tuple[str, int]:
         assert self._shell.stdout
-        lines = []
+        lines: list[str] = []
         for line in self._shell.stdout:
             if line.startswith(MARK):
                 return "".join(lines).removesuffix("\n"), int(line.rpartition(" ")[2])
@@ -95,7 +95,7 @@ def main(folder: Path) -> None:
             with FreshDebian(folder / Path(page).stem, CACHE) as machine:
                 _copy_checkout(machine)
                 done += _run(machine, planned(page))
-    except Refused as refusal:
+    except RefusedError as refusal:
         print(f"not run: {refusal}")
         return
     rows = [[one.step.page, one.step.heading, f"{one.seconds:.1f} s"] for one in done]

@@ -1,33 +1,24 @@
-"""A fresh Debian 12 with systemd as process 1, in namespaces of its own: what a new user starts with.
+"""A fresh Debian 12 with systemd as process 1, in namespaces: what a new user starts with.
 
-In: a folder for the root file system; a Debian mirror. Out: a machine, and a shell of its root.
-Needs root, /dev/net/tun and a unified cgroup hierarchy. The machine has no network card: its packets
-leave through slirp4netns. It ends, with all its processes and mounts, when it is left.
+In: a folder for the root file system, a cache. Out: a machine, and a shell of its root. Needs root,
+/dev/net/tun and a unified cgroup hierarchy. The machine has no network card: packets leave through
+slirp4netns. It ends, with all its processes and mounts, when it is left.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
-from types import TracebackType
 
-# A minimal installation: Debian's essential packages, apt, systemd; certificates for PyPI, `ip`.
-PACKAGES = "init,ca-certificates,iproute2"
-MIRROR = "http://deb.debian.org/debian"
-SECURITY = "http://deb.debian.org/debian-security"
-SOURCES = f"""\
-deb {MIRROR} bookworm main
-deb {MIRROR} bookworm-updates main
-deb {SECURITY} bookworm-security main
-"""
-HOSTNAME = "node-1"
-# Debian packages that make the machine; unpacked beside it where they are not installed.
-TOOLS = ("mmdebstrap", "slirp4netns", "libslirp0", "libglib2.0-0", "libseccomp2")
-CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+from testbed.debianroot import make_root, with_tools
+from testbed.node import wait_until
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT = ("HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive")
+NAMESPACES = "--mount --propagation=private --uts --ipc --net --cgroup --pid --fork"
+START_SECONDS = 60.0
 
 # Devices of a container, its own /proc, /sys and cgroups, then systemd. Host devices are not there.
 BOOT = """
@@ -59,7 +50,7 @@ exec env -i container=fresh-debian /lib/systemd/systemd </dev/null >/dev/null 2>
 """
 
 
-class Refused(RuntimeError):
+class RefusedError(RuntimeError):
     """This machine cannot run a fresh Debian; the text says what is missing."""
 
 
@@ -68,7 +59,6 @@ class FreshDebian:
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.root = folder / "root"
-        self.built_seconds = 0.0
         self._cache = cache
         self._cgroup = Path()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -77,19 +67,14 @@ class FreshDebian:
     def __enter__(self) -> FreshDebian:
         _check_machine()
         try:
-            self._unpack()
+            make_root(self.root, self._cache)
             self._start()
         except BaseException:
             self.close()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def shell(self) -> subprocess.Popen[str]:
@@ -115,88 +100,49 @@ class FreshDebian:
             process.wait()
         self._processes.clear()
         if self._cgroup != Path():
-            _remove_cgroups(self._cgroup)
+            _end_cgroup(self._cgroup)
             self._cgroup = Path()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _enter(self) -> list[str]:
-        environment = ["HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive"]
-        path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        enter = ["nsenter", "--target", str(self._init), "--all"]
         return [
-            "nsenter",
-            "--target",
-            str(self._init),
-            "--all",
+            *enter,
             "env",
+            "--ignore-environment",
             "--chdir=/root",
-            "-i",
-            path,
-            *environment,
+            f"PATH={PATH}",
+            *ENVIRONMENT,
         ]
-
-    def _unpack(self) -> None:
-        started = time.monotonic()
-        tools = _tools(self._cache)
-        archive = self._cache / "base.tar"
-        if not archive.exists():
-            partial = archive.with_suffix(".partial.tar")
-            command = [
-                "mmdebstrap",
-                "--quiet",
-                "--variant=minbase",
-                f"--include={PACKAGES}",
-                "bookworm",
-            ]
-            subprocess.run([*command, str(partial), MIRROR], check=True, env=tools)
-            partial.rename(archive)
-        self.built_seconds = time.monotonic() - started
-        self.root.mkdir(parents=True)
-        subprocess.run(["tar", "-C", self.root, "-xf", archive], check=True)
-        (self.root / "etc/apt/sources.list").write_text(SOURCES)
-        (self.root / "etc/hostname").write_text(f"{HOSTNAME}\n")
-        hosts = (
-            f"127.0.0.1 localhost\n127.0.1.1 {HOSTNAME}\n::1 localhost\n"  # as Debian's installer
-        )
-        (self.root / "etc/hosts").write_text(hosts)
-        (self.root / "etc/resolv.conf").write_text("nameserver 10.0.2.3\n")  # slirp4netns
-        # Where a proxy of this site signs PyPI's answers, its certificate is among this machine's.
-        shutil.copy(CERTIFICATES, self.root / "etc/ssl/certs/ca-certificates.crt")
-        (self.root / "etc/pip.conf").write_text(f"[global]\ncert = {CERTIFICATES}\n")
 
     def _start(self) -> None:
         self._cgroup = _unified() / f"fresh-debian-{os.getpid()}"
         self._cgroup.mkdir()
         script = f'echo $$ > {self._cgroup}/cgroup.procs; exec "$@"'
-        unshare = [
-            "unshare",
-            "--mount",
-            "--propagation=private",
-            "--uts",
-            "--ipc",
-            "--net",
-            "--cgroup",
-        ]
-        unshare += [
-            "--pid",
-            "--fork",
-            "--kill-child=SIGKILL",
+        unshare = ["unshare", *NAMESPACES.split(), "--kill-child=SIGKILL"]
+        command = [
+            "bash",
+            "-c",
+            script,
+            "enter",
+            *unshare,
             "bash",
             "-c",
             BOOT,
             "boot",
             str(self.root),
         ]
-        outer = subprocess.Popen(["bash", "-c", script, "enter", *unshare], start_new_session=True)
+        outer = subprocess.Popen(command, start_new_session=True)
         self._processes.append(outer)
         self._init = _child(outer)
         self._network()
-        _wait(lambda: self._state() in ("running", "degraded"), "systemd does not start")
+        wait_until(lambda: self._state() in ("running", "degraded"), START_SECONDS, "systemd")
 
     def _network(self) -> None:
         command = ["slirp4netns", "--configure", "--mtu=65520", "--disable-host-loopback"]
         slirp = subprocess.Popen(
             [*command, str(self._init), "tap0"],
-            env=_tools(self._cache),
+            env=with_tools(self._cache),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -209,9 +155,9 @@ class FreshDebian:
 
 def _check_machine() -> None:
     if os.geteuid() != 0:
-        raise Refused("a fresh Debian needs root")
+        raise RefusedError("a fresh Debian needs root")
     if not Path("/dev/net/tun").exists():
-        raise Refused("a fresh Debian needs /dev/net/tun for its network: modprobe tun")
+        raise RefusedError("a fresh Debian needs /dev/net/tun for its network: modprobe tun")
     _unified()
 
 
@@ -219,63 +165,30 @@ def _unified() -> Path:
     for folder in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
         if (folder / "cgroup.controllers").exists():
             return folder
-    raise Refused("systemd needs a unified cgroup hierarchy in /sys/fs/cgroup")
-
-
-def _tools(cache: Path) -> dict[str, str]:
-    """Return the environment with mmdebstrap and slirp4netns, unpacked into `cache` once."""
-    folder = cache / "tools"
-    if not folder.exists():
-        partial = cache / "tools.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        subprocess.run(["apt-get", "-qq", "download", *TOOLS], check=True, cwd=partial)
-        for package in partial.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", package, partial], check=True)
-        partial.rename(folder)
-    libraries = ":".join(map(str, (folder / "usr/lib").glob("*-linux-gnu")))
-    return {
-        **os.environ,
-        "PATH": f"{folder}/usr/bin:{os.environ['PATH']}",
-        "LD_LIBRARY_PATH": libraries,
-    }
+    raise RefusedError("systemd needs a unified cgroup hierarchy in /sys/fs/cgroup")
 
 
 def _child(process: subprocess.Popen[bytes]) -> int:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    _wait(lambda: bool(children.read_text().split()), "unshare has started no process")
-    child = int(children.read_text().split()[0])
+    (child,) = wait_until(lambda: children.read_text().split(), START_SECONDS, "unshare")
     name = Path(f"/proc/{child}/comm")
-    _wait(lambda: name.exists() and name.read_text() == "systemd\n", "the start script fails")
-    return child
+    wait_until(lambda: name.read_text() == "systemd\n", START_SECONDS, "the start script")
+    return int(child)
 
 
-def _remove_cgroups(folder: Path) -> None:
+def _end_cgroup(folder: Path) -> None:
     """Kill what is left in a cgroup, and remove it with those below it."""
     kill = folder / "cgroup.kill"
     if kill.exists():
         kill.write_text("1")
-    for _ in range(50):
-        for path in sorted(folder.rglob("*/"), reverse=True):
-            if path.is_dir():
-                _remove(path)
-        if _remove(folder):
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"processes are left in {folder}")
+    wait_until(lambda: _removed(folder), what=f"the end of the processes in {folder}")
 
 
-def _remove(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except OSError:
-        return False
+def _removed(folder: Path) -> bool:
+    below = (path for path in folder.rglob("*/") if path.is_dir())
+    for path in [*sorted(below, reverse=True), folder]:
+        try:
+            path.rmdir()
+        except OSError:
+            return False
     return True
-
-
-def _wait(condition: object, text: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            raise RuntimeError(text)
-        time.sleep(0.1)

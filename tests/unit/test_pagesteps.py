@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from bench.first_hour import planned
 from bench.pagesteps import missing, steps
 
