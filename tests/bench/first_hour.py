@@ -61,8 +61,10 @@ class Session:
         timer = threading.Timer(STEP_SECONDS, self._shell.kill)
         timer.start()
         self._say(f"source {script} </dev/null; echo; echo '{MARK}' $?")
-        output, status = self._read()
-        timer.cancel()
+        try:
+            output, status = self._read()
+        finally:
+            timer.cancel()
         return Done(step, time.monotonic() - started, status, output)
 
     def _say(self, line: str) -> None:
