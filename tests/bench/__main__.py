@@ -17,6 +17,7 @@ from bench import (
     damage,
     dashboards,
     fabric,
+    first_hour,
     guesses,
     idle,
     latency,
@@ -65,6 +66,7 @@ if __name__ == "__main__":
         mutation,
         messages,
         parsers,
+        first_hour,
     ):
         name = benchmark.__name__.rpartition(".")[2]
         if not wanted or name in wanted:
