@@ -103,6 +103,8 @@ class MountsProbe(Probe):
     settings: MountTargetSettings
     state: MountState
 
+    needs = ("targets",)
+
     @classmethod
     def targets(cls, settings: MountsSettings) -> list[tuple[str, MountTargetSettings]]:
         """One target per mount, by its path."""
