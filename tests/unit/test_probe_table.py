@@ -6,11 +6,11 @@ import pytest
 
 from nodevitals.commands.probe_table import Shown, Table, tables
 from nodevitals.commands.probe_values import human, seconds
-from nodevitals.families import Family
+from nodevitals.families import Family, Kind
 
 
 def family(name: str, text: str = "Number of things.") -> Family:
-    kind = "counter" if name.endswith("_total") else "gauge"
+    kind: Kind = "counter" if name.endswith("_total") else "gauge"
     return Family(name=f"nodevitals_{name}", kind=kind, help=text)
 
 

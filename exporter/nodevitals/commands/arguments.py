@@ -54,6 +54,11 @@ class Parser(argparse.ArgumentParser):
         """The subcommands, if there are any."""
         return next((one for one in self._actions if isinstance(one, Commands)), None)
 
+    def shown_actions(self) -> list[argparse.Action]:
+        """The arguments that the help lists, positional ones first."""
+        shown = [one for one in self._actions if one.help != argparse.SUPPRESS]
+        return sorted(shown, key=lambda one: bool(one.option_strings))
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse all arguments: one that this parser does not know is its error, with its usage."""
         options, unknown = super().parse_known_args(args, namespace)

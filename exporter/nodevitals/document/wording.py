@@ -16,6 +16,8 @@ import msgspec
 from nodevitals.document.suggest import meant
 from nodevitals.quantities import shown
 
+# X | Y as types are of another class than Union, in the Pythons that have them.
+UNIONS = (Union, getattr(types, "UnionType", Union))
 LIST = 'a list, each item on a line after "- "'
 MAPPING = "a mapping, each key on a line as `key: value`"
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
@@ -84,7 +86,7 @@ def allowed_words(hint: Any) -> list[str]:
         return ["true", "false"]
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
-    if get_origin(hint) in (Union, types.UnionType):
+    if get_origin(hint) in UNIONS:
         found = [allowed_words(choice) for choice in get_args(hint) if choice is not type(None)]
         return [word for words in found for word in words] if all(found) else []
     return []
@@ -93,7 +95,7 @@ def allowed_words(hint: Any) -> list[str]:
 def wording(hint: Any) -> str:
     """What a type takes. Raises TypeError for a type that no setting should have."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
+    if origin in UNIONS:
         return " or ".join(wording(choice) for choice in arguments)
     if origin is Annotated:
         plain, *marks = arguments
@@ -114,7 +116,7 @@ def wording(hint: Any) -> str:
 def _choices(hint: Any) -> tuple[Any, ...]:
     """The plain types that a type takes."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
+    if origin in UNIONS:
         return tuple(plain for choice in arguments for plain in _choices(choice))
     return _choices(arguments[0]) if origin is Annotated else (hint,)
 

@@ -59,7 +59,11 @@ def add_to(subparsers: Subparsers) -> None:
     add("--json", action="store_true", help="one JSON object")
     render = parser.add_argument_group("manifests")
     add = render.add_argument
-    add("--render", choices=("volcano", "mpijob"), help="print a manifest, and run nothing")
+    add(
+        "--render",
+        choices=("volcano", "mpijob"),
+        help="print a manifest, run nothing (default: run)",
+    )
     add("--apply", action="store_true", help="with --render: create it, as kubectl would")
     add("--image", metavar="IMAGE", help="for --render: an image with the tool, mpirun and sshd")
     name = "for --render: the name of the object (default nodevitals-collective)"
