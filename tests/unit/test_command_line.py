@@ -223,7 +223,8 @@ def test_a_path_that_no_scrape_reaches_is_refused(
 
 
 def test_the_page_of_commands_has_every_argument() -> None:
-    page = commands_page()
+    # The test bed's own probe, where a test process has its folder on the path.
+    page = commands_page().replace("misbehave, ", "")
     assert (ROOT / "docs/commands.md").read_text() == page, "make generate"
     for prog, parser in LEAVES.items():
         _, _, rest = page.partition(f"\n## {prog}\n")
