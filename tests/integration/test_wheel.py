@@ -86,6 +86,7 @@ def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
         ("check-config", example),
         ("metrics",),
         ("probe", "node"),
+        ("completion", "bash"),
         ("rules", "render", "--output", "rendered"),
     ):
         done = run(installed, tmp_path, "nodevitals", *command)
@@ -93,6 +94,16 @@ def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
         assert done.stdout or command[0] == "rules", command
     rendered = {file.name for file in (tmp_path / "rendered").glob("*.yaml")}
     assert rendered >= {file.name for file in (ROOT / "rules").glob("*.yaml")}
+
+
+def test_man_page_and_completions_are_where_shells_look(installed: Path) -> None:
+    packaging = ROOT / "exporter/packaging"
+    for name, place in (
+        ("nodevitals.1", "man/man1/nodevitals.1"),
+        ("completions/nodevitals.bash", "bash-completion/completions/nodevitals"),
+        ("completions/_nodevitals", "zsh/site-functions/_nodevitals"),
+    ):
+        assert (installed / "share" / place).read_bytes() == (packaging / name).read_bytes()
 
 
 class Installed(Node):

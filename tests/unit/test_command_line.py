@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pty
 import re
@@ -154,6 +155,36 @@ def test_exit_statuses(places: dict[str, Path], command: str, case: Case) -> Non
     assert done.returncode == case.status, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr or done.stdout
+
+
+@pytest.mark.parametrize(
+    ("probe", "reason"),
+    [
+        ("mounts", "no targets: set probes.mounts.targets"),
+        ("peers", "no targets: set probes.peers.targets or probes.peers.file_sd or "),
+        ("fabric", "not enabled: set probes.fabric.enabled to true"),
+    ],
+)
+def test_a_probe_without_targets_names_the_key(probe: str, reason: str) -> None:
+    done = run("probe", probe)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith(f"{probe}: {reason}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_probe_as_table_json_and_exposition(places: dict[str, Path]) -> None:
+    table = run("probe", "maintenance", "--describe").stdout.splitlines()
+    assert table[0].split() == ["METRIC", "VALUE", "HELP"]
+    assert table[1].split()[:3] == ["node_maintenance", "no", "Whether"]
+    assert table[-1].split()[:2] == ["maintenance", "ok"]
+    found = json.loads(run("probe", "maintenance", "--json").stdout)
+    assert {"metric": "nodevitals_node_maintenance", "labels": {}, "value": 0.0} in found["samples"]
+    assert [one["outcome"] for one in found["targets"]] == ["ok"]
+    raw = run("probe", "maintenance", "--raw").stdout
+    assert "\nnodevitals_node_maintenance 0\n" in raw
+    failed = run("probe", "mounts", "--config.file", str(places["failing"]))
+    assert failed.stdout.splitlines()[-1].split()[:2] == ["/nowhere", "error"]
+    assert failed.stderr.startswith("mounts /nowhere: missing: ")
 
 
 def test_every_command_has_its_statuses_tested() -> None:

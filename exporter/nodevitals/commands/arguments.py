@@ -18,7 +18,9 @@ from nodevitals.document import meant
 WIDTH = 98
 _UNKNOWN = "unrecognized arguments: "
 _CHOICE = re.compile(r"argument (?P<name>[^:]*): invalid choice: '(?P<word>[^']*)'")
-EXIT_STATUS = "Exit status: " + "; ".join(f"{code}: {text}" for code, text in STATUSES.items())
+# The page of commands says more.
+_MEANINGS = (f"{status} {text.partition(':')[0]}" for status, text in STATUSES.items())
+EXIT_STATUS = f"Exit status: {', '.join(_MEANINGS)}."
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -76,7 +76,7 @@ def _epilog(text: str) -> Iterator[str]:
     """Examples as a block of commands, the rest as sentences."""
     examples = [line[2:] for line in text.splitlines() if line.startswith("  ")]
     if examples:
-        yield '```sh title="examples: not run by our tests"'
+        yield '```sh title="not run by our tests: examples with invented names"'
         yield from examples
         yield "```"
         yield ""
