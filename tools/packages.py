@@ -113,6 +113,7 @@ def install(source: Path, wheels: Path, site: Path, options: list[str], epoch: s
         target = ["--target", str(site), *options]
         run(PROGRAMS / "pip", "install", *quiet, *found, *locked, *target)
     shutil.rmtree(site / "bin")  # its first line is the interpreter of this machine
+    shutil.rmtree(site / "share")  # the package has them in /usr/share
     for record in site.glob("*.dist-info/RECORD"):
         record.unlink()  # without it pip does not remove what the package manager has installed
     return version

@@ -50,7 +50,11 @@ def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
 
 
 class LoadError(Exception):
-    """The configuration cannot be used; one line per problem."""
+    """The configuration cannot be used; one line per problem. `invalid` where it was read."""
+
+    def __init__(self, text: str, *, invalid: bool) -> None:
+        super().__init__(text)
+        self.invalid = invalid
 
 
 class Agent:
@@ -115,7 +119,7 @@ class Agent:
         if loaded is None:
             return None
         if loaded.errors:
-            raise LoadError("\n".join(loaded.errors))
+            raise LoadError("\n".join(loaded.errors), invalid=loaded.invalid)
         self._first = loaded
         return access_of(loaded.web)
 

@@ -225,6 +225,8 @@ class Probe(ABC):
     resident lives on while its runs succeed."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The keys of which one must be set for the probe to have a target."""
     start_seconds: ClassVar[float] = 0.0
     """Extra time for the first run of a new process, beyond the timeout: drivers start slowly."""
 

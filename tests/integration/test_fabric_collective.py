@@ -104,7 +104,7 @@ def test_wrong_values_are_reported_as_corruption(nodes: Nodes) -> None:
 
 def test_unreachable_node_is_reported(nodes: Nodes) -> None:
     done = run(nodes, names=[*NAMES, "127.0.0.9"])
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("127.0.0.9: ssh: ")
 
 
@@ -232,14 +232,14 @@ def test_manifest_is_created(
     assert done.returncode == 0, done.stderr
     assert api == [(path, yaml.safe_load(done.stdout))]
     again = run(nodes, *arguments, KUBECONFIG=kubeconfig)
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert again.stderr == "--apply: checks/nodevitals-collective: 409 Conflict\n"
     unknown = run(nodes, *arguments, KUBECONFIG=str(tmp_path / "none"))
-    assert unknown.returncode == 1
+    assert unknown.returncode == 2
     assert unknown.stderr.startswith("--apply: ")
 
 
 def test_manifest_needs_an_image(nodes: Nodes) -> None:
     done = run(nodes, "--render", "volcano")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--image IMAGE" in done.stderr

@@ -177,7 +177,7 @@ def test_absent_hardware_is_a_failure_when_required(tmp_path: Path) -> None:
     for enabled, status in ((True, 1), ("auto", 0)):
         misbehave = {"behaviours": ["absent"], "enabled": enabled}
         node.write({"probes": {"misbehave": misbehave}})
-        done = run("probe", "misbehave", f"--config.file={node.config_file}")
+        done = run("probe", "misbehave", "--raw", f"--config.file={node.config_file}")
         assert done.returncode == status
         assert done.stderr == "misbehave absent: absent: no such hardware\n"
 

@@ -299,7 +299,7 @@ def test_certificates_are_reloaded(tmp_path: Path, authority: trustme.CA) -> Non
         ("{tls_server_config: {cipher_suites: [x]}}", "cipher_suites: unknown key"),
         ("{basic_auth_users: {a: plain}}", "basic_auth_users.a: not a bcrypt hash"),
         ("{http_server_config: {headers: {'X y': z}}}", "headers.X y: not a header"),
-        ("[]", "Expected a mapping"),
+        ("[]", "is a list: write a mapping"),
     ],
 )
 def test_agent_does_not_start_with_an_invalid_web_config(

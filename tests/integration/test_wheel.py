@@ -86,6 +86,7 @@ def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
         ("check-config", example),
         ("metrics",),
         ("probe", "node"),
+        ("completion", "bash"),
         ("rules", "render", "--output", "rendered"),
     ):
         done = run(installed, tmp_path, "nodevitals", *command)
@@ -127,6 +128,16 @@ def test_the_unit_starts_the_link_that_pipx_makes(installed: Path, tmp_path: Pat
     )
     unit = (tmp_path / "made/nodevitals.service").read_text()
     assert f"ExecStart={programs}/nodevitals serve " in unit
+
+
+def test_man_page_and_completions_are_where_shells_look(installed: Path) -> None:
+    packaging = ROOT / "exporter/packaging"
+    for name, place in (
+        ("nodevitals.1", "man/man1/nodevitals.1"),
+        ("completions/nodevitals.bash", "bash-completion/completions/nodevitals"),
+        ("completions/_nodevitals", "zsh/site-functions/_nodevitals"),
+    ):
+        assert (installed / "share" / place).read_bytes() == (packaging / name).read_bytes()
 
 
 class Installed(Node):

@@ -62,13 +62,17 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What the agent uses of both files; or `errors`, one line each, and nothing else."""
+    """What the agent uses of both files; or `errors`, one line each, and nothing else;
+    `invalid` where a file's content is wrong, False where files could not be read.
+    """
 
     labels: dict[str, str] = {}
     state_directory: Optional[str] = None
     plans: tuple[ProbePlan, ...] = ()
     web: WebConfiguration = WebConfiguration()
     errors: tuple[str, ...] = ()
+    invalid: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class Spawn(msgspec.Struct, frozen=True, tag="spawn"):

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from nodevitals import __version__
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
+from nodevitals.document import meant
 from nodevitals.exposition import Variant
 from nodevitals.web.access import Access
 from nodevitals.web.framing import HeadReader, HeadTooLargeError, has_body, problem_of
@@ -174,8 +175,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         unknown = sorted(set(names) - self.server.agent.probe_names())
         if unknown:
-            known = ", ".join(sorted(self.server.agent.probe_names()))
-            text = f"collect[]: unknown probe {unknown[0]!r}; known: {known}\n"
+            known = sorted(self.server.agent.probe_names())
+            hint = meant(unknown[0], known)
+            text = f"collect[]: unknown probe {unknown[0]!r}; known: {', '.join(known)}{hint}\n"
             self._respond(HTTPStatus.BAD_REQUEST, text.encode())
             return
         variant = Variant(

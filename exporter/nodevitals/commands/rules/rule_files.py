@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from nodevitals.commands.rules.findings import Finding
-from nodevitals.document import DocumentError, Problem, parse_yaml
+from nodevitals.document import DocumentError, Problem, parse_yaml, translated
 
 # libyaml's parser where PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -126,11 +126,11 @@ def _shape(path: Path, text: bytes, shape: type[_Shape], found: list[Finding]) -
         document = parse_yaml(text)
         return None if document is None else msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
-        problems: tuple[Problem, ...] = (Problem("", str(error)),)
+        problems: tuple[Problem, ...] = (Problem("", translated(error)),)
     except DocumentError as error:
         problems = error.problems
     for problem in problems:
-        found.append(Finding(str(path), 0, "file/invalid", "", str(problem)))
+        found.append(Finding(str(path), problem.line, "file/invalid", "", str(problem)))
     return None
 
 

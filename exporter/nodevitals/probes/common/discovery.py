@@ -68,7 +68,7 @@ def path_problems(file_sd: Sequence[str | FileSource]) -> Iterator[Problem]:
         for index, file in enumerate(_files(source)):
             if not os.path.isabs(file) or "\0" in file:
                 place = f"file_sd[{number}]" if is_path else f"file_sd[{number}].files[{index}]"
-                yield Problem(place, "not an absolute path")
+                yield Problem(place, "not an absolute path: begin it with /")
 
 
 class Discovery:

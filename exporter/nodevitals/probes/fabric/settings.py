@@ -73,7 +73,9 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Report an operation that the tool does not have."""
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
         if self.operation not in known:
-            yield Problem("operation", f"{self.operation!r}: {self.tool} has {', '.join(known)}")
+            yield Problem(
+                "operation", f"{self.tool} has no {self.operation!r}: choose {', '.join(known)}"
+            )
 
 
 class StaticSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,7 +148,7 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
                 yield Problem(f"tests[{number}].{problem.path}", problem.message)
         yield from path_problems(self.file_sd)
         if self.tool_ports[0] > self.tool_ports[1]:
-            yield Problem("tool_ports", "write [FIRST, LAST]")
+            yield Problem("tool_ports", "the first is over the last: write [FIRST, LAST]")
         try:
             parse_listen_address(self.listen_address)
         except ValueError as error:
@@ -156,15 +158,19 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def _missing(self) -> Iterator[Problem]:
         if not self.token_file:
-            yield Problem("token_file", "needed: without a token any client could start tests here")
+            yield Problem(
+                "token_file", "missing: without it any client could start tests; name a file"
+            )
         if self.tls is None:
-            yield Problem("tls", "needed: a token must not be sent in the clear")
+            yield Problem("tls", "missing: write it, a token must not be sent in the clear")
         if not self.tests:
-            yield Problem("tests", "none")
+            yield Problem("tests", "no tests: write at least one")
         if len({test.labels for test in self.tests}) < len(self.tests):
             text = "two have the same tool, operation, device and message_bytes"
-            yield Problem("tests", f"{text}: their results could not be distinguished")
+            yield Problem("tests", f"{text}: remove one, results are stored by these")
         if not (self.static or self.file_sd or self.dns_sd):
             yield Problem("static", "no peers: list them here, in file_sd or in dns_sd")
         if self.slot < 3 * sum(test.timeout for test in self.tests):
-            yield Problem("slot", "under three times the timeouts of all tests")
+            yield Problem(
+                "slot", "under three times the timeouts of all tests: choose a longer one"
+            )

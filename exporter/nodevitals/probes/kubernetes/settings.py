@@ -89,18 +89,19 @@ class KubernetesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknow
     def problems(self) -> Iterator[Problem]:
         """Names that Prometheus does not take, paths that are not absolute, URLs without TLS."""
         if len(self.labels) > MAX_LABELS:
-            yield Problem("labels", f"over {MAX_LABELS} labels")
+            yield Problem("labels", f"over {MAX_LABELS} labels: remove some")
         for label, names in self.labels.items():
             if not _LABEL.fullmatch(label):
                 yield Problem(f"labels.{label}", "not a label name: write it like resource_pool")
             elif label in _TAKEN:
-                yield Problem(f"labels.{label}", "the family or Prometheus sets this label itself")
+                text = "the family or Prometheus sets this label itself: choose another"
+                yield Problem(f"labels.{label}", text)
             if len(names) > MAX_NAMES:
-                yield Problem(f"labels.{label}", f"over {MAX_NAMES} names")
+                yield Problem(f"labels.{label}", f"over {MAX_NAMES} names: remove some")
         for name in ("socket", "ca_file", "token_file", "kubelet_ca_file"):
             path = getattr(self, name)
             if path is not None and (not os.path.isabs(path) or "\0" in path):
-                yield Problem(name, "not an absolute path")
+                yield Problem(name, "not an absolute path: begin it with /")
         for name in ("api_url", "kubelet_url"):
             url = getattr(self, name)
             if url is not None and not is_url(url):

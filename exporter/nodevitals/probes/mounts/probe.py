@@ -60,14 +60,16 @@ class MountsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
             where = f"targets[{index}]"
             parts = target.path.split("/")
             if not target.path.startswith("/") or {".", ".."} & set(parts):
-                yield Problem(f"{where}.path", "not an absolute path without . and ..")
+                yield Problem(f"{where}.path", "not an absolute path: begin it with /, no . or ..")
             elif target.path != "/" and "" in parts[1:]:
                 yield Problem(f"{where}.path", "write it without double slashes or one at the end")
             if target.path in seen:
-                yield Problem(f"{where}.path", f"{target.path} is listed twice")
+                yield Problem(f"{where}.path", f"{target.path} is listed twice: remove one of them")
             seen.add(target.path)
             if target.file is not None and (target.access != "read" or not _is_name(target.file)):
-                yield Problem(f"{where}.file", "a plain file name, and only with access: read")
+                yield Problem(
+                    f"{where}.file", "not used like this: write a plain name, and access: read"
+                )
 
 
 def _is_name(file: str) -> bool:
@@ -100,6 +102,8 @@ class MountsProbe(Probe):
     State = MountState
     settings: MountTargetSettings
     state: MountState
+
+    needs = ("targets",)
 
     @classmethod
     def targets(cls, settings: MountsSettings) -> list[tuple[str, MountTargetSettings]]:

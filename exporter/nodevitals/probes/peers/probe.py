@@ -75,6 +75,8 @@ class PeersProbe(Probe):
     settings: PeersSettings
     state: PeersState
 
+    needs = ("targets", "file_sd", "dns_sd")
+
     @classmethod
     def targets(cls, settings: PeersSettings) -> list[tuple[str, PeersSettings]]:
         """One target where any peer is listed, or where the probe is required."""

@@ -68,5 +68,5 @@ class PeersSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
     def problems(self) -> Iterator[Problem]:
         """Report too many peers, and paths that are not absolute."""
         if len(self.targets) > MAX_PEERS:
-            yield Problem("targets", f"over {MAX_PEERS} peers")
+            yield Problem("targets", f"over {MAX_PEERS} peers: remove some")
         yield from path_problems(self.file_sd)

@@ -52,8 +52,8 @@ class SwitchesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
                 yield Problem(f"ports.{name}", text)
             if not is_name(switch):
                 yield Problem(
-                    f"ports.{name}", "no name of a switch: up to 128 printable characters"
+                    f"ports.{name}", "no name of a switch: write up to 128 printable characters"
                 )
         for name, path in self.files.items():
             if not os.path.isabs(path) or "\0" in path:
-                yield Problem(name, "not an absolute path")
+                yield Problem(name, "not an absolute path: begin it with /")

@@ -13,7 +13,7 @@ import msgspec
 
 from nodevitals.commands.rules.backtest.matching import LabelMatcher, all_match, parse_matchers
 from nodevitals.commands.rules.backtest.time_intervals import IntervalShape, TimeInterval
-from nodevitals.document import DocumentError, Problem, parse_yaml
+from nodevitals.document import DocumentError, Problem, parse_yaml, translated
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+|0")
@@ -132,7 +132,9 @@ def parse_routing(text: bytes) -> Routing:
         )
         _check_names(routing, routing.root)
     except (msgspec.ValidationError, ValueError, KeyError, re.error) as error:
-        raise DocumentError([Problem("", f"not an Alertmanager configuration: {error}")]) from None
+        raise DocumentError(
+            [Problem("", f"not an Alertmanager configuration: {translated(error)}")]
+        ) from None
     return routing
 
 

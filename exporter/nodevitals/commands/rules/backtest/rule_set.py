@@ -12,7 +12,7 @@ import msgspec
 
 from nodevitals.commands.rules.backtest.routing import seconds_of
 from nodevitals.commands.terminal import CommandError, document_error
-from nodevitals.document import DocumentError, Problem, parse_yaml
+from nodevitals.document import DocumentError, Problem, parse_yaml, translated
 
 EVALUATION_SECONDS = 15.0
 """Interval of groups that have none of their own: that of the shipped prometheus.yaml."""
@@ -85,7 +85,7 @@ def _read(path: Path) -> list[BacktestRule]:
     except DocumentError as error:
         raise document_error(str(path), error) from None
     except (msgspec.ValidationError, ValueError) as error:
-        problem = DocumentError([Problem("", f"not a rule file: {error}")])
+        problem = DocumentError([Problem("", f"not a rule file: {translated(error)}")])
         raise document_error(str(path), problem) from None
 
 

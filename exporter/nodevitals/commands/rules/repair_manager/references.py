@@ -77,7 +77,8 @@ def read(text: bytes, file: str, references: References | None, problems: list[P
         problems.append(Problem(file, f"not UTF-8: {error.reason}"))
     except DocumentError as error:
         problems += [
-            Problem(f"{file}: {one.path}".rstrip(": "), one.message) for one in error.problems
+            Problem(one.within(file).removesuffix(f": {one.message}"), one.message)
+            for one in error.problems
         ]
     return None
 
