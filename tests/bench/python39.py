@@ -84,7 +84,9 @@ def interpreter(folder: Path) -> Path:
     )
     python.chmod(0o755)
     project = (ROOT / "pyproject.toml").read_text()
-    lists = re.findall(r"^(?:dependencies|pods) = \[(.*?)\]", project, re.MULTILINE | re.DOTALL)
+    lists = re.findall(
+        r"^(?:dependencies|pods|kubernetes) = \[(.*?)\]", project, re.MULTILINE | re.DOTALL
+    )
     wanted = re.findall(r'"([^"]+)"', " ".join(lists))
     [pip] = Path(sys.executable).parents[1].glob("lib/python*/site-packages/pip")
     options = ["--quiet", "--disable-pip-version-check", "--no-warn-conflicts", "--no-compile"]
