@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nodevitals.commands.fabric.remote import parse_gids
 from testbed import perftools, programs
-from testbed.node import environment, wait_until
+from testbed.node import PYTHON, environment, wait_until
 from testbed.ssh import Nodes
 
 DEVICE = "mlx5_0"
@@ -46,7 +45,7 @@ def change(nodes: Nodes, name: str, **more: str) -> None:
 
 
 def start(nodes: Nodes, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "nodevitals", "fabric", "check", "--device", DEVICE]
+    command = [PYTHON, "-m", "nodevitals", "fabric", "check", "--device", DEVICE]
     path = f"{nodes.folder / 'bin'}:{os.environ['PATH']}"
     return subprocess.Popen(
         [*command, "--timeout", "10", *arguments],

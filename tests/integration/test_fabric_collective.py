@@ -18,7 +18,7 @@ import requests
 import yaml
 
 from testbed import mpi, programs
-from testbed.node import environment, wait_until
+from testbed.node import PYTHON, environment, wait_until
 from testbed.servers import Pushgateway
 from testbed.ssh import Nodes
 
@@ -40,7 +40,7 @@ def nodes(tmp_path: Path) -> Nodes:
 def run(
     nodes: Nodes, *arguments: str, names: list[str] = NAMES, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nodevitals", "fabric", "collective"]
+    command = [PYTHON, "-m", "nodevitals", "fabric", "collective"]
     path = f"{nodes.folder / 'bin'}:{os.environ['PATH']}"
     return subprocess.run(
         [*command, "--nodes", ",".join(names), *arguments],
@@ -165,6 +165,8 @@ def test_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
     def pushed() -> dict[str, float]:
         lines = requests.get(f"{gateway.url}/metrics", timeout=5).text.splitlines()
         own = [line for line in lines if line.startswith("nodevitals_fabric_")]
+        group = 'collective="nccl_all_reduce",instance="'
+        assert all(group in line and 'job="nodevitals"' in line for line in own), own
         return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in own}
 
     with Pushgateway(tmp_path) as gateway:
