@@ -24,6 +24,8 @@ from nodevitals.document import DocumentError
 UNSET = "unset"
 """What `Routing` calls a receiver that is not filled in."""
 MISSED_SENDS = 2
+FIRST_SECONDS = 300.0
+"""What Prometheus sends before it has found Alertmanager is lost until it sends it again."""
 _RESENDS = 4.0
 """Prometheus sets an alert's end to this many times its interval between two messages."""
 _FILL_IN = (
@@ -49,8 +51,17 @@ def status_findings(server: Endpoint, status: ManagerStatus) -> Iterator[Finding
         yield Finding("alertmanager", UNKNOWN, text, "wait, then amtool cluster show")
 
 
-def watchdog_findings(alerts: Sequence[ReceivedAlert], now: float) -> Iterator[Finding]:
-    """Whether the alert that always fires arrives, and arrives again."""
+def watchdog_findings(
+    alerts: Sequence[ReceivedAlert], now: float, prometheus_age: float | None
+) -> Iterator[Finding]:
+    """Whether the alert that always fires arrives, and arrives again; `prometheus_age` is the time
+    since the start of Prometheus, where that is known.
+    """
+    if not alerts and prometheus_age is not None and prometheus_age < FIRST_SECONDS:
+        text = f"no Watchdog yet: Prometheus started {ago(prometheus_age)} ago"
+        remedy = "wait for its --rules.alert.resend-delay: 1 min by default, 3 min as shipped"
+        yield Finding("watchdog", UNKNOWN, text, remedy)
+        return
     if not alerts:
         text = "no Watchdog: alerts of Prometheus do not arrive here"
         remedy = "load rules/agent.yaml; check alerting.alertmanagers in prometheus.yml"
@@ -113,9 +124,8 @@ def silence_findings(
     active = [one for one in silences if one.status.state == "active"]
     muting = 0
     for one in active:
-        names = sorted(
-            {str(alert["alertname"]) for alert in alerts if _mutes(one, alert, instances)}
-        )
+        muted = [alert for alert in alerts if _mutes(one, alert, instances)]
+        names = sorted({alert["alertname"] for alert in muted})
         if names:
             muting += 1
             until = one.endsAt.astimezone().isoformat(" ", "minutes")

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 import msgspec
 import requests
 import urllib3
+from requests.auth import HTTPBasicAuth
 
 from nodevitals.commands.doctor.findings import PROBLEM, UNKNOWN, printable
 from nodevitals.commands.doctor.http_config import HttpConfig
@@ -155,7 +156,7 @@ def _session(config: HttpConfig) -> requests.Session:
     session.headers["Accept-Encoding"] = "identity"
     basic, header, tls = config.basic_auth, config.authorization, config.tls_config
     if basic.username:
-        session.auth = (basic.username.encode(), basic.password.encode())
+        session.auth = _basic_auth(basic.username, basic.password)
     elif header.credentials:
         session.headers["Authorization"] = f"{header.type} {header.credentials}"
     session.verify = False if tls.insecure_skip_verify else (tls.ca_file or True)
@@ -164,6 +165,11 @@ def _session(config: HttpConfig) -> requests.Session:
     if tls.insecure_skip_verify:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return session
+
+
+def _basic_auth(user: str, password: str) -> HTTPBasicAuth:
+    """As UTF-8: requests encodes texts as Latin-1, and fails with others."""
+    return HTTPBasicAuth(user.encode(), password.encode())
 
 
 def _body(response: requests.Response, max_bytes: int) -> bytes:

@@ -63,7 +63,7 @@ def add_to(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> NoReturn:
-    """Print the findings and end the process: 0 all is well, 1 a problem, 2 something is unknown."""
+    """Print the findings; end the process: 0 all is well, 1 a problem, 2 something is unknown."""
     began = time.monotonic()
     try:
         seconds = parse_duration(options.timeout)

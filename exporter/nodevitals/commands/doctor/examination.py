@@ -32,6 +32,7 @@ ASKING_SHARE = 0.8
 _Shape = TypeVar("_Shape")
 _PROMETHEUS = {
     "build": ("/api/v1/status/buildinfo", None),
+    "runtime": ("/api/v1/status/runtimeinfo", None),
     "ready": ("/-/ready", None),
     "targets": ("/api/v1/targets", {"state": "active"}),
     "rules": ("/api/v1/rules", None),
@@ -57,6 +58,7 @@ class Examination:
         self._jobs = Jobs(self._deadline)
         self._expected: Expected | None = None
         self._instances: frozenset[str] = frozenset()
+        self._prometheus_age: float | None = None
         agent = endpoint(
             "--url", options.url, read_http_config(options.url_http), MAX_METRICS_BYTES
         )
@@ -111,6 +113,9 @@ class Examination:
         seconds = float(now.data.result[0].value[1]) if now and now.data.result else None
         yield from offset_findings(answer, seconds)
         yield from self._scrape(server, time.time() if seconds is None else seconds)
+        runtime, answer = self._decoded("prometheus runtime", servers.RuntimeAnswer)
+        if runtime is not None:
+            self._prometheus_age = answer.received - runtime.data.startTime.timestamp()
         yield from self._rules()
         found, answer = self._decoded("prometheus thresholds", servers.QueryAnswer)
         assert self._expected is not None
@@ -161,7 +166,7 @@ class Examination:
         if alerts is None:
             yield prometheus.missing_part("watchdog", answer)
         else:
-            yield from manager.watchdog_findings(alerts, answer.received)
+            yield from manager.watchdog_findings(alerts, answer.received, self._prometheus_age)
         yield from manager.receiver_findings(status.config.original)
         silences, answer = self._decoded("alertmanager silences", list[servers.Silence])
         if silences is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import textwrap
@@ -65,7 +66,5 @@ def _wrapped(row: Sequence[str], rows: Sequence[Sequence[str]]) -> list[tuple[st
     left = sum(max(len(one[column]) for one in (_HEAD, *rows)) + 2 for column in (0, 1))
     width = max((shutil.get_terminal_size().columns - left - 2) // 2, _NARROWEST)
     detail, remedy = (textwrap.wrap(cell, width) or [""] for cell in row[2:])
-    height = max(len(detail), len(remedy))
     columns = ([row[0]], [row[1]], detail, remedy)
-    padded = [[*column, *[""] * (height - len(column))] for column in columns]
-    return list(zip(*padded))
+    return list(itertools.zip_longest(*columns, fillvalue=""))

@@ -17,11 +17,11 @@ from nodevitals.state import database, tables
 from nodevitals.wire import ProbeResult
 
 DEFAULT_CONFIG = "/etc/nodevitals/nodevitals.yaml"
-Key = tuple[str, ...]
+Key = tuple[str, str]
 
 
-def configuration(path: str | None) -> tuple[Config | None, Finding | None]:
-    """The configuration of a file, or of the usual place; None, and a finding, where it is wrong."""
+def configuration(path: str | None) -> tuple[Config | None, Finding]:
+    """The configuration of a file, or of the usual place; None where it is wrong. And a finding."""
     if path is None and os.path.exists(DEFAULT_CONFIG):
         path = DEFAULT_CONFIG
     try:
@@ -62,4 +62,4 @@ def planned(config: Config) -> list[Key]:
 def run_probes(host: Host, config: Config, seconds: float) -> tuple[bytes, dict[Key, ProbeResult]]:
     """Run each target once, within some seconds: the exposition, and the results so far."""
     text, results = agent.run_probes(host, config, probes.registered(), seconds)
-    return text.encode(), dict(results)
+    return text.encode(), results

@@ -28,7 +28,7 @@ NUMBERS = {
 }
 # What is lost without each that the unit grants.
 COSTS = {
-    "CAP_DAC_READ_SEARCH": "mounts closed to others cannot be read; fabric tests nothing; jobs fails",
+    "CAP_DAC_READ_SEARCH": "mounts closed to others are not read; fabric tests nothing; jobs fails",
     "CAP_SYS_PTRACE": "fabric cannot see who uses an accelerator, and tests nothing; jobs fails",
     "CAP_SYSLOG": "kernel_log cannot read /dev/kmsg where kernel.dmesg_restrict is 1",
     "CAP_SYS_NICE": "the process that ends hanging workers has no priority over a fork bomb",

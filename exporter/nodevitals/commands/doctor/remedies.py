@@ -15,9 +15,7 @@ _STATE = "make the directory writable and free space on it: ls -ld and df -h of 
 _STUCK = "find the call: ps -eo pid,stat,wchan:30,args | grep ' D'; then dmesg -T | tail -50"
 _NAME = "check the name: getent hosts NAME; cat /etc/resolv.conf"
 _KUBELET = "check the kubelet: systemctl status kubelet; journalctl -u kubelet | tail -50"
-_ROLE = (
-    "bind the chart's role to the agent: kubectl auth can-i get nodes/proxy --as=…; helm upgrade"
-)
+_ROLE = "bind the chart's role to the agent: helm upgrade --set rbac.create=true"
 _FREE = "free space: df -h {target}; df -i {target}"
 _NFS = "check the file server: mount | grep {target}; rpcinfo -t SERVER nfs; then remount"
 _DRIVER = "load the driver: modprobe nvidia; dmesg -T | grep -i nvrm | tail -20"
@@ -45,20 +43,20 @@ REMEDIES: dict[str, dict[str, str]] = {
         "timeout": "find what is slow: nodevitals probe {probe}; raise probes.{probe}.timeout only"
         " if that is its usual time",
         "tls": "repair or renew the certificate: openssl x509 -noout -subject -enddate -in FILE",
-        "too_large": "probe fewer targets or devices per target: probes.{probe} in the configuration",
+        "too_large": "configure fewer devices or pods per target: probes.{probe}",
         "too_long": "run the program by hand: its output is over 1 MiB",
         "unreadable": "read the error of the device: nodevitals history; dmesg -T | tail -50; reset"
         " the device or reboot the node",
         "unusable": "repair or remove the site's probe: nodevitals probe {probe}",
-        "worker_died": "read its last words: journalctl -u nodevitals | grep -A20 '{probe}'; a vendor"
-        " library may have crashed: dmesg -T | grep segfault",
+        "worker_died": "read its last output: journalctl -u nodevitals | grep -A20 '{probe}'; and"
+        " whether a vendor's library crashed: dmesg -T | grep segfault",
     },
     "ascend": {
         "busy": "end the other npu-smi or hccn_tool: ps aux | grep -e npu-smi -e hccn_tool",
         "crashed": "run npu-smi info by hand; reinstall the driver if it crashes there, too",
         "driver": "load the driver and let the agent open it: npu-smi info; systemctl edit"
         " nodevitals: SupplementaryGroups=HwHiAiUser",
-        "in_use": "stop the container that owns the NPUs exclusively, or start it without privileges",
+        "in_use": "stop the container that owns the NPUs exclusively: npu-smi info; docker ps",
         "npu_smi": "run npu-smi info by hand; check dmesg -T and the driver's log in"
         " /var/log/npu/slog",
     },
@@ -88,7 +86,7 @@ REMEDIES: dict[str, dict[str, str]] = {
         "forbidden": _ROLE,
         "kubelet": _KUBELET,
         "missing": "install grpcio: pipx inject nodevitals grpcio protobuf",
-        "no_access": "mount /var/lib/kubelet/pod-resources into the agent's pod, and run it as root",
+        "no_access": "mount /var/lib/kubelet/pod-resources into the agent's pod; run it as root",
         "no_api": "set KUBERNETES_SERVICE_HOST, or probes.kubernetes.source: kubelet",
         "no_ca": "mount the service account's CA: automountServiceAccountToken: true",
         "no_token": "mount the service account's token: automountServiceAccountToken: true",

@@ -18,7 +18,7 @@ import msgspec
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, listed, printable
 from nodevitals.commands.doctor.servers import RuleGroup
 from nodevitals.commands.rules.backtest.matching import unquoted
-from nodevitals.commands.rules.expression import tokens
+from nodevitals.commands.rules.expression import Token, tokens
 from nodevitals.commands.rules.site.names import with_names
 from nodevitals.commands.rules.site.values import Values
 from nodevitals.commands.terminal import CommandError, document_error
@@ -32,22 +32,22 @@ COPY = (
     " /etc/prometheus/; systemctl reload prometheus"
 )
 NO_RULES = (
-    "add them to rule_files: nodevitals init DIR writes both; with the Prometheus operator, give the"
-    " PrometheusRule the label that its ruleSelector wants: helm upgrade … --set"
+    "add them to rule_files: nodevitals init DIR writes both; with the Prometheus operator, give"
+    " the PrometheusRule the label that its ruleSelector wants: helm upgrade … --set"
     " rules.kind=PrometheusRule,rules.labels.release=RELEASE"
 )
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _UNITS["y"] = 365 * _UNITS["d"]
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+")
 _DURATION_PART = re.compile(r"([0-9]+)(ms|[smhdwy])")
-_SYNTAX = ("(", ")", "{", "}", ",")
+_SYNTAX = ("(", ")", "{", "}", ",", "")
 
 Rules = dict[str, "Counter[tuple[str, tuple[str, ...]]]"]
 
 
 class Expected(NamedTuple):
-    """The rules of a folder: name and fingerprint of each rule by group, thresholds, alerts'
-    labels.
+    """The rules of a folder: the name and the fingerprint of each, by group; the names of the
+    thresholds; the labels of the alerts.
     """
 
     rules: Rules
@@ -105,20 +105,19 @@ def fingerprint(expression: str) -> tuple[str, ...]:
     """What an expression consists of, however it is written."""
     found = []
     read = tokens(expression)
-    for token, following in zip(read, read[1:]):
-        if token.kind == "end" or token.text in _SYNTAX:
-            continue
+    for index, token in enumerate(read):
         if token.kind == "string":
             found.append(repr(unquoted(token.text)))
         elif token.kind in ("range", "number"):
             found.append(_DURATION.sub(lambda match: _milliseconds(match[0]), _number(token.text)))
-        elif not (token.text == "by" and following.text == "(" and _is_empty(read, following)):
+        elif token.text not in _SYNTAX and not _is_without_labels(read, index):
             found.append(token.text)
     return tuple(sorted(found))
 
 
-def _is_empty(read: Sequence[Any], opening: Any) -> bool:
-    return bool(read[read.index(opening) + 1].text == ")")
+def _is_without_labels(read: Sequence[Token], index: int) -> bool:
+    """Whether it is the `by` of `by ()`, which Prometheus does not print."""
+    return [token.text for token in read[index : index + 3]] == ["by", "(", ")"]
 
 
 def _number(text: str) -> str:

@@ -13,10 +13,10 @@ class Samples(NamedTuple):
 
     values: Mapping[str, list[tuple[Mapping[str, str], float]]]
 
-    def by(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """The values of a metric by some of its labels."""
+    def by_target(self, name: str) -> dict[tuple[str, str], float]:
+        """The values of a metric by probe and target."""
         return {
-            tuple(found.get(label, "") for label in labels): value
+            (found.get("probe", ""), found.get("target", "")): value
             for found, value in self.values.get(name, ())
         }
 

@@ -1,7 +1,7 @@
 """Is this node scraped, once, as the right job, lately? Prometheus' targets in, findings out.
 
-The agent's start time, exact to the microsecond, is what identifies it in Prometheus, whatever a
-site has made of `instance` and `job`. Where it is not scraped, the target's address is all there is.
+The agent's start time, exact to the microsecond, identifies it in Prometheus, whatever a site has
+made of `instance` and `job`. Where it is not scraped, only the target's address can.
 """
 
 from __future__ import annotations

@@ -82,6 +82,16 @@ class BuildAnswer(msgspec.Struct):
     data: _Version
 
 
+class _Runtime(msgspec.Struct):
+    startTime: datetime
+
+
+class RuntimeAnswer(msgspec.Struct):
+    """/api/v1/status/runtimeinfo."""
+
+    data: _Runtime
+
+
 class _Manager(msgspec.Struct):
     url: str
 

@@ -46,11 +46,11 @@ def from_metrics(
     """The states of the targets that an agent exposes; `history` has each one's last state and its
     detail, where it can be read.
     """
-    stuck = samples.by("nodevitals_probe_stuck_seconds", "probe", "target")
-    last = samples.by("nodevitals_probe_last_success_timestamp_seconds", "probe", "target")
-    ended = samples.by("nodevitals_probe_duration_seconds", "probe", "target")
+    stuck = samples.by_target("nodevitals_probe_stuck_seconds")
+    last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
+    ended = samples.by_target("nodevitals_probe_duration_seconds")
     found = []
-    for key, success in samples.by("nodevitals_probe_success", "probe", "target").items():
+    for key, success in samples.by_target("nodevitals_probe_success").items():
         age = now - last[key] if key in last else None
         reason, text = history.get(key, ("", ""))
         if reason in ("ok", "absent"):  # not written yet: the metrics are newer
