@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 
 from testbed.node import ROOT, environment, free_port, wait_until
 from testbed.pipeline import Pipeline, not_well
+from testbed.servers import PrometheusProcess
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,7 @@ def settled(pipeline: Pipeline, *words: str, flags: tuple[str, ...] = ()) -> dic
 
     def right() -> bool:
         nonlocal last, status
+        time.sleep(0.3)  # the next scrape and evaluation
         status, findings = pipeline.doctor(*flags)
         last = not_well(findings)
         return last.keys() == wanted.keys() and all(wanted[key] in last[key] for key in wanted)
@@ -96,10 +99,10 @@ def test_a_probe_fails(pipeline: Pipeline) -> None:
 
 
 def test_a_probe_is_stuck(pipeline: Pipeline) -> None:
-    probes = {**pipeline.healthy["probes"], "misbehave": {"behaviours": ["hang"]}}
+    probes = {**pipeline.healthy["probes"], "misbehave": {"behaviours": ["sleeps"]}}
     pipeline.node.write({**pipeline.healthy, "probes": probes})
     pipeline.node.hang_up()
-    settled(pipeline, "probe misbehave hang: timeout")
+    settled(pipeline, "probe misbehave sleeps: timeout")
 
 
 def test_the_last_reload_was_refused(pipeline: Pipeline) -> None:
@@ -151,8 +154,14 @@ def test_two_targets_are_this_node(pipeline: Pipeline) -> None:
 def test_there_is_no_scrape_job(pipeline: Pipeline) -> None:
     config = pipeline.config()
     config["scrape_configs"] = []
-    pipeline.configure(config)
-    settled(pipeline, "scrape: Prometheus has no target of job nodevitals")
+    other = PrometheusProcess(pipeline.folder, "without-job")  # without earlier samples
+    (other.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    with other:
+        settled(
+            pipeline,
+            "scrape: Prometheus has no target of job nodevitals",
+            flags=(f"--prometheus={other.url}",),
+        )
 
 
 def test_no_rules_are_loaded(pipeline: Pipeline) -> None:

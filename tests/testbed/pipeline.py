@@ -88,8 +88,11 @@ class Pipeline:
         self.unsynchronized.unlink(missing_ok=True)
         shutil.copytree(self.rules, self.loaded, dirs_exist_ok=True)
         self.configure(self.config())
+        loaded = "nodevitals_config_last_reload_success_timestamp_seconds"
+        before = self.node.value(loaded)
         self.node.write(self.healthy)
         self.node.hang_up()
+        wait_until(lambda: self.node.value(loaded) != before, 20, "a reload of the agent")
 
     def doctor(self, *flags: str) -> tuple[int, list[dict[str, str]]]:
         """The status and the findings of `nodevitals doctor` on the whole pipeline."""

@@ -41,23 +41,29 @@ def agent_findings(
 
 
 def _status(check: str, answer: Answer, remedy: str) -> Finding:
-    if answer.status == 200 and not answer.problem:
+    if _is_ok(answer):
         return Finding(check, OK, "/healthz answers ok")
     if answer.status == 503:
         text = printable(answer.body[:400].decode("utf-8", "replace"))
         return Finding(check, PROBLEM, f"/healthz: {text}", remedy)
-    return Finding(check, answer.state or UNKNOWN, f"/healthz: {answer.problem}", remedy)
+    problem = answer.problem or "not an answer of nodevitals"
+    return Finding(check, answer.state or UNKNOWN, f"/healthz: {problem}", remedy)
+
+
+def _is_ok(answer: Answer) -> bool:
+    return answer.status == 200 and not answer.problem and answer.body.strip() == b"ok"
 
 
 def _ready(answer: Answer) -> Finding:
     """Not ready is what an agent is in its first seconds."""
-    if answer.status == 200 and not answer.problem:
+    if _is_ok(answer):
         return Finding("readiness", OK, "/readyz: every target has ended a run")
     if answer.status == 503:
         text = printable(answer.body[:400].decode("utf-8", "replace"))
         return Finding("readiness", UNKNOWN, f"/readyz: {text}", "wait for the first runs to end")
     remedy = "journalctl -u nodevitals | tail -50"
-    return Finding("readiness", answer.state or UNKNOWN, f"/readyz: {answer.problem}", remedy)
+    problem = answer.problem or "not an answer of nodevitals"
+    return Finding("readiness", answer.state or UNKNOWN, f"/readyz: {problem}", remedy)
 
 
 def _configuration(samples: Samples, now: float) -> Iterator[Finding]:

@@ -125,9 +125,9 @@ def listening_process(procfs: str, port: int) -> str | None:
         for table in ("tcp", "tcp6")
         for inode in _listening_inodes(Path(procfs, "self/net", table), port)
     }
-    for entry in os.scandir(procfs):
-        if sockets and entry.name.isdecimal() and not sockets.isdisjoint(_files_of(entry.path)):
-            return entry.name
+    for name in os.listdir(procfs) if sockets else ():
+        if name.isdecimal() and not sockets.isdisjoint(_files_of(f"{procfs}/{name}/fd")):
+            return name
     return None
 
 
@@ -139,9 +139,9 @@ def _listening_inodes(table: Path, port: int) -> Iterator[str]:
                 yield fields[9]
 
 
-def _files_of(process: str) -> Iterator[str]:
+def _files_of(folder: str) -> Iterator[str]:
     try:
-        for entry in os.scandir(f"{process}/fd"):
-            yield os.readlink(entry.path)
+        for name in os.listdir(folder):
+            yield os.readlink(f"{folder}/{name}")
     except OSError:  # another user's, or it has ended
         return

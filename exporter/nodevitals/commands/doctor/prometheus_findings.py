@@ -37,8 +37,9 @@ def server_findings(server: Endpoint, version: str, ready: Answer) -> Iterator[F
     if found and (int(found[1]), int(found[2])) < LOWEST:
         text = f"version {shown}; the rules need 2.42 or later"
         yield Finding("prometheus", PROBLEM, text, "upgrade Prometheus")
-    elif ready.status != 200:
-        text = f"{server.shown}, version {shown}: not ready: {ready.problem}"
+    elif ready.status != 200 or b"ready" not in ready.body.lower():
+        problem = ready.problem or "not an answer of Prometheus"
+        text = f"{server.shown}, version {shown}: not ready: {problem}"
         remedy = "wait for the replay of its log: journalctl -u prometheus | tail"
         yield Finding("prometheus", PROBLEM, text, remedy)
     else:

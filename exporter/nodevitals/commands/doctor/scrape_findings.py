@@ -22,8 +22,12 @@ from nodevitals.commands.doctor.findings import (
 from nodevitals.commands.doctor.servers import Sample, Target
 from nodevitals.commands.rules.backtest.routing import seconds_of
 
-# Agents and their start times. `and`: an agent, and nothing else that runs on the node.
-AGENTS_QUERY = "process_start_time_seconds and on (job, instance) nodevitals_build_info"
+# Agents and their start times. `and`: an agent, and nothing else that runs on the node; scraped in
+# the last two minutes, the longest interval that Prometheus' lookback allows.
+AGENTS_QUERY = (
+    "process_start_time_seconds and on (job, instance)"
+    " (time() - timestamp(nodevitals_build_info) < 120)"
+)
 MISSED_SCRAPES = 3
 _DEFAULT_SECONDS = 60.0
 _OPERATOR_POOLS = ("podMonitor/", "serviceMonitor/", "scrapeConfig/")
