@@ -31,7 +31,9 @@ COMPUTED = {
     ("linux/tool.py", "reason"): {"timeout", "too_long"},
     ("state/history.py", "reason"): {"disk_full", "state_directory"},
     # Passed on: their words are found where they arise.
+    ("engine/intake.py", "reason"): set(),
     ("engine/worker.py", "error.reason"): set(),
+    ("engine/worker.py", "one_line(end.reason, MAX_REASON_CHARACTERS)"): set(),
     ("probes/kubernetes/state.py", "self.reason"): set(),
 }
 
@@ -61,7 +63,7 @@ def reasons_in(name: str) -> Iterator[str]:
         for one in given:
             if isinstance(one, ast.Constant):
                 yield str(one.value)
-            elif name != "engine/worker.py" or ast.unparse(one) in ("error.reason",):
+            else:
                 yield from COMPUTED[name, ast.unparse(one)]
 
 

@@ -38,8 +38,8 @@ NO_RULES = (
 )
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _UNITS["y"] = 365 * _UNITS["d"]
-_DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+")
-_DURATION_PART = re.compile(r"([0-9]+)(ms|[smhdwy])")
+_PRINTED_TIME = re.compile(r"(?:[0-9]{1,15}(?:ms|[smhdwy])){1,8}")
+_TIME_PART = re.compile(r"([0-9]{1,15})(ms|[smhdwy])")
 _SYNTAX = ("(", ")", "{", "}", ",", "")
 
 Rules = dict[str, "Counter[tuple[str, tuple[str, ...]]]"]
@@ -109,7 +109,9 @@ def fingerprint(expression: str) -> tuple[str, ...]:
         if token.kind == "string":
             found.append(repr(unquoted(token.text)))
         elif token.kind in ("range", "number"):
-            found.append(_DURATION.sub(lambda match: _milliseconds(match[0]), _number(token.text)))
+            found.append(
+                _PRINTED_TIME.sub(lambda match: _milliseconds(match[0]), _number(token.text))
+            )
         elif token.text not in _SYNTAX and not _is_without_labels(read, index):
             found.append(token.text)
     return tuple(sorted(found))
@@ -128,7 +130,7 @@ def _number(text: str) -> str:
 
 
 def _milliseconds(duration: str) -> str:
-    return str(sum(int(count) * _UNITS[unit] for count, unit in _DURATION_PART.findall(duration)))
+    return str(sum(int(count) * _UNITS[unit] for count, unit in _TIME_PART.findall(duration)))
 
 
 def _fingerprint(group: str, expression: str) -> tuple[str, ...]:
