@@ -39,7 +39,7 @@ def settled(pipeline: Pipeline, *words: str, flags: tuple[str, ...] = ()) -> dic
 
     def right() -> bool:
         nonlocal last, status
-        time.sleep(0.3)  # the next scrape and evaluation
+        time.sleep(0.8)  # the next scrape and evaluation
         status, findings = pipeline.doctor(*flags)
         last = not_well(findings)
         return last.keys() == wanted.keys() and all(wanted[key] in last[key] for key in wanted)
