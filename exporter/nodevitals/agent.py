@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import platform
 import queue
@@ -15,6 +16,7 @@ import selectors
 import signal
 import threading
 import time
+from collections.abc import Iterable
 
 from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config
@@ -269,18 +271,27 @@ def _drain(descriptor: int) -> None:
 
 def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, ProbeResult]]:
     """Run one probe's targets once each. The exposition text, and each target's last result."""
+    text, results = run_probes(host, config, [name])
+    return text, {target: result for (_, target), result in results.items()}
+
+
+def run_probes(
+    host: Host, config: Config, names: Iterable[str], seconds: float = math.inf
+) -> tuple[str, dict[tuple[str, str], ProbeResult]]:
+    """Run the targets of these probes once each, for some seconds at most. The exposition text, and
+    the result of each target that has ended by then, by probe and target.
+    """
     supervisor = new_supervisor(host)
     supervisor.journal.requeue()
     supervisor.processes.start()
-    supervisor.apply(plan_targets(config, only=[name]))
-    while supervisor.unfinished():
-        supervisor.step()
+    supervisor.apply(plan_targets(config, only=names))
+    end = time.monotonic() + seconds
+    while supervisor.unfinished() and time.monotonic() < end:
+        supervisor.step(end)
     supervisor.snapshot.publish(time.monotonic())
     text = supervisor.snapshot.scrape(Variant(openmetrics=False, compressed=False), 0.0).decode()
     results = {
-        target.spec.target: target.last
-        for target in supervisor.targets.values()
-        if target.last is not None
+        key: target.last for key, target in supervisor.targets.items() if target.last is not None
     }
     supervisor.processes.stop()
     supervisor.processes.wait(STOP_SECONDS)

@@ -19,6 +19,7 @@ COMMANDS = {
     "check-config": "nodevitals.commands.check_config",
     "metrics": "nodevitals.commands.metrics",
     "history": "nodevitals.commands.history",
+    "doctor": "nodevitals.commands.doctor.command",
     "maintenance": "nodevitals.commands.maintenance",
     "fabric": "nodevitals.commands.fabric.commands",
     "rules": "nodevitals.commands.rules.commands",

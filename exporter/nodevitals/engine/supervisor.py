@@ -82,9 +82,9 @@ class Supervisor:
                 self._status.begin(target, now)
                 self._schedule.plan(target, now)
 
-    def step(self) -> None:
-        """Once around: wait for what comes next, take it in, do what is due."""
-        for key, _ in self.selector.select(self._patience()):
+    def step(self, until: float = math.inf) -> None:
+        """Once around: wait for what comes next, not beyond `until`; take it in, do what is due."""
+        for key, _ in self.selector.select(self._patience(until)):
             key.data()
         now = self._clock.monotonic()
         self.last_tick = now
@@ -136,9 +136,10 @@ class Supervisor:
         """The targets that have not ended a first run, as probe/target."""
         return ["/".join(target.spec.key) for target in self.targets.values() if not target.last]
 
-    def _patience(self) -> float:
+    def _patience(self, until: float) -> float:
         now = self._clock.monotonic()
         times = [
+            until,
             now + TICK_SECONDS,
             self.processes.wake,
             self._schedule.wake(now),
