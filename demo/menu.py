@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from demo.faults import InjectedFault
@@ -14,6 +16,7 @@ from demo.report import GRAFANA, Changes, Table
 from testbed.webhook import Receiver
 
 PICTURES, QUIT = "i", "q"
+TICK_SECONDS = 0.5
 
 
 class Menu:
@@ -71,17 +74,27 @@ def interact(faults: list[InjectedFault], pipeline: Pipeline) -> None:
     """Inject and repair faults by key, and print alerts, until q, end of input or ^C."""
     menu = Menu(faults, pipeline.receiver)
     menu.print()
-    while True:
-        ready, _, _ = select.select([sys.stdin], [], [], 0.5)
+    for key in lines(sys.stdin.fileno()):
         menu.print_changes()
-        if not ready:
-            continue
-        line = sys.stdin.readline()
-        key = line.strip()
-        if not line or key == QUIT:
+        if key == QUIT:
             return
         if key == PICTURES:
             draw(pipeline.prometheus.url)
             print(GRAFANA, flush=True)
         elif key:
             menu.toggle(key)
+
+
+def lines(descriptor: int) -> Iterator[str]:
+    """Yield the lines of the input until its end, and '' whenever there is none for a while."""
+    typed = b""
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], TICK_SECONDS)
+        if not ready:
+            yield ""
+            continue
+        read = os.read(descriptor, 4096)
+        *whole, typed = (typed + read).split(b"\n")
+        yield from (line.decode(errors="replace").strip() for line in whole)
+        if not read:
+            return

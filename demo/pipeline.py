@@ -44,7 +44,8 @@ class Pipeline:
         self.gpu_node = self._gpu_node()
         self.npu_node = self._npu_node()
         self._start_servers()
-        for node in (self.storage_node, self.gpu_node, self.npu_node):
+        self.nodes = (self.storage_node, self.gpu_node, self.npu_node)
+        for node in self.nodes:
             stack.enter_context(node)
 
     def _mount(self) -> None:

@@ -27,13 +27,15 @@ class Progress:
         self._title = title
         self._began = time.monotonic()
         self._terminal = sys.stdout.isatty()
+        self._shown = ""
         print(f"{title} …", end="" if self._terminal else "\n", flush=True)
 
     def show(self, text: str) -> None:
         """Show how far it is."""
-        if self._terminal:
-            seconds = time.monotonic() - self._began
-            print(f"\r\x1b[K{self._title} … {text}, {seconds:.0f} s", end="", flush=True)
+        line = f"{self._title} … {text}, {time.monotonic() - self._began:.0f} s"
+        if self._terminal and line != self._shown:
+            self._shown = line
+            print(f"\r\x1b[K{line}", end="", flush=True)
 
     def end(self) -> None:
         """End the line."""

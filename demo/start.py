@@ -21,6 +21,8 @@ from testbed.node import wait_until
 FOLDER = ROOT / ".demo"
 FUSE = Path("/dev/fuse")
 START_SECONDS = 60.0
+SUCCESS = "nodevitals_probe_success"
+WARNING = "level=warn"
 _MOST_CHARACTERS = 600
 
 
@@ -102,11 +104,20 @@ def emptied(folder: Path) -> Iterator[None]:
 
 
 def wait_until_healthy(pipeline: Pipeline, progress: Progress) -> None:
-    """Wait until Prometheus has a successful run of every target. Raises AssertionError."""
+    """Wait until Prometheus has a successful run of every target. Raises DemoError."""
 
     def healthy() -> bool:
-        count = len(pipeline.prometheus.query("nodevitals_probe_success == 1"))
+        count = len(pipeline.prometheus.query(f"{SUCCESS} == 1"))
         progress.show(f"{count} of {HEALTHY_TARGETS} targets")
         return count >= HEALTHY_TARGETS
 
-    wait_until(healthy, START_SECONDS, "every probe healthy in Prometheus")
+    try:
+        wait_until(healthy, START_SECONDS)
+    except AssertionError:
+        failing = [one["metric"] for one in pipeline.prometheus.query(f"{SUCCESS} == 0")]
+        names = [f"{one['probe']} {one['target']} on {one['instance']}" for one in failing]
+        warnings = [
+            line for node in pipeline.nodes for line in node.log().splitlines() if WARNING in line
+        ]
+        text = f"not healthy within {START_SECONDS:g} s: {', '.join(names) or 'some target'}"
+        raise DemoError(f"{text}; {' '.join(warnings[-1:])}") from None
