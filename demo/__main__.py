@@ -40,11 +40,9 @@ def main() -> int:
     parser.add_argument("--once", action="store_true", help="run one scripted tour and exit")
     once = parser.parse_args().once
     with ending.complete():
-        from demo.start import DemoError
-
         try:
             return run(once)
-        except DemoError as error:
+        except ending.DemoError as error:
             print(f"demo: {error}", file=sys.stderr)
             return 2
         except ending.Signal as received:

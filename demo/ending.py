@@ -18,6 +18,10 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WAIT_SECONDS = 10.0
 
 
+class DemoError(Exception):
+    """Why the demo cannot run here, and what to do, in one line."""
+
+
 class Signal(BaseException):
     """A signal that ends the demo."""
 
@@ -40,7 +44,7 @@ def complete() -> Iterator[None]:
         yield
     finally:
         _ignore()
-        _kill_children()
+        kill_children()
 
 
 def _end(number: int, _: object) -> None:
@@ -53,7 +57,7 @@ def _ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _kill_children() -> None:
+def kill_children() -> None:
     """Kill children until there are none: each one's children become ours."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while (found := _children()) and time.monotonic() < deadline:

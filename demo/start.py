@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from demo import ROOT
+from demo.ending import DemoError, kill_children
 from demo.pipeline import HEALTHY_TARGETS, Pipeline
 from demo.report import STARTING, Progress
 from testbed.node import wait_until
@@ -26,10 +27,6 @@ WARNING = "level=warn"
 _MOST_CHARACTERS = 600
 
 
-class DemoError(Exception):
-    """Why the demo cannot run here, and what to do, in one line."""
-
-
 @contextmanager
 def started() -> Iterator[Pipeline]:
     """Check this machine, start everything, and wait until Prometheus has a result of every
@@ -38,6 +35,7 @@ def started() -> Iterator[Pipeline]:
     check_namespace()
     check_fuse()
     with locked(ROOT), emptied(FOLDER), ExitStack() as stack:
+        stack.callback(kill_children)  # after a signal; what lives on could write files again
         progress = Progress(STARTING)
         try:
             pipeline = Pipeline(stack, FOLDER)
@@ -62,11 +60,11 @@ def check_fuse(device: Path = FUSE) -> None:
     try:
         os.close(os.open(device, os.O_RDWR))
     except OSError as error:
-        text = (
-            f"{device}: {error.strerror}; the simulated mounts need FUSE: `modprobe fuse` as root"
-        )
-        hint = "in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN"
-        raise DemoError(f"{text}; {hint}") from None
+        hint = "`modprobe fuse` as root, or start the container with --device /dev/fuse"
+        if isinstance(error, PermissionError):
+            hint = f"run it as root, or `chmod 666 {device}` as root"
+        text = f"{device}: {error.strerror}; the simulated mounts need FUSE: {hint}"
+        raise DemoError(text) from None
 
 
 @contextmanager

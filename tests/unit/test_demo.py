@@ -11,10 +11,14 @@ from typing import Any
 
 import psutil
 import pytest
+from demo.ending import DemoError
+from demo.faults import InjectedFault
 from demo.report import Changes
-from demo.start import DemoError, check_fuse, emptied, locked
+from demo.start import check_fuse, emptied, locked
+from demo.tour import tour
 
 from testbed.node import ROOT, wait_until
+from testbed.webhook import Receiver
 
 
 def alert(status: str, since: str = "1", name: str = "NodeDown") -> dict[str, Any]:
@@ -98,6 +102,26 @@ def test_signal_ends_it_with_all_that_it_has_started(number: int) -> None:
         assert process.wait(30) == 128 + number
         assert process.stdout.read() == f"{signal.Signals(number).name}\n"
         assert [one for one in started if one.is_running()] == []
+
+
+def test_alert_that_does_not_arrive_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("demo.tour.ARRIVAL_SECONDS", 0.3)
+    nothing = lambda: None  # noqa: E731
+    faults = [
+        InjectedFault("a", "GPU 1 is lost", "AcceleratorLost", {}, nothing, nothing),
+        InjectedFault("d", "the agent is killed", "NodeDown", {}, nothing, nothing, permanent=True),
+    ]
+    with Receiver() as receiver:
+        receiver.record(
+            "team", {"alerts": [alert("firing") | {"annotations": {"summary": "down"}}]}
+        )
+        missing = tour(faults, receiver)
+    assert missing == [
+        *("AcceleratorLost not firing", "AcceleratorLost not resolved", "NodeDown not firing")
+    ]
+    assert "MISSING   AcceleratorLost" in capsys.readouterr().out
 
 
 def test_outside_a_mount_namespace_it_says_how_to_start_it() -> None:
