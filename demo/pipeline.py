@@ -18,7 +18,7 @@ from testbed.faultyfs import FaultyFileSystem
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.nics import Machine as NicMachine
-from testbed.node import Node
+from testbed.node import Node, wait_until
 from testbed.npus import Machine as NpuMachine
 from testbed.servers import Alertmanager, Prometheus
 from testbed.tmpfs import mount_tmpfs, unmount
@@ -43,10 +43,12 @@ class Pipeline:
         self.storage_node = self._storage_node()
         self.gpu_node = self._gpu_node()
         self.npu_node = self._npu_node()
-        self._start_servers()
         self.nodes = (self.storage_node, self.gpu_node, self.npu_node)
         for node in self.nodes:
             stack.enter_context(node)
+        for node in self.nodes:
+            wait_until(lambda node=node: node.get("/readyz").ok, 30, f"results of {node.url}")  # type: ignore[misc]
+        self._start_servers()
 
     def _mount(self) -> None:
         """Mount two simulated filers and three small memory file systems."""
@@ -106,7 +108,9 @@ class Pipeline:
         return folder
 
     def _start_servers(self) -> None:
-        """Start them before the agents: Prometheus scrapes its first target after five seconds."""
+        """Start them after the agents: the waits are so short that a device without a first result
+        would be an alert.
+        """
         enter = self._stack.enter_context
         self.receiver = enter(Receiver())
         self.alertmanager = enter(Alertmanager(self._folder, self.receiver.url, SPEED))

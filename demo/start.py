@@ -22,6 +22,7 @@ from testbed.node import wait_until
 FOLDER = ROOT / ".demo"
 FUSE = Path("/dev/fuse")
 START_SECONDS = 60.0
+OTHER_ALERTS = 'ALERTS{alertname!="Watchdog"}'
 SUCCESS = "nodevitals_probe_success"
 WARNING = "level=warn"
 _MOST_CHARACTERS = 600
@@ -102,18 +103,23 @@ def emptied(folder: Path) -> Iterator[None]:
 
 
 def wait_until_healthy(pipeline: Pipeline, progress: Progress) -> None:
-    """Wait until Prometheus has a successful run of every target. Raises DemoError."""
+    """Wait until Prometheus has a successful run of every target, and no alert. Raises
+    DemoError.
+    """
 
     def healthy() -> bool:
         count = len(pipeline.prometheus.query(f"{SUCCESS} == 1"))
         progress.show(f"{count} of {HEALTHY_TARGETS} targets")
-        return count >= HEALTHY_TARGETS
+        # Before the first scrape no agent is known, which is an alert too.
+        return count >= HEALTHY_TARGETS and not pipeline.prometheus.query(OTHER_ALERTS)
 
     try:
         wait_until(healthy, START_SECONDS)
     except AssertionError:
         failing = [one["metric"] for one in pipeline.prometheus.query(f"{SUCCESS} == 0")]
         names = [f"{one['probe']} {one['target']} on {one['instance']}" for one in failing]
+        alerts = pipeline.prometheus.query(OTHER_ALERTS)
+        names += sorted({one["metric"]["alertname"] for one in alerts})
         warnings = [
             line for node in pipeline.nodes for line in node.log().splitlines() if WARNING in line
         ]
