@@ -26,12 +26,13 @@ from nodevitals.engine.plan import plan_targets, target_specs
 from nodevitals.engine.protocol import Files, Loaded
 from nodevitals.engine.supervisor import Supervisor
 from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples
-from nodevitals.linux.host import Clock, Host
+from nodevitals.linux.host import Clock, Host, node_name
 from nodevitals.logs import QueuedHandler
 from nodevitals.probe import Family
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.web.access import Access, access_of
+from nodevitals.web.page import Overview
 from nodevitals.web.server import Server
 from nodevitals.wire import ProbeResult, Sample
 
@@ -72,8 +73,10 @@ class Agent:
         self._hangup = False
         self._stopping = False
         self._loaded_at = time.time()
-        self._reload_successful = True
+        self._reload_problems: tuple[str, ...] = ()
+        """What was wrong with the last configuration that was loaded; nothing: it is in use."""
         self._started_at = time.time()
+        self._started_monotonic = time.monotonic()
         self._self_due = 0.0
         self._log_handler: QueuedHandler | None = None
         self._server: Server | None = None
@@ -101,6 +104,18 @@ class Agent:
         """'' once every target has ended a run (any thread)."""
         waiting = self._supervisor.waiting
         return f"no result yet from {', '.join(waiting)}" if waiting else ""
+
+    def overview(self) -> Overview:
+        """What the page at / shows (any thread)."""
+        return Overview(
+            node=node_name(),
+            version=__version__,
+            started_at=self._started_monotonic,
+            loaded_at=self._loaded_at,
+            reload_problems=self._reload_problems,
+            health=self.health(),
+            targets=self._supervisor.views,
+        )
 
     def reload(self) -> str:
         """Have the main thread reload; '' or what is wrong (any thread)."""
@@ -192,7 +207,7 @@ class Agent:
         except KeyError as error:  # installed since the agent was started
             errors = (f"probe {error} is new: restart the agent to use it",)
         if errors:
-            self._reload_successful = False
+            self._reload_problems = errors
             self._show_self()
             for line in errors:
                 log.error("reload: %s", line)
@@ -203,7 +218,7 @@ class Agent:
         if self._server is not None:
             self._server.replace_access(access)
         self._supervisor.apply(specs)
-        self._reload_successful, self._loaded_at = True, time.time()
+        self._reload_problems, self._loaded_at = (), time.time()
         self._show_self()
         log.info("reload: done")
         return ""
@@ -216,7 +231,7 @@ class Agent:
         usage, children = os.times(), self._supervisor.processes
         samples = [
             Sample(catalogue.BUILD_INFO.name, (__version__, platform.python_version()), 1),
-            Sample(catalogue.CONFIG_RELOAD_SUCCESSFUL.name, (), self._reload_successful),
+            Sample(catalogue.CONFIG_RELOAD_SUCCESSFUL.name, (), not self._reload_problems),
             Sample(catalogue.CONFIG_RELOAD_TIMESTAMP.name, (), self._loaded_at),
             Sample(catalogue.FORK_SERVER_RESTARTS.name, (), children.restarts),
             Sample(catalogue.LOG_DROPPED.name, (), log_handler.dropped if log_handler else 0),

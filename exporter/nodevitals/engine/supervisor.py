@@ -15,6 +15,7 @@ from nodevitals.engine.channel import Worker
 from nodevitals.engine.intake import Intake, failure, stuck, timeout
 from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
+from nodevitals.engine.overview import TargetView
 from nodevitals.engine.processes import Processes
 from nodevitals.engine.protocol import Job, Run
 from nodevitals.engine.publisher import Publisher
@@ -62,6 +63,8 @@ class Supervisor:
         self.last_tick = self._clock.monotonic()
         self.waiting: tuple[str, ...] = ("everything",)
         """Targets without a result in what is published; for other threads, as is `last_tick`."""
+        self.views: tuple[TargetView, ...] = ()
+        """What people are shown of what is published; for other threads."""
 
     def apply(self, specs: Iterable[TargetSpec]) -> None:
         """Make these the targets: the same go on, others end, new ones start."""
@@ -102,6 +105,7 @@ class Supervisor:
         self._status.show_workers(self.processes.count() - stuck, stuck)
         if self._publisher.publish(now, eager=bool(self.waiting)):
             self.waiting = tuple(self.unfinished())
+            self.views = self._status.views()
 
     def _hurry_history(self, now: float) -> None:
         target = self.targets.get((HistoryProbe.name, HistoryProbe.name))
@@ -274,6 +278,7 @@ class Supervisor:
         if self.targets.get(target.spec.key) is not target:
             return  # retired; another target may have its name
         now = self._clock.time()
+        target.ended_at = self._clock.monotonic()
         changed = target.last is None or target.last.outcome != result.outcome
         target.last = result
         if result.outcome == "ok":
