@@ -44,8 +44,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """A port or an interface; `kind` is the same for those of one model. None is unknown."""
 
     name: str
-    up: Optional[bool]  # noqa: UP045 - msgspec evaluates it, in Python 3.9 as well
-    rate: Optional[float]  # noqa: UP045
+    up: Optional[bool]
+    rate: Optional[float]
     kind: str = ""
     broken: str = ""
     """Why its rate is not the one to expect."""
