@@ -31,7 +31,7 @@ STATUSES = {
 _COLOURS = {
     **dict.fromkeys(("ok", "good", "healthy"), "32"),
     **dict.fromkeys(("absent", "unknown", "warning", "stale", "off"), "33"),
-    **dict.fromkeys(("error", "timeout", "stuck", "failed", "slow", "wrong"), "31"),
+    **dict.fromkeys(("error", "timeout", "stuck", "failed", "problem", "slow", "wrong"), "31"),
 }
 
 

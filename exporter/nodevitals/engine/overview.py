@@ -6,7 +6,7 @@ In: targets, from the supervisor's thread. Out: immutable records for the web se
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from nodevitals.engine.lifecycle import Phase
 from nodevitals.engine.target import Target
@@ -25,11 +25,11 @@ class TargetView(NamedTuple):
     samples are too old, `overdue` during a run that is past its deadline."""
     reason: str
     text: str
-    ended_at: float | None
+    ended_at: Optional[float]
     duration_seconds: float
     due_at: float
     """When the next run is due; in the past during a run."""
-    overdue_since: float | None
+    overdue_since: Optional[float]
     """The begin of the run that is overdue."""
 
 

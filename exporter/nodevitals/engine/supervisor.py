@@ -285,8 +285,10 @@ class Supervisor:
             target.last_success = now
         target.input.settle(result)
         self._status.count(target, result.outcome, changed and target.input.urgent)
-        condition = Condition(target.spec.target, state_of(result), result.text)
-        self.journal.observe(now, target.spec.probe, [condition])
+        # A probe may have a device of its target's name: one row per change, not two per run.
+        if target.spec.target not in {condition.device for condition in result.conditions}:
+            condition = Condition(target.spec.target, state_of(result), result.text)
+            self.journal.observe(now, target.spec.probe, [condition])
         self._status.log(target, result)
         self._show(target, self._clock.monotonic())
 

@@ -20,7 +20,9 @@ from nodevitals.commands.options import add_node_options
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json
 from nodevitals.quantities import parse_duration
 
-_HTTP_CONFIG = "user, password, CA for it, in the format of promtool's --http.config.file"
+_HTTP_CONFIG = (
+    "user, password, CA for it, in the format of promtool's --http.config.file (default: none)"
+)
 MIN_SECONDS = 2.0
 
 

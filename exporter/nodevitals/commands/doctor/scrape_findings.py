@@ -7,7 +7,7 @@ made of `instance` and `job`. Where it is not scraped, only the target's address
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from nodevitals.commands.doctor.findings import (
@@ -38,7 +38,7 @@ class Node(NamedTuple):
     addresses of the node, the agent's port.
     """
 
-    started: float | None
+    started: Optional[float]
     names: Collection[str]
     port: int
 

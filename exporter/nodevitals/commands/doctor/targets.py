@@ -6,6 +6,7 @@ The metrics have no reasons; the history in the state directory has the last one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Optional
 
 import msgspec
 
@@ -37,7 +38,7 @@ class TargetState(msgspec.Struct, frozen=True):
     state: str
     reason: str = ""
     text: str = ""
-    age: float | None = None
+    age: Optional[float] = None
 
 
 def from_metrics(
