@@ -20,9 +20,7 @@ from nodevitals.commands.options import add_node_options
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json
 from nodevitals.quantities import parse_duration
 
-_HTTP_CONFIG = (
-    "user, password, CA for it, in the format of promtool's --http.config.file (default: none)"
-)
+_HTTP_CONFIG = "user, password, CA for it, in promtool's --http.config.file format (default: none)"
 MIN_SECONDS = 2.0
 
 
@@ -46,7 +44,7 @@ def add_to(commands: Subparsers) -> None:
     )
     add("--http.config.file", dest="url_http", metavar="FILE", help=_HTTP_CONFIG)
     for name in ("prometheus", "alertmanager"):
-        add(f"--{name}", metavar="URL", help=f"check {name.capitalize()} as well")
+        add(f"--{name}", metavar="URL", help=f"check {name.capitalize()} as well (default: none)")
         add(f"--{name}.http.config.file", dest=f"{name}_http", metavar="FILE", help=_HTTP_CONFIG)
     add(
         "--job",
