@@ -47,10 +47,11 @@ def listing(root: Path, folder: Path) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Replace the files of `docs_dir` by those of the whole site; the theme's are added later."""
+    """Replace the files of `docs_dir` by those of the whole site; the theme's stay."""
     root = Path(config.config_file_path).parent
     for file in list(files):
-        files.remove(file)
+        if file.src_dir == config.docs_dir:
+            files.remove(file)
     markdown = pages(root)
     others = set().union(*(linked(root, page) for page in markdown)) - set(markdown)
     folders = {path for path in others if path.is_dir() and path != root}
