@@ -1,5 +1,5 @@
 # `make demo` and `make test` need nothing but a fresh Debian-like machine.
-.PHONY: demo test proof lint generate packages lock setup clean
+.PHONY: demo demo-setup test proof lint generate packages lock setup clean
 
 PYTHON := .venv/bin/python
 ONCE ?=
@@ -9,7 +9,10 @@ WORKERS ?= 3
 setup:
 	@tools/setup
 
-demo: setup ## run the whole pipeline on this machine, with faults; ONCE=1: one scripted tour
+demo-setup:
+	@tools/setup demo
+
+demo: demo-setup ## run the whole pipeline on this machine, with faults; ONCE=1: one scripted tour
 	@tools/private-mounts $(PYTHON) -m demo $(if $(ONCE),--once)
 
 test: setup lint ## run everything that CI runs
@@ -20,6 +23,7 @@ lint: setup
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/mypy --python-version 3.11 dashboards
+	.venv/bin/vermin --target=3.9- --violations --no-tips --quiet exporter/nodevitals
 	$(PYTHON) tools/generate.py --check
 	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml alertmanager/minimal.yaml
@@ -39,4 +43,4 @@ lock: setup ## renew what the container image is made of; needs Debian 12
 	$(PYTHON) exporter/packaging/image/lock.py
 
 clean:
-	rm -rf .venv .tools .demo dist
+	rm -rf .venv .tools .demo .demo-pictures dist

@@ -136,7 +136,7 @@ def filer_faults(pipeline: Pipeline) -> list[InjectedFault]:
             "h",
             "filer-1 hangs; /mnt/data hangs with it",
             "MountHung",
-            on_this_node(data.mountpoint),
+            on_storage_node(data.mountpoint),
             lambda: data.fault("hang"),
             lambda: data.fault("none"),
         ),
@@ -144,7 +144,7 @@ def filer_faults(pipeline: Pipeline) -> list[InjectedFault]:
             "c",
             "filer-2 returns other bytes than were written",
             "MountContentMismatch",
-            on_this_node(models.mountpoint),
+            on_storage_node(models.mountpoint),
             lambda: models.fault("corrupt"),
             lambda: models.fault("none"),
             permanent=True,
@@ -160,7 +160,7 @@ def mount_faults(pipeline: Pipeline) -> list[InjectedFault]:
             "r",
             "/mnt/scratch becomes read-only",
             "MountReadOnly",
-            on_this_node(scratch),
+            on_storage_node(scratch),
             lambda: remount(scratch, "ro"),
             lambda: remount(scratch, "rw"),
         ),
@@ -168,7 +168,7 @@ def mount_faults(pipeline: Pipeline) -> list[InjectedFault]:
             "u",
             "/mnt/datasets is unmounted",
             "MountMissing",
-            on_this_node(datasets),
+            on_storage_node(datasets),
             lambda: subprocess.run(["umount", "-l", datasets], check=True),
             lambda: mount_tmpfs(datasets),
         ),
@@ -199,9 +199,9 @@ def agent_faults(pipeline: Pipeline) -> list[InjectedFault]:
     ]
 
 
-def on_this_node(point: Path) -> dict[str, str]:
-    """Return the labels of a mount of this node."""
-    return {"instance": "this-node", "mountpoint": str(point)}
+def on_storage_node(point: Path) -> dict[str, str]:
+    """Return the labels of a mount."""
+    return {"instance": "storage-node-1", "mountpoint": str(point)}
 
 
 def remount(point: Path, mode: str) -> None:

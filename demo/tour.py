@@ -1,9 +1,7 @@
-"""The scripted tour through all faults, and the menu of single faults."""
+"""The scripted tour through all faults."""
 
 from __future__ import annotations
 
-import select
-import sys
 import time
 from collections.abc import Mapping
 
@@ -12,30 +10,31 @@ from demo.report import Table
 from testbed.webhook import Receiver
 
 ARRIVAL_SECONDS = 120.0
+REMINDER_SECONDS = 20.0
 
 
-def tour(faults: list[InjectedFault], receiver: Receiver) -> bool:
+def tour(faults: list[InjectedFault], receiver: Receiver) -> list[str]:
     """Inject the faults in two waves, await each alert, repair, await that it resolves.
 
-    Returns whether every alert arrived and resolved in time.
+    Returns the alerts that did not arrive, or did not resolve, in time.
     """
     table = Table()
     *first, last = faults
-    complete = True
+    missing: list[str] = []
     for wave in (first, [last]):
         injected = {}
         for fault in wave:
             injected[fault.alert] = time.monotonic()
             fault.inject()
             table.row("fault", "", fault.title)
-        complete &= await_alerts(receiver, wave, injected, "firing", table)
+        missing += await_alerts(receiver, wave, injected, "firing", table)
         repaired = dict.fromkeys(injected, time.monotonic())
         for fault in wave:
             fault.repair()
         table.row("repaired", "", "all of the above")
         temporary = [fault for fault in wave if not fault.permanent]
-        complete &= await_alerts(receiver, temporary, repaired, "resolved", table)
-    return complete
+        missing += await_alerts(receiver, temporary, repaired, "resolved", table)
+    return missing
 
 
 def await_alerts(
@@ -44,63 +43,29 @@ def await_alerts(
     since: Mapping[str, float],
     status: str,
     table: Table,
-) -> bool:
-    """Print each alert as it arrives at the webhook; return whether all arrived in time.
+) -> list[str]:
+    """Print each alert as it arrives at the webhook; return those that did not arrive in time.
 
     `since` is the monotonic time, per alert, before which an arrival does not count.
     """
     missing = list(faults)
-    deadline = time.monotonic() + ARRIVAL_SECONDS
-    while missing and time.monotonic() < deadline:
+    began = time.monotonic()
+    reminder = began + REMINDER_SECONDS
+    while missing and time.monotonic() < began + ARRIVAL_SECONDS:
         for fault in list(missing):
-            began = since[fault.alert]
-            found = receiver.arrived(status, began, alertname=fault.alert, **fault.labels)
+            found = receiver.arrived(
+                status, since[fault.alert], alertname=fault.alert, **fault.labels
+            )
             if found is not None:
                 missing.remove(fault)
                 moment, alert = found
-                table.alert(moment, alert, f"after {moment - began:.1f} s:  ")
+                waited = moment - since[fault.alert]
+                table.alert(moment, alert, f"after {waited:.1f} s:  ")
+        if missing and time.monotonic() > reminder:
+            reminder += REMINDER_SECONDS
+            table.row("waiting", "", ", ".join(fault.alert for fault in missing))
         time.sleep(0.1)
     for fault in missing:
-        table.row("MISSING", fault.alert, f"{fault.title}: not {status}")
-    return not missing
-
-
-def interact(faults: list[InjectedFault], receiver: Receiver) -> None:
-    """Inject and repair faults by key, and print alerts, until q, end of input or ^C."""
-    by_key = {fault.key: fault for fault in faults}
-    injected: set[str] = set()
-    table, printed = Table(), len(receiver.alerts)
-    statuses = {alert["fingerprint"]: alert["status"] for _, alert in receiver.alerts}
-    print("\nType a key and Enter to inject a fault, and again to repair it:")
-    for key, fault in by_key.items():
-        print(f"  {key}  {fault.title}")
-    print("  q  quit", flush=True)
-    while True:
-        ready, _, _ = select.select([sys.stdin], [], [], 0.5)
-        printed = print_changes(receiver, printed, statuses, table)
-        if not ready:
-            continue
-        line = sys.stdin.readline()
-        if not line or line.strip() == "q":
-            return
-        chosen = by_key.get(line.strip())
-        if chosen is not None:
-            repair = chosen.key in injected
-            (chosen.repair if repair else chosen.inject)()
-            table.row("repaired" if repair else "fault", "", chosen.title)
-            injected ^= {chosen.key}
-
-
-def print_changes(receiver: Receiver, printed: int, statuses: dict[str, str], table: Table) -> int:
-    """Print the alerts after the first `printed` ones whose status has changed.
-
-    `statuses` has the last status of each alert by its fingerprint: each tier of escalation gets
-    the same alert. Returns how many alerts have arrived.
-    """
-    alerts = receiver.alerts[printed:]
-    for moment, alert in alerts:
-        changed = statuses.get(alert["fingerprint"]) != alert["status"]
-        if changed and alert["labels"]["alertname"] != "Watchdog":
-            table.alert(moment, alert)
-        statuses[alert["fingerprint"]] = alert["status"]
-    return printed + len(alerts)
+        late = f"not {status} within {ARRIVAL_SECONDS:g} s"
+        table.row("MISSING", fault.alert, f"{late}: {fault.title}")
+    return [f"{fault.alert} not {status}" for fault in missing]

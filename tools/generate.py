@@ -5,7 +5,7 @@ docs/METRICS.md from the families, the example configuration from the Settings, 
 of probes from the first sentence of their docstrings, docs/alerts.md and the example of the values
 file from the rules, the inhibitions of Alertmanager's minimal configuration from the full one, the
 JSON of the dashboards, the schema of the chart's values and its copies of rules, dashboards and
-Alertmanager's configuration.
+Alertmanager's configuration, and from the parsers docs/commands.md, completions and the man page.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 import yaml
 
 from nodevitals import catalogue, probes
+from nodevitals.commands.command_line import commands_page
+from nodevitals.commands.completion import FILES
 from nodevitals.commands.example import example_configuration
 from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
 from nodevitals.commands.rules.site.pack import Pack, read_pack
@@ -90,6 +92,19 @@ def chart(pack: Pack, boards: dict[Path, str]) -> dict[Path, str]:
     }
 
 
+def command_line() -> dict[Path, str]:
+    """Return what is made from the parsers."""
+    sys.path.insert(0, str(ROOT))
+    from tools.command_line import completion, man_page
+
+    folder = ROOT / "exporter/packaging"
+    return {
+        ROOT / "docs/commands.md": commands_page(),
+        **{folder / "completions" / file: completion(shell) for shell, file in FILES.items()},
+        folder / "nodevitals.1": man_page(),
+    }
+
+
 def made() -> dict[Path, str]:
     """Return the content of every generated file."""
     for name, kind in probes.registered().items():
@@ -111,6 +126,7 @@ def made() -> dict[Path, str]:
         minimal: minimal_alertmanager(minimal.read_text(), full),
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),
+        **command_line(),
         **boards,
         **several_clusters(),
         **chart(pack, boards),
@@ -124,6 +140,7 @@ def main() -> int:
         if "--check" in sys.argv:
             print(f"{path.relative_to(ROOT)} is stale: make generate", file=sys.stderr)
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(path.name + ".new")
             new.write_text(text)
             os.replace(new, path)

@@ -1,6 +1,6 @@
 """`make packages`: the Debian and RPM package of this checkout.
 
-In: the checkout, exporter/packaging/nfpm.yaml, the wheels that requirements.lock beside it names.
+In: the checkout, exporter/packaging/nfpm.yaml, the wheels that the lock beside it names.
 Out: dist/nodevitals_VERSION-1.pyX.Y_ARCH.deb and the .rpm; the same checkout and interpreter make
 the same bytes. The wheels come from PyPI once, into .tools/wheels.
 """
@@ -19,7 +19,7 @@ from typing import NoReturn
 
 TOP = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sys.executable).parent
-# By Debian's name. glibc 2.28 is older than that of any supported distribution with Python 3.10.
+# By Debian's name. glibc 2.28 is older than that of any supported distribution with Python 3.9.
 PLATFORMS = {
     "amd64": ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64"),
     "arm64": ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64"),
@@ -27,7 +27,7 @@ PLATFORMS = {
 # What nfpm.yaml takes from the checkout.
 PARTS = ("exporter/packaging", "docs")
 FILES = ("README.md", "CHANGELOG.md")
-VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 def fail(text: str) -> NoReturn:
@@ -82,9 +82,15 @@ def wheel_options(python: str, arch: str) -> list[str]:
     return ["--no-deps", "--only-binary=:all:", *target]
 
 
+def lock_of(source: Path, python: str) -> Path:
+    """The lock file: wheels for Python 3.9 end with earlier versions."""
+    name = "requirements-3.9.lock" if python == "3.9" else "requirements.lock"
+    return source / "exporter/packaging" / name
+
+
 def fetch(source: Path, python: str, arch: str) -> Path:
     """The folder with the locked wheels; downloaded where the lock file is another than then."""
-    lock = source / "exporter/packaging/requirements.lock"
+    lock = lock_of(source, python)
     folder = TOP / ".tools/wheels" / f"{python}-{arch}"
     kept = folder / "requirements.lock"
     if not kept.exists() or kept.read_bytes() != lock.read_bytes():
@@ -113,6 +119,7 @@ def install(source: Path, wheels: Path, site: Path, options: list[str], epoch: s
         target = ["--target", str(site), *options]
         run(PROGRAMS / "pip", "install", *quiet, *found, *locked, *target)
     shutil.rmtree(site / "bin")  # its first line is the interpreter of this machine
+    shutil.rmtree(site / "share")  # the package has them in /usr/share
     for record in site.glob("*.dist-info/RECORD"):
         record.unlink()  # without it pip does not remove what the package manager has installed
     return version

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import platform
 import queue
@@ -15,6 +16,7 @@ import selectors
 import signal
 import threading
 import time
+from collections.abc import Iterable
 
 from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config
@@ -24,12 +26,13 @@ from nodevitals.engine.plan import plan_targets, target_specs
 from nodevitals.engine.protocol import Files, Loaded
 from nodevitals.engine.supervisor import Supervisor
 from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples
-from nodevitals.linux.host import Clock, Host
+from nodevitals.linux.host import Clock, Host, node_name
 from nodevitals.logs import QueuedHandler
 from nodevitals.probe import Family
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.web.access import Access, access_of
+from nodevitals.web.page import Overview
 from nodevitals.web.server import Server
 from nodevitals.wire import ProbeResult, Sample
 
@@ -50,7 +53,11 @@ def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
 
 
 class LoadError(Exception):
-    """The configuration cannot be used; one line per problem."""
+    """The configuration cannot be used; one line per problem. `invalid` where it was read."""
+
+    def __init__(self, text: str, *, invalid: bool) -> None:
+        super().__init__(text)
+        self.invalid = invalid
 
 
 class Agent:
@@ -66,8 +73,10 @@ class Agent:
         self._hangup = False
         self._stopping = False
         self._loaded_at = time.time()
-        self._reload_successful = True
+        self._reload_problems: tuple[str, ...] = ()
+        """What was wrong with the last configuration that was loaded; nothing: it is in use."""
         self._started_at = time.time()
+        self._started_monotonic = time.monotonic()
         self._self_due = 0.0
         self._log_handler: QueuedHandler | None = None
         self._server: Server | None = None
@@ -96,6 +105,18 @@ class Agent:
         waiting = self._supervisor.waiting
         return f"no result yet from {', '.join(waiting)}" if waiting else ""
 
+    def overview(self) -> Overview:
+        """What the page at / shows (any thread)."""
+        return Overview(
+            node=node_name(),
+            version=__version__,
+            started_at=self._started_monotonic,
+            loaded_at=self._loaded_at,
+            reload_problems=self._reload_problems,
+            health=self.health(),
+            targets=self._supervisor.views,
+        )
+
     def reload(self) -> str:
         """Have the main thread reload; '' or what is wrong (any thread)."""
         answer: queue.Queue[str] = queue.Queue(1)
@@ -115,7 +136,7 @@ class Agent:
         if loaded is None:
             return None
         if loaded.errors:
-            raise LoadError("\n".join(loaded.errors))
+            raise LoadError("\n".join(loaded.errors), invalid=loaded.invalid)
         self._first = loaded
         return access_of(loaded.web)
 
@@ -186,7 +207,7 @@ class Agent:
         except KeyError as error:  # installed since the agent was started
             errors = (f"probe {error} is new: restart the agent to use it",)
         if errors:
-            self._reload_successful = False
+            self._reload_problems = errors
             self._show_self()
             for line in errors:
                 log.error("reload: %s", line)
@@ -197,7 +218,7 @@ class Agent:
         if self._server is not None:
             self._server.replace_access(access)
         self._supervisor.apply(specs)
-        self._reload_successful, self._loaded_at = True, time.time()
+        self._reload_problems, self._loaded_at = (), time.time()
         self._show_self()
         log.info("reload: done")
         return ""
@@ -210,7 +231,7 @@ class Agent:
         usage, children = os.times(), self._supervisor.processes
         samples = [
             Sample(catalogue.BUILD_INFO.name, (__version__, platform.python_version()), 1),
-            Sample(catalogue.CONFIG_RELOAD_SUCCESSFUL.name, (), self._reload_successful),
+            Sample(catalogue.CONFIG_RELOAD_SUCCESSFUL.name, (), not self._reload_problems),
             Sample(catalogue.CONFIG_RELOAD_TIMESTAMP.name, (), self._loaded_at),
             Sample(catalogue.FORK_SERVER_RESTARTS.name, (), children.restarts),
             Sample(catalogue.LOG_DROPPED.name, (), log_handler.dropped if log_handler else 0),
@@ -265,18 +286,27 @@ def _drain(descriptor: int) -> None:
 
 def run_once(host: Host, config: Config, name: str) -> tuple[str, dict[str, ProbeResult]]:
     """Run one probe's targets once each. The exposition text, and each target's last result."""
+    text, results = run_probes(host, config, [name])
+    return text, {target: result for (_, target), result in results.items()}
+
+
+def run_probes(
+    host: Host, config: Config, names: Iterable[str], seconds: float = math.inf
+) -> tuple[str, dict[tuple[str, str], ProbeResult]]:
+    """Run the targets of these probes once each, for some seconds at most. The exposition text, and
+    the result of each target that has ended by then, by probe and target.
+    """
     supervisor = new_supervisor(host)
     supervisor.journal.requeue()
     supervisor.processes.start()
-    supervisor.apply(plan_targets(config, only=[name]))
-    while supervisor.unfinished():
-        supervisor.step()
+    supervisor.apply(plan_targets(config, only=names))
+    end = time.monotonic() + seconds
+    while supervisor.unfinished() and time.monotonic() < end:
+        supervisor.step(end)
     supervisor.snapshot.publish(time.monotonic())
     text = supervisor.snapshot.scrape(Variant(openmetrics=False, compressed=False), 0.0).decode()
     results = {
-        target.spec.target: target.last
-        for target in supervisor.targets.values()
-        if target.last is not None
+        key: target.last for key, target in supervisor.targets.items() if target.last is not None
     }
     supervisor.processes.stop()
     supervisor.processes.wait(STOP_SECONDS)

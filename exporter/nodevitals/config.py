@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Optional, cast
 
 import msgspec
 
-from nodevitals.document import Problem, SettingsDocument, convert, read_file
+from nodevitals.document import Problem, SettingsDocument, convert, meant, read_file
 from nodevitals.probe import Probe, ProbeSettings, Timing
 from nodevitals.quantities import Seconds
 
+_LABEL_REMEDY = "use letters, digits and _, no digit first and no __"
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # Prometheus sets these on every series; labels of the same name become exported_…
 _TAKEN_LABELS = ("instance", "job", "cluster")
@@ -49,7 +50,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     labels: dict[str, str] = {}
     """Labels of nodevitals_node_info, to group and to route by; no other series has them.
     Example: `{rack: r12, rail_group: a, pool: train}`"""
-    state_directory: str | None = "/var/lib/nodevitals"
+    state_directory: Optional[str] = "/var/lib/nodevitals"
     """Directory of the history, and of counters and states that outlive a restart; null keeps
     nothing."""
     history: HistorySettings = HistorySettings()
@@ -71,6 +72,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
     """A Config in which every probe has its Settings. Raises DocumentError with every problem."""
+    return check(text, probes)[0]
+
+
+def check(text: bytes, probes: Mapping[str, type[Probe]]) -> tuple[Config, list[Problem]]:
+    """The Config of `parse`, and what works in another way than the file may suggest."""
     document = SettingsDocument(text)
     raw = document.values()
     problems: list[Problem] = []
@@ -85,7 +91,9 @@ def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
     if error is not None:
         raise error
     assert config is not None
-    return msgspec.structs.replace(config, probes=settings)
+    config = msgspec.structs.replace(config, probes=settings)
+    named = sections if isinstance(sections, dict) else {}
+    return config, document.placed(_capped_timeouts(config, raw, named))
 
 
 def load(path: str | None, probes: Mapping[str, type[Probe]]) -> Config:
@@ -98,8 +106,8 @@ def _convert_probes(
 ) -> dict[str, ProbeSettings]:
     for name in sections:
         if name not in probes:
-            known = ", ".join(sorted(probes))
-            problems.append(Problem(f"probes.{name}", f"unknown probe; known: {known}"))
+            text = f"unknown probe; use one of {', '.join(sorted(probes))}{meant(name, probes)}"
+            problems.append(Problem(f"probes.{name}", text))
     found = {}
     for name, kind in probes.items():
         section = {} if sections.get(name) is None else sections[name]
@@ -130,16 +138,36 @@ def _timing_problems(path: str, settings: ProbeSettings, defaults: Defaults) -> 
     # A default is capped instead.
     written = settings.timeout != type(settings)().timeout
     if settings.timeout is not None and written and settings.timeout > interval:
-        yield Problem(
-            f"{path}.timeout", f"{settings.timeout:g}s is over the interval of {interval:g}s"
-        )
+        text = f"{settings.timeout:g}s is over the interval of {interval:g}s"
+        yield Problem(f"{path}.timeout", f"{text}: choose a shorter timeout or a longer interval")
     if settings.stale_after is not None and settings.stale_after < interval:
-        yield Problem(f"{path}.stale_after", f"under the interval of {interval:g}s")
+        text = f"{settings.stale_after:g}s is under the interval of {interval:g}s"
+        yield Problem(f"{path}.stale_after", f"{text}: choose at least two intervals")
+
+
+def _capped_timeouts(
+    config: Config, raw: Mapping[str, Any], sections: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Timeouts that no one wrote for this probe, and that its interval shortens."""
+    defaults = config.defaults
+    if raw.get("defaults") and defaults.timeout > defaults.interval:
+        text = f"{defaults.timeout:g}s is over defaults.interval, so probes use"
+        yield Problem("defaults.timeout", f"{text} {defaults.interval:g}s: set at most that")
+    for name, section in sections.items():
+        settings: ProbeSettings = config.probes[name]
+        if not isinstance(section, Mapping) or "interval" not in section or "timeout" in section:
+            continue
+        inherited = settings.timeout or defaults.timeout
+        used = config.timing(settings).timeout_seconds
+        if settings.enabled is not False and used < inherited:
+            text = f"shorter than the inherited timeout of {inherited:g}s, so a run may take"
+            where = f"probes.{name}"
+            yield Problem(f"{where}.interval", f"{text} {used:g}s: set {where}.timeout to say so")
 
 
 def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
     for name in labels:
         if not _LABEL_NAME.fullmatch(name) or name.startswith("__"):
-            yield Problem(f"labels.{name}", "not a Prometheus label name")
+            yield Problem(f"labels.{name}", f"not a Prometheus label name: {_LABEL_REMEDY}")
         elif name in _TAKEN_LABELS:
-            yield Problem(f"labels.{name}", "Prometheus sets this label itself")
+            yield Problem(f"labels.{name}", "Prometheus sets this label itself: choose another")

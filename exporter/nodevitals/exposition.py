@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from nodevitals.probe import Family
 from nodevitals.wire import Sample
@@ -40,7 +40,7 @@ class Variant(NamedTuple):
 
     openmetrics: bool
     compressed: bool
-    probes: frozenset[str] | None = None
+    probes: Optional[frozenset[str]] = None
 
 
 class InvalidSampleError(Exception):

@@ -94,8 +94,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         """Name and value of each label, for label values that fit."""
         further = labels[len(self.labels) :]
         return [
-            *zip(self.labels, labels, strict=False),
-            *zip(further[::2], further[1::2], strict=True),
+            *zip(self.labels, labels),
+            *zip(further[::2], further[1::2]),
         ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Optional, Protocol, Union
 
 import msgspec
 
@@ -60,13 +60,13 @@ _DEFAULT_TIMING = Timing()
 class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings that every probe has. What is left out comes from `defaults`."""
 
-    enabled: Literal["auto"] | bool = "auto"
+    enabled: Union[Literal["auto"], bool] = "auto"
     """`auto`: where the hardware or its tool is there; `true`: its absence is a failure."""
-    interval: Seconds | None = None
+    interval: Optional[Seconds] = None
     """Time between two runs."""
-    timeout: Seconds | None = None
+    timeout: Optional[Seconds] = None
     """Time that a run may take; at most the interval."""
-    stale_after: Seconds | None = None
+    stale_after: Optional[Seconds] = None
     """Age at which samples disappear; three intervals by default."""
 
     @property
@@ -210,7 +210,7 @@ class Probe(ABC):
     default: ClassVar[Default] = "auto"
     """What `enabled` is where the configuration does not mention it."""
     Settings: ClassVar[type[ProbeSettings]] = ProbeSettings
-    TargetSettings: ClassVar[type[msgspec.Struct] | None] = None
+    TargetSettings: ClassVar[Optional[type[msgspec.Struct]]] = None
     """The type of one target's settings; None where it is Settings."""
     State: ClassVar[Any] = NoState
     """What the engine keeps from run to run, all fields with defaults: a run reads and changes
@@ -225,6 +225,8 @@ class Probe(ABC):
     resident lives on while its runs succeed."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The keys of which one must be set for the probe to have a target."""
     start_seconds: ClassVar[float] = 0.0
     """Extra time for the first run of a new process, beyond the timeout: drivers start slowly."""
 

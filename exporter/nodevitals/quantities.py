@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import types
 import typing
 from typing import Annotated
 
@@ -20,10 +21,14 @@ MIN_BITS = 1e6
 MAX_BITS = 1e15
 _PORT = re.compile(r"[0-9]{1,5}")
 _SHOWN_CHARACTERS = 60
+# What get_origin() returns of Union[X, Y], and of X | Y where Python has it: from 3.10 on.
+UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 
 
 def shown(value: object) -> str:
-    """A value for an error message: as Python writes it, of a long one the beginning."""
+    """A value for an error message, of a long one the beginning."""
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else str(value).lower()
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
@@ -37,7 +42,7 @@ def parse_duration(text: object) -> float:
         raise ValueError(f"{shown(text)} is not a duration: write it like 500ms, 30s, 5m or 1h")
     seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
-        raise ValueError(f"{shown(text)} is outside 10ms to 365d")
+        raise ValueError(f"{shown(text)} is outside 10ms to 365d: choose a duration within")
     return seconds
 
 
@@ -50,7 +55,7 @@ def parse_bit_rate(text: object) -> float:
         raise ValueError(f"{shown(text)} is not a rate: write it like 400Gb/s or 100Mb/s")
     bits = float(match[1]) * _UNIT_BITS[match[2]]
     if not MIN_BITS <= bits <= MAX_BITS:
-        raise ValueError(f"{shown(text)} is outside 1Mb/s to 1000Tb/s")
+        raise ValueError(f"{shown(text)} is outside 1Mb/s to 1000Tb/s: choose a rate within")
     return bits / 8
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Optional, cast
 
 import msgspec
 
@@ -49,7 +49,7 @@ class WebTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"
     ] = "NoClientCert"
     """Whether clients need a certificate."""
-    client_ca_file: str | None = None
+    client_ca_file: Optional[str] = None
     """PEM file with the certificate authorities that client certificates are verified against."""
     min_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS12"
     """Lowest TLS version that the server accepts."""
@@ -69,7 +69,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole web configuration file."""
 
-    tls_server_config: WebTlsSettings | None = None
+    tls_server_config: Optional[WebTlsSettings] = None
     """TLS settings; without them the server uses plain HTTP."""
     http_server_config: HttpSettings = HttpSettings()
     """HTTP settings."""
@@ -137,13 +137,18 @@ def _problems(settings: WebSettings) -> Iterator[Problem]:
     tls = settings.tls_server_config
     if tls is not None and tls.client_auth_type != "NoClientCert" and tls.client_ca_file is None:
         yield Problem(
-            "tls_server_config.client_ca_file", "missing: needed to verify client certificates"
+            "tls_server_config.client_ca_file",
+            "missing: write the file that verifies client certificates",
         )
     if tls is not None and tls.min_version > tls.max_version:
-        yield Problem("tls_server_config.max_version", f"lower than {tls.min_version}")
+        yield Problem(
+            "tls_server_config.max_version",
+            f"lower than min_version: write at least {tls.min_version}",
+        )
     for name, value in settings.http_server_config.headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            yield Problem(f"http_server_config.headers.{name}", "not a header")
+            text = "not a header: write letters, digits and - in the name, plain ASCII in the value"
+            yield Problem(f"http_server_config.headers.{name}", text)
 
 
 def _wrong_hash(hashed: str) -> str:
@@ -153,7 +158,7 @@ def _wrong_hash(hashed: str) -> str:
         return "not a bcrypt hash: make one with htpasswd -nBC 10"
     if not MIN_BCRYPT_COST <= int(match["cost"]) <= MAX_BCRYPT_COST:
         bounds = f"{MIN_BCRYPT_COST} to {MAX_BCRYPT_COST}"
-        return f"a bcrypt hash of cost {match['cost']}, outside {bounds}: htpasswd -nBC 10"
+        return f"a bcrypt hash of cost {match['cost']}, outside {bounds}: run htpasswd -nBC 10"
     return ""
 
 
@@ -172,15 +177,32 @@ def tls_context(configuration: WebConfiguration) -> ssl.SSLContext | None:
     try:
         _load_chain(context, configuration.certificates, configuration.key)
     except (OSError, ssl.SSLError) as error:
-        raise DocumentError([Problem("tls_server_config.cert_file", str(error))]) from None
+        raise DocumentError([_chain_problem(error)]) from None
     if settings.client_ca_file is not None:
         try:
             context.load_verify_locations(cadata=configuration.authorities.decode("ascii"))
         except (ValueError, ssl.SSLError) as error:
-            raise DocumentError([Problem("tls_server_config.client_ca_file", str(error))]) from None
+            text = f"no PEM certificates{_reason(error)}: check the file"
+            raise DocumentError([Problem("tls_server_config.client_ca_file", text)]) from None
         required = _CLIENT_CERTIFICATES[settings.client_auth_type]
         context.verify_mode = ssl.VerifyMode[required]
     return context
+
+
+def _chain_problem(error: OSError) -> Problem:
+    """OpenSSL's error, with the file that it is about and what to do."""
+    reason = _reason(error)
+    if "MISMATCH" in reason:
+        text = "not the key of the certificate in cert_file: choose the pair that belongs together"
+        return Problem("tls_server_config.key_file", text)
+    text = f"certificate or key not usable{reason}: write both as PEM, without a passphrase"
+    return Problem("tls_server_config.cert_file", text)
+
+
+def _reason(error: Exception) -> str:
+    """OpenSSL's name of an error, ` (KEY_VALUES_MISMATCH)`, where it gave one."""
+    reason = getattr(error, "reason", None)
+    return f" ({reason})" if reason else ""
 
 
 def _load_chain(context: ssl.SSLContext, certificates: bytes, key: bytes) -> None:

@@ -17,6 +17,7 @@ from bench import (
     damage,
     dashboards,
     fabric,
+    first_hour,
     guesses,
     idle,
     latency,
@@ -28,6 +29,7 @@ from bench import (
     nvidia,
     parsers,
     ports,
+    python39,
     quiet,
     rendered,
     replay,
@@ -51,6 +53,7 @@ if __name__ == "__main__":
         nvidia,
         ascend,
         ports,
+        python39,
         compression,
         damage,
         dashboards,
@@ -65,6 +68,7 @@ if __name__ == "__main__":
         mutation,
         messages,
         parsers,
+        first_hour,
     ):
         name = benchmark.__name__.rpartition(".")[2]
         if not wanted or name in wanted:

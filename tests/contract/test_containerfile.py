@@ -1,10 +1,12 @@
-"""What the Containerfile and the release workflow name exists and is pinned; neither is run."""
+"""What the Containerfile and the workflows name exists and is pinned; none is run."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from testbed.node import ROOT
@@ -59,13 +61,33 @@ def test_scripts_exist_and_run_as_another_user() -> None:
     assert 'ENTRYPOINT ["/usr/bin/nodevitals"]' in last
 
 
-def test_actions_are_pinned_by_commit() -> None:
-    text = (ROOT / ".github/workflows/release.yaml").read_text()
-    jobs = yaml.safe_load(text)["jobs"]
+def jobs_of(workflow: str) -> dict[str, Any]:
+    """The jobs of a workflow."""
+    content = yaml.safe_load((ROOT / ".github/workflows" / workflow).read_text())
+    return dict(content["jobs"])
+
+
+@pytest.mark.parametrize(("workflow", "least"), [("ci.yaml", 1), ("release.yaml", 4)])
+def test_actions_are_pinned_by_commit(workflow: str, least: int) -> None:
+    jobs = jobs_of(workflow)
     used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
-    assert len(used) > 3
+    assert len(used) >= least
     for one in used:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", one), one
+
+
+def test_ci_runs_the_two_commands() -> None:
+    [job] = jobs_of("ci.yaml").values()
+    assert job["strategy"]["matrix"]["command"] == ["make test", "make demo ONCE=1"]
+    assert job["steps"][-1]["run"] == "${{ matrix.command }}"
+
+
+def test_release_builds_for_both_platforms_and_lists_what_is_locked() -> None:
+    jobs = jobs_of("release.yaml")
+    commands = " ".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
+    locks = re.findall(r"-r (\S+\.lock)", commands)
+    assert len(locks) == 2
+    assert [lock for lock in locks if not (ROOT / lock).exists()] == []
     (built,) = (
         step["with"] for step in jobs["image"]["steps"] if "platforms" in step.get("with", {})
     )

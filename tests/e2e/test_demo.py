@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
+from contextlib import ExitStack
+from pathlib import Path
 
 import psutil
 import pytest
+import requests
+from demo.pipeline import Pipeline
+from demo.report import Progress
+from demo.start import OTHER_ALERTS, wait_until_healthy
 
-from testbed.node import ROOT
+from testbed.node import ROOT, wait_until
 
 ALERTS = (
     *("AcceleratorLost", "EccUncorrectable", "NvidiaXid", "RdmaPortDown", "RdmaPortRateDegraded"),
@@ -34,8 +41,40 @@ def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for alert in ALERTS:
         assert f"firing    {alert} " in done.stdout
+    assert "/classic/alerts" in done.stdout
     assert not (ROOT / ".demo").exists()
     assert [one.cmdline() for one in psutil.process_iter() if is_marked(one, mark)] == []
+
+
+@pytest.mark.parametrize("children", [1, 4, 7])
+def test_interrupted_start_leaves_nothing_behind(children: int) -> None:
+    mark = uuid.uuid4().hex
+    argv = [sys.executable, "-m", "demo", "--once"]
+    with subprocess.Popen(
+        argv, cwd=ROOT, env={**os.environ, "STARTED_BY": mark}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        own = psutil.Process(process.pid)
+        wait_until(lambda: len(own.children(recursive=True)) >= children, 30)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.strip() == "demo: ended by SIGINT"
+    assert not (ROOT / ".demo").exists()
+    assert [one.cmdline() for one in psutil.process_iter() if is_marked(one, mark)] == []
+
+
+def test_without_an_injected_fault_no_alert_is_pending_or_firing(tmp_path: Path) -> None:
+    """Whatever this machine is like: its clock, for one, is not synchronized in a container."""
+    with ExitStack() as stack:
+        pipeline = Pipeline(stack, tmp_path / "demo")
+        wait_until_healthy(pipeline, Progress("starting"))
+        evaluated = 'count_over_time(ALERTS{alertname="Watchdog"}[1m]) > 15'
+        wait_until(lambda: pipeline.prometheus.query(evaluated), 60)
+        assert pipeline.prometheus.query(f"last_over_time({OTHER_ALERTS}[8s])") == []
+        alerts_page = requests.get(f"{pipeline.prometheus.url}/classic/alerts", timeout=10)
+        assert alerts_page.status_code == 200
+        for node in pipeline.nodes:
+            assert "misbehave" not in node.get("/").text
 
 
 def is_marked(process: psutil.Process, mark: str) -> bool:

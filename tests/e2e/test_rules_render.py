@@ -114,7 +114,7 @@ def test_errors_are_printed_with_file_and_line(tmp_path: Path) -> None:
     arguments = ("--values", str(values), "--output", str(tmp_path / "out"))
     done = run("rules", "render", *arguments)
     assert done.returncode == 1
-    assert f"{values}:3: alerts.NodeCpuHihg: no alert of the rules has this name" in done.stderr
+    assert f"{values}:3:3: alerts.NodeCpuHihg: no alert of the rules has this name" in done.stderr
     assert "did you mean NodeCpuHigh" in done.stderr
     assert not (tmp_path / "out").exists()
 
@@ -128,5 +128,5 @@ def test_the_command_line_is_one_of_three(tmp_path: Path) -> None:
     assert custom == yaml.safe_load(run("rules", "render", sampled).stdout)
     for arguments in ((), ("--values", "v"), (sampled, "--with-tests")):
         done = run("rules", "render", *arguments)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "name an --output FOLDER" in done.stderr

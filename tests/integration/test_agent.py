@@ -92,7 +92,7 @@ def test_reload_over_http_is_off_by_default(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("probes: {gpu: {}}", "probes.gpu: unknown probe"),
-        ("[]", "Expected a mapping"),
+        ("[]", "is a list: write a mapping"),
         ("a: [", "not valid YAML"),
     ],
 )
@@ -109,7 +109,7 @@ def test_agent_does_not_start_with_an_invalid_file(tmp_path: Path, text: str, me
 def test_address_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     with Node(tmp_path, settings("healthy")) as node:
         done = run("serve", f"--web.listen-address=127.0.0.1:{node.port}")
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "Address already in use; choose another --web.listen-address" in done.stderr
         assert done.stderr.count("\n") == 1
 

@@ -98,7 +98,7 @@ def once(machine: Machine, **settings: Any) -> tuple[int, str, str]:
     config = machine.folder / "once.yaml"
     section = {**machine.settings, **settings}
     config.write_text(json.dumps({"probes": {"ascend": section}}))
-    done = run("probe", "ascend", f"--config.file={config}", *machine.flags)
+    done = run("probe", "ascend", "--raw", f"--config.file={config}", *machine.flags)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -423,7 +423,7 @@ def test_npu_that_is_not_on_the_pci_bus_has_device_nodes(tmp_path: Path) -> None
     config = tmp_path / "c.yaml"
     config.write_text(json.dumps({"probes": {"ascend": machine.settings}}))
     flags = (f"--path.rootfs={tmp_path / 'root'}", f"--path.sysfs={tmp_path / 'nothing'}")
-    done = run("probe", "ascend", f"--config.file={config}", *flags)
+    done = run("probe", "ascend", "--raw", f"--config.file={config}", *flags)
     assert samples(done.stdout, UP) == ["1"] * 8
 
 
@@ -433,7 +433,7 @@ def test_absent_hardware_is_a_failure_only_where_chips_are_expected(tmp_path: Pa
     for section, status in (({}, 0), ({"expected": 8}, 1), ({"enabled": True}, 1)):
         missing = {"npu_smi": "/nonexistent/npu-smi", "lock": str(tmp_path / "lock"), **section}
         config.write_text(json.dumps({"probes": {"ascend": missing}}))
-        done = run("probe", "ascend", *flags)
+        done = run("probe", "ascend", "--raw", *flags)
         assert done.returncode == status, section
         assert len(done.stderr.splitlines()) == 1
 

@@ -132,6 +132,8 @@ def test_kernel_probes_work(tmp_path: Path) -> None:
         wait_until(lambda: made.names(1.0) >= NAMES, 60)
         assert made.names(0.0) == set()
         assert made.node.fork_server().nice() == -10
+        # The kernel's clock is read with a call that is in systemd's group @clock.
+        assert made.node.value("nodevitals_node_clock_synchronized") is not None
 
 
 def test_restrictions_hold_for_every_process(tmp_path: Path) -> None:

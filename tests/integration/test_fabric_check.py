@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nodevitals.commands.fabric.remote import parse_gids
 from testbed import perftools, programs
-from testbed.node import environment, wait_until
+from testbed.node import PYTHON, environment, wait_until
 from testbed.ssh import Nodes
 
 DEVICE = "mlx5_0"
@@ -46,7 +45,7 @@ def change(nodes: Nodes, name: str, **more: str) -> None:
 
 
 def start(nodes: Nodes, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "nodevitals", "fabric", "check", "--device", DEVICE]
+    command = [PYTHON, "-m", "nodevitals", "fabric", "check", "--device", DEVICE]
     path = f"{nodes.folder / 'bin'}:{os.environ['PATH']}"
     return subprocess.Popen(
         [*command, "--timeout", "10", *arguments],
@@ -103,7 +102,7 @@ def test_node_in_use_is_not_tested(nodes: Nodes) -> None:
     (process / "comm").write_text("python3\n")
     (process / "fd/7").symlink_to("/dev/nvidia0")
     status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:3]))
-    assert (status, output) == (1, "")
+    assert (status, output) == (2, "")
     assert errors == f"{NAMES[1]} is in use by python3; --force tests all the same\n"
     (process / "comm").write_text("nv-hostengine\n")  # a monitoring program
     assert check(nodes, "--nodes", ",".join(NAMES[:3]))[0] == 0
@@ -113,7 +112,7 @@ def test_node_with_hidden_processes_is_not_tested(nodes: Nodes) -> None:
     """As for a user without access to the processes of other users."""
     (nodes.folder / NAMES[1] / "proc/1/fd").rmdir()
     status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:2]))
-    assert (status, output) == (1, "")
+    assert (status, output) == (2, "")
     assert errors.startswith(f"{NAMES[1]} may be in use: its processes cannot be seen")
 
 
@@ -164,7 +163,7 @@ def test_pool_is_the_nodes_with_this_label(nodes: Nodes, tmp_path: Path) -> None
     status, output, _ = check(nodes, "--pool", "train", "--config.file", str(config))
     assert (status, "all 1 pairs are well" in output) == (0, True)
     status, _, errors = check(nodes, "--pool", "none", "--config.file", str(config))
-    assert (status, errors) == (1, "a pair takes two nodes; there are: none\n")
+    assert (status, errors) == (2, "a pair takes two nodes; there are: none\n")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import requests
 import yaml
 
 from testbed import mpi, programs
-from testbed.node import environment, wait_until
+from testbed.node import PYTHON, environment, wait_until
 from testbed.servers import Pushgateway
 from testbed.ssh import Nodes
 
@@ -40,7 +40,7 @@ def nodes(tmp_path: Path) -> Nodes:
 def run(
     nodes: Nodes, *arguments: str, names: list[str] = NAMES, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nodevitals", "fabric", "collective"]
+    command = [PYTHON, "-m", "nodevitals", "fabric", "collective"]
     path = f"{nodes.folder / 'bin'}:{os.environ['PATH']}"
     return subprocess.run(
         [*command, "--nodes", ",".join(names), *arguments],
@@ -104,7 +104,7 @@ def test_wrong_values_are_reported_as_corruption(nodes: Nodes) -> None:
 
 def test_unreachable_node_is_reported(nodes: Nodes) -> None:
     done = run(nodes, names=[*NAMES, "127.0.0.9"])
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("127.0.0.9: ssh: ")
 
 
@@ -165,6 +165,8 @@ def test_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
     def pushed() -> dict[str, float]:
         lines = requests.get(f"{gateway.url}/metrics", timeout=5).text.splitlines()
         own = [line for line in lines if line.startswith("nodevitals_fabric_")]
+        group = 'collective="nccl_all_reduce",instance="'
+        assert all(group in line and 'job="nodevitals"' in line for line in own), own
         return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in own}
 
     with Pushgateway(tmp_path) as gateway:
@@ -232,14 +234,14 @@ def test_manifest_is_created(
     assert done.returncode == 0, done.stderr
     assert api == [(path, yaml.safe_load(done.stdout))]
     again = run(nodes, *arguments, KUBECONFIG=kubeconfig)
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert again.stderr == "--apply: checks/nodevitals-collective: 409 Conflict\n"
     unknown = run(nodes, *arguments, KUBECONFIG=str(tmp_path / "none"))
-    assert unknown.returncode == 1
+    assert unknown.returncode == 2
     assert unknown.stderr.startswith("--apply: ")
 
 
 def test_manifest_needs_an_image(nodes: Nodes) -> None:
     done = run(nodes, "--render", "volcano")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--image IMAGE" in done.stderr

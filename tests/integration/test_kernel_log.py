@@ -216,18 +216,18 @@ def test_unreadable_log_is_an_error_and_a_missing_log_is_absent(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("probes: {kernel_log: {path: /nonexistent/kmsg}}")
-    done = run("probe", "kernel_log", f"--config.file={config}")
+    done = run("probe", "kernel_log", "--raw", f"--config.file={config}")
     assert (done.returncode, "absent" in done.stderr) == (0, True)
     config.write_text("probes: {kernel_log: {path: /nonexistent/kmsg, enabled: true}}")
-    assert run("probe", "kernel_log", f"--config.file={config}").returncode == 1
+    assert run("probe", "kernel_log", "--raw", f"--config.file={config}").returncode == 1
     config.write_text(f"probes: {{kernel_log: {{path: {tmp_path}}}}}")
-    done = run("probe", "kernel_log", f"--config.file={config}")
+    done = run("probe", "kernel_log", "--raw", f"--config.file={config}")
     assert (done.returncode, "kernel_log" in done.stderr) == (1, True)
     assert "CAP_SYSLOG" in done.stderr
 
 
 def test_log_of_this_machine_is_read_or_fails_with_one_line() -> None:
-    done = run("probe", "kernel_log")
+    done = run("probe", "kernel_log", "--raw")
     if done.returncode:  # not root, and kernel.dmesg_restrict is set as usual
         assert "Operation not permitted" in done.stderr
     else:

@@ -652,7 +652,7 @@ def test_without_grpcio_the_agent_says_what_to_install(site: Site) -> None:
     config = site.folder / "only.yaml"
     config.write_text(json.dumps({"probes": {"kubernetes": site.settings}}))
     path = f"{blocked}:{ROOT / 'exporter'}"
-    done = run("probe", "kubernetes", f"--config.file={config}", PYTHONPATH=path)
+    done = run("probe", "kubernetes", "--raw", f"--config.file={config}", PYTHONPATH=path)
     assert done.returncode == 1
     assert done.stderr.endswith("missing: grpc is not installed: pip install nodevitals[pods]\n")
     assert "nodevitals_node_schedulable 1\n" in done.stdout

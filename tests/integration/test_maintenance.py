@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from testbed.node import Node, run, wait_until
 
 IN_MAINTENANCE = "nodevitals_node_maintenance"
 SUCCESS = "nodevitals_probe_success"
+RUNS = "nodevitals_probe_runs_total"
 
 
 def test_agent_follows_the_file(tmp_path: Path) -> None:
@@ -36,3 +38,13 @@ def test_agent_follows_the_file(tmp_path: Path) -> None:
         done = run("maintenance", "end", config)
         assert done.returncode == 0, done.stderr
         wait_until(lambda: node.value(IN_MAINTENANCE) == 0)
+
+
+def test_history_has_a_row_per_change(tmp_path: Path) -> None:
+    """The probe's state and the outcome of its run have one name: one of them is recorded."""
+    settings = {"file": str(tmp_path / "etc/maintenance"), "interval": "1s"}
+    with Node(tmp_path, {"probes": {"maintenance": settings}}) as node:
+        wait_until(lambda: (node.value(RUNS, probe="maintenance", outcome="ok") or 0) >= 3)
+    done = run("history", f"--config.file={node.config_file}", "--json")
+    rows = [row for row in json.loads(done.stdout) if row["device"] == "maintenance"]
+    assert [row["state"] for row in rows] == ["none"]

@@ -123,12 +123,12 @@ def test_command_prints_the_samples_and_the_reason_of_a_failure(filer: FaultyFil
         "defaults: {interval: 5s, timeout: 4s}\n"
         f"probes: {{mounts: {{targets: [{{path: {filer.mountpoint}, access: write}}]}}}}\n"
     )
-    done = run("probe", "mounts", f"--config.file={config}")
+    done = run("probe", "mounts", "--raw", f"--config.file={config}")
     assert (done.returncode, done.stderr) == (0, "")
     labels = f'mountpoint="{filer.mountpoint}",fstype="fuse.faulty",source="filer:/export"'
     assert f"{PREFIX}content_intact{{{labels}}} 1" in done.stdout
     filer.fault("corrupt")
-    done = run("probe", "mounts", f"--config.file={config}")
+    done = run("probe", "mounts", "--raw", f"--config.file={config}")
     assert done.returncode == 1
     assert ": mismatch: " in done.stderr
     assert done.stderr.count("\n") == 1

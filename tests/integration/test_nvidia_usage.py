@@ -26,7 +26,7 @@ def once(machine: Machine, **settings: Any) -> str:
     config = machine.folder / "once.yaml"
     config.write_text(json.dumps({"probes": {"nvidia": {**machine.settings, **settings}}}))
     flags = (f"--config.file={config}", *machine.flags)
-    done = run("probe", "nvidia", *flags, **machine.environment)
+    done = run("probe", "nvidia", "--raw", *flags, **machine.environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -489,7 +489,7 @@ def test_main_process_opens_no_file_of_rdma(tmp_path: Path) -> None:
 
 def test_commands_probe_and_check_config(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "sys", mlx5_infiniband=1)
-    done = command("probe", "rdma", *machine.flags)
+    done = command("probe", "rdma", "--raw", *machine.flags)
     assert done.returncode == 0
     assert 'nodevitals_rdma_port_up{device="mlx5_0",port="1",link_layer="InfiniBand"} 1' in (
         done.stdout
@@ -505,5 +505,5 @@ def test_commands_probe_and_check_config(tmp_path: Path) -> None:
     assert "probes.rdma.expected.mlx5_0/1: excluded as well" in done.stderr
     config.write_text("probes: {rdma: {expected: {mlx5_0/1: 400Gb/s}}}")
     wrong = f"--path.sysfs={tmp_path / 'nowhere'}"
-    done = command("probe", "rdma", f"--config.file={config}", wrong)
+    done = command("probe", "rdma", "--raw", f"--config.file={config}", wrong)
     assert (done.returncode, "is --path.sysfs right?" in done.stderr) == (1, True)

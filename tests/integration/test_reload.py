@@ -149,7 +149,7 @@ def test_start_from_a_hung_file_system_ends_at_a_deadline(
     remote: Node, filer: FaultyFileSystem
 ) -> None:
     filer.fault("hang")
-    assert start(remote).wait(20) == 1
+    assert start(remote).wait(20) == 2
     assert f"{remote.config_file}: no result within 1.5 s" in remote.log()
     assert remote.log().count("\n") == 1
 
@@ -183,12 +183,12 @@ def test_special_file_in_place_of_the_configuration_is_refused(tmp_path: Path, m
         text = node.config_file.read_text()
         node.config_file.unlink()
         make(node.config_file)
-        expected = f"{node.config_file}: not a regular file\n"
+        expected = f"{node.config_file}: not a regular file: name a file\n"
         assert reload(node) == (500, expected)
         wait_until(lambda: node.value(FAMILY) == 0)
         for command in (["check-config"], ["serve", "--config.file"]):
             done = run(*command, str(node.config_file))
-            assert (done.returncode, done.stderr) == (1, expected)
+            assert (done.returncode, done.stderr) == (2, expected)
         node.config_file.rmdir() if make is folder else node.config_file.unlink()
         node.config_file.write_text(text)
         assert reload(node) == (200, "reloaded\n")
@@ -271,7 +271,7 @@ def test_hash_that_would_take_minutes_is_refused(tmp_path: Path, hashed: str, me
         web.write_text(f"basic_auth_users:\n  u: '{usable}'\n  v: '{hashed}'")
         status, answer = reload(node)
         assert status == 500
-        assert answer.startswith(f"{web}:3: basic_auth_users.v: ")
+        assert answer.startswith(f"{web}:3:3: basic_auth_users.v: ")
         assert message in answer
         assert run("check-config", f"--web.config.file={web}").stderr == answer
 

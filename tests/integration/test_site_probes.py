@@ -40,13 +40,13 @@ def example_of_the_page() -> str:
 
 def test_the_example_of_contributing_runs(tmp_path: Path) -> None:
     path = add_probe(tmp_path, "threads", example_of_the_page())
-    done = run("probe", "threads", PYTHONPATH=path)
+    done = run("probe", "threads", "--raw", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     assert "\nnodevitals_threads_limit " in done.stdout
     assert "\nnodevitals_threads_current " in done.stdout
     config = tmp_path / "config.yaml"
     config.write_text("probes: {threads: {limit: false}}")
-    done = run("probe", "threads", f"--config.file={config}", PYTHONPATH=path)
+    done = run("probe", "threads", "--raw", f"--config.file={config}", PYTHONPATH=path)
     assert "nodevitals_threads_limit" not in done.stdout
 
 
@@ -94,7 +94,7 @@ def test_settings_of_a_probe_that_cannot_be_used_stop_no_agent(tmp_path: Path) -
 
 def test_a_mistake_in_labels_is_reported_with_its_line(tmp_path: Path) -> None:
     path = add_probe(tmp_path, "site", MINIMAL.replace("VALUE, 1)", "VALUE, 1, 'too many')"))
-    done = run("probe", "site", PYTHONPATH=path)
+    done = run("probe", "site", "--raw", PYTHONPATH=path)
     assert done.returncode == 1
     line = MINIMAL.splitlines().index("        readings.add(VALUE, 1)") + 1
     assert f"nodevitals/probes/site.py:{line})" in done.stderr

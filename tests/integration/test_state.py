@@ -246,7 +246,7 @@ def test_forget_retires_a_device_of_a_running_agent(tmp_path: Path) -> None:
 
 def test_missing_history_is_a_one_line_error(tmp_path: Path) -> None:
     done = run("history", "--state-directory", str(tmp_path / "none"))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "has `nodevitals serve` run on this node?" in done.stderr
     assert done.stderr.count("\n") == 1
 

@@ -70,7 +70,7 @@ def test_collect_limits_a_scrape_to_the_named_probes(node: Node) -> None:
 
 def test_landing_page_and_unknown_paths(node: Node) -> None:
     assert node.get("/").headers["Content-Type"] == "text/html; charset=utf-8"
-    assert 'href="/metrics"' in node.get("/").text
+    assert 'href="./metrics"' in node.get("/").text
     assert node.get("/nothing").status_code == 404
     assert node.session.head(node.url + "/metrics", timeout=5).text == ""
     assert node.session.delete(node.url + "/metrics", timeout=5).status_code == 501
@@ -299,7 +299,7 @@ def test_certificates_are_reloaded(tmp_path: Path, authority: trustme.CA) -> Non
         ("{tls_server_config: {cipher_suites: [x]}}", "cipher_suites: unknown key"),
         ("{basic_auth_users: {a: plain}}", "basic_auth_users.a: not a bcrypt hash"),
         ("{http_server_config: {headers: {'X y': z}}}", "headers.X y: not a header"),
-        ("[]", "Expected a mapping"),
+        ("[]", "is a list: write a mapping"),
     ],
 )
 def test_agent_does_not_start_with_an_invalid_web_config(

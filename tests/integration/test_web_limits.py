@@ -16,6 +16,7 @@ import requests
 
 from nodevitals.exposition import Variant
 from nodevitals.web.access import load
+from nodevitals.web.page import Overview
 from nodevitals.web.server import Server
 from testbed.guesses import ask, ask_and_leave, response_to, status_of, write_users
 from testbed.node import Node, wait_until
@@ -45,6 +46,9 @@ class IdleAgent:
 
     def readiness(self) -> str:
         return ""
+
+    def overview(self) -> Overview:
+        return Overview("node", "1", 0.0, 0.0, (), "", ())
 
     def reload(self) -> str:
         assert self.go.wait(60)

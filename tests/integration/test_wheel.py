@@ -86,6 +86,7 @@ def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
         ("check-config", example),
         ("metrics",),
         ("probe", "node"),
+        ("completion", "bash"),
         ("rules", "render", "--output", "rendered"),
     ):
         done = run(installed, tmp_path, "nodevitals", *command)
@@ -93,6 +94,50 @@ def test_commands_work_without_extras(installed: Path, tmp_path: Path) -> None:
         assert done.stdout or command[0] == "rules", command
     rendered = {file.name for file in (tmp_path / "rendered").glob("*.yaml")}
     assert rendered >= {file.name for file in (ROOT / "rules").glob("*.yaml")}
+
+
+def test_init_writes_every_file_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """Status 1 where the Python of this machine lies in root's home, which the unit hides."""
+    done = run(installed, tmp_path, "nodevitals", "init", "made", "--expected", "none")
+    assert (done.returncode, done.stderr) == (int("Warning: " in done.stdout), "")
+    assert "checkout" not in done.stdout
+    made = tmp_path / "made"
+    unit = (made / "nodevitals.service").read_text()
+    assert f"ExecStart={installed}/bin/nodevitals serve --config.file=/etc/nodevitals/" in unit
+    assert len(list((made / "prometheus/rules").glob("*.yaml"))) == len(
+        list((ROOT / "rules").glob("*.yaml"))
+    )
+    assert len(list((made / "grafana/dashboards").glob("*/*.json"))) == len(
+        list((ROOT / "dashboards/json").glob("*/*.json"))
+    )
+    assert (made / "grafana/provisioning/dashboards/nodevitals.yaml").exists()
+    assert (made / "alertmanager/templates/nodevitals.tmpl").exists()
+
+
+def test_the_unit_starts_the_link_that_pipx_makes(installed: Path, tmp_path: Path) -> None:
+    """The link survives `pipx upgrade`; what it points to may not."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "nodevitals").symlink_to(installed / "bin/nodevitals")
+    subprocess.run(
+        ["nodevitals", "init", "made", "--expected", "none"],
+        cwd=tmp_path,
+        env={**clean(), "PATH": f"{programs}:{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+    unit = (tmp_path / "made/nodevitals.service").read_text()
+    assert f"ExecStart={programs}/nodevitals serve " in unit
+
+
+def test_man_page_and_completions_are_where_shells_look(installed: Path) -> None:
+    packaging = ROOT / "exporter/packaging"
+    for name, place in (
+        ("nodevitals.1", "man/man1/nodevitals.1"),
+        ("completions/nodevitals.bash", "bash-completion/completions/nodevitals"),
+        ("completions/_nodevitals", "zsh/site-functions/_nodevitals"),
+    ):
+        assert (installed / "share" / place).read_bytes() == (packaging / name).read_bytes()
 
 
 class Installed(Node):

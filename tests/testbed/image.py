@@ -125,7 +125,7 @@ class Pod(Node):
 
     def probe(self, name: str) -> subprocess.CompletedProcess[str]:
         """Run a probe once in such a container."""
-        return self._container.run("nodevitals", "probe", name, CONFIG, *self.flags)
+        return self._container.run("nodevitals", "probe", name, "--raw", CONFIG, *self.flags)
 
     def __enter__(self) -> Pod:
         """Start the agent."""

@@ -21,6 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests/testbed/plugins"
+# Of the agent and the commands; tests.bench.python39 sets another than that of the tests.
+PYTHON = os.environ.get("NODE_PYTHON", sys.executable)
 OFF = {
     name: {"enabled": False}
     for name in ("nvidia", "kernel_log", "kubernetes", "ascend", "rdma", "network", "switches")
@@ -57,7 +59,7 @@ def environment(**more: str) -> dict[str, str]:
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a `nodevitals` command and wait for its end."""
     return subprocess.run(
-        [sys.executable, "-m", "nodevitals", *arguments],
+        [PYTHON, "-m", "nodevitals", *arguments],
         env=environment(**more),
         capture_output=True,
         text=True,
@@ -112,7 +114,7 @@ class Node:
             run_main = "import runpy; runpy.run_module('nodevitals', run_name='__main__')"
             program = ["-c", f"{self.prelude}\n{run_main}"]
         return [
-            *(*self.wrapper, sys.executable, *program, "serve"),
+            *(*self.wrapper, PYTHON, *program, "serve"),
             f"--config.file={self.config_file}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             *self.flags,

@@ -32,16 +32,16 @@ def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
     assert done.stderr.startswith("usage: nodevitals")
 
 
-def test_an_unknown_probe_is_status_1() -> None:
+def test_an_unknown_probe_is_status_2() -> None:
     done = run("probe", "unknown")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("unknown probe 'unknown'; known probes: ascend, ")
 
 
 def test_serve_does_not_import_other_commands() -> None:
     """The agent must not pay for the memory of code that it never runs."""
     script = (
-        "import sys; from nodevitals.commands.cli import _parser; _parser(['serve']);"
+        "import sys; from nodevitals.commands.cli import parser_of; parser_of(['serve']);"
         "print(*[name for name in sys.modules if name.startswith('nodevitals.commands.')])"
     )
     done = subprocess.run(
@@ -52,4 +52,4 @@ def test_serve_does_not_import_other_commands() -> None:
         check=True,
     )
     parts = {name.split(".")[2] for name in done.stdout.split()}
-    assert parts == {"cli", "options", "serve", "terminal"}
+    assert parts == {"arguments", "cli", "options", "serve", "terminal"}

@@ -270,4 +270,4 @@ def test_command_parse_prints_the_report(tmp_path: Path) -> None:
     done = run("fabric", "parse", "perftest", str(file))
     assert (done.returncode, json.loads(done.stdout)["reason"]) == (1, "harness")
     done = run("fabric", "parse", "perftest", str(tmp_path / "none"))
-    assert (done.returncode, done.stderr) == (1, f"{tmp_path}/none: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (2, f"{tmp_path}/none: No such file or directory\n")

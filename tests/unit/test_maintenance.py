@@ -221,14 +221,14 @@ def test_start_show_and_end(command: Command) -> None:
 
 
 def test_errors_are_one_line(command: Command) -> None:
-    assert "is not a duration" in command("start", "--for=soon", status=1)
-    assert "over the maximum of 168h" in command("start", "--for=30d", status=1)
-    assert "one line" in command("start", "--reason=a\nb", status=1)
-    assert "belong to start" in command("end", "--for=1h", status=1)
+    assert "is not a duration" in command("start", "--for=soon", status=2)
+    assert "over the maximum of 168h" in command("start", "--for=30d", status=2)
+    assert "one line" in command("start", "--reason=a\nb", status=2)
+    assert "belong to start" in command("end", "--for=1h", status=2)
     assert not command.file.exists()
     command.file.mkdir(parents=True)
     for action in ("start", "end", "show"):
-        assert str(command.file) in command(action, status=1)
+        assert str(command.file) in command(action, status=2)
     assert [one.name for one in command.file.parent.iterdir()] == ["maintenance"]
 
 

@@ -55,10 +55,10 @@ def test_file_is_json_or_yaml() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "Expected a list, got nothing"),  # about to be written
-        (b"targets: [a]", "Expected a list"),
+        (b"", "has no value: write a list"),  # about to be written
+        (b"targets: [a]", "is a mapping: write a list"),
         (b"- {targets: [a], label: {}}", "[0].label: unknown key"),
-        (b"- {targets: [1]}", "[0].targets[0]: Expected `str`"),
+        (b"- {targets: [1]}", "[0].targets[0]: 1 is a number: write text, here in quotes"),
         (b"- {targets: ['a:x']}", "[0].targets[0]: 'a:x': 'x' is no port"),
         (b"- targets: [a", "not valid YAML"),
         (b"\xff\xfe\x00", "YAML"),

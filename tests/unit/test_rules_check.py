@@ -174,8 +174,8 @@ def test_a_folder_without_rule_files_is_a_finding(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("groups: [", "not valid YAML"),
-        ("groups: {}", "Expected `array | null`, got `object`"),
-        ("groups: [{rules: [x]}]", "Expected `object`, got `str`"),
+        ("groups: {}", ": Expected a list or nothing, got a mapping"),
+        ("groups: [{rules: [x]}]", "[0]: Expected a mapping, got text"),
         ("a: 1\na: 2", "a: duplicate key"),
     ],
 )
@@ -243,7 +243,7 @@ def test_the_command_without_findings(tmp_path: Path) -> None:
 
 def test_a_promtool_that_does_not_start_is_one_line(tmp_path: Path) -> None:
     done = run("rules", "check", str(write_pack(tmp_path)), "--promtool", "/nowhere/promtool")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "/nowhere/promtool: No such file or directory" in done.stderr
 
 

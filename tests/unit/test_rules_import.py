@@ -340,8 +340,8 @@ def test_switches_change_the_route(old: str, new: str, expected: tuple[str, str,
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"rule_alerts": "{% if x %}"}, "rule-alerts.yaml: line 1"),
-        ({"config": "a: ["}, "config.yaml: line 2"),
+        ({"rule_alerts": "{% if x %}"}, "rule-alerts.yaml:1:"),
+        ({"config": "a: ["}, "config.yaml:2:1: not valid YAML"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(changed: dict[str, str], problem: str) -> None:
@@ -393,7 +393,7 @@ def test_prometheus_and_alertmanager_accept_the_written_files(tmp_path: Path) ->
         checked = subprocess.run(command, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked
     again = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert "alertmanager.yaml already exists: choose another --output" in again.stderr
     done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "other"), "--json")
     assert {"file": "config.yaml", "path": "cluster_name"}.items() <= json.loads(done.stdout)[
@@ -422,6 +422,6 @@ def test_no_rule_of_the_printed_files_is_lost(tmp_path: Path) -> None:
 
 def test_a_folder_without_such_files_is_an_error(tmp_path: Path) -> None:
     done = run("rules", "import", str(tmp_path), "--output", str(tmp_path / "out"))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "none of config.yaml" in done.stderr
     assert not (tmp_path / "out").exists()

@@ -46,18 +46,18 @@ alerts:
   Hot: {severity: warning}
 """
     assert problems(text, pack) == [
-        "v.yaml:1: job: 'my job' is not a job name: use letters, digits and _ . / : -",
-        f"v.yaml:4: thresholds.heet: no threshold {UNKNOWN} heat?",
-        "v.yaml:5: thresholds.space_share: 20 is over 1: a share is from 0 to 1",
-        f"v.yaml:8: pools.train.thresholds.rack_heat: rack_hot {WIDER}",
-        f"v.yaml:10: alerts.Hott: no alert {UNKNOWN} Hot or RackHot?",
+        "v.yaml:1:1: job: 'my job' is not a job name: use letters, digits and _ . / : -",
+        f"v.yaml:4:3: thresholds.heet: no threshold {UNKNOWN} heat?",
+        "v.yaml:5:3: thresholds.space_share: 20 is over 1: a share is from 0 to 1",
+        f"v.yaml:8:18: pools.train.thresholds.rack_heat: rack_hot {WIDER}",
+        f"v.yaml:10:3: alerts.Hott: no alert {UNKNOWN} Hot or RackHot?",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("jobb: x", "jobb: unknown key; known: alerts, job, labels"),
+        ("jobb: x", "jobb: unknown key; use one of alerts, job, labels"),
         ("profile: medium", "profile: 'medium' is none of small, large"),
         ("runbook_base: ftp://x", "runbook_base: 'ftp://x' is not an http or https URL"),
         ("thresholds: {heat: -1}", "thresholds.heat: -1 is not a number of at least 0"),

@@ -1,33 +1,44 @@
-"""`nodevitals check-config FILE`: print every error of the configuration files."""
+"""`nodevitals check-config FILE`: print every error of the configuration files, and what may
+surprise.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
-from nodevitals.commands.options import files_of
-from nodevitals.commands.terminal import CommandError, Subparsers
+from nodevitals.commands.options import add_web_config_option, files_of
+from nodevitals.commands.terminal import COULD_NOT_TELL, FOUND_WRONG, CommandError, Subparsers
 from nodevitals.engine.loading import load
+
+EXAMPLES = """\
+examples:
+  nodevitals check-config /etc/nodevitals/nodevitals.yaml
+  nodevitals check-config nodevitals.yaml --web.config.file web.yaml
+
+A message begins with FILE:LINE:COLUMN and the key. A warning does not change the status."""
 
 
 def add_to(commands: Subparsers) -> None:
     """Add `check-config` to the command line."""
     parser = commands.add_parser(
-        "check-config", help="print every error of the configuration files"
+        "check-config", help="print every error of the configuration files", epilog=EXAMPLES
     )
-    parser.add_argument("file", metavar="FILE", nargs="?", help="the configuration")
-    parser.add_argument(
-        "--web.config.file", dest="web_config", metavar="FILE", help="TLS and passwords"
-    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="the configuration of serve")
+    add_web_config_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load the files as `serve` does; their errors end the command with status 1."""
+    """Load the files as `serve` does."""
     if options.file is None and options.web_config is None:
-        raise CommandError("name a file, or --web.config.file")
+        raise CommandError("name a FILE, or --web.config.file FILE")
     loaded = load(files_of(options.file, options.web_config))
     if loaded.errors:
-        raise CommandError("\n".join(loaded.errors))
+        status = FOUND_WRONG if loaded.invalid else COULD_NOT_TELL
+        raise CommandError("\n".join(loaded.errors), status)
+    for warning in loaded.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     for file in filter(None, (options.file, options.web_config)):
         print(f"{file}: ok")
     return 0

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import itertools
 import re
 import textwrap
-import types
 import typing
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args, get_origin
@@ -20,7 +18,7 @@ import msgspec
 
 from nodevitals.config import Config
 from nodevitals.probe import Probe, ProbeSettings
-from nodevitals.quantities import BytesPerSecond, Seconds
+from nodevitals.quantities import UNIONS, BytesPerSecond, Seconds
 
 HEAD = """\
 # Configuration of nodevitals; by convention /etc/nodevitals/nodevitals.yaml.
@@ -86,7 +84,7 @@ def _docstrings(struct: type) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(struct)))
     body = typing.cast("ast.ClassDef", tree.body[0]).body
     found = {}
-    for field, below in itertools.pairwise(body):
+    for field, below in zip(body, body[1:]):
         if (
             isinstance(field, ast.AnnAssign)
             and isinstance(field.target, ast.Name)
@@ -164,7 +162,7 @@ def comment(text: str, indent: str) -> list[str]:
 
 
 def _without_none(hint: Any) -> Any:
-    if get_origin(hint) in (typing.Union, types.UnionType):
+    if get_origin(hint) in UNIONS:
         rest = [part for part in get_args(hint) if part is not type(None)]
         return rest[0] if len(rest) == 1 else hint
     return hint

@@ -17,8 +17,9 @@ from datetime import datetime
 
 import msgspec
 
-from nodevitals.commands.options import load_config
+from nodevitals.commands.options import add_config_option, load_config
 from nodevitals.commands.terminal import (
+    FOUND_WRONG,
     CommandError,
     Subparsers,
     local_time,
@@ -29,24 +30,45 @@ from nodevitals.quantities import parse_duration
 from nodevitals.state import database, tables
 from nodevitals.state.records import Row
 
+EXAMPLES = """\
+examples:
+  nodevitals history --since 7d
+  nodevitals history --device GPU-5d1e0a3c --json
+  nodevitals history forget GPU-5d1e0a3c"""
+
 
 def add_to(commands: Subparsers) -> None:
     """Add `history` to the command line."""
     parser = commands.add_parser(
         "history",
-        help="print the changes of this node's devices; `history forget DEVICE` retires a device",
+        help="print the changes of this node's devices, or retire a device",
+        epilog=EXAMPLES,
     )
-    parser.add_argument("action", nargs="?", choices=("show", "forget"), default="show")
-    parser.add_argument("name", nargs="?", metavar="DEVICE", help="device to forget")
-    parser.add_argument("--config.file", dest="config", metavar="FILE")
-    parser.add_argument("--state-directory", metavar="DIRECTORY")
     parser.add_argument(
-        "--since", metavar="TIME", help="only later changes: 1h, 7d, or 2026-01-31[T12:00:00]"
+        "action",
+        nargs="?",
+        choices=("show", "forget"),
+        default="show",
+        help="show prints the changes, forget DEVICE retires a device (default show)",
     )
-    parser.add_argument("--device", metavar="DEVICE", help="only changes of this device")
+    parser.add_argument("name", nargs="?", metavar="DEVICE", help="device to forget")
+    add_config_option(parser)
+    parser.add_argument(
+        "--state-directory",
+        metavar="DIRECTORY",
+        help="directory of the history (default: state_directory of the configuration)",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="only later changes: 1h, 7d, or 2026-01-31[T12:00:00] (default: all)",
+    )
+    parser.add_argument(
+        "--device", metavar="DEVICE", help="only changes of this device (default: all)"
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="one JSON array")
-    output.add_argument("--csv", action="store_true")
+    output.add_argument("--csv", action="store_true", help="comma-separated values with a head")
     parser.set_defaults(run=run)
 
 
@@ -94,7 +116,7 @@ def _forget(directory: str, device: str | None) -> int:
     known_by = database.forget(connection, device, time.time())
     connection.close()
     if not known_by:
-        raise CommandError(f"{device}: not in the history of this node")
+        raise CommandError(f"{device}: not in the history of this node", FOUND_WRONG)
     print(f"{device}: forgotten ({', '.join(known_by)})")
     return 0
 

@@ -12,12 +12,13 @@ import os
 import tempfile
 import time
 from datetime import datetime, timezone
-from typing import NoReturn, cast
+from typing import NoReturn, Optional, cast
 
 import msgspec
 
-from nodevitals.commands.options import load_config
+from nodevitals.commands.options import add_config_option, load_config
 from nodevitals.commands.terminal import (
+    FOUND_WRONG,
     CommandError,
     Subparsers,
     local_time,
@@ -34,29 +35,41 @@ from nodevitals.probes.maintenance import (
 )
 from nodevitals.quantities import parse_duration
 
+EXAMPLES = """\
+examples:
+  nodevitals maintenance start --for 2h --reason "replace GPU 3"
+  nodevitals maintenance end"""
+
 
 class Shown(msgspec.Struct, frozen=True):
     """What `--json` prints; times are Unix times, None without a file."""
 
     maintenance: bool
     file: str
-    since: float | None = None
-    until: float | None = None
+    since: Optional[float] = None
+    until: Optional[float] = None
     reason: str = ""
 
 
 def add_to(commands: Subparsers) -> None:
     """Add `maintenance` to the command line."""
     parser = commands.add_parser(
-        "maintenance", help="mute this node's alerts during planned work: start, end, show"
+        "maintenance",
+        help="mute this node's alerts during planned work: start, end, show",
+        epilog=EXAMPLES,
     )
-    parser.add_argument("action", choices=("start", "end", "show"))
+    parser.add_argument("action", choices=("start", "end", "show"), help="what to do: %(choices)s")
     parser.add_argument(
-        "--for", dest="duration", metavar="DURATION", help="start: time to the end, as 2h"
+        "--for",
+        dest="duration",
+        metavar="DURATION",
+        help="start: time to the end, such as 2h (default: probes.maintenance.default_duration)",
     )
-    parser.add_argument("--reason", metavar="TEXT", help="start: one short line")
-    parser.add_argument("--config.file", dest="config", metavar="FILE")
-    parser.add_argument("--path.rootfs", dest="rootfs", default="/", metavar="PATH")
+    parser.add_argument("--reason", metavar="TEXT", help="start: one short line (default: none)")
+    add_config_option(parser)
+    parser.add_argument(
+        "--path.rootfs", dest="rootfs", default="/", metavar="PATH", help="the node's / (default /)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
@@ -79,7 +92,9 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         _fail(path, error)
     if found is not None and found.problem:
-        raise CommandError(f"{path}: {found.problem}; maintenance start writes it anew")
+        raise CommandError(
+            f"{path}: {found.problem}; maintenance start writes it anew", FOUND_WRONG
+        )
     _print(path, found, as_json=options.json)
     return 0
 

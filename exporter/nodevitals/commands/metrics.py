@@ -11,7 +11,12 @@ from nodevitals.commands.terminal import Subparsers, print_json
 def add_to(commands: Subparsers) -> None:
     """Add `metrics` to the command line."""
     parser = commands.add_parser("metrics", help="print the catalogue of metric families")
-    parser.add_argument("--format", choices=("markdown", "json"), default="markdown")
+    parser.add_argument(
+        "--format",
+        choices=("markdown", "json"),
+        default="markdown",
+        help="markdown as docs/METRICS.md, or one JSON array (default markdown)",
+    )
     parser.set_defaults(run=run)
 
 

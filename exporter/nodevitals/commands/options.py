@@ -13,15 +13,35 @@ from nodevitals.engine.protocol import Files
 from nodevitals.linux.host import Host
 
 
-def add_node_options(parser: argparse.ArgumentParser) -> None:
-    """Add --config.file and the --path options."""
-    add = parser.add_argument
-    add(
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    """Add --config.file."""
+    parser.add_argument(
         "--config.file",
         dest="config",
         metavar="FILE",
-        help="YAML configuration file (default: none, every setting has its default)",
+        help="configuration file (default: none, every setting has its default)",
     )
+
+
+def add_web_config_option(parser: argparse.ArgumentParser) -> None:
+    """Add --web.config.file."""
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config",
+        metavar="FILE",
+        help="TLS and passwords, in the format of Prometheus' exporter-toolkit (default: neither)",
+    )
+
+
+def add_node_options(parser: argparse.ArgumentParser) -> None:
+    """Add --config.file and the --path options."""
+    add_config_option(parser)
+    add_path_options(parser)
+
+
+def add_path_options(parser: argparse.ArgumentParser) -> None:
+    """Add the --path options."""
+    add = parser.add_argument
     add(
         "--path.rootfs", dest="rootfs", default="/", metavar="PATH", help="the node's / (default /)"
     )

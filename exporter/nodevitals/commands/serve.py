@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 
 from nodevitals import logs
 from nodevitals.agent import Agent, LoadError
-from nodevitals.commands.options import add_node_options, files_of, host_of
-from nodevitals.commands.terminal import CommandError, Subparsers
+from nodevitals.commands.options import (
+    add_node_options,
+    add_web_config_option,
+    files_of,
+    host_of,
+)
+from nodevitals.commands.terminal import COULD_NOT_TELL, FOUND_WRONG, CommandError, Subparsers
 from nodevitals.web.server import Server
 
 DEFAULT_ADDRESS = ":9855"
+EXAMPLES = """\
+examples:
+  nodevitals serve
+  nodevitals serve --config.file /etc/nodevitals/nodevitals.yaml --web.listen-address 127.0.0.1:9855
+
+SIGHUP reloads the files, SIGTERM ends the agent with status 0."""
+_OWN_PATHS = ("/", "/healthz", "/readyz")
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 
 def add_to(commands: Subparsers) -> None:
     """Add `serve` to the command line."""
-    parser = commands.add_parser("serve", help="probe this node and serve /metrics")
+    parser = commands.add_parser(
+        "serve", help="probe this node and serve /metrics", epilog=EXAMPLES
+    )
     add_node_options(parser)
     _add_web_options(parser)
     _add_log_options(parser)
@@ -39,37 +55,42 @@ def _add_web_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="path of the metrics (default /metrics)",
     )
+    add_web_config_option(parser)
     add(
-        "--web.config.file",
-        dest="web_config",
-        metavar="FILE",
-        help="TLS and passwords, in the format of Prometheus' exporter-toolkit",
-    )
-    add(
-        "--web.enable-lifecycle", dest="lifecycle", action="store_true", help="allow POST /-/reload"
+        "--web.enable-lifecycle",
+        dest="lifecycle",
+        action="store_true",
+        help="allow POST /-/reload (default: only SIGHUP reloads)",
     )
 
 
 def _add_log_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--log.level", dest="log_level", choices=logs.LEVELS, default="info", help="default info")
+    add(
+        "--log.level",
+        dest="log_level",
+        choices=logs.LEVELS,
+        default="info",
+        help="lowest level that is logged (default info)",
+    )
     add(
         "--log.format",
         dest="log_format",
         choices=logs.FORMATS,
         default="logfmt",
-        help="default logfmt",
+        help="format of a line of the log (default logfmt)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; ends the process with status 0."""
+    _check_path(options.telemetry_path)
     agent = Agent(host_of(options), files_of(options.config, options.web_config))
     agent.handle_signals()
     try:
         access = agent.load()
     except LoadError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(str(error), FOUND_WRONG if error.invalid else COULD_NOT_TELL) from None
     if access is None:  # SIGTERM
         return 0
     try:
@@ -83,3 +104,17 @@ def run(options: argparse.Namespace) -> int:
     agent.serve(server, handler)
     # Skips the exit hooks, which would wait for a thread that the kernel does not let go.
     os._exit(0)
+
+
+def _check_path(path: str) -> None:
+    """Raise CommandError for a path that no scrape would reach."""
+    wrong = ""
+    if path in _OWN_PATHS or path.startswith("/-/"):
+        wrong = "the server has its own page there"
+    elif not path.startswith("/"):
+        wrong = "it does not begin with /"
+    elif not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
+        wrong = "use letters, digits and . _ ~ - between single slashes"
+    if wrong:
+        text = f"--web.telemetry-path: {path!r}: {wrong}; choose another, such as /metrics"
+        raise CommandError(text)

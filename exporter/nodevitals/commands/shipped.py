@@ -15,13 +15,14 @@ _IN_CHECKOUT = {
     "rules": "rules",
     "alertmanager": "alertmanager",
     "dashboards": "dashboards/json",
+    "provisioning": "dashboards/provisioning",
     "packaging": "exporter/packaging",
 }
 
 
 def shipped(part: str) -> Path:
-    """The folder of a part: `rules`, `alertmanager`, `dashboards` (a folder per language) or
-    `packaging` (unit, example configuration, Prometheus' configuration).
+    """The folder of a part: `rules`, `alertmanager`, `dashboards` (a folder per language),
+    `provisioning` (of Grafana) or `packaging` (unit, example and Prometheus' configuration).
     """
     installed = _PACKAGE / "pack" / part
     return installed if installed.is_dir() else _PACKAGE.parents[1] / _IN_CHECKOUT[part]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
-from nodevitals.document.problems import DocumentError, Problem
+from nodevitals.document.problems import DocumentError, Problem, UnreadableError
 
 MAX_FILE_BYTES = 1024 * 1024
+_REMEDIES = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "run as a user that may read it, or change its permissions",
+}
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
@@ -19,15 +24,18 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise DocumentError([Problem("", "not a regular file")])
+                raise UnreadableError([Problem("", "not a regular file: name a file")])
             with open(descriptor, "rb", closefd=False) as handle:
                 content = handle.read(MAX_FILE_BYTES + 1)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise DocumentError([Problem("", f"cannot be read: {error.strerror}")]) from None
+        remedy = _REMEDIES.get(error.errno or 0, "check the path and the disk")
+        text = f"cannot be read: {error.strerror}: {remedy}"
+        raise UnreadableError([Problem("", text)]) from None
     except ValueError as error:  # a NUL in the path
-        raise DocumentError([Problem("", f"cannot be read: {error}")]) from None
+        raise UnreadableError([Problem("", f"cannot be read: {error}: check the path")]) from None
     if len(content) > MAX_FILE_BYTES:
-        raise DocumentError([Problem("", f"larger than {MAX_FILE_BYTES // 1024} KiB")])
+        text = f"larger than {MAX_FILE_BYTES // 1024} KiB: remove what is not needed"
+        raise DocumentError([Problem("", text)])
     return content

@@ -11,20 +11,22 @@ MAX_PROBLEMS = 50
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """An error in a file: its path (`probes.mounts.targets[0].path`) and a message; its line,
-    where that is known, from 1.
+    """An error in a file: its path (`probes.mounts.targets[0].path`) and a message; its line and
+    column, where they are known, from 1.
     """
 
     path: str
     message: str
     line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
     def within(self, file: str) -> str:
-        """The problem with the file's name and the line, as compilers print them."""
-        return f"{file}:{self.line}: {self}" if self.line else f"{file}: {self}"
+        """The problem with the file's name, the line and the column, as compilers print them."""
+        numbers = "".join(f":{number}" for number in (self.line, self.column) if number)
+        return f"{file}{numbers}: {self}"
 
 
 class DocumentError(Exception):
@@ -41,3 +43,7 @@ class DocumentError(Exception):
 def join(path: str, key: object) -> str:
     """The path of a key below a path."""
     return f"{path}.{key}" if path else str(key)
+
+
+class UnreadableError(DocumentError):
+    """The file cannot be read at all: whether its content is valid is unknown."""

@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import yaml
 
 from nodevitals.document.problems import DocumentError, Problem, join
-from nodevitals.document.text import CONTROL, compose, line_of, values_of
+from nodevitals.document.text import CONTROL, Place, compose, place_of, values_of
 from nodevitals.quantities import shown
 
 MAX_ITEMS = 10_000
@@ -24,6 +23,7 @@ _TAG = "tag:yaml.org,2002:"
 _DECIMAL = re.compile(r"[-+]?[0-9]{0,18}(\.[0-9]{0,18})?([eE][-+]?[0-9]{1,2})?")
 _OCTAL = re.compile(r"[-+]?0[0-9]+")
 _NUMBER = "not a plain decimal number: write its digits, or put text in quotes"
+_TAGGED = "not valid YAML for a setting: the tag"
 _READ_AS = {
     "int": _NUMBER,
     "float": _NUMBER,
@@ -36,11 +36,12 @@ class SettingsDocument:
     """The text of one file. Raises DocumentError where it is not YAML."""
 
     def __init__(self, text: bytes) -> None:
-        self._lines: dict[str, int] = {}
+        self._places: dict[str, Place] = {}
         self._refused: dict[str, Problem] = {}
         self._visited: set[int] = set()
         root = compose(text)
         if root is not None:
+            self._places[""] = place_of(root)
             self._check(root, "")
         self._root = root
 
@@ -50,42 +51,52 @@ class SettingsDocument:
         return {} if found is None else found
 
     def error(self, problems: Iterable[Problem]) -> DocumentError | None:
-        """What is refused, and these problems of other values, each with its line: that of its
-        path, or of the nearest part of it that the file has. None where there is neither.
+        """What is refused, and these problems of other values, each with its place. None where
+        there is neither.
         """
-        others = [
-            msgspec.structs.replace(problem, line=problem.line or self._nearest_line(problem.path))
-            for problem in problems
-            if problem.path not in self._refused
-        ]
-        found = [*self._refused.values(), *others]
+        others = [problem for problem in problems if problem.path not in self._refused]
+        found = [*self._refused.values(), *self.placed(others)]
         return DocumentError(found) if found else None
 
-    def _nearest_line(self, path: str) -> int:
-        while path and path not in self._lines:
+    def placed(self, problems: Iterable[Problem]) -> list[Problem]:
+        """The problems, each with the line and the column of its path, or of the nearest part of
+        it that the file has.
+        """
+        return [
+            problem if problem.line else _at(problem, self._nearest(problem.path))
+            for problem in problems
+        ]
+
+    def _nearest(self, path: str) -> Place:
+        while path and path not in self._places:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
-        return self._lines.get(path, 0)
+        return self._places.get(path, (0, 0))
 
     def _check(self, node: yaml.Node, path: str) -> None:
-        """Record the lines below a node, and what is refused; that is text from now on."""
+        """Record the places below a node, and what is refused; that is text from now on."""
         if id(node) in self._visited:
             return
         self._visited.add(id(node))
         wrong = _wrong_scalar(node) if isinstance(node, yaml.ScalarNode) else _wrong_parts(node)
         if wrong:
-            self._refused.setdefault(path, Problem(path, wrong, line_of(node)))
+            place = self._places.get(path, place_of(node))
+            self._refused.setdefault(path, Problem(path, wrong, *place))
             _neutralize(node)
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 below = join(path, str(key.value))
-                self._lines[below] = line_of(key)
+                self._places[below] = place_of(key)
                 self._check(key, below)
                 self._check(value, below)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 below = f"{path}[{index}]"
-                self._lines[below] = line_of(item)
+                self._places[below] = place_of(item)
                 self._check(item, below)
+
+
+def _at(problem: Problem, place: Place) -> Problem:
+    return Problem(problem.path, problem.message, *place)
 
 
 def _neutralize(node: yaml.Node) -> None:
@@ -100,9 +111,9 @@ def _neutralize(node: yaml.Node) -> None:
 def _wrong_parts(node: yaml.Node) -> str:
     """What is wrong with a list or a mapping, or ''."""
     if len(node.value) > MAX_ITEMS:
-        return f"{len(node.value)} items, over {MAX_ITEMS}"
+        return f"{len(node.value)} items, over {MAX_ITEMS}: remove some"
     if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
-        return f"not valid YAML for a setting: the tag {shown(node.tag)}"
+        return f"{_TAGGED} {shown(node.tag)}: remove it"
     return ""
 
 
@@ -110,9 +121,9 @@ def _wrong_scalar(node: yaml.ScalarNode) -> str:
     """What is wrong with a scalar, or ''."""
     value, kind = str(node.value), node.tag.removeprefix(_TAG)
     if len(value) > MAX_TEXT_CHARACTERS:
-        return f"a text of over {MAX_TEXT_CHARACTERS} characters"
+        return f"a text of over {MAX_TEXT_CHARACTERS} characters: write a shorter one"
     if CONTROL.search(value):
-        return f"{shown(value)} contains a control character"
+        return f"{shown(value)} contains a control character: remove it"
     plain = {
         "str": True,
         "null": True,
@@ -125,4 +136,4 @@ def _wrong_scalar(node: yaml.ScalarNode) -> str:
         return ""
     if kind in _READ_AS:
         return f"{shown(value)} is {_READ_AS[kind]}"
-    return f"not valid YAML for a setting: the tag {shown(node.tag)}"
+    return f"{_TAGGED} {shown(node.tag)}: remove it"

@@ -4,16 +4,17 @@ and every problem with its path: an unknown key, a wrong type, a missing key, a 
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import msgspec
 
 from nodevitals.document.problems import Problem, join
-from nodevitals.quantities import Spelling, shown
+from nodevitals.document.suggest import meant
+from nodevitals.document.wording import LIST, MAPPING, kind, mismatch
+from nodevitals.quantities import UNIONS, Spelling
 
 
 def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
@@ -22,7 +23,7 @@ def convert(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
     spelling = _spelling(hint)
     if spelling is not None:
         return _read(spelling.parse, value, path, problems)
-    if origin in (Union, types.UnionType):
+    if origin in UNIONS:
         return _convert_union(value, hint, arguments, path, problems)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _convert_struct(value, hint, path, problems)
@@ -38,23 +39,11 @@ def _spelling(hint: Any) -> Spelling | None:
 
 
 def _convert_plain(value: Any, hint: Any, path: str, problems: list[Problem]) -> Any:
-    """Convert a value without parts; the message lists the words that are allowed, if any."""
-    before = len(problems)
-    found = _read(lambda raw: msgspec.convert(raw, hint, strict=True), value, path, problems)
-    if len(problems) > before and (words := _allowed_words(hint)):
-        problems[-1] = Problem(path, f"{shown(value)} is none of {', '.join(words)}")
-    return found
-
-
-def _allowed_words(hint: Any) -> list[str]:
-    """The spellings of a Literal, a bool, or a union of them."""
-    if hint is bool:
-        return ["true", "false"]
-    if get_origin(hint) is Literal:
-        return [str(word) for word in get_args(hint)]
-    if get_origin(hint) in (Union, types.UnionType):
-        return [word for choice in get_args(hint) for word in _allowed_words(choice)]
-    return []
+    try:
+        return msgspec.convert(value, hint, strict=True)
+    except (msgspec.ValidationError, ValueError):  # whose text is for programmers
+        problems.append(Problem(path, mismatch(value, hint)))
+        return None
 
 
 def _read(
@@ -62,11 +51,8 @@ def _read(
 ) -> Any:
     try:
         return parse(value)
-    except (msgspec.ValidationError, ValueError) as error:
-        message = str(error).replace(" - at `$`", "")
-        if message == "Expected `str`, got `int`":
-            message += ": write it in quotes"
-        problems.append(Problem(path, message))
+    except ValueError as error:
+        problems.append(Problem(path, str(error)))
         return None
 
 
@@ -88,7 +74,7 @@ def _convert_union(
 
 def _convert_list(value: Any, item: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(value, list):
-        problems.append(Problem(path, f"Expected a list, got {_type_name(value)}"))
+        problems.append(Problem(path, f"{kind(value)}: write {LIST}"))
         return None
     return tuple(
         convert(part, item, f"{path}[{index}]", problems) for index, part in enumerate(value)
@@ -97,7 +83,7 @@ def _convert_list(value: Any, item: Any, path: str, problems: list[Problem]) -> 
 
 def _convert_mapping(value: Any, item: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(Problem(path, f"Expected a mapping, got {_type_name(value)}"))
+        problems.append(Problem(path, f"{kind(value)}: write {MAPPING}"))
         return None
     found = {}
     for key, part in value.items():
@@ -112,22 +98,21 @@ def _convert_struct(
     value: Any, struct: type[msgspec.Struct], path: str, problems: list[Problem]
 ) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(Problem(path, f"Expected a mapping, got {_type_name(value)}"))
+        problems.append(Problem(path, f"{kind(value)}: write {MAPPING}"))
         return None
     before = len(problems)
     hints, fields = _fields(struct)
     for key in value:
         if key not in fields:
-            problems.append(
-                Problem(join(path, key), f"unknown key; known: {', '.join(sorted(fields))}")
-            )
+            text = f"unknown key; use one of {', '.join(sorted(fields))}{meant(key, fields)}"
+            problems.append(Problem(join(path, key), text))
     found = {
         name: convert(value[name], hints[name], join(path, name), problems)
         for name in fields
         if name in value
     }
     problems.extend(
-        Problem(join(path, name), "missing")
+        Problem(join(path, name), f"missing: write `{name}: …` here")
         for name, field in fields.items()
         if field.required and name not in value
     )
@@ -140,7 +125,3 @@ def _fields(
 ) -> tuple[dict[str, Any], dict[str, msgspec.structs.FieldInfo]]:
     hints = typing.get_type_hints(struct, include_extras=True)
     return hints, {field.name: field for field in msgspec.structs.fields(struct)}
-
-
-def _type_name(value: Any) -> str:
-    return "nothing" if value is None else f"`{type(value).__name__}`"

@@ -81,6 +81,11 @@ class Lifecycle:
         return self._limit
 
     @property
+    def due(self) -> float:
+        """When the next run is due; during a run, when this one was."""
+        return self._due
+
+    @property
     def gone(self) -> bool:
         """Whether the target was retired and its process is reaped."""
         return self._leaving and self.phase is Phase.WAITING

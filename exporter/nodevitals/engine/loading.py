@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from nodevitals import config, probes, web_config
-from nodevitals.document import DocumentError, Problem
+from nodevitals.document import DocumentError, Problem, UnreadableError, read_file
 from nodevitals.engine.plan import plan_probes
 from nodevitals.engine.protocol import Files, Loaded
 from nodevitals.wire import ProtocolError, frame, one_line
@@ -24,32 +24,40 @@ Read = TypeVar("Read")
 def load(files: Files) -> Loaded:
     """Read, check and plan. Never raises."""
     errors: list[str] = []
-    planned = _attempt(_planned, files.config, errors)
-    web = _attempt(web_config.read, files.web, errors)
+    unreadable: list[str] = []
+    planned = _attempt(_planned, files.config, errors, unreadable)
+    web = _attempt(web_config.read, files.web, errors, unreadable)
     if planned is None or web is None:
-        return Loaded(errors=tuple(errors))
+        return Loaded(errors=(*errors, *unreadable), invalid=bool(errors))
     return msgspec.structs.replace(planned, web=web)
 
 
 def _attempt(
-    read: Callable[[str | None], Read], path: str | None, errors: list[str]
+    read: Callable[[str | None], Read],
+    path: str | None,
+    errors: list[str],
+    unreadable: list[str],
 ) -> Read | None:
     try:
         return read(path)
     except DocumentError as error:
-        errors += [problem.within(str(path)) for problem in error.problems]
+        place = unreadable if isinstance(error, UnreadableError) else errors
+        place += [problem.within(str(path)) for problem in error.problems]
     except Exception as error:  # a mistake in the settings of a site's probe
         errors.append(one_line(f"{path}: {type(error).__name__}: {error}"))
     return None
 
 
 def _planned(path: str | None) -> Loaded:
-    found = config.load(path, probes.registered())
+    content = b"" if path is None else read_file(path)
+    found, warnings = config.check(content, probes.registered())
     plans = tuple(plan_probes(found))
     count = sum(len(plan.targets) for plan in plans)
     if count > MAX_TARGETS:
-        raise DocumentError([Problem("probes", f"{count} targets, over {MAX_TARGETS}")])
-    return Loaded(found.labels, found.state_directory, plans)
+        text = f"{count} targets, over {MAX_TARGETS}: remove some"
+        raise DocumentError([Problem("probes", text)])
+    lines = tuple(warning.within(str(path)) for warning in warnings)
+    return Loaded(found.labels, found.state_directory, plans, warnings=lines)
 
 
 def framed(loaded: Loaded) -> bytes:

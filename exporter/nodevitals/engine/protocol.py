@@ -8,6 +8,7 @@ datagram.
 from __future__ import annotations
 
 import math
+from typing import Optional, Union
 
 import msgspec
 
@@ -47,8 +48,8 @@ class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):
 class Files(msgspec.Struct, frozen=True):
     """The absolute paths of the configuration and of the web configuration; None for defaults."""
 
-    config: str | None = None
-    web: str | None = None
+    config: Optional[str] = None
+    web: Optional[str] = None
 
     def __str__(self) -> str:
         return " and ".join(path for path in (self.config, self.web) if path) or "no file"
@@ -61,13 +62,17 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What the agent uses of both files; or `errors`, one line each, and nothing else."""
+    """What the agent uses of both files; or `errors`, one line each, and nothing else;
+    `invalid` where a file's content is wrong, False where files could not be read.
+    """
 
     labels: dict[str, str] = {}
-    state_directory: str | None = None
+    state_directory: Optional[str] = None
     plans: tuple[ProbePlan, ...] = ()
     web: WebConfiguration = WebConfiguration()
     errors: tuple[str, ...] = ()
+    invalid: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class Spawn(msgspec.Struct, frozen=True, tag="spawn"):
@@ -117,6 +122,6 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
     workers: int
 
 
-ToForkServer = Spawn | Kill | Ping
-FromForkServer = Started | Signalled | Exited | Pong
-ToWorker = Job | Run | Load
+ToForkServer = Union[Spawn, Kill, Ping]
+FromForkServer = Union[Started, Signalled, Exited, Pong]
+ToWorker = Union[Job, Run, Load]

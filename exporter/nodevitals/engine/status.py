@@ -14,6 +14,7 @@ from nodevitals.catalogue import (
     PROBE_SUCCESS,
     WORKER_PROCESSES,
 )
+from nodevitals.engine.overview import TargetView, view_of
 from nodevitals.engine.target import Target
 from nodevitals.exposition import Snapshot, Source, render_samples
 from nodevitals.probe import Family
@@ -30,6 +31,11 @@ class Status:
         self._snapshot = snapshot
         self._journal = journal
         self._workers: tuple[int, int] | None = None
+        self._views: dict[tuple[str, str], TargetView] = {}
+
+    def views(self) -> tuple[TargetView, ...]:
+        """What people are shown of each target."""
+        return tuple(self._views.values())
 
     def begin(self, target: Target, now: float) -> None:
         """Expose a new target: its counters start at 0."""
@@ -60,6 +66,7 @@ class Status:
 
     def show(self, target: Target, now: float) -> None:
         """Expose how a target's runs do. One that is absent and not expected has no status."""
+        self._views[target.spec.key] = view_of(target, now)
         if target.absent:
             self._snapshot.put(target.status, {})
             return
@@ -93,6 +100,7 @@ class Status:
 
     def remove(self, target: Target) -> None:
         """Expose nothing more of a target."""
+        self._views.pop(target.spec.key, None)
         for source in (target.readings, target.status, target.kept):
             self._snapshot.drop(source)
 

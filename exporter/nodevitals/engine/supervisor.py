@@ -15,6 +15,7 @@ from nodevitals.engine.channel import Worker
 from nodevitals.engine.intake import Intake, failure, stuck, timeout
 from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
+from nodevitals.engine.overview import TargetView
 from nodevitals.engine.processes import Processes
 from nodevitals.engine.protocol import Job, Run
 from nodevitals.engine.publisher import Publisher
@@ -62,6 +63,8 @@ class Supervisor:
         self.last_tick = self._clock.monotonic()
         self.waiting: tuple[str, ...] = ("everything",)
         """Targets without a result in what is published; for other threads, as is `last_tick`."""
+        self.views: tuple[TargetView, ...] = ()
+        """What people are shown of what is published; for other threads."""
 
     def apply(self, specs: Iterable[TargetSpec]) -> None:
         """Make these the targets: the same go on, others end, new ones start."""
@@ -82,9 +85,9 @@ class Supervisor:
                 self._status.begin(target, now)
                 self._schedule.plan(target, now)
 
-    def step(self) -> None:
-        """Once around: wait for what comes next, take it in, do what is due."""
-        for key, _ in self.selector.select(self._patience()):
+    def step(self, until: float = math.inf) -> None:
+        """Once around: wait for what comes next, not beyond `until`; take it in, do what is due."""
+        for key, _ in self.selector.select(self._patience(until)):
             key.data()
         now = self._clock.monotonic()
         self.last_tick = now
@@ -102,6 +105,7 @@ class Supervisor:
         self._status.show_workers(self.processes.count() - stuck, stuck)
         if self._publisher.publish(now, eager=bool(self.waiting)):
             self.waiting = tuple(self.unfinished())
+            self.views = self._status.views()
 
     def _hurry_history(self, now: float) -> None:
         target = self.targets.get((HistoryProbe.name, HistoryProbe.name))
@@ -136,9 +140,10 @@ class Supervisor:
         """The targets that have not ended a first run, as probe/target."""
         return ["/".join(target.spec.key) for target in self.targets.values() if not target.last]
 
-    def _patience(self) -> float:
+    def _patience(self, until: float) -> float:
         now = self._clock.monotonic()
         times = [
+            until,
             now + TICK_SECONDS,
             self.processes.wake,
             self._schedule.wake(now),
@@ -273,14 +278,17 @@ class Supervisor:
         if self.targets.get(target.spec.key) is not target:
             return  # retired; another target may have its name
         now = self._clock.time()
+        target.ended_at = self._clock.monotonic()
         changed = target.last is None or target.last.outcome != result.outcome
         target.last = result
         if result.outcome == "ok":
             target.last_success = now
         target.input.settle(result)
         self._status.count(target, result.outcome, changed and target.input.urgent)
-        condition = Condition(target.spec.target, state_of(result), result.text)
-        self.journal.observe(now, target.spec.probe, [condition])
+        # A probe may have a device of its target's name: one row per change, not two per run.
+        if target.spec.target not in {condition.device for condition in result.conditions}:
+            condition = Condition(target.spec.target, state_of(result), result.text)
+            self.journal.observe(now, target.spec.probe, [condition])
         self._status.log(target, result)
         self._show(target, self._clock.monotonic())
 

@@ -146,6 +146,8 @@ class Target:
         self._unanswered: list[bytes] = []
         self.last: ProbeResult | None = None
         self.last_success: float | None = None
+        self.ended_at: float | None = None
+        """When the last run ended, by the monotonic clock."""
         self.fresh_until = -math.inf
         self.held = False
         """Whether it is due, and waits for room for another process."""

@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Optional
 
 import msgspec
 
@@ -57,9 +58,9 @@ class MaintenanceSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unkno
     def problems(self) -> Iterator[Problem]:
         """The path must be absolute, the default within the maximum."""
         if not self.file.startswith("/") or "\0" in self.file:
-            yield Problem("file", "not an absolute path")
+            yield Problem("file", "not an absolute path: begin it with /")
         if self.default_duration > self.max_duration:
-            yield Problem("default_duration", "over max_duration")
+            yield Problem("default_duration", "over max_duration: choose at most that")
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -68,8 +69,8 @@ class Declaration(msgspec.Struct, frozen=True):
     """
 
     reason: str = ""
-    until: float | None = None
-    seconds: float | None = None
+    until: Optional[float] = None
+    seconds: Optional[float] = None
     problem: str = ""
 
 

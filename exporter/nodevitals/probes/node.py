@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 import msgspec
 
@@ -91,9 +91,9 @@ class CpuTimes(msgspec.Struct, array_like=True, frozen=True):
 class Stat(msgspec.Struct, frozen=True):
     """What /proc/stat says: the times, the number of online CPUs, the Unix time of the boot."""
 
-    times: CpuTimes | None
-    cpus: int | None
-    boot: int | None
+    times: Optional[CpuTimes]
+    cpus: Optional[int]
+    boot: Optional[int]
 
 
 def parse_stat(text: str) -> Stat:
@@ -189,7 +189,7 @@ class NodeState(msgspec.Struct):
     controller.
     """
 
-    cpu: CpuTimes | None = None
+    cpu: Optional[CpuTimes] = None
     nvme: dict[str, list[str]] = {}
 
 
@@ -227,7 +227,7 @@ class NodeProbe(Probe):
         readings.add(MEMORY_TOTAL, memory.get("MemTotal"))
         readings.add(MEMORY_AVAILABLE, memory.get("MemAvailable"))
         averages = parse_loadavg(read_text(self.host.proc("loadavg")) or "")
-        for minutes, average in zip(("1", "5", "15"), averages or (), strict=False):
+        for minutes, average in zip(("1", "5", "15"), averages or ()):
             readings.add(LOAD, average, minutes)
 
     def _processes(self, readings: Readings) -> None:
@@ -266,7 +266,7 @@ class NodeProbe(Probe):
             info = [read_label(controller / file) or "" for file in files]
             # The last identity: what cannot be read for a while has not changed.
             was = self.state.nvme.get(name, [""] * len(files))
-            info = [now or last for now, last in zip(info, was, strict=True)]
+            info = [now or last for now, last in zip(info, was)]
             self.state.nvme[name] = info
             readings.add(NVME_INFO, 1, name, *info)
             if state in NVME_STATES:

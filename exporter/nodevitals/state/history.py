@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 
@@ -60,7 +60,7 @@ class HistoryProbe(Probe):
     State = Batch
     resident = True
     settings: HistoryProbeSettings
-    state: Batch | Reply
+    state: Union[Batch, Reply]
 
     def open(self) -> None:
         """Prepare to open the database with the first run; ignore SIGTERM."""

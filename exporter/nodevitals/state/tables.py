@@ -110,7 +110,7 @@ def sealed(*values: Any) -> tuple[Any, ...]:
 def is_sound(table: str, values: Sequence[Any], checksum: object) -> bool:
     """Whether the values of a row are those that were written."""
     types = TABLES[table].values()
-    fit = all(type(value) is kind for value, kind in zip(values, types, strict=True))
+    fit = all(type(value) is kind for value, kind in zip(values, types))
     return fit and checksum == zlib.crc32(_encode(tuple(values)))
 
 

@@ -45,7 +45,7 @@ class _Turns:
     def take(self, address: str) -> Iterator[None]:
         """Wait for a turn. Raises BusyError."""
         with self._lock:
-            own, all_clients = self._clients[address], self._clients.total()
+            own, all_clients = self._clients[address], sum(self._clients.values())
             if own >= MAX_WAITING_PER_ADDRESS or all_clients >= MAX_WAITING:
                 raise BusyError
             self._clients[address] += 1

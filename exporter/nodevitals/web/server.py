@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import html
 import http.server
 import logging
 import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -19,10 +19,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from nodevitals import __version__
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
+from nodevitals.document import meant
 from nodevitals.exposition import Variant
 from nodevitals.web.access import Access
 from nodevitals.web.framing import HeadReader, HeadTooLargeError, has_body, problem_of
 from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
+from nodevitals.web.page import HEADERS, Overview, render
 from nodevitals.web.passwords import BusyError
 
 # Prometheus closes an idle connection after five minutes.
@@ -51,6 +53,9 @@ class Backend(Protocol):
 
     def readiness(self) -> str:
         """'' once every target has completed a run, else those that have not."""
+
+    def overview(self) -> Overview:
+        """What the page at / shows."""
 
     def reload(self) -> str:
         """Reload the configuration; '' or the problems with it."""
@@ -127,11 +132,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        """Handle a request for metrics, the landing page, health or readiness."""
+        """Handle a request for metrics, the page at /, health or readiness."""
         url = self.url
         routes: dict[str, Callable[[str], None]] = {
             self.server.telemetry_path: self._metrics,
-            "/": self._landing,
+            "/": self._page,
             "/healthz": lambda _: self._status(self.server.agent.health()),
             "/readyz": lambda _: self._status(self.server.agent.readiness()),
         }
@@ -174,8 +179,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         unknown = sorted(set(names) - self.server.agent.probe_names())
         if unknown:
-            known = ", ".join(sorted(self.server.agent.probe_names()))
-            text = f"collect[]: unknown probe {unknown[0]!r}; known: {known}\n"
+            known = sorted(self.server.agent.probe_names())
+            hint = meant(unknown[0], known)
+            text = f"collect[]: unknown probe {unknown[0]!r}; known: {', '.join(known)}{hint}\n"
             self._respond(HTTPStatus.BAD_REQUEST, text.encode())
             return
         variant = Variant(
@@ -188,18 +194,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content_type = OPENMETRICS if variant.openmetrics else TEXT
         self._respond(HTTPStatus.OK, body, content_type, extra)
 
-    def _landing(self, _: str) -> None:
-        path = html.escape(self.server.telemetry_path)
-        items = "".join(
-            f'<li><a href="{path}?collect[]={name}">{name}</a></li>'
-            for name in sorted(self.server.agent.probe_names())
-        )
-        page = (
-            f"<!doctype html><title>nodevitals</title><h1>nodevitals {__version__}</h1>"
-            f'<p><a href="{path}">Metrics</a>, or those of one probe:</p><ul>{items}</ul>'
-            '<p><a href="/healthz">Health</a> <a href="/readyz">Readiness</a></p>\n'
-        )
-        self._respond(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
+    def _page(self, _: str) -> None:
+        body = render(self.server.agent.overview(), self.server.telemetry_path, time.monotonic())
+        own = {name.lower() for name in self.server.access.headers}
+        extra = {name: value for name, value in HEADERS.items() if name.lower() not in own}
+        self._respond(HTTPStatus.OK, body, "text/html; charset=utf-8", extra)
 
     def _status(self, problem: str) -> None:
         status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK

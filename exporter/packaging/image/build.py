@@ -131,7 +131,8 @@ def install_python(architecture: str, fetched: Path, wheel: Path, root: Path) ->
     ]
     subprocess.run([*pip, *locked], check=True)
     subprocess.run([*pip, str(wheel)], check=True)
-    shutil.rmtree(root / SITE / "bin")
+    for name in ("bin", "share"):  # programs of this machine; pages and completions
+        shutil.rmtree(root / SITE / name)
     program = root / "usr/bin/nodevitals"
     program.write_text(PROGRAM)
     program.chmod(0o755)

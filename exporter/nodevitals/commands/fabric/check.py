@@ -17,25 +17,36 @@ from nodevitals.commands.fabric.verdicts import Verdict, as_csv, judge, matrix
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
 from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS, TestSettings
 
+EXAMPLES = """\
+examples:
+  nodevitals fabric check --nodes gpu-1,gpu-2,gpu-3 --device mlx5_0
+  nodevitals fabric check --pool train --config.file nodevitals.yaml --tool iperf3"""
+
 
 def add_to(subparsers: Subparsers) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("check", help="test every pair of some nodes now, by ssh")
+    parser = subparsers.add_parser(
+        "check", help="test every pair of some nodes now, by ssh", epilog=EXAMPLES
+    )
     add_node_options(parser)
     add = parser.add_argument
-    add("--tool", choices=TOOLS, default="perftest")
-    add("--operation", default="write_bw", metavar="NAME", help=f"one of {', '.join(OPERATIONS)}")
+    add("--tool", choices=TOOLS, default="perftest", help="tool on the nodes (default perftest)")
+    operations = f"one of {', '.join(OPERATIONS)} (default write_bw)"
+    add("--operation", default="write_bw", metavar="NAME", help=operations)
     add("--device", default="", metavar="DEVICE", help="such as mlx5_0; not needed for iperf3")
     add("--port", type=int, default=1, metavar="N", help="port of the device (default 1)")
-    add("--message-bytes", type=int, default=65536, metavar="N", help="default 65536")
-    add("--iterations", type=int, default=1000, metavar="N", help="default 1000")
-    add("--expected", metavar="RATE", help="such as 380Gb/s; default: the median of the nodes")
-    add("--share", type=float, default=0.8, help="slow is below this share (default 0.8)")
-    add("--timeout", type=float, default=20.0, metavar="SECONDS", help="per pair (default 20)")
-    add("--no-governor", action="store_true", help="do not change the CPU frequency governors")
+    add("--message-bytes", type=int, default=65536, metavar="N", help="per message (default 65536)")
+    add("--iterations", type=int, default=1000, metavar="N", help="per test (default 1000)")
+    add("--expected", metavar="RATE", help="such as 380Gb/s (default: the median of the nodes)")
+    share = "slow is below this share of --expected, 0 to 1 (default 0.8)"
+    add("--share", type=float, default=0.8, metavar="SHARE", help=share)
+    timeout = "longest time of a pair, in seconds (default 20)"
+    add("--timeout", type=float, default=20.0, metavar="SECONDS", help=timeout)
+    governors = "do not set the CPU frequency governors (default: performance while testing)"
+    add("--no-governor", action="store_true", help=governors)
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true")
-    output.add_argument("--csv", action="store_true")
+    output.add_argument("--json", action="store_true", help="one JSON object")
+    output.add_argument("--csv", action="store_true", help="comma-separated, a line per pair")
     parser.set_defaults(run=run)
 
 

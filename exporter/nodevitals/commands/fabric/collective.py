@@ -18,37 +18,57 @@ from nodevitals.commands.fabric.options import (
     expected_rate,
     refuse_nodes_in_use,
 )
-from nodevitals.commands.fabric.push import PushError, push
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
 from nodevitals.probes.fabric.report import COLLECTIVES, Report
 from nodevitals.probes.fabric.settings import TestSettings
 
+EXAMPLES = """\
+examples:
+  nodevitals fabric collective --nodes gpu-1,gpu-2 --expected 370Gb/s
+  nodevitals fabric collective --nodes gpu-1,gpu-2 --render volcano --image IMAGE > job.yaml"""
+
 
 def add_to(subparsers: Subparsers) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("collective", help="run a collective over some nodes now")
+    parser = subparsers.add_parser(
+        "collective", help="run a collective over some nodes now", epilog=EXAMPLES
+    )
     add_node_options(parser)
     add = parser.add_argument
-    add("--backend", choices=("nccl", "hccl"), default="nccl")
-    add("--operation", choices=COLLECTIVES, default="all_reduce")
-    add("--devices-per-node", type=int, default=8, metavar="N", help="default 8")
-    add("--message-bytes", type=int, default=1 << 30, metavar="N", help="default 1 GiB")
-    add("--iterations", type=int, default=20, metavar="N", help="default 20")
-    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="default 300")
-    add("--program", default="", metavar="PATH", help="the tool on the nodes; default: on PATH")
-    add("--hca", default="", metavar="LIST", help="NCCL_IB_HCA, such as mlx5_0,mlx5_1")
-    add("--interface", default="", metavar="NAME", help="interface for sockets, such as eth0")
-    add("--expected", metavar="RATE", help="bus bandwidth, such as 370Gb/s; exit 1 below --share")
-    add("--share", type=float, default=0.8, help="share of --expected (default 0.8)")
-    add("--push", metavar="URL", help="push the result to this Pushgateway")
-    add("--json", action="store_true")
+    backend = "nccl (NVIDIA) or hccl (Ascend) (default nccl)"
+    add("--backend", choices=("nccl", "hccl"), default="nccl", help=backend)
+    operation = "the collective (default all_reduce)"
+    add("--operation", choices=COLLECTIVES, default="all_reduce", help=operation)
+    add("--devices-per-node", type=int, default=8, metavar="N", help="ranks per node (default 8)")
+    size = "bytes of a message (default 1 GiB)"
+    add("--message-bytes", type=int, default=1 << 30, metavar="N", help=size)
+    add("--iterations", type=int, default=20, metavar="N", help="runs per size (default 20)")
+    timeout = "longest time of the whole run, in seconds (default 300)"
+    add("--timeout", type=float, default=300.0, metavar="SECONDS", help=timeout)
+    add("--program", default="", metavar="PATH", help="the tool on the nodes (default: on PATH)")
+    hca = "NCCL_IB_HCA, such as mlx5_0,mlx5_1 (default: NCCL chooses)"
+    add("--hca", default="", metavar="LIST", help=hca)
+    interface = "interface for sockets, such as eth0 (default: the library chooses)"
+    add("--interface", default="", metavar="NAME", help=interface)
+    expected = "bus bandwidth, such as 370Gb/s; status 1 below --share (default: none)"
+    add("--expected", metavar="RATE", help=expected)
+    share = "share of --expected, 0 to 1 (default 0.8)"
+    add("--share", type=float, default=0.8, metavar="SHARE", help=share)
+    add("--push", metavar="URL", help="push the result to this Pushgateway (default: do not)")
+    add("--json", action="store_true", help="one JSON object")
     render = parser.add_argument_group("manifests")
     add = render.add_argument
-    add("--render", choices=("volcano", "mpijob"), help="print a manifest, and run nothing")
+    add(
+        "--render",
+        choices=("volcano", "mpijob"),
+        help="print a manifest, run nothing (default: run)",
+    )
     add("--apply", action="store_true", help="with --render: create it, as kubectl would")
     add("--image", metavar="IMAGE", help="for --render: an image with the tool, mpirun and sshd")
-    add("--name", default="nodevitals-collective", help="for --render")
-    add("--namespace", default="default", help="for --render")
+    name = "for --render: the name of the object (default nodevitals-collective)"
+    add("--name", default="nodevitals-collective", help=name)
+    namespace = "for --render: where to create it (default default)"
+    add("--namespace", default="default", help=namespace)
     parser.set_defaults(run=run)
 
 
@@ -66,10 +86,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
     report = launch.run(wanted)
     if options.push:
-        try:
-            push(options.push, wanted, report)
-        except PushError as error:
-            print(f"--push: {error}", file=sys.stderr)
+        _push(options.push, wanted, report)
     slow = False
     if report.outcome == "ok" and expected is not None:
         slow = (report.rows[0].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
@@ -78,6 +95,16 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(wanted, report, "SLOW" if slow else "ok" if expected else "nothing to compare with")
     return int(slow or report.outcome != "ok")
+
+
+def _push(url: str, wanted: Collective, report: Report) -> None:
+    """Push the result; the collective has succeeded all the same where that fails."""
+    from nodevitals.commands.fabric.push import PushError, push  # imports prometheus_client
+
+    try:
+        push(url, wanted, report)
+    except PushError as error:
+        print(f"--push: {error}", file=sys.stderr)
 
 
 def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:

@@ -8,7 +8,9 @@ from nodevitals.commands.terminal import Subparsers
 
 def add_to(commands: Subparsers) -> None:
     """Add `fabric` and its subcommands to the command line."""
-    parser = commands.add_parser("fabric", help="test the bandwidth between nodes")
+    parser = commands.add_parser(
+        "fabric", help="test the bandwidth between nodes, or plan and read such tests"
+    )
     subparsers = parser.add_subparsers(required=True, metavar="ACTION")
     for subcommand in (parse, plan, check, collective):
         subcommand.add_to(subparsers)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from typing import Literal
+from typing import Literal, Optional
 
 import msgspec
 
@@ -37,7 +37,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the tool on the nodes; '' for its name, on PATH."""
     hca: str = ""
     interface: str = ""
-    gid_index: int | None = None
+    gid_index: Optional[int] = None
     """The GID index where all nodes have the same; otherwise NCCL chooses."""
 
     @property

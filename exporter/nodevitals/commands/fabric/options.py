@@ -23,10 +23,15 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     nodes.add_argument("--nodes", metavar="A,B,C", help="names or addresses of the nodes")
     nodes.add_argument("--pool", metavar="NAME", help="the peers of --config.file in this pool")
     parser.add_argument(
-        "--config.file", dest="config", metavar="FILE", help="for --pool: the file with the peers"
+        "--config.file",
+        dest="config",
+        metavar="FILE",
+        help="for --pool: the configuration with the peers (default: none)",
     )
     parser.add_argument(
-        "--force", action="store_true", help="test also where a process has an accelerator open"
+        "--force",
+        action="store_true",
+        help="test also where a process has an accelerator open (default: refuse)",
     )
 
 

@@ -13,10 +13,12 @@ from nodevitals.probes.fabric.tools import PARSERS
 def add_to(subparsers: Subparsers) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser(
-        "parse", help="print the results in a tool's output as JSON; exit 1 if the test failed"
+        "parse",
+        help="print the results in a tool's output as JSON; status 1 if the test failed",
+        epilog="example:\n  all_reduce_perf -b 1G -e 1G | nodevitals fabric parse nccl -",
     )
-    parser.add_argument("tool", choices=sorted(PARSERS))
-    parser.add_argument("file", metavar="FILE", help="- for standard input")
+    parser.add_argument("tool", choices=sorted(PARSERS), help="the tool that wrote it: %(choices)s")
+    parser.add_argument("file", metavar="FILE", help="the output of the tool; - for standard input")
     parser.set_defaults(run=run)
 
 

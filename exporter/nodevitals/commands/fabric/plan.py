@@ -27,9 +27,19 @@ def add_to(subparsers: Subparsers) -> None:
         "plan", help="print which nodes test each other in a slot, by a configuration's lists"
     )
     add = parser.add_argument
-    add("--config.file", dest="config", metavar="FILE", required=True)
+    add(
+        "--config.file",
+        dest="config",
+        metavar="FILE",
+        required=True,
+        help="configuration with the lists of peers (needed)",
+    )
     add("--slot", type=int, metavar="N", help="number of the slot (default: the current one)")
-    add("--node", metavar="NAME", help="only the tests of this node, for a day of slots")
+    add(
+        "--node",
+        metavar="NAME",
+        help="only this node, for a day of slots (default: all)",
+    )
     add("--json", action="store_true", help="one JSON array")
     parser.set_defaults(run=run)
 

@@ -75,7 +75,7 @@ def on_each(nodes: Iterable[str], act: Callable[[str], Value]) -> dict[str, Valu
     """Call `act` for all nodes at once."""
     names = list(nodes)
     with ThreadPoolExecutor(max_workers=64) as threads:
-        return dict(zip(names, threads.map(act, names), strict=True))
+        return dict(zip(names, threads.map(act, names)))
 
 
 def unreachable(nodes: Iterable[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from nodevitals.commands.rules.findings import Finding
 from nodevitals.commands.rules.promtool import run_promtool
 from nodevitals.commands.rules.rule_files import read_rules, read_tests
 from nodevitals.commands.rules.silences import apply_silences
-from nodevitals.commands.terminal import Subparsers, print_json
+from nodevitals.commands.terminal import CommandError, Subparsers, print_json
 
 
 def add_to(actions: Subparsers) -> None:
@@ -27,8 +27,12 @@ def add_to(actions: Subparsers) -> None:
         help="find rules that cannot fire and alerts without runbooks or tests; runs promtool too",
         epilog="docs/rules-check.md explains every id and how to silence a finding.",
     )
-    parser.add_argument("folder", nargs="?", default="rules", metavar="FOLDER")
-    parser.add_argument("--promtool", metavar="PATH", help="default: the one on PATH, if any")
+    parser.add_argument(
+        "folder", nargs="?", default="rules", metavar="FOLDER", help="rule files (default rules)"
+    )
+    parser.add_argument(
+        "--promtool", metavar="PATH", help="promtool to run (default: the one on PATH, if any)"
+    )
     parser.add_argument(
         "--job", metavar="NAME", help="find selectors of another scrape job (default: any is good)"
     )
@@ -38,6 +42,8 @@ def add_to(actions: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the findings; the status is 1 where there are any."""
+    if not Path(options.folder).is_dir():
+        raise CommandError(f"{options.folder}: no such folder: name the one of the rule files")
     promtool = options.promtool or shutil.which("promtool")
     findings = check(Path(options.folder), promtool, options.job)
     if options.json:

@@ -11,7 +11,13 @@ from pathlib import Path
 
 from nodevitals.commands.rules.repair_manager.convert import Converted, convert
 from nodevitals.commands.rules.repair_manager.files import FILES
-from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
+from nodevitals.commands.terminal import (
+    FOUND_WRONG,
+    CommandError,
+    Subparsers,
+    print_json,
+    print_table,
+)
 from nodevitals.document import DocumentError
 
 
@@ -21,7 +27,7 @@ def add_to(actions: Subparsers) -> None:
         "import", help="convert RepairManager's files to rules and an Alertmanager configuration"
     )
     parser.add_argument("folder", metavar="FOLDER", help="folder of config.yaml and the others")
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to write to")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="where to write (needed)")
     parser.add_argument(
         "--map-metrics",
         action="store_true",
@@ -44,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         _write(output, converted.files)
     except DocumentError as error:
         problems = [f"{source}/{problem}" for problem in error.problems]
-        raise CommandError("\n".join(problems)) from None
+        raise CommandError("\n".join(problems), FOUND_WRONG) from None
     except FileExistsError as error:
         raise CommandError(f"{error.filename} already exists: choose another --output") from None
     except OSError as error:

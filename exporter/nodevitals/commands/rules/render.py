@@ -28,9 +28,9 @@ def add_to(actions: Subparsers) -> None:
         epilog="docs/adr/0017-site-values.md explains the choices.",
     )
     add = parser.add_argument
-    add("file", nargs="?", metavar="FILE", help="sampled rules, to print as Prometheus rules")
+    add("file", nargs="?", metavar="FILE", help="sampled rules (default: none)")
     add("--values", metavar="FILE", help="the site's values (default: none, rules as shipped)")
-    add("--output", metavar="FOLDER", help="folder to write the rule files to")
+    add("--output", metavar="FOLDER", help="folder to write to (default: print sampled rules)")
     add(
         "--with-tests",
         action="store_true",

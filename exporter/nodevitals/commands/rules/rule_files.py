@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Optional, TypeVar, Union
 
 import msgspec
 import yaml
 
 from nodevitals.commands.rules.findings import Finding
-from nodevitals.document import DocumentError, Problem, parse_yaml
+from nodevitals.document import DocumentError, Problem, parse_yaml, translated
 
 # libyaml's parser where PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -51,32 +51,32 @@ class RuleFile(msgspec.Struct, frozen=True):
 class _RuleShape(msgspec.Struct):
     record: str = ""
     alert: str = ""
-    expr: str | int | float = ""
-    labels: dict[str, Any] | None = None
-    annotations: dict[str, Any] | None = None
-    wait: str | int = msgspec.field(default="", name="for")
-    keep_firing_for: str | int = ""
+    expr: Union[str, int, float] = ""
+    labels: Optional[dict[str, Any]] = None
+    annotations: Optional[dict[str, Any]] = None
+    wait: Union[str, int] = msgspec.field(default="", name="for")
+    keep_firing_for: Union[str, int] = ""
 
 
 class _GroupShape(msgspec.Struct):
-    rules: list[_RuleShape] | None = None
+    rules: Optional[list[_RuleShape]] = None
 
 
 class _RulesShape(msgspec.Struct):
-    groups: list[_GroupShape] | None = None
+    groups: Optional[list[_GroupShape]] = None
 
 
 class _CaseShape(msgspec.Struct):
     alertname: str = ""
-    exp_alerts: list[Any] | None = None
+    exp_alerts: Optional[list[Any]] = None
 
 
 class _TestShape(msgspec.Struct):
-    alert_rule_test: list[_CaseShape] | None = None
+    alert_rule_test: Optional[list[_CaseShape]] = None
 
 
 class _TestsShape(msgspec.Struct):
-    tests: list[_TestShape] | None = None
+    tests: Optional[list[_TestShape]] = None
 
 
 def read_rules(folder: Path, found: list[Finding]) -> tuple[RuleFile, ...]:
@@ -126,11 +126,11 @@ def _shape(path: Path, text: bytes, shape: type[_Shape], found: list[Finding]) -
         document = parse_yaml(text)
         return None if document is None else msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
-        problems: tuple[Problem, ...] = (Problem("", str(error)),)
+        problems: tuple[Problem, ...] = (Problem("", translated(error)),)
     except DocumentError as error:
         problems = error.problems
     for problem in problems:
-        found.append(Finding(str(path), 0, "file/invalid", "", str(problem)))
+        found.append(Finding(str(path), problem.line, "file/invalid", "", str(problem)))
     return None
 
 
@@ -141,7 +141,7 @@ def _rule_file(path: str, text: bytes, shape: _RulesShape) -> RuleFile:
     shapes = [rule for group in shape.groups or () for rule in group.rules or ()]
     if len(nodes) != len(shapes):  # a merge key (<<) brought rules that have no line here
         nodes = [root] * len(shapes)
-    rules = (_rule(path, rule, node, lines) for rule, node in zip(shapes, nodes, strict=True))
+    rules = (_rule(path, rule, node, lines) for rule, node in zip(shapes, nodes))
     return RuleFile(path, lines, tuple(rules))
 
 

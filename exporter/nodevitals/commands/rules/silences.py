@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Optional
 
 import msgspec
 
@@ -23,7 +24,7 @@ class Silence(msgspec.Struct, frozen=True):
     line: int
     id: str
     reason: str
-    rule: Rule | None
+    rule: Optional[Rule]
 
     def matches(self, finding: Finding) -> bool:
         """Whether this comment silences the finding."""

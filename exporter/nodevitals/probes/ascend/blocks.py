@@ -77,7 +77,7 @@ def parse_rows(text: str) -> list[Block]:
         return []
     header = _GAP.split(lines[start])
     rows = (_GAP.split(line) for line in lines[start + 1 :])
-    return [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header)]
+    return [dict(zip(header, row)) for row in rows if len(row) == len(header)]
 
 
 def parse_mapping(text: str) -> dict[tuple[int, int], int]:

@@ -59,7 +59,7 @@ def parse_values(text: str, choices: Iterable[Columns]) -> Values | None:
     for columns in choices:
         if len(columns) == len(words):
             values = {}
-            for column, word in zip(columns, words, strict=True):
+            for column, word in zip(columns, words):
                 value = _value(column, word)
                 if value is None:
                     return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Optional
 
 import msgspec
 
@@ -71,7 +72,7 @@ class Optical(msgspec.Struct, frozen=True, kw_only=True):
     """An optical module: received power per lane, and its own lower threshold for it."""
 
     receive_watts: dict[int, float] = {}
-    receive_low_watts: float | None = None
+    receive_low_watts: Optional[float] = None
 
 
 def parse_optical(text: str) -> Optical:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Optional
 
 import msgspec
 
@@ -25,7 +26,7 @@ class ToolOutput(msgspec.Struct, array_like=True, frozen=True):
 
     at: float
     text: str
-    good_at: float | None = None
+    good_at: Optional[float] = None
     failed: bool = False
 
 

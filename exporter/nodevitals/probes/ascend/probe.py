@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Annotated
+from typing import Annotated, Optional
 
 import msgspec
 
@@ -69,11 +69,11 @@ RESERVE_SHARE = 0.1
 class AscendSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The number of chips, the paths of the tools, and how often the slow calls are made."""
 
-    interval: Seconds | None = 60.0
+    interval: Optional[Seconds] = 60.0
     """Time between two calls of `npu-smi info`, which takes seconds."""
-    timeout: Seconds | None = 30.0
+    timeout: Optional[Seconds] = 30.0
     """Time that all calls of a run may take together."""
-    expected: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    expected: Optional[Annotated[int, msgspec.Meta(ge=1, le=1024)]] = None
     """Number of chips on the node (an NPU may have two); with it, no NPU is a failure."""
     npu_smi: str = "npu-smi"
     """Path of npu-smi, or its name on PATH."""

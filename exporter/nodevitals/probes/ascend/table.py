@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Optional
 
 import msgspec
 
@@ -40,18 +41,18 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True):
 
     npu: int
     chip: int
-    physical: int | None
+    physical: Optional[int]
     name: str
     bus_id: str
-    health: int | None
+    health: Optional[int]
     failed: bool = False
-    power_watts: float | None = None
-    temperature_celsius: float | None = None
-    utilization_ratio: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    hbm_used_bytes: int | None = None
-    hbm_total_bytes: int | None = None
+    power_watts: Optional[float] = None
+    temperature_celsius: Optional[float] = None
+    utilization_ratio: Optional[float] = None
+    memory_used_bytes: Optional[int] = None
+    memory_total_bytes: Optional[int] = None
+    hbm_used_bytes: Optional[int] = None
+    hbm_total_bytes: Optional[int] = None
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     chips: tuple[Chip, ...]
     unparsed: int
-    processes: dict[tuple[int, int | None], int] = {}
+    processes: dict[tuple[int, Optional[int]], int] = {}
     complete: bool = False
     """Whether the last line is that of the table's frame."""
     single: bool = False
@@ -163,7 +164,7 @@ def _chips(group: list[_Cells], headers: _Headers) -> tuple[list[Chip], int]:
     if len(group) % 2 or any(row != at % 2 for at, row in enumerate(rows)):
         return [], len(group)
     chips, unparsed = [], 0
-    for first, second in zip(group[::2], group[1::2], strict=True):
+    for first, second in zip(group[::2], group[1::2]):
         chip, missed = _chip(first, second, headers)
         unparsed += missed
         if chip is not None:

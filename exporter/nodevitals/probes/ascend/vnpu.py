@@ -8,6 +8,7 @@ mode without vNPUs prints a sentence instead.
 from __future__ import annotations
 
 import re
+from typing import Optional
 
 import msgspec
 
@@ -29,8 +30,8 @@ class Vnpus(msgspec.Struct, frozen=True, kw_only=True):
 
     count: int
     templates: dict[int, str] = {}
-    ai_cores: Resource | None = None
-    memory_bytes: Resource | None = None
+    ai_cores: Optional[Resource] = None
+    memory_bytes: Optional[Resource] = None
 
 
 def parse_vnpus(text: str) -> Vnpus | None:
@@ -52,7 +53,7 @@ def parse_vnpus(text: str) -> Vnpus | None:
             templates[int(cells[0][:6])] = cells[-1]
     if len(pairs) != len(columns):
         columns = []  # which pair belongs to which column is unknown
-    by_name = dict(zip(columns, pairs, strict=False))
+    by_name = dict(zip(columns, pairs))
     return Vnpus(
         count=int(count[1]),
         templates=templates,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, Optional, get_args
 
 import msgspec
 
@@ -112,7 +112,7 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     device: Device
-    lost_at: float | None = None
+    lost_at: Optional[float] = None
     withheld: bool = False
     state: str = ""
     code: str = ""

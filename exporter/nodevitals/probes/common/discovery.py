@@ -11,6 +11,7 @@ import glob
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional, Union
 
 import msgspec
 
@@ -30,7 +31,7 @@ class FileSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     files: tuple[str, ...]
     """Absolute paths of JSON or YAML files; may contain wildcards."""
-    port: TcpPort | None = None
+    port: Optional[TcpPort] = None
     """Port of targets that are listed without one."""
 
 
@@ -39,11 +40,11 @@ class NameSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     names: tuple[str, ...]
     """Names; every address of each is a peer."""
-    port: TcpPort | None = None
+    port: Optional[TcpPort] = None
     """Port of these peers."""
 
 
-Source = str | FileSource | NameSource
+Source = Union[str, FileSource, NameSource]
 
 
 class ResolvedName(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +68,7 @@ def path_problems(file_sd: Sequence[str | FileSource]) -> Iterator[Problem]:
         for index, file in enumerate(_files(source)):
             if not os.path.isabs(file) or "\0" in file:
                 place = f"file_sd[{number}]" if is_path else f"file_sd[{number}].files[{index}]"
-                yield Problem(place, "not an absolute path")
+                yield Problem(place, "not an absolute path: begin it with /")
 
 
 class Discovery:

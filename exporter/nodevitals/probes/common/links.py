@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, Optional
 
 import msgspec
 
@@ -32,9 +32,9 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     place: str = ""
     layer: str = ""
-    up: bool | None = None
-    rate: float | None = None
-    down_count: int | None = None
+    up: Optional[bool] = None
+    rate: Optional[float] = None
+    down_count: Optional[int] = None
     down_source: str = ""
 
 
@@ -48,7 +48,7 @@ class KnownLink(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     link: Link
-    best_rate: float | None = None
+    best_rate: Optional[float] = None
     missing: bool = False
     counted: Counted = ""
     observed: int = 0

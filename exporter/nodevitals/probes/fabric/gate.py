@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Optional, get_args
 
 import msgspec
 
@@ -40,12 +40,12 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether an accelerator that a process has open keeps tests away."""
     ignore: tuple[str, ...] = WATCHERS
     """Names of processes that may have accelerators open; at most 15 characters each."""
-    job_file: str | None = None
+    job_file: Optional[str] = None
     """File that exists while a job runs. Example: `/run/job`"""
     job_command: tuple[str, ...] = ()
     """Command that exits with 0 while a job runs, with 1 while none does; executed before each
     test, which any other status keeps away. Example: `[/usr/local/bin/node-has-job]`"""
-    maintenance_file: str | None = None
+    maintenance_file: Optional[str] = None
     """File that exists while no tests are wanted. Example: `/run/nodevitals-maintenance`"""
     link_busy_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
     """Share of the link's rate above which its traffic keeps tests away."""
@@ -60,7 +60,7 @@ class TestedLink(msgspec.Struct, frozen=True):
 
     files: tuple[str, ...] = ()
     bytes_per_count: int = 1
-    rate: float | None = None
+    rate: Optional[float] = None
 
 
 class Gate:

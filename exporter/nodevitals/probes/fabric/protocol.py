@@ -84,6 +84,8 @@ def parse(data: bytes, kind: type[Received]) -> Received:
     """A message of this type. Raises ValueError with what is wrong, in one line."""
     try:
         return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:  # no ValueError in msgspec 0.20
+        raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, Optional, get_args
 
 import msgspec
 
@@ -37,16 +37,16 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     comparable between numbers of ranks.
     """
 
-    operation: str | None = None
+    operation: Optional[str] = None
     message_bytes: int
-    iterations: int | None = None
-    bandwidth_bytes_per_second: float | None = None
-    bus_bandwidth_bytes_per_second: float | None = None
-    peak_bytes_per_second: float | None = None
-    latency_seconds: dict[str, float] | None = None
-    in_place: bool | None = None
-    wrong: int | None = None
-    retransmits: int | None = None
+    iterations: Optional[int] = None
+    bandwidth_bytes_per_second: Optional[float] = None
+    bus_bandwidth_bytes_per_second: Optional[float] = None
+    peak_bytes_per_second: Optional[float] = None
+    latency_seconds: Optional[dict[str, float]] = None
+    in_place: Optional[bool] = None
+    wrong: Optional[int] = None
+    retransmits: Optional[int] = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     outcome: Literal["ok", "failed"]
-    reason: Reason | None = None
+    reason: Optional[Reason] = None
     message: str = ""
     rows: tuple[ResultRow, ...] = ()
 

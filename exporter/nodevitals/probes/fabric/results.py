@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional, Union
+
 import msgspec
 
 from nodevitals.probes.fabric.report import Report
@@ -19,7 +21,7 @@ class StartedTest(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     seconds: float = 0.0
     skipped: str = ""
-    report: Report | None = None
+    report: Optional[Report] = None
 
 
 class ServedTest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,4 +31,4 @@ class ServedTest(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-FinishedTest = StartedTest | ServedTest
+FinishedTest = Union[StartedTest, ServedTest]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Optional, Union
 
 import msgspec
 
@@ -42,7 +42,7 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Number of messages."""
     queue_pairs: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Number of queue pairs, or of iperf3's parallel streams."""
-    expected: BytesPerSecond | None = None
+    expected: Optional[BytesPerSecond] = None
     """Bandwidth of a healthy link with messages of this size; by default 0.9 of the link's rate for
     messages from 1 MiB on. Example: `380Gb/s`"""
     timeout: Seconds = 20.0
@@ -73,7 +73,9 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Report an operation that the tool does not have."""
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
         if self.operation not in known:
-            yield Problem("operation", f"{self.operation!r}: {self.tool} has {', '.join(known)}")
+            yield Problem(
+                "operation", f"{self.tool} has no {self.operation!r}: choose {', '.join(known)}"
+            )
 
 
 class StaticSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,9 +103,9 @@ class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Off unless `enabled` is true or auto; then a token and certificates are needed."""
 
-    interval: Seconds | None = 5.0
+    interval: Optional[Seconds] = 5.0
     """Time between two runs, which report the results; tests follow the slots."""
-    timeout: Seconds | None = 5.0
+    timeout: Optional[Seconds] = 5.0
     """Time that a run may take; at most the interval."""
     name: str = ""
     """Name of this node on the lists; by default the node's name, or an address of this node.
@@ -112,10 +114,10 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Address and port on which the agent listens for other agents."""
     static: tuple[StaticSource, ...] = ()
     """Peers, listed in the configuration."""
-    file_sd: tuple[str | FileSource, ...] = ()
+    file_sd: tuple[Union[str, FileSource], ...] = ()
     """Files that list peers: paths or patterns, or `files` with a port.
     Example: `["/etc/nodevitals/fabric/*.yaml"]`"""
-    dns_sd: tuple[str | NameSource, ...] = ()
+    dns_sd: tuple[Union[str, NameSource], ...] = ()
     """DNS names of peers: names, or `names` with a port.
     Example: `[nodevitals-fabric.monitoring.svc]`"""
     group_by: str = ""
@@ -130,7 +132,7 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     token_file: str = ""
     """File with the token that all nodes share, of at least 16 characters.
     Example: `/etc/nodevitals/fabric-token`"""
-    tls: FabricTlsSettings | None = None
+    tls: Optional[FabricTlsSettings] = None
     """Certificates for the connections between agents."""
     tool_ports: tuple[ToolPort, ToolPort] = (18600, 18699)
     """First and last TCP port on which test tools listen."""
@@ -146,7 +148,7 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
                 yield Problem(f"tests[{number}].{problem.path}", problem.message)
         yield from path_problems(self.file_sd)
         if self.tool_ports[0] > self.tool_ports[1]:
-            yield Problem("tool_ports", "write [FIRST, LAST]")
+            yield Problem("tool_ports", "the first is over the last: write [FIRST, LAST]")
         try:
             parse_listen_address(self.listen_address)
         except ValueError as error:
@@ -156,15 +158,19 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def _missing(self) -> Iterator[Problem]:
         if not self.token_file:
-            yield Problem("token_file", "needed: without a token any client could start tests here")
+            yield Problem(
+                "token_file", "missing: without it any client could start tests; name a file"
+            )
         if self.tls is None:
-            yield Problem("tls", "needed: a token must not be sent in the clear")
+            yield Problem("tls", "missing: write it, a token must not be sent in the clear")
         if not self.tests:
-            yield Problem("tests", "none")
+            yield Problem("tests", "no tests: write at least one")
         if len({test.labels for test in self.tests}) < len(self.tests):
             text = "two have the same tool, operation, device and message_bytes"
-            yield Problem("tests", f"{text}: their results could not be distinguished")
+            yield Problem("tests", f"{text}: remove one, results are stored by these")
         if not (self.static or self.file_sd or self.dns_sd):
             yield Problem("static", "no peers: list them here, in file_sd or in dns_sd")
         if self.slot < 3 * sum(test.timeout for test in self.tests):
-            yield Problem("slot", "under three times the timeouts of all tests")
+            yield Problem(
+                "slot", "under three times the timeouts of all tests: choose a longer one"
+            )

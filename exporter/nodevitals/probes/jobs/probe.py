@@ -9,6 +9,8 @@ has and has not opened.
 
 from __future__ import annotations
 
+from typing import Optional, Union
+
 import msgspec
 
 from nodevitals.linux.sysfs import exists, list_names
@@ -64,7 +66,7 @@ SLURM_PATHS = (
 class JobsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whose processes count. `auto`: where Slurm is, and no kubelet."""
 
-    interval: Seconds | None = 30.0
+    interval: Optional[Seconds] = 30.0
     """Time between two looks at all processes."""
     users: bool = True
     """Whether to report processes of no job by their user."""
@@ -78,8 +80,8 @@ class JobsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fiel
 class Job(msgspec.Struct):
     """What is kept of a job while it runs."""
 
-    uid: int | None = None
-    texts: JobTexts | None = None
+    uid: Optional[int] = None
+    texts: Optional[JobTexts] = None
 
 
 class JobsState(msgspec.Struct):
@@ -97,7 +99,7 @@ class JobsProbe(Probe):
     families = (ACCELERATOR_INFO, *metrics)
     Settings = JobsSettings
     State = JobsState
-    Message = DeviceNames | NpuNames
+    Message = Union[DeviceNames, NpuNames]
     settings: JobsSettings
     state: JobsState
 

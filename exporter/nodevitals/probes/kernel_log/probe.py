@@ -10,6 +10,7 @@ that it counts while drivers hang.
 from __future__ import annotations
 
 import time
+from typing import Optional, Union
 
 from nodevitals.linux.host import BOOT_ID
 from nodevitals.linux.kmsg import Follower
@@ -30,7 +31,7 @@ class KernelLogSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown
 
     path: str = "/dev/kmsg"
     """The kernel's log."""
-    interval: Seconds | None = 2.0
+    interval: Optional[Seconds] = 2.0
     """Time between two runs."""
 
 
@@ -43,13 +44,13 @@ class KernelLogProbe(Probe):
     families = FAMILIES
     Settings = KernelLogSettings
     State = KernelLogState
-    Message = DeviceNames | NvmlXids
+    Message = Union[DeviceNames, NvmlXids]
     resident = True
     persistent = True
     settings: KernelLogSettings
     state: KernelLogState
     _boot_id = ""
-    _follower: Follower | None = None
+    _follower: Optional[Follower] = None
     _live = False
     """Whether a run has reached the end of the log: records read later have just been written."""
 

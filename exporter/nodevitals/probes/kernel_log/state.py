@@ -5,6 +5,8 @@ Times are in seconds; those called monotonic count from boot.
 
 from __future__ import annotations
 
+from typing import Optional
+
 import msgspec
 
 from nodevitals.probes.common.accelerators import Action
@@ -89,7 +91,7 @@ class KernelLogState(msgspec.Struct):
     nics: list[NicState] = []
     rows: dict[str, float] = {}
     """When each device and event had its last row of the history (monotonic)."""
-    clock_offset: float | None = None
+    clock_offset: Optional[float] = None
     """Unix time minus monotonic time; it changes only when the node's clock is set."""
 
     def in_boot(self, boot_id: str) -> KernelLogState:

@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from nodevitals.probe import ProbeError
@@ -42,7 +42,7 @@ class Server(NamedTuple):
 
     url: str
     token_file: str
-    ca_file: str | None
+    ca_file: Optional[str]
     name: str
     """For messages: `API server` or `kubelet`."""
 

@@ -6,6 +6,7 @@ Pure. Only the fields below are read. https://kubernetes.io/docs/reference/kuber
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Optional
 
 import msgspec
 
@@ -31,8 +32,8 @@ class Metadata(msgspec.Struct):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    labels: Optional[dict[str, str]] = None
+    annotations: Optional[dict[str, str]] = None
 
 
 class Terminated(msgspec.Struct, rename="camel"):
@@ -44,7 +45,7 @@ class Terminated(msgspec.Struct, rename="camel"):
 class ContainerState(msgspec.Struct):
     """The state of a container before the present one."""
 
-    terminated: Terminated | None = None
+    terminated: Optional[Terminated] = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
@@ -52,29 +53,29 @@ class ContainerStatus(msgspec.Struct, rename="camel"):
 
     name: str = ""
     container_id: str = msgspec.field(name="containerID", default="")
-    last_state: ContainerState | None = None
+    last_state: Optional[ContainerState] = None
 
 
 class PodStatus(msgspec.Struct, rename="camel"):
     """The status of a pod."""
 
     phase: str = ""
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: Optional[list[ContainerStatus]] = None
+    init_container_statuses: Optional[list[ContainerStatus]] = None
 
 
 class Pod(msgspec.Struct):
     """A pod."""
 
     metadata: Metadata
-    status: PodStatus | None = None
+    status: Optional[PodStatus] = None
 
 
 class PodList(msgspec.Struct):
     """A page of pods."""
 
-    items: list[Pod] | None = None
-    metadata: ListMetadata | None = None
+    items: Optional[list[Pod]] = None
+    metadata: Optional[ListMetadata] = None
 
 
 class Condition(msgspec.Struct):
@@ -93,14 +94,14 @@ class NodeSpec(msgspec.Struct):
 class NodeStatus(msgspec.Struct):
     """The status of a node."""
 
-    conditions: list[Condition] | None = None
+    conditions: Optional[list[Condition]] = None
 
 
 class NodeObject(msgspec.Struct):
     """A node."""
 
     spec: NodeSpec
-    status: NodeStatus | None = None
+    status: Optional[NodeStatus] = None
 
 
 class KnownPod(msgspec.Struct, array_like=True):
@@ -116,7 +117,7 @@ class KnownPod(msgspec.Struct, array_like=True):
     labels: dict[str, str]
     containers: dict[str, str]
     """Name of each container, by its id without the runtime's prefix."""
-    npus: tuple[str, ...] | None = None
+    npus: Optional[tuple[str, ...]] = None
     ended: bool = False
     gone_at: float = 0.0
 

@@ -10,6 +10,7 @@ worker ends after each run, because it imports grpcio.
 from __future__ import annotations
 
 import time
+from typing import Union
 
 from nodevitals.probe import Probe, Readings
 from nodevitals.probes.common.workloads import OWNER_LABELS
@@ -41,7 +42,7 @@ class KubernetesProbe(Probe):
     families = FAMILIES
     Settings = KubernetesSettings
     State = KubernetesState
-    Message = Accelerators | OomKills
+    Message = Union[Accelerators, OomKills]
     persistent = True
     settings: KubernetesSettings
     state: KubernetesState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from nodevitals.probe import Readings
 from nodevitals.probes.common.workloads import ACCELERATOR_INFO, OWNER_LABELS
@@ -38,7 +38,7 @@ class Allocation(NamedTuple):
     container: Container
     resource: str
     device_id: str
-    device: Device | None
+    device: Optional[Device]
     pci_bus_id: str = ""
 
 

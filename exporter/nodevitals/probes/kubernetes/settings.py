@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Optional
 
 import msgspec
 
@@ -37,7 +37,7 @@ _TAKEN = ("instance", "job", "cluster", *(set(WORKLOAD_LABELS) - set(OWNER_LABEL
 class KubernetesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the devices of pods, their labels and the state of the node are read."""
 
-    interval: Seconds | None = 30.0
+    interval: Optional[Seconds] = 30.0
     """Time between two runs."""
     socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     """Socket of the kubelet's pod resources API, on the node."""
@@ -53,19 +53,19 @@ class KubernetesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknow
     """Age at which the labels of pods are read again; for a pod that is not known, at once."""
     node_interval: Seconds = 60.0
     """Time between two readings of the node's conditions; needs the API server."""
-    node: str | None = None
+    node: Optional[str] = None
     """Name of the node in the cluster; by default $NODE_NAME or the host name. Example: `node-7`"""
-    api_url: str | None = None
+    api_url: Optional[str] = None
     """URL of the API server; by default that of the cluster in which the agent is a pod.
     Example: `https://10.0.0.1:6443`"""
     ca_file: str = f"{SERVICE_ACCOUNT}/ca.crt"
     """Certificates of the authorities that may sign the API server's certificate."""
     token_file: str = f"{SERVICE_ACCOUNT}/token"
     """File with the token; read for each request, because it is rotated."""
-    kubelet_url: str | None = None
+    kubelet_url: Optional[str] = None
     """URL of the kubelet, for `source: kubelet`; by default port 10250 of $HOST_IP or 127.0.0.1.
     Example: `https://10.0.0.7:10250`"""
-    kubelet_ca_file: str | None = None
+    kubelet_ca_file: Optional[str] = None
     """Certificates of the authorities that may sign the kubelet's certificate; by default
     `ca_file`. Example: `/etc/kubernetes/pki/ca.crt`"""
     kubelet_verify: bool = True
@@ -89,18 +89,19 @@ class KubernetesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknow
     def problems(self) -> Iterator[Problem]:
         """Names that Prometheus does not take, paths that are not absolute, URLs without TLS."""
         if len(self.labels) > MAX_LABELS:
-            yield Problem("labels", f"over {MAX_LABELS} labels")
+            yield Problem("labels", f"over {MAX_LABELS} labels: remove some")
         for label, names in self.labels.items():
             if not _LABEL.fullmatch(label):
                 yield Problem(f"labels.{label}", "not a label name: write it like resource_pool")
             elif label in _TAKEN:
-                yield Problem(f"labels.{label}", "the family or Prometheus sets this label itself")
+                text = "the family or Prometheus sets this label itself: choose another"
+                yield Problem(f"labels.{label}", text)
             if len(names) > MAX_NAMES:
-                yield Problem(f"labels.{label}", f"over {MAX_NAMES} names")
+                yield Problem(f"labels.{label}", f"over {MAX_NAMES} names: remove some")
         for name in ("socket", "ca_file", "token_file", "kubelet_ca_file"):
             path = getattr(self, name)
             if path is not None and (not os.path.isabs(path) or "\0" in path):
-                yield Problem(name, "not an absolute path")
+                yield Problem(name, "not an absolute path: begin it with /")
         for name in ("api_url", "kubelet_url"):
             url = getattr(self, name)
             if url is not None and not is_url(url):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import msgspec
 
 from nodevitals.probe import ProbeError
@@ -43,7 +45,7 @@ class KubernetesState(msgspec.Struct):
     listed_at: float = 0.0
     accelerators: Node = msgspec.field(default_factory=Node)
     cache: PodCache = msgspec.field(default_factory=PodCache)
-    node: KnownNode | None = None
+    node: Optional[KnownNode] = None
     oom: OomKillCounts = msgspec.field(default_factory=OomKillCounts)
     failures: dict[str, Failure] = {}
 

@@ -129,7 +129,7 @@ class MountAccess:
         directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._mount)
         try:
             with os.scandir(directory) as entries:
-                for _, _ in zip(entries, range(MAX_LISTED_ENTRIES), strict=False):
+                for _, _ in zip(entries, range(MAX_LISTED_ENTRIES)):
                     pass
         finally:
             os.close(directory)
@@ -199,7 +199,7 @@ class MountAccess:
         self._add(families.CONTENT_INTACT, returned == written)
         if returned != written:
             self._readings.increment(families.MISMATCHES, 1, *self._labels)
-            pairs = enumerate(zip(written, returned, strict=True))
+            pairs = enumerate(zip(written, returned))
             first = next(index for index, (one, other) in pairs if one != other)
             text = f"{self._path}: data read back differs from data written, from byte {first} on"
             raise ProbeError("mismatch", text)

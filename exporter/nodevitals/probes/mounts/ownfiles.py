@@ -104,7 +104,7 @@ class OwnFile:
     def remove_leftovers(self) -> None:
         """Remove the files that crashed runs of this node left."""
         with suppress(OSError), os.scandir(self._directory) as entries:
-            for entry, _ in zip(entries, range(MAX_CHECKED_ENTRIES), strict=False):
+            for entry, _ in zip(entries, range(MAX_CHECKED_ENTRIES)):
                 if entry.name != self.name and _is_leftover(entry.name):
                     with suppress(OSError):
                         self._remove_old(entry.name)

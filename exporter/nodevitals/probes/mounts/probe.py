@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Optional
 
 import msgspec
 
@@ -34,13 +34,13 @@ class MountTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Mount point: an absolute path. Example: `/data`"""
     access: Literal["none", "read", "write"] = "read"
     """`none`: statvfs only; `read`: also read or list; `write`: also write and read back."""
-    fstype: str | None = None
+    fstype: Optional[str] = None
     """Expected file system type; nothing is read from or written to another one.
     Example: `nfs4`"""
-    source: str | None = None
+    source: Optional[str] = None
     """Expected source; nothing is read from or written to another one.
     Example: `"filer-1:/export"`"""
-    file: str | None = None
+    file: Optional[str] = None
     """Regular file in the mount point to read with `access: read`; links are not followed. Without
     it the directory is listed. Example: `README`"""
 
@@ -60,14 +60,16 @@ class MountsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
             where = f"targets[{index}]"
             parts = target.path.split("/")
             if not target.path.startswith("/") or {".", ".."} & set(parts):
-                yield Problem(f"{where}.path", "not an absolute path without . and ..")
+                yield Problem(f"{where}.path", "not an absolute path: begin it with /, no . or ..")
             elif target.path != "/" and "" in parts[1:]:
                 yield Problem(f"{where}.path", "write it without double slashes or one at the end")
             if target.path in seen:
-                yield Problem(f"{where}.path", f"{target.path} is listed twice")
+                yield Problem(f"{where}.path", f"{target.path} is listed twice: remove one of them")
             seen.add(target.path)
             if target.file is not None and (target.access != "read" or not _is_name(target.file)):
-                yield Problem(f"{where}.file", "a plain file name, and only with access: read")
+                yield Problem(
+                    f"{where}.file", "not used like this: write a plain name, and access: read"
+                )
 
 
 def _is_name(file: str) -> bool:
@@ -100,6 +102,8 @@ class MountsProbe(Probe):
     State = MountState
     settings: MountTargetSettings
     state: MountState
+
+    needs = ("targets",)
 
     @classmethod
     def targets(cls, settings: MountsSettings) -> list[tuple[str, MountTargetSettings]]:

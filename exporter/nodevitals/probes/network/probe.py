@@ -11,6 +11,7 @@ import glob
 import re
 import time
 from collections.abc import Iterator
+from typing import Optional
 
 import msgspec
 
@@ -45,7 +46,7 @@ class KnownInterface(msgspec.Struct, frozen=True):
     """
 
     it: Interface
-    index: int | None
+    index: Optional[int]
     read_at: float
 
 
@@ -67,7 +68,7 @@ class NetworkSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
         """An expected interface must not be excluded."""
         for name in self.expected:
             if links.is_excluded(name, self.exclude):
-                yield Problem(f"expected.{name}", "excluded as well")
+                yield Problem(f"expected.{name}", "excluded as well: remove it here or there")
 
 
 class NetworkState(msgspec.Struct):

@@ -218,7 +218,7 @@ class FieldReader:
         for first in range(0, len(asked), FIELDS_PER_CALL):
             some = asked[first : first + FIELDS_PER_CALL]
             values = query(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
-            for field, value in zip(some, values, strict=False):
+            for field, value in zip(some, values):
                 code = value.nvmlReturn
                 if code == pynvml.NVML_SUCCESS and 0 <= value.valueType < len(_FIELD_MEMBERS):
                     found[field] = float(getattr(value.value, _FIELD_MEMBERS[value.valueType]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import msgspec
 
@@ -45,9 +45,9 @@ FAILED_RUNS_PER_START = 20
 class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many GPUs are expected, and where the library is."""
 
-    expected: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = None
+    expected: Optional[Annotated[int, msgspec.Meta(ge=1, le=128)]] = None
     """Number of GPUs that the node must have."""
-    nvlinks: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    nvlinks: Optional[Annotated[int, msgspec.Meta(ge=0, le=64)]] = None
     """Number of NVLinks that must be active on each GPU; by default the highest ever active."""
     nvlink_errors_by_link: bool = False
     """Whether to expose NVLink errors of each link instead of their sum."""

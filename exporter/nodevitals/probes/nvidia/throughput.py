@@ -51,7 +51,7 @@ class ThroughputReader:
         energy = query(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         readings.add(ENERGY, None if energy is None else energy * 1e-3, *labels)
         values: Sequence[Any] = query(pynvml.nvmlDeviceGetFieldValues, handle, _FIELDS) or ()
-        by_field = dict(zip(_FIELDS, values, strict=False))
+        by_field = dict(zip(_FIELDS, values))
         for direction, field in _PCIE_BYTES.items():
             readings.add(PCIE_BYTES, _count(by_field.get(field)), *labels, direction)
         for direction, bytes_received in self._nvlink(by_field).items():

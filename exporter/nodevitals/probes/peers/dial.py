@@ -14,6 +14,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 import msgspec
 
@@ -67,7 +68,7 @@ class DialResult(msgspec.Struct, frozen=True, array_like=True):
     """
 
     reason: str
-    round_trip_seconds: float | None = None
+    round_trip_seconds: Optional[float] = None
 
 
 class _Attempt:

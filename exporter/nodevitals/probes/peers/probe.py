@@ -75,6 +75,8 @@ class PeersProbe(Probe):
     settings: PeersSettings
     state: PeersState
 
+    needs = ("targets", "file_sd", "dns_sd")
+
     @classmethod
     def targets(cls, settings: PeersSettings) -> list[tuple[str, PeersSettings]]:
         """One target where any peer is listed, or where the probe is required."""
@@ -153,7 +155,7 @@ class PeersProbe(Probe):
 
 
 def _protocol(source: Source) -> Protocol:
-    return source.protocol if isinstance(source, PeerFileSource | PeerNameSource) else "tcp"
+    return source.protocol if isinstance(source, (PeerFileSource, PeerNameSource)) else "tcp"
 
 
 def _order(peer: Peer) -> float:

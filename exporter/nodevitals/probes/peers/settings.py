@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Optional, Union
 
 import msgspec
 
@@ -46,16 +46,16 @@ class PeerNameSource(NameSource, frozen=True, kw_only=True, forbid_unknown_field
 class PeersSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which peers to test, and how."""
 
-    interval: Seconds | None = 15.0
+    interval: Optional[Seconds] = 15.0
     """Time between two runs."""
-    timeout: Seconds | None = 10.0
+    timeout: Optional[Seconds] = 10.0
     """Time that a run may take; at most the interval."""
     targets: tuple[PeerSettings, ...] = ()
     """Peers, listed one by one."""
-    file_sd: tuple[str | PeerFileSource, ...] = ()
+    file_sd: tuple[Union[str, PeerFileSource], ...] = ()
     """Files that list peers: paths or patterns, or `files` with a port and a protocol.
     Example: `[{files: ["/etc/nodevitals/peers/*.yaml"], port: 22, protocol: ssh}]`"""
-    dns_sd: tuple[str | PeerNameSource, ...] = ()
+    dns_sd: tuple[Union[str, PeerNameSource], ...] = ()
     """DNS names of peers: names, or `names` with a port and a protocol.
     Example: `[{names: [workers.train.svc], port: 9855}]`"""
     connect_timeout: Seconds = 2.0
@@ -68,5 +68,5 @@ class PeersSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
     def problems(self) -> Iterator[Problem]:
         """Report too many peers, and paths that are not absolute."""
         if len(self.targets) > MAX_PEERS:
-            yield Problem("targets", f"over {MAX_PEERS} peers")
+            yield Problem("targets", f"over {MAX_PEERS} peers: remove some")
         yield from path_problems(self.file_sd)

@@ -54,7 +54,7 @@ class RdmaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fiel
             if not device or not port.isdigit():
                 yield Problem(f"expected.{name}", "no port: write DEVICE/PORT, such as mlx5_0/1")
             elif links.is_excluded(name, self.exclude):
-                yield Problem(f"expected.{name}", "excluded as well")
+                yield Problem(f"expected.{name}", "excluded as well: remove it here or there")
 
 
 class RdmaState(msgspec.Struct):

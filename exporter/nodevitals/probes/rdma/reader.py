@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from typing import Optional
 
 import msgspec
 
@@ -62,11 +63,11 @@ class Port(msgspec.Struct):
 
     layer: str
     interface: str
-    gid: Gid | None
+    gid: Optional[Gid]
     gids_known: bool
     files: dict[str, list[str]]
     counters: list[CounterFile]
-    up: bool | None
+    up: Optional[bool]
     read_at: float
 
 
@@ -156,7 +157,7 @@ class Reader:
         place = last.place if link is None else link if BUS_ID.fullmatch(link) else ""
         labels = [read_label(f"{directory}/{file}") for file in _INFO_FILES]
         labels.insert(1, place)
-        info = tuple(now or was for was, now in zip(last.info, labels, strict=True))
+        info = tuple(now or was for was, now in zip(last.info, labels))
         return RdmaDevice(place, False, info)
 
     def _read_port(self, name: str, layer: str, up: bool | None, now: float) -> Port:

@@ -43,7 +43,7 @@ def _parse_rows(text: str, node: str) -> dict[Port, Neighbour]:
             continue
         if len(row) != len(columns):
             raise ValueError(f"line {reader.line_num}: {len(row)} fields, not {len(columns)}")
-        fields = {name: field.strip() for name, field in zip(columns, row, strict=True)}
+        fields = {name: field.strip() for name, field in zip(columns, row)}
         patterns += has_magic(fields["host"])
         if patterns > MAX_PATTERNS:
             raise ValueError(f"line {reader.line_num}: over {MAX_PATTERNS} hosts with wildcards")

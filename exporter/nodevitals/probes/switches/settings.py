@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Optional
 
 from nodevitals.probe import ProbeSettings, Problem, Seconds
 from nodevitals.probes.switches.families import IBNETDISCOVER, LLDP
@@ -13,15 +14,15 @@ from nodevitals.probes.switches.ports import is_name, parse_port
 class SwitchesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the names of the switches come from: what is written here before what is seen."""
 
-    interval: Seconds | None = 300.0
+    interval: Optional[Seconds] = 300.0
     """Time between two runs."""
     ports: dict[str, str] = {}
     """Switch by RDMA port or network interface. Example: `{mlx5_0/1: leaf-a3, ens1f0: tor-7}`"""
-    ports_file: str | None = None
+    ports_file: Optional[str] = None
     """CSV file for all nodes, of which `host` may contain wildcards, with this first line:
     host,device,port,switch,switch_port. Write it under another name, then rename it.
     Example: `/etc/nodevitals/switches.csv`"""
-    ibnetdiscover: str | None = None
+    ibnetdiscover: Optional[str] = None
     """File with the output of ibnetdiscover, for InfiniBand: run it on one node, from cron, and
     copy the file to all. Example: `/var/lib/nodevitals/ibnetdiscover.txt`"""
     lldp: bool = True
@@ -51,8 +52,8 @@ class SwitchesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
                 yield Problem(f"ports.{name}", text)
             if not is_name(switch):
                 yield Problem(
-                    f"ports.{name}", "no name of a switch: up to 128 printable characters"
+                    f"ports.{name}", "no name of a switch: write up to 128 printable characters"
                 )
         for name, path in self.files.items():
             if not os.path.isabs(path) or "\0" in path:
-                yield Problem(name, "not an absolute path")
+                yield Problem(name, "not an absolute path: begin it with /")

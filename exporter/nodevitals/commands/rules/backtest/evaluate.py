@@ -174,5 +174,5 @@ def _gaps(server: Server, span: Span) -> list[tuple[float, float]]:
     stretches = next(iter(found.series.values()), [])
     ends = [span.start, *(one.end + span.step for one in stretches)]
     starts = [*(one.start for one in stretches), span.end]
-    pairs = zip(ends, starts, strict=True)
+    pairs = zip(ends, starts)
     return [(end, start) for end, start in pairs if start > end] if stretches else []

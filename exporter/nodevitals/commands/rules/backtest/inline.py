@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from nodevitals.commands.rules.backtest.matching import LabelMatcher
 from nodevitals.commands.rules.backtest.references import Reference, enclosing_call, references
 from nodevitals.commands.rules.backtest.rule_set import BacktestRule
-from nodevitals.commands.terminal import CommandError
+from nodevitals.commands.terminal import FOUND_WRONG, CommandError
 
 _MARK = "backtest_match"
 # What does not count samples: a subquery may take fewer of them, which costs the server less.
@@ -122,7 +122,8 @@ class Inliner:
     ) -> str:
         """What one rule records, as far as the matchers let it through."""
         if rule in within:
-            raise CommandError(f"rule {rule.name} reads itself through {within[-1].name}")
+            text = f"rule {rule.name} reads itself through {within[-1].name}"
+            raise CommandError(text, FOUND_WRONG)
         if rule not in self._texts:
             self._texts[rule] = f"( {self.inlined(rule.expression, (*within, rule))} )"
         text = self._texts[rule]

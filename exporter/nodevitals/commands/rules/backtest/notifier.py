@@ -12,6 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
 import msgspec
 
@@ -52,7 +53,7 @@ class Held(msgspec.Struct, frozen=True):
     receiver: str
     time: float
     reason: str
-    source: int | None = None
+    source: Optional[int] = None
 
 
 class _Logged(msgspec.Struct):

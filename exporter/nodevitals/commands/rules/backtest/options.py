@@ -16,8 +16,14 @@ def add_to(actions: Subparsers) -> None:
         epilog="docs/backtest.md explains the figures and what they leave out.",
     )
     add = parser.add_argument
-    add("--prometheus", required=True, metavar="URL", help="http://host:9090, without /api")
-    add("--days", type=float, default=30.0, metavar="N", help="length of the span (default 30)")
+    add("--prometheus", required=True, metavar="URL", help="as http://host:9090 (needed)")
+    add(
+        "--days",
+        type=float,
+        default=30.0,
+        metavar="N",
+        help="days of the span (default 30)",
+    )
     add("--end", metavar="TIME", help="end of the span, as 2026-11-22T10:00:00Z (default now)")
     add("--rules", default="rules", metavar="DIR", help="folder of rule files (default rules)")
     add(
@@ -33,9 +39,19 @@ def add_to(actions: Subparsers) -> None:
         metavar="RECEIVER",
         help="a receiver that wakes a person (default: those of paging services)",
     )
-    add("--promtool", metavar="PATH", help="default: the one on PATH")
-    add("--step", default="1m", metavar="DURATION", help="15s to 4m (default 1m)")
-    add("--timeout", default="120s", metavar="DURATION", help="of one query (default 120s)")
+    add("--promtool", metavar="PATH", help="promtool to run (default: the one on PATH)")
+    add(
+        "--step",
+        default="1m",
+        metavar="DURATION",
+        help="between evaluations, up to 4m (default 1m)",
+    )
+    add(
+        "--timeout",
+        default="120s",
+        metavar="DURATION",
+        help="longest time of a query (default 120s)",
+    )
     add("--json", action="store_true", help="one JSON object with everything")
     parser.set_defaults(run=run)
 

@@ -10,6 +10,7 @@ import bisect
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Optional
 
 import msgspec
 
@@ -62,7 +63,7 @@ class Episode(msgspec.Struct, frozen=True):
     """One alert; `end` None: it still fires."""
 
     start: float
-    end: float | None
+    end: Optional[float]
     labels: dict[str, str]
 
 

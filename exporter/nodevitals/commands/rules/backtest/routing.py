@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
 import msgspec
 
 from nodevitals.commands.rules.backtest.matching import LabelMatcher, all_match, parse_matchers
 from nodevitals.commands.rules.backtest.time_intervals import IntervalShape, TimeInterval
-from nodevitals.document import DocumentError, Problem, parse_yaml
+from nodevitals.document import DocumentError, Problem, parse_yaml, translated
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+|0")
@@ -37,7 +37,7 @@ class Route(msgspec.Struct, frozen=True, eq=False):
     path: str
     receiver: str
     matchers: tuple[LabelMatcher, ...]
-    group_by: tuple[str, ...] | None
+    group_by: Optional[tuple[str, ...]]
     group_wait: float
     group_interval: float
     repeat_interval: float
@@ -83,26 +83,26 @@ class Routing(msgspec.Struct, frozen=True):
 
 class _RouteShape(msgspec.Struct):
     receiver: str = ""
-    matchers: list[str] | None = None
-    match: dict[str, str] | None = None
-    match_re: dict[str, str] | None = None
-    group_by: list[str] | None = None
-    group_wait: str | None = None
-    group_interval: str | None = None
-    repeat_interval: str | None = None
+    matchers: Optional[list[str]] = None
+    match: Optional[dict[str, str]] = None
+    match_re: Optional[dict[str, str]] = None
+    group_by: Optional[list[str]] = None
+    group_wait: Optional[str] = None
+    group_interval: Optional[str] = None
+    repeat_interval: Optional[str] = None
     mute_time_intervals: tuple[str, ...] = ()
     active_time_intervals: tuple[str, ...] = ()
     continues: bool = msgspec.field(default=False, name="continue")
-    routes: list[_RouteShape] | None = None
+    routes: Optional[list[_RouteShape]] = None
 
 
 class _InhibitionShape(msgspec.Struct):
-    source_matchers: list[str] | None = None
-    target_matchers: list[str] | None = None
-    source_match: dict[str, str] | None = None
-    target_match: dict[str, str] | None = None
-    source_match_re: dict[str, str] | None = None
-    target_match_re: dict[str, str] | None = None
+    source_matchers: Optional[list[str]] = None
+    target_matchers: Optional[list[str]] = None
+    source_match: Optional[dict[str, str]] = None
+    target_match: Optional[dict[str, str]] = None
+    source_match_re: Optional[dict[str, str]] = None
+    target_match_re: Optional[dict[str, str]] = None
     equal: tuple[str, ...] = ()
 
 
@@ -132,7 +132,9 @@ def parse_routing(text: bytes) -> Routing:
         )
         _check_names(routing, routing.root)
     except (msgspec.ValidationError, ValueError, KeyError, re.error) as error:
-        raise DocumentError([Problem("", f"not an Alertmanager configuration: {error}")]) from None
+        raise DocumentError(
+            [Problem("", f"not an Alertmanager configuration: {translated(error)}")]
+        ) from None
     return routing
 
 

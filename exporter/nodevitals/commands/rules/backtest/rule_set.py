@@ -6,13 +6,13 @@ Unlike `rule_files`, which has their lines for findings, this has their waits an
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional, Union
 
 import msgspec
 
 from nodevitals.commands.rules.backtest.routing import seconds_of
 from nodevitals.commands.terminal import CommandError, document_error
-from nodevitals.document import DocumentError, Problem, parse_yaml
+from nodevitals.document import DocumentError, Problem, parse_yaml, translated
 
 EVALUATION_SECONDS = 15.0
 """Interval of groups that have none of their own: that of the shipped prometheus.yaml."""
@@ -33,19 +33,19 @@ class BacktestRule(msgspec.Struct, frozen=True, eq=False):
 class _RuleShape(msgspec.Struct):
     record: str = ""
     alert: str = ""
-    expr: str | int | float = ""
-    labels: dict[str, Any] | None = None
+    expr: Union[str, int, float] = ""
+    labels: Optional[dict[str, Any]] = None
     wait: str = msgspec.field(default="0", name="for")
     keep_firing_for: str = "0"
 
 
 class _GroupShape(msgspec.Struct):
-    rules: list[_RuleShape] | None = None
+    rules: Optional[list[_RuleShape]] = None
     interval: str = ""
 
 
 class _FileShape(msgspec.Struct):
-    groups: list[_GroupShape] | None = None
+    groups: Optional[list[_GroupShape]] = None
 
 
 # These record what dashboards show: they have no alerts, and no alert reads them.
@@ -85,7 +85,7 @@ def _read(path: Path) -> list[BacktestRule]:
     except DocumentError as error:
         raise document_error(str(path), error) from None
     except (msgspec.ValidationError, ValueError) as error:
-        problem = DocumentError([Problem("", f"not a rule file: {error}")])
+        problem = DocumentError([Problem("", f"not a rule file: {translated(error)}")])
         raise document_error(str(path), problem) from None
 
 

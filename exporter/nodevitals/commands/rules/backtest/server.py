@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Optional, TypeVar
 
 import msgspec
 import requests
@@ -59,7 +59,7 @@ class _Matrix(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     status: str
-    data: _Matrix | None = None
+    data: Optional[_Matrix] = None
     error: str = ""
 
 

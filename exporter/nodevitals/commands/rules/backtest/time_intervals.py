@@ -9,6 +9,7 @@ import calendar
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone, tzinfo
+from typing import Optional, Union
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -29,11 +30,11 @@ class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class IntervalShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One time interval as the file has it; what is None does not restrict."""
 
-    times: tuple[TimeRange, ...] | None = None
-    weekdays: tuple[str, ...] | None = None
-    days_of_month: tuple[str | int, ...] | None = None
-    months: tuple[str | int, ...] | None = None
-    years: tuple[str | int, ...] | None = None
+    times: Optional[tuple[TimeRange, ...]] = None
+    weekdays: Optional[tuple[str, ...]] = None
+    days_of_month: Optional[tuple[Union[str, int], ...]] = None
+    months: Optional[tuple[Union[str, int], ...]] = None
+    years: Optional[tuple[Union[str, int], ...]] = None
     location: str = "UTC"
 
 

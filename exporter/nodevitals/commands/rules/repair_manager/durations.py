@@ -9,7 +9,7 @@ from nodevitals.quantities import parse_duration
 
 def parse_seconds(value: Any, unit: Literal["s", "m"] = "s") -> float:
     """Seconds from `60`, `"60"` or `1m`; `unit` is that of a plain number. Raises ValueError."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
         return float(value) * (60 if unit == "m" else 1)
     if isinstance(value, str) and value.isdecimal():
         value += unit

@@ -46,7 +46,7 @@ class References:
             step: Any = next(part for part in match.groups() if part is not None)
             if isinstance(value, list):
                 step = int(step)
-            if not isinstance(value, dict | list):
+            if not isinstance(value, (dict, list)):
                 raise LookupError(step)
             value = value[step]
             path += f"[{step}]" if isinstance(step, int) else f".{step}"
@@ -77,7 +77,8 @@ def read(text: bytes, file: str, references: References | None, problems: list[P
         problems.append(Problem(file, f"not UTF-8: {error.reason}"))
     except DocumentError as error:
         problems += [
-            Problem(f"{file}: {one.path}".rstrip(": "), one.message) for one in error.problems
+            Problem(one.within(file).removesuffix(f": {one.message}"), one.message)
+            for one in error.problems
         ]
     return None
 

@@ -96,7 +96,7 @@ def _sampled_rule(value: dict[str, Any], name: str, problems: list[str]) -> Samp
         return 1.0
 
     share = value.get("percent_threshold")
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share < 100:
+    if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 100:
         problems.append(f"percent_threshold: {share!r} is not at least 0 and below 100")
         share = 0
     severity = value.get("severity", "warning")

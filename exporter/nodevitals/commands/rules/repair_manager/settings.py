@@ -70,7 +70,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
+    elif isinstance(value, list) and any(isinstance(inner, (dict, list)) for inner in value):
         for number, inner in enumerate(value):
             yield from _leaves(inner, f"{path}[{number}]")
     elif path:

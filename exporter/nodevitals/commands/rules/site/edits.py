@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from nodevitals.commands.rules.rule_files import Rule, RuleFile
-from nodevitals.commands.terminal import CommandError
+from nodevitals.commands.terminal import FOUND_WRONG, CommandError
 
 
 class RuleEdit(msgspec.Struct, frozen=True):
@@ -50,7 +50,8 @@ def _indent(file: RuleFile, rule: Rule) -> int:
     """The column of the rule's keys."""
     starts = [first for first, _ in rule.key_lines.values()]
     if len(set(starts)) < len(starts):
-        raise CommandError(f"{file.path}:{rule.first_line}: write each key on a line of its own")
+        text = f"{file.path}:{rule.first_line}: write each key on a line of its own"
+        raise CommandError(text, FOUND_WRONG)
     line = file.lines[rule.first_line - 1]
     return len(line) - len(line.lstrip(" -"))
 

@@ -8,7 +8,7 @@ import msgspec
 
 from nodevitals.commands.rules.findings import Finding
 from nodevitals.commands.rules.rule_files import Rule, RuleFile, parse_rules
-from nodevitals.commands.terminal import CommandError
+from nodevitals.commands.terminal import FOUND_WRONG, CommandError
 
 THRESHOLD = "nodevitals:threshold"
 
@@ -49,7 +49,7 @@ def read_pack(folder: Path) -> Pack:
         if file is not None:
             files[path.name] = file
     if found:
-        raise CommandError("\n".join(map(str, found)))
+        raise CommandError("\n".join(map(str, found)), FOUND_WRONG)
     if not files:
         raise CommandError(f"{folder}: no rule file (*.yaml) here; name a folder with --rules")
     pages = sorted((folder / "runbooks").rglob("*.md"))

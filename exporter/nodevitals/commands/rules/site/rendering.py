@@ -21,7 +21,7 @@ from nodevitals.commands.rules.site.pools import NODE_DOMAINS, POOL_THRESHOLD, w
 from nodevitals.commands.rules.site.severity import changes_of, severity_edit
 from nodevitals.commands.rules.site.tests import rendered_tests
 from nodevitals.commands.rules.site.values import Values
-from nodevitals.commands.terminal import CommandError
+from nodevitals.commands.terminal import FOUND_WRONG, CommandError
 
 # The first line of a file; sampled rules that are printed have another one.
 HEAD = "# Made by `nodevitals rules render` of nodevitals "
@@ -85,7 +85,7 @@ def _named(file: RuleFile, values: Values) -> RuleFile:
     found: list[Finding] = []
     named = read_text(Path(file.path), with_names("\n".join(file.lines), values), found)
     if named is None:
-        raise CommandError("\n".join(map(str, found)))
+        raise CommandError("\n".join(map(str, found)), FOUND_WRONG)
     return named
 
 
@@ -134,7 +134,8 @@ def _pool_rules(values: Values, pack: Pack) -> str:
     if not rules:
         return ""
     if all(rule.name != NODE_DOMAINS for rule in pack.rules):
-        raise CommandError(f"pools: no rule records {NODE_DOMAINS}, which has the pools of nodes")
+        text = f"pools: no rule records {NODE_DOMAINS}, which has the pools of nodes"
+        raise CommandError(text, FOUND_WRONG)
     return _POOL_GROUP + "".join(rules)
 
 

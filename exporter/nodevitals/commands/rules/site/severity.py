@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from nodevitals.commands.rules.alert_labels import FAULT, LabelSet, severities
 from nodevitals.commands.rules.rule_files import Rule
 from nodevitals.commands.rules.site.values import AlertValues, Values
-from nodevitals.commands.terminal import CommandError
+from nodevitals.commands.terminal import FOUND_WRONG, CommandError
 
 # In the profile `large`, critical alerts with these scopes are tickets.
 TICKET_SCOPES = ("device", "node")
@@ -87,7 +87,8 @@ def _most_severe(rule: Rule, sets: Sequence[LabelSet]) -> str:
     worst, *others = severities(sets)
     if len(others) != 1 or not _ONE_FAULT.fullmatch(plain):
         text = "split the rule by severity, to change only one of them"
-        raise CommandError(f"{rule.file}:{rule.first_line}: {rule.name}: {text}")
+        place = f"{rule.file}:{rule.first_line}: {rule.name}"
+        raise CommandError(f"{place}: {text}", FOUND_WRONG)
     only = plain.replace("{", f'{{severity="{worst}", ', 1)
     return f"{only}\n  or ignoring (severity)\n{plain}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Optional, cast
 
 import msgspec
 
@@ -31,12 +31,12 @@ class AlertValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     enabled: bool = True
     """Whether the alert exists."""
-    severity: Literal["critical", "warning", "info"] | None = None
+    severity: Optional[Literal["critical", "warning", "info"]] = None
     """critical notifies the on-call, warning makes a ticket, info is context: no
     notification."""
-    wait: Wait | None = None
+    wait: Optional[Wait] = None
     """Time that the condition must hold before the alert fires (`for`); 0s: none."""
-    keep_firing_for: Wait | None = None
+    keep_firing_for: Optional[Wait] = None
     """Time that the alert continues to fire after the condition; 0s: none."""
     labels: dict[str, str] = {}
     """Additional labels of this alert."""

@@ -93,7 +93,7 @@ def _number(value: object) -> float:
     """A number of JSON. Raises TypeError and ValueError for one that no test has: JSON may have
     NaN, and numbers of any length.
     """
-    if not isinstance(value, int | float):
+    if not isinstance(value, (int, float)):
         raise TypeError(value)
     if not 0 <= value <= MAX_NUMBER:
         raise ValueError(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Optional
 
 import msgspec
 
@@ -60,7 +61,7 @@ class PerftestOptions(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     device: str
     ib_port: int = 1
-    gid_index: int | None = None
+    gid_index: Optional[int] = None
     """None on InfiniBand, which does not need it."""
     message_bytes: int = 65536
     iterations: int = 1000
@@ -144,9 +145,7 @@ def _latency_row(size: int, iterations: int, figures: list[float]) -> ResultRow 
         message_bytes=size,
         iterations=iterations,
         latency_seconds={
-            name: microseconds / 1e6
-            for name, microseconds in zip(_STATISTICS, figures, strict=True)
-            if name
+            name: microseconds / 1e6 for name, microseconds in zip(_STATISTICS, figures) if name
         },
     )
 

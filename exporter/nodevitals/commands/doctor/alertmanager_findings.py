@@ -1,0 +1,154 @@
+"""Alertmanager: its answers in, findings out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from nodevitals.commands.doctor.asking import Endpoint
+from nodevitals.commands.doctor.findings import (
+    OFF,
+    OK,
+    PROBLEM,
+    UNKNOWN,
+    Finding,
+    ago,
+    listed,
+    printable,
+)
+from nodevitals.commands.doctor.servers import ManagerStatus, ReceivedAlert, Silence
+from nodevitals.commands.rules.backtest.matching import LabelMatcher
+from nodevitals.commands.rules.backtest.routing import Routing, parse_routing
+from nodevitals.document import DocumentError
+
+UNSET = "unset"
+"""What `Routing` calls a receiver that is not filled in."""
+MISSED_SENDS = 2
+FIRST_SECONDS = 300.0
+"""What Prometheus sends before it has found Alertmanager is lost until it sends it again."""
+_RESENDS = 4.0
+"""Prometheus sets an alert's end to this many times its interval between two messages."""
+_FILL_IN = (
+    "fill in the receiver in alertmanager.yml; amtool check-config FILE; systemctl reload"
+    " prometheus-alertmanager"
+)
+# Alerts of a node, as the routes see them.
+_EXAMPLES = {
+    "critical": {"alertname": "AcceleratorLost", "component": "accelerator", "scope": "device"},
+    "warning": {"alertname": "NodeCpuHigh", "component": "node", "scope": "node"},
+}
+
+
+def status_findings(server: Endpoint, status: ManagerStatus) -> Iterator[Finding]:
+    """Version, and the state of its cluster."""
+    version, cluster = printable(status.versionInfo.version, 40), status.cluster.status
+    if cluster in ("ready", "disabled"):
+        peers = f"{len(status.cluster.peers)} in its cluster" if cluster == "ready" else "alone"
+        text = f"{server.shown} answers; version {version}, {peers}"
+        yield Finding("alertmanager", OK, text)
+    else:
+        text = f"version {version}; its cluster is {printable(cluster, 40)}"
+        yield Finding("alertmanager", UNKNOWN, text, "wait, then amtool cluster show")
+
+
+def watchdog_findings(
+    alerts: Sequence[ReceivedAlert], now: float, prometheus_age: float | None
+) -> Iterator[Finding]:
+    """Whether the alert that always fires arrives, and arrives again; `prometheus_age` is the time
+    since the start of Prometheus, where that is known.
+    """
+    if not alerts and prometheus_age is not None and prometheus_age < FIRST_SECONDS:
+        text = f"no Watchdog yet: Prometheus started {ago(prometheus_age)} ago"
+        remedy = "wait for its --rules.alert.resend-delay: 1 min by default, 3 min as shipped"
+        yield Finding("watchdog", UNKNOWN, text, remedy)
+        return
+    if not alerts:
+        text = "no Watchdog: alerts of Prometheus do not arrive here"
+        remedy = "load rules/agent.yaml; check alerting.alertmanagers in prometheus.yml"
+        yield Finding("watchdog", PROBLEM, text, remedy)
+        return
+    newest = max(alerts, key=lambda one: one.updatedAt)
+    age = now - newest.updatedAt.timestamp()
+    period = (newest.endsAt.timestamp() - newest.updatedAt.timestamp()) / _RESENDS
+    if newest.status.state == "suppressed":
+        text = "the Watchdog is silenced or inhibited"
+        yield Finding("watchdog", PROBLEM, text, "amtool silence query; amtool silence expire ID")
+    elif age > MISSED_SENDS * period:
+        text = f"the last Watchdog came {ago(age)} ago; Prometheus sends one every {ago(period)}"
+        remedy = "check that Prometheus runs: journalctl -u prometheus | grep -i alertmanager"
+        yield Finding("watchdog", PROBLEM, text, remedy)
+    else:
+        yield Finding("watchdog", OK, f"arrived {ago(age)} ago")
+
+
+def receiver_findings(config: str) -> Iterator[Finding]:
+    """To whom a critical and a warning alert of a node go, and the Watchdog."""
+    try:
+        routing = parse_routing(config.encode())
+    except DocumentError as error:
+        text = printable(f"its configuration cannot be read: {error}")
+        yield Finding("receivers", UNKNOWN, text, "amtool config show")
+        return
+    for severity, labels in _EXAMPLES.items():
+        names = _receivers(routing, {**labels, "severity": severity, "instance": "node"})
+        filled = [name for name in names if _kinds(routing, name)]
+        shown = listed([printable(name, 60) for name in filled or names])
+        if filled:
+            kinds = sorted({kind for name in filled for kind in _kinds(routing, name)})
+            text = f"{severity} alerts of a node go to {shown} ({listed(kinds)})"
+            yield Finding("receivers", OK, text)
+        else:
+            text = f"{severity} alerts of a node go to {shown}, which sends nothing"
+            yield Finding("receivers", PROBLEM, text, _FILL_IN)
+    watchdog = {"alertname": "Watchdog", "severity": "none", "scope": "fleet"}
+    if not any(_kinds(routing, name) for name in _receivers(routing, watchdog)):
+        text = "the Watchdog goes nowhere: a pipeline that is down is noticed by no one"
+        remedy = "send it to a service outside: receiver dead-mans-switch in alertmanager.yml"
+        yield Finding("dead man's switch", OFF, text, remedy)
+
+
+def _receivers(routing: Routing, labels: Mapping[str, str]) -> list[str]:
+    return sorted({route.receiver for route in routing.root.matching(labels)})
+
+
+def _kinds(routing: Routing, receiver: str) -> set[str]:
+    return {one.kind for one in routing.receivers.get(receiver, ())} - {UNSET}
+
+
+def silence_findings(
+    silences: Iterable[Silence], alerts: Sequence[Mapping[str, str]], instances: Collection[str]
+) -> Iterator[Finding]:
+    """The silences that mute alerts of this node now; a label that only a firing alert has may
+    match.
+    """
+    active = [one for one in silences if one.status.state == "active"]
+    muting = 0
+    for one in active:
+        muted = [alert for alert in alerts if _mutes(one, alert, instances)]
+        names = sorted({alert["alertname"] for alert in muted})
+        if names:
+            muting += 1
+            until = one.endsAt.astimezone().isoformat(" ", "minutes")
+            text = f"until {until} by {one.createdBy} ({one.comment}): {listed(names, 3)}"
+            remedy = "if that is over: amtool silence query; amtool silence expire ID"
+            yield Finding("silence", OFF, printable(text), remedy)
+    if not muting:
+        yield Finding("silence", OK, "no silence mutes alerts of this node")
+
+
+def _mutes(silence: Silence, alert: Mapping[str, str], instances: Collection[str]) -> bool:
+    for one in silence.matchers:
+        operator = ("=" if one.isEqual else "!") + ("~" if one.isRegex else "")
+        matcher = LabelMatcher(one.name, operator, one.value)
+        if one.name == "instance" and instances:
+            values = list(instances)
+        elif one.name in alert and "{{" not in alert[one.name]:
+            values = [alert[one.name]]
+        else:
+            continue
+        try:
+            if not any(matcher.matches_value(value) for value in values):
+                return False
+        except re.error:
+            continue
+    return True

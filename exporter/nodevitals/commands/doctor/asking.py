@@ -1,0 +1,230 @@
+"""Questions to servers, each in a thread of its own: URLs in, answers of bounded size out.
+
+requests limits the time of each read, and a server may send one byte per second: no thread is
+waited for beyond the deadline. It ends with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+import msgspec
+import requests
+import urllib3
+from requests.auth import HTTPBasicAuth
+
+from nodevitals.commands.doctor.findings import PROBLEM, UNKNOWN, printable
+from nodevitals.commands.doctor.http_config import HttpConfig
+from nodevitals.commands.terminal import CommandError
+
+_CHUNK_BYTES = 1 << 16
+_SHOWN = 120
+# What an answer that is none says, and whether the server is at fault (or doctor cannot tell).
+_STATUSES = {
+    401: "HTTP 401: it asks for a password",
+    403: "HTTP 403: access is denied",
+    404: "HTTP 404: it has no such page",
+}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back. `problem` says why it is none; `state` whether that is a problem of the
+    server, or only of what can be found out. Times are of this machine's clock.
+    """
+
+    status: int = 0
+    body: bytes = b""
+    problem: str = ""
+    state: str = ""
+    sent: float = 0.0
+    received: float = 0.0
+
+
+_Shape = TypeVar("_Shape")
+
+
+class Endpoint(NamedTuple):
+    """A server: where it is, and how it is asked. `shown` has no password."""
+
+    base: str
+    shown: str
+    host: str
+    port: int
+    path: str
+    config: HttpConfig
+    max_bytes: int
+
+
+def endpoint(option: str, url: str, config: HttpConfig, max_bytes: int) -> Endpoint:
+    """The server of a URL; a user and a password in it count. Raises CommandError."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        host = parts.hostname or ""
+        if not host:
+            raise ValueError
+    except (ValueError, KeyError):
+        text = "not a URL; write it like http://localhost:9090"
+        raise CommandError(f"{option}: {text}") from None
+    if parts.username:
+        basic = msgspec.structs.replace(
+            config.basic_auth,
+            username=unquote(parts.username),
+            password=unquote(parts.password or "") or config.basic_auth.password,
+        )
+        config = msgspec.structs.replace(config, basic_auth=basic)
+    bare = SplitResult(parts.scheme, parts.netloc.rpartition("@")[2], "", "", "")
+    base, path = urlunsplit(bare), parts.path.rstrip("/")
+    return Endpoint(base, base + path, host, port, path, config, max_bytes)
+
+
+class Jobs:
+    """Functions that run at once, each in a daemon thread, until a common deadline."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._threads: dict[str, threading.Thread] = {}
+        self._results: dict[str, Any] = {}
+
+    def start(self, name: str, function: Callable[[], Any]) -> None:
+        """Start one; its exceptions are its result."""
+
+        def run() -> None:
+            try:
+                self._results[name] = function()
+            except Exception as error:  # noqa: BLE001 # raised by `result`
+                self._results[name] = error
+
+        self._threads[name] = threading.Thread(target=run, daemon=True)
+        self._threads[name].start()
+
+    def result(self, name: str, late: _Shape) -> _Shape:
+        """What a function returned; `late` where it has not by the deadline."""
+        self._threads[name].join(max(0.0, self._deadline - time.monotonic()))
+        found = self._results.get(name, late)
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[no-any-return] # as its function returns
+
+
+def ask(
+    server: Endpoint, path: str, deadline: float, params: Mapping[str, str] | None = None
+) -> Answer:
+    """The answer to one GET. Never raises."""
+    seconds = max(deadline - time.monotonic(), 0.1)
+    sent = time.time()
+    session = _session(server.config)
+    try:
+        with session.get(
+            server.base + path,
+            params=params,
+            timeout=seconds,
+            stream=True,
+            allow_redirects=False,  # to a login page, or in a loop
+        ) as response:
+            received = time.time()
+            problem, state = _problem_of(response)
+            body = _body(response, server.max_bytes)
+        return Answer(response.status_code, body, problem, state, sent, received)
+    except _TooLargeError:
+        text = f"an answer of over {server.max_bytes >> 20} MiB; it was not read"
+        return Answer(problem=text, state=UNKNOWN)
+    except requests.Timeout:
+        return late(seconds)
+    # What a server's bytes can raise in three libraries is not written down anywhere.
+    except Exception as error:  # noqa: BLE001
+        return Answer(problem=_reason(error), state=PROBLEM)
+
+
+def late(seconds: float) -> Answer:
+    """The answer that has not come in time."""
+    return Answer(problem=f"no complete answer within {seconds:.0f} s", state=PROBLEM)
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+def _session(config: HttpConfig) -> requests.Session:
+    session = requests.Session()
+    # Neither proxies nor passwords of the environment: the path that Prometheus has, has none.
+    session.trust_env = False
+    session.headers["Accept-Encoding"] = "identity"
+    basic, header, tls = config.basic_auth, config.authorization, config.tls_config
+    if basic.username:
+        session.auth = _basic_auth(basic.username, basic.password)
+    elif header.credentials:
+        session.headers["Authorization"] = f"{header.type} {header.credentials}"
+    session.verify = False if tls.insecure_skip_verify else (tls.ca_file or True)
+    if tls.cert_file:
+        session.cert = (tls.cert_file, tls.key_file or tls.cert_file)
+    if tls.insecure_skip_verify:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return session
+
+
+def _basic_auth(user: str, password: str) -> HTTPBasicAuth:
+    """As UTF-8: requests encodes texts as Latin-1, and fails with others."""
+    return HTTPBasicAuth(user.encode(), password.encode())
+
+
+def _body(response: requests.Response, max_bytes: int) -> bytes:
+    parts, size = [], 0
+    while part := response.raw.read(_CHUNK_BYTES, decode_content=False):
+        parts.append(part)
+        size += len(part)
+        if size > max_bytes:
+            raise _TooLargeError
+    return b"".join(parts)
+
+
+def _problem_of(response: requests.Response) -> tuple[str, str]:
+    status = response.status_code
+    if status == 200:
+        packed = response.headers.get("Content-Encoding", "identity")
+        return ("", "") if packed == "identity" else ("an answer in an encoding", UNKNOWN)
+    if 300 <= status < 400:
+        where = _without_password(response.headers.get("Location", ""))
+        return f"HTTP {status}: it redirects to {where or 'nowhere'}", UNKNOWN
+    text = _STATUSES.get(status, f"HTTP {status}")
+    return text, PROBLEM if status >= 500 else UNKNOWN
+
+
+def _without_password(url: str) -> str:
+    head, slashes, rest = url.partition("//")
+    host, slash, path = rest.partition("/")
+    return printable(head + slashes + host.rpartition("@")[2] + slash + path.partition("?")[0], 100)
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no answer, in the words of the deepest cause."""
+    chain: list[BaseException] = [error]
+    while len(chain) < 20:
+        inner = chain[-1]
+        reason = getattr(inner, "reason", None)
+        argument = inner.args[0] if inner.args else None
+        causes = (reason, argument, inner.__cause__, inner.__context__)
+        following = next((one for one in causes if isinstance(one, BaseException)), None)
+        if following is None or following in chain:
+            break
+        chain.append(following)
+    for one in reversed(chain):
+        if isinstance(one, OSError) and one.strerror:
+            return printable(one.strerror, _SHOWN)
+    return printable(f"not HTTP: {chain[-1]}", _SHOWN)
+
+
+def decoded(answer: Answer, shape: type[_Shape], what: str) -> tuple[_Shape | None, Answer]:
+    """The JSON of an answer as a shape; or None, and the answer with its problem."""
+    if answer.problem:
+        return None, answer
+    try:
+        return msgspec.json.decode(answer.body, type=shape), answer
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        start = printable(answer.body[:60].decode("utf-8", "replace"), 40)
+        text = f"not an answer of {what}: {start!r}"
+        return None, msgspec.structs.replace(answer, problem=text, state=UNKNOWN)

@@ -1,0 +1,72 @@
+"""A finding: one row of the table. Findings in; the table, and the exit status, out."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from nodevitals.commands.terminal import print_table
+
+OK, PROBLEM, UNKNOWN, OFF = "ok", "problem", "unknown", "off"
+MAX_CHARACTERS = 400
+_NARROWEST = 24
+_HEAD = ("CHECK", "STATE", "DETAIL", "REMEDY")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """`state` is ok, problem, unknown (it could not be found out) or off (not there by choice)."""
+
+    check: str
+    state: str
+    detail: str
+    remedy: str = ""
+
+
+def status_of(findings: Iterable[Finding]) -> int:
+    """1 with a problem, 2 where something is unknown, else 0."""
+    states = {finding.state for finding in findings}
+    return 1 if PROBLEM in states else 2 if UNKNOWN in states else 0
+
+
+def printable(text: str, characters: int = MAX_CHARACTERS) -> str:
+    """A text from elsewhere as one line: no control characters, of bounded length."""
+    line = " ".join(text[: 4 * characters].split())
+    clean = "".join(one if one.isprintable() else "?" for one in line)
+    return clean if len(clean) <= characters else f"{clean[:characters]}…"
+
+
+def listed(names: Sequence[str], limit: int = 5) -> str:
+    """Names with commas; of many the first."""
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def ago(seconds: float) -> str:
+    """An age for people: `40 s`, `12 min`, `3 h`, `2 d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """The table: a line per finding; on a terminal, cells are wrapped to its width."""
+    rows = [msgspec.structs.astuple(finding) for finding in findings]
+    if sys.stdout.isatty():
+        rows = [line for row in rows for line in _wrapped(row, rows)]
+    print_table(_HEAD, rows)
+
+
+def _wrapped(row: Sequence[str], rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    left = sum(max(len(one[column]) for one in (_HEAD, *rows)) + 2 for column in (0, 1))
+    width = max((shutil.get_terminal_size().columns - left - 2) // 2, _NARROWEST)
+    detail, remedy = (
+        textwrap.wrap(cell, width, break_on_hyphens=False) or [""] for cell in row[2:]
+    )
+    columns = ([row[0]], [row[1]], detail, remedy)
+    return list(itertools.zip_longest(*columns, fillvalue=""))

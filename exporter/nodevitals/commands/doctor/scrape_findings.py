@@ -1,0 +1,163 @@
+"""Is this node scraped, once, as the right job, lately? Prometheus' targets in, findings out.
+
+The agent's start time, exact to the microsecond, identifies it in Prometheus, whatever a site has
+made of `instance` and `job`. Where it is not scraped, only the target's address can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional
+from urllib.parse import urlsplit
+
+from nodevitals.commands.doctor.findings import (
+    OK,
+    PROBLEM,
+    UNKNOWN,
+    Finding,
+    ago,
+    listed,
+    printable,
+)
+from nodevitals.commands.doctor.servers import Sample, Target
+from nodevitals.commands.rules.backtest.routing import seconds_of
+
+# Agents and their start times. `and`: an agent, and nothing else that runs on the node; scraped in
+# the last two minutes, the longest interval that Prometheus' lookback allows.
+AGENTS_QUERY = (
+    "process_start_time_seconds and on (job, instance)"
+    " (time() - timestamp(nodevitals_build_info) < 120)"
+)
+MISSED_SCRAPES = 3
+_DEFAULT_SECONDS = 60.0
+_OPERATOR_POOLS = ("podMonitor/", "serviceMonitor/", "scrapeConfig/")
+
+
+class Node(NamedTuple):
+    """The node as Prometheus may know it: the agent's start time (None: no agent), the names and
+    addresses of the node, the agent's port.
+    """
+
+    started: Optional[float]
+    names: Collection[str]
+    port: int
+
+
+class Scrape(NamedTuple):
+    """The outcome: the findings, and the values of `instance` that this node has."""
+
+    findings: list[Finding]
+    instances: frozenset[str]
+
+
+def scrape_findings(
+    targets: Sequence[Target], agents: Iterable[Sample], node: Node, job: str, now: float
+) -> Scrape:
+    """Whether and how Prometheus scrapes this node; `now` by its clock."""
+    pairs = {
+        (one.metric.get("job", ""), one.metric.get("instance", ""))
+        for one in agents
+        if node.started is not None and abs(float(one.value[1]) - node.started) < 0.005
+    }
+    own = [one for one in targets if _pair(one) in pairs]
+    by_address = [one for one in targets if _is_at(one, node, job)]
+    found = own or by_address
+    instances = frozenset(one.labels.get("instance", "") for one in found) or frozenset(
+        instance for _, instance in pairs
+    )
+    if not found:
+        return Scrape([_not_scraped(targets, bool(pairs), job)], instances)
+    named = [one for one in found if one.labels.get("job") == job]
+    if not named:
+        return Scrape([_wrong_job(found[0], job)], instances)
+    findings = list(_states(named, node, now, identified=bool(own)))
+    if len(named) > 1:
+        urls = sorted(printable(one.scrapeUrl, 80) for one in named)
+        text = f"{len(named)} targets of job {job} are this node: {listed(urls)}"
+        remedy = "leave one of them: each alert of this node doubles, and rules fail"
+        findings.append(Finding("scrape", PROBLEM, text, remedy))
+    return Scrape(findings, instances)
+
+
+def _pair(target: Target) -> tuple[str, str]:
+    return target.labels.get("job", ""), target.labels.get("instance", "")
+
+
+def _address(target: Target) -> tuple[str, int]:
+    try:
+        parts = urlsplit(target.scrapeUrl)
+        return parts.hostname or "", parts.port or 0
+    except ValueError:
+        return "", 0
+
+
+def _is_at(target: Target, node: Node, job: str) -> bool:
+    """Whether a target is at this node, and may be its agent: of the job, or on its port."""
+    host, port = _address(target)
+    instance = target.labels.get("instance", "")
+    names = {host, instance, instance.rpartition(":")[0]}
+    is_agent = target.labels.get("job") == job or port == node.port
+    return is_agent and not names.isdisjoint(node.names)
+
+
+def _not_scraped(targets: Sequence[Target], seen: bool, job: str) -> Finding:
+    of_job = [one for one in targets if one.labels.get("job") == job]
+    if seen:
+        text = "Prometheus has this agent's samples, but from no target of its own"
+        return Finding("scrape", UNKNOWN, text, "ask the Prometheus that scrapes: --prometheus URL")
+    if of_job:
+        text = f"job {job} has {len(of_job)} targets, and none is this node"
+        remedy = "add it: HOST:9855 in targets/nodevitals.yml, or check service discovery"
+        return Finding("scrape", PROBLEM, text, remedy)
+    text = f"Prometheus has no target of job {job}: no alert on any node can fire"
+    if any(one.scrapePool.startswith(_OPERATOR_POOLS) for one in targets):
+        remedy = (
+            "give the PodMonitor the label that Prometheus selects, in kube-prometheus-stack its"
+            " release: helm upgrade … --set monitor.kind=PodMonitor,monitor.labels.release=RELEASE"
+        )
+    else:
+        remedy = "add the scrape job, and reload: nodevitals init DIR writes prometheus.yml"
+    return Finding("scrape", PROBLEM, text, remedy)
+
+
+def _wrong_job(target: Target, job: str) -> Finding:
+    actual = printable(target.labels.get("job", ""), 60)
+    text = f"{printable(target.scrapeUrl, 100)} is scraped as job {actual}; rules read job {job}"
+    remedy = f"name the job {job}, or render the rules for it: nodevitals rules render"
+    return Finding("scrape", PROBLEM, text, remedy)
+
+
+def _states(
+    targets: Iterable[Target], node: Node, now: float, *, identified: bool
+) -> Iterator[Finding]:
+    for one in targets:
+        url, age = printable(one.scrapeUrl, 100), now - one.lastScrape.timestamp()
+        interval = _seconds(one.scrapeInterval)
+        other_port = _address(one)[1] != node.port
+        listens = f"; the agent listens on port {node.port}" if node.started is not None else ""
+        if one.health == "unknown":
+            text = f"{url} was not scraped yet"
+            yield Finding("scrape", UNKNOWN, text, f"wait for one interval: {interval:g} s")
+        elif one.health != "up":
+            text = f"{url} is down: {one.lastError}" + listens * other_port
+            remedy = f"from the server of Prometheus: curl -v {url}"
+            if other_port and listens:
+                remedy = f"correct the port of the target: {node.port}"
+            yield Finding("scrape", PROBLEM, printable(text), remedy)
+        elif other_port and not identified and node.started is not None:
+            text = f"{url} answers, and is not this agent{listens}"
+            yield Finding("scrape", PROBLEM, text, f"correct the port of the target: {node.port}")
+        elif age > MISSED_SCRAPES * interval:
+            text = f"{url} was last scraped {ago(age)} ago, with an interval of {interval:g} s"
+            yield Finding("scrape", PROBLEM, text, "check the load and the disk of Prometheus")
+        else:
+            instance = printable(one.labels.get("instance", ""), 80)
+            text = f"{url} as instance {instance}, {ago(age)} ago"
+            yield Finding("scrape", OK, text)
+
+
+def _seconds(interval: str) -> float:
+    try:
+        return seconds_of(interval)
+    except ValueError:
+        return _DEFAULT_SECONDS

@@ -1,0 +1,146 @@
+"""The probes and their targets: what the agent exposes and what its history says in, findings out.
+
+The metrics have no reasons; the history in the state directory has the last one of each target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Optional
+
+import msgspec
+
+from nodevitals.commands.doctor.findings import (
+    OFF,
+    OK,
+    PROBLEM,
+    UNKNOWN,
+    Finding,
+    ago,
+    listed,
+    printable,
+)
+from nodevitals.commands.doctor.remedies import remedy_of
+from nodevitals.commands.doctor.samples import Samples
+from nodevitals.wire import ProbeResult
+
+MAX_ROWS = 20
+"""Rows per probe; a node may have thousands of mounts."""
+
+Key = tuple[str, str]
+
+
+class TargetState(msgspec.Struct, frozen=True):
+    """One target: `state` is ok, failing, stuck, waiting or absent. Ages in seconds."""
+
+    probe: str
+    target: str
+    state: str
+    reason: str = ""
+    text: str = ""
+    age: Optional[float] = None
+
+
+def from_metrics(
+    samples: Samples, history: Mapping[Key, tuple[str, str]], now: float
+) -> list[TargetState]:
+    """The states of the targets that an agent exposes; `history` has each one's last state and its
+    detail, where it can be read.
+    """
+    stuck = samples.by_target("nodevitals_probe_stuck_seconds")
+    last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
+    ended = samples.by_target("nodevitals_probe_duration_seconds")
+    found = []
+    for key, success in samples.by_target("nodevitals_probe_success").items():
+        age = now - last[key] if key in last else None
+        reason, text = history.get(key, ("", ""))
+        if reason in ("ok", "absent"):  # not written yet: the metrics are newer
+            reason = text = ""
+        if stuck.get(key, 0) > 0:
+            overdue = f"a run has not ended for {ago(stuck[key])}"
+            one = TargetState(*key, "stuck", "stuck", overdue, age)
+        elif success:
+            one = TargetState(*key, "ok", age=age)
+        elif key not in ended and not reason:
+            one = TargetState(*key, "waiting")
+        else:
+            one = TargetState(*key, "failing", reason, text, age)
+        found.append(one)
+    exposed = {(one.probe, one.target) for one in found}
+    gone = ((key, row) for key, row in history.items() if key not in exposed)
+    absent = [TargetState(*key, "absent", *row) for key, row in gone if row[0] == "absent"]
+    return found + absent
+
+
+def from_results(
+    results: Mapping[Key, ProbeResult], planned: Iterable[Key], seconds: float
+) -> list[TargetState]:
+    """The states after one run of each planned target, in this process, within some seconds."""
+    found = []
+    for key in planned:
+        result = results.get(key)
+        if result is None:
+            text = f"no result within {seconds:.0f} s"
+            found.append(TargetState(*key, "stuck", "timeout", text))
+        elif result.outcome in ("ok", "absent"):
+            found.append(TargetState(*key, result.outcome, result.reason, result.text, 0.0))
+        else:
+            state = "stuck" if result.outcome == "stuck" else "failing"
+            found.append(TargetState(*key, state, result.reason, result.text))
+    return found
+
+
+def target_findings(
+    states: Sequence[TargetState], disabled: Iterable[str], known: Iterable[str]
+) -> list[Finding]:
+    """A row per target that is not ok, and a row per probe for those that are. `disabled` are the
+    probes that the configuration turns off.
+    """
+    found = []
+    off = set(disabled)
+    for probe in sorted({*known, *(one.probe for one in states)}):
+        own = [one for one in states if one.probe == probe]
+        good = [one for one in own if one.state == "ok"]
+        bad = sorted(
+            (one for one in own if one.state not in ("ok", "absent")), key=lambda one: one.target
+        )
+        gone = [one for one in own if one.state == "absent"]
+        name = f"probe {printable(probe, 40)}"
+        found += [_not_ok(one) for one in bad[:MAX_ROWS]]
+        if len(bad) > MAX_ROWS:
+            text = f"{len(bad) - MAX_ROWS} more targets are not ok"
+            found.append(Finding(name, PROBLEM, text, "repair those above first"))
+        if good:
+            found.append(Finding(name, OK, _good_text(probe, good)))
+        elif gone and not bad:
+            found.append(Finding(name, OFF, f"not on this node: {printable(gone[0].text)}"))
+        elif not own and probe in off:
+            found.append(Finding(name, OFF, f"not enabled: probes.{probe}.enabled is false"))
+        elif not own:
+            found.append(Finding(name, OFF, f"no target: not configured (probes.{probe})"))
+    return found
+
+
+def _good_text(probe: str, good: Sequence[TargetState]) -> str:
+    names = sorted(printable(one.target, 60) for one in good if one.target != probe)
+    ages = [one.age for one in good if one.age is not None]
+    text = f"{len(names)} targets: {listed(names)}" if len(names) > 1 else "".join(names)
+    age = f"last success {ago(max(ages))} ago" if ages and max(ages) > 0 else "one run succeeded"
+    return f"{text}; {age}".removeprefix("; ")
+
+
+def _not_ok(one: TargetState) -> Finding:
+    target = "" if one.target == one.probe else f" {printable(one.target, 60)}"
+    name = f"probe {printable(one.probe, 40)}{target}"
+    if one.state == "waiting":
+        text = "has not ended its first run"
+        return Finding(name, UNKNOWN, text, "wait for one interval, then call doctor again")
+    text = f"{one.state} ({one.reason})" if one.reason not in ("", one.state) else one.state
+    if one.text:
+        text += f": {one.text}"
+    if not one.reason:
+        text += "; the reason cannot be read from here"
+    if one.age is not None:
+        text += f"; last success {ago(one.age)} ago"
+    remedy = remedy_of(one.probe, one.reason, one.target)
+    return Finding(name, PROBLEM, printable(text), printable(remedy))

@@ -1,0 +1,252 @@
+"""What the configuration expects of a node: what was found in, lines of YAML and remarks out.
+
+Pure. What is unknown stays unset. What does not look whole is reported, and its number or rate is
+not taken as the one to expect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Optional
+
+import msgspec
+
+from nodevitals.commands.init.node import Node
+from nodevitals.commands.init.spelling import key, quoted, spelled
+from nodevitals.probes.ascend import families as ascend
+from nodevitals.probes.common import accelerators
+from nodevitals.probes.common.links import SLOW_SHARE
+from nodevitals.probes.network import families as network
+from nodevitals.probes.nvidia import families as nvidia
+from nodevitals.probes.rdma import families as rdma
+
+MAX_MOUNTS = 100
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of a key in a probe's section, a summary, and warnings: one line each.
+
+    Without lines the key stays commented out, with `remark` above it.
+    """
+
+    probe: str
+    key: str
+    title: str
+    summary: str
+    lines: tuple[str, ...] = ()
+    remark: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A port or an interface; `kind` is the same for those of one model. None is unknown."""
+
+    name: str
+    up: Optional[bool]
+    rate: Optional[float]
+    kind: str = ""
+    broken: str = ""
+    """Why its rate is not the one to expect."""
+
+
+def expected_of(node: Node) -> list[Expected]:
+    """What to expect of this node, by probe."""
+    return [_gpus(node), _npus(node), _ports(node), _interfaces(node), _mounts(node)]
+
+
+def _gpus(node: Node) -> Expected:
+    listed = node.values("nvidia", nvidia.DEVICES.name).get(("nvml",), 0)
+    present = node.values("nvidia", accelerators.PRESENT.name).get(("nvidia",))
+    number = max(node.gpus_on_bus, int(listed), int(present or 0))
+    expected = _count("nvidia", "NVIDIA GPUs", number or None, node)
+    if number and present != number:
+        answer = "none" if not present else f"{present:.0f}"
+        return _warned(
+            msgspec.structs.replace(expected, summary=f"{number}, of which {answer} can be read"),
+            f"{number} GPUs on the PCI bus, {answer} can be read{_why(node, 'nvidia')}; expected: "
+            f"{number} is written, and the agent reports the others",
+        )
+    return expected
+
+
+def _npus(node: Node) -> Expected:
+    counts = {
+        labels[0]: int(count)
+        for labels, count in node.values("ascend", ascend.DEVICES.name).items()
+    }
+    devices, chips = counts.get("pci", 0), counts.get("npu_smi", 0)
+    present = int(node.values("ascend", accelerators.PRESENT.name).get(("ascend",), 0))
+    # A device has one chip or two, and those of a node are of one kind.
+    whole = chips > 0 and (devices == 0 or chips % devices == 0)
+    expected = _count("ascend", "Ascend NPUs", chips if whole else None, node)
+    if chips and whole and present == chips:
+        return expected
+    if not chips and not devices:
+        return expected
+    text = f"{devices} NPUs on the PCI bus, {chips} chips listed by npu-smi, {present} answer"
+    rest = "" if whole else "; how many chips they have is unknown: set probes.ascend.expected"
+    expected = msgspec.structs.replace(expected, summary=text)
+    return _warned(expected, f"{text}{_why(node, 'ascend')}{rest}")
+
+
+def _count(probe: str, title: str, number: int | None, node: Node) -> Expected:
+    """The number of accelerators to expect."""
+    if not number:
+        result = node.results.get(probe)
+        unknown = result is None or result.outcome not in ("ok", "absent")
+        found = "could not be read" if unknown else "none found"
+        warned = (f"{title}: not known whether there are any{_why(node, probe)}",) * unknown
+        return Expected(
+            probe=probe,
+            key="expected",
+            title=title,
+            summary="unknown" if unknown else "none",
+            remark=f"{found} {_where(node)}",
+            warnings=warned,
+        )
+    odd = number > 1 and number % 2 == 1
+    text = (
+        f"{number} is an odd number of {title}: if one is missing, correct probes.{probe}.expected"
+    )
+    return Expected(
+        probe=probe,
+        key="expected",
+        title=title,
+        summary=str(number),
+        lines=(f"expected: {number} # found {_where(node)}",),
+        warnings=(text,) * odd,
+    )
+
+
+def _ports(node: Node) -> Expected:
+    kinds = {
+        labels[0]: labels[4] or labels[3] for labels in node.values("rdma", rdma.DEVICE_INFO.name)
+    }
+    rates = node.values("rdma", rdma.RATE.name)
+    found = []
+    for labels, up in node.values("rdma", rdma.UP.name).items():
+        device, port, _ = labels
+        name = f"{device}/{port}"
+        found.append(
+            Link(name=name, up=bool(up), rate=rates.get(labels), kind=kinds.get(device, ""))
+        )
+    judged = without_slow(found)
+    warnings = [f"RDMA port {one.name} is {one.broken}" for one in judged if one.broken]
+    return _links("rdma", "RDMA ports", judged, node, warnings)
+
+
+def _interfaces(node: Node) -> Expected:
+    speeds = node.values("network", network.SPEED.name)
+    members = node.values("network", network.BOND_MEMBER_UP.name)
+    out = {bond: member for (bond, member), up in members.items() if not up}
+    found, warnings = [], []
+    for labels, up in node.values("network", network.UP.name).items():
+        name = labels[0]
+        broken = f"without its member {out[name]}" if name in out else "" if up else "down"
+        if name in out:
+            warnings.append(f"bond {name} is {broken}")
+        found.append(Link(name=name, up=bool(up), rate=speeds.get(labels), broken=broken))
+    return _links("network", "interfaces", found, node, warnings)
+
+
+def without_slow(links: Iterable[Link]) -> list[Link]:
+    """The links, marked where they are down, or slower than another of the same kind."""
+    links = list(links)
+    best: dict[str, float] = {}
+    for one in links:
+        best[one.kind] = max(best.get(one.kind, 0.0), one.rate or 0.0)
+    judged = []
+    for one in links:
+        broken = ""
+        if one.up is False:
+            broken = "down"
+        elif one.rate is not None and one.rate < best[one.kind] * SLOW_SHARE:
+            broken = f"at {spelled(one.rate)}, others of its kind at {spelled(best[one.kind])}"
+        judged.append(msgspec.structs.replace(one, broken=broken))
+    return judged
+
+
+def _links(
+    probe: str, title: str, found: list[Link], node: Node, warnings: Iterable[str]
+) -> Expected:
+    """The rates to expect; those of links that are not whole are comments."""
+    result = node.results.get(probe)
+    failed = result is None or result.outcome not in ("ok", "absent")
+    if failed:
+        warnings = [*warnings, f"{title}: not all could be read{_why(node, probe)}"]
+    lines = []
+    for one in sorted(found, key=lambda link: _natural(link.name)):
+        if one.rate is not None and not one.broken:
+            lines.append(f"  {key(one.name)}: {spelled(one.rate)}")
+        else:
+            lines.append(f"  #{key(one.name)}: {one.broken or 'of unknown rate'}")
+    known = any(not line.startswith("  #") for line in lines)
+    head = f"expected: # found {_where(node)}" if known else ""
+    return Expected(
+        probe=probe,
+        key="expected",
+        title=title,
+        summary=_summary(found, failed),
+        lines=(head, *lines) if known else (),
+        remark="" if known else f"none that is up with a known rate {_where(node)}",
+        warnings=_with_remedy(warnings, probe),
+    )
+
+
+def _with_remedy(warnings: Iterable[str], probe: str) -> tuple[str, ...]:
+    remedy = f"repair it and set its rate in probes.{probe}.expected, or leave it out"
+    return tuple(f"{text}: {remedy}" for text in warnings)
+
+
+def _summary(found: list[Link], failed: bool) -> str:
+    numbers: Counter[str] = Counter()
+    for one in sorted(found, key=lambda link: -(link.rate or 0.0)):
+        known = one.up is not False and one.rate is not None
+        rate = f"at {spelled(one.rate or 0.0)}" if known else "of unknown rate"
+        numbers["down" if one.up is False else rate] += 1
+    return ", ".join(f"{count} {what}" for what, count in numbers.items()) or (
+        "unknown" if failed else "none"
+    )
+
+
+def _mounts(node: Node) -> Expected:
+    mounts = node.mounts[:MAX_MOUNTS]
+    lines = [
+        f"  - {{path: {quoted(one.mountpoint)}, fstype: {key(one.fstype)}"
+        + (f", source: {quoted(one.source)}}}" if one.source.isprintable() else "}")
+        for one in mounts
+    ]
+    left = len(node.mounts) - len(mounts)
+    text = f"{left} more network file systems are mounted: add those to watch to probes.mounts"
+    return Expected(
+        probe="mounts",
+        key="targets",
+        title="mounts",
+        summary=", ".join(f"{one.mountpoint} ({one.fstype})" for one in mounts) or "none",
+        lines=(f"targets: # found {_where(node)}", *lines) if lines else (),
+        remark="" if lines else f"no network or parallel file system found {_where(node)}",
+        warnings=(text,) * (left > 0),
+    )
+
+
+def _warned(expected: Expected, text: str) -> Expected:
+    return msgspec.structs.replace(expected, warnings=(text, *expected.warnings))
+
+
+def _why(node: Node, probe: str) -> str:
+    """The failure of a probe, in parentheses; '' where it has none."""
+    result = node.results.get(probe)
+    failed = result is not None and result.outcome != "ok"
+    return f" ({result.outcome}: {result.text})" if failed and result is not None else ""
+
+
+def _where(node: Node) -> str:
+    return f"on {node.name}, {node.date}"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts mlx5_2 before mlx5_10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

@@ -1,0 +1,130 @@
+"""Writes files to a folder, and replaces none: texts by path in, what became of each out.
+
+A file has its name only once it is whole and on disk: it is written under another name and then
+linked, which fails where the name is taken. Links within the folder are not followed. What an
+interrupted run has left is removed by the next one; two at once are refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+from nodevitals.commands.terminal import CommandError
+
+Outcome = Literal["written", "kept", "differs"]
+DRAFT = ".nodevitals-init.new"
+# What a comment says about the day of the run is no difference.
+_DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MAX_BYTES = 16 * 1024 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # other users' servers read them, whatever the umask
+
+
+class Folder:
+    """A folder that no other run writes to; made where it is missing. Use it in a with block."""
+
+    def __init__(self, path: str) -> None:
+        """Raises CommandError where it cannot be used."""
+        self._path = path
+        try:
+            os.makedirs(path, exist_ok=True)
+            self._descriptor = os.open(path, _FOLDER)
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}: choose another DIR") from None
+
+    def __enter__(self) -> Folder:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise CommandError(f"{self._path}: another `nodevitals init` writes to it") from None
+        except OSError:
+            pass  # a file system without locks
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def write(self, files: Mapping[str, str]) -> dict[str, Outcome]:
+        """Write what is not there. `kept` has the same content already, `differs` has another one.
+
+        Raises CommandError where a file cannot be written; those before it are whole.
+        """
+        outcomes: dict[str, Outcome] = {}
+        path = DRAFT
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(DRAFT, dir_fd=self._descriptor)
+            for path, text in files.items():
+                outcomes[path] = _write(self._descriptor, self._descriptor, path, text.encode())
+        except OSError as error:
+            written = sum(outcome == "written" for outcome in outcomes.values())
+            place = os.path.join(self._path, path)
+            raise CommandError(
+                f"{place}: {error.strerror}; {written} of {len(files)} files written: solve that "
+                "and run it again"
+            ) from None
+        return outcomes
+
+
+@contextmanager
+def _subfolder(name: str, parent: int) -> Iterator[int]:
+    """The descriptor of a folder in another one; it is made where it is missing."""
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+        os.chmod(name, _FOLDER_MODE, dir_fd=parent)
+    descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(root: int, folder: int, path: str, content: bytes) -> Outcome:
+    """Write a file at a path below a folder; the draft is in the top folder `root`."""
+    first, slash, rest = path.partition("/")
+    if slash:
+        with _subfolder(first, folder) as below:
+            return _write(root, below, rest, content)
+    with suppress(FileNotFoundError):
+        return _compared(folder, path, content)
+    _write_draft(root, content)
+    try:
+        os.link(DRAFT, path, src_dir_fd=root, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:  # made since
+        return _compared(folder, path, content)
+    finally:
+        os.unlink(DRAFT, dir_fd=root)
+    return "written"
+
+
+def _write_draft(root: int, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(DRAFT, flags, _FILE_MODE, dir_fd=root)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.fchmod(descriptor, _FILE_MODE)
+        os.fsync(descriptor)  # a full disk may be noticed only here
+    except BaseException:
+        os.unlink(DRAFT, dir_fd=root)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _compared(folder: int, name: str, content: bytes) -> Outcome:
+    """Whether what is there is the same file. Raises FileNotFoundError where nothing is."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        return "differs"
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=folder)
+    with open(descriptor, "rb") as file:
+        found = file.read(_MAX_BYTES)
+    return "kept" if _DATE.sub(b"", found) == _DATE.sub(b"", content) else "differs"

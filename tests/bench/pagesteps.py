@@ -1,0 +1,84 @@
+"""The commands of a Markdown page, as steps, and whether an output is the one that the page shows.
+
+In: the text of a page. Out: one step per fence of kind `sh` (commands) or `console` (commands after
+`$ `, with their output). Fences whose title says that tests do not run them are steps too, marked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ELLIPSIS = "…"
+_NOT_RUN = "not run"
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)(?P<title>[^`\n]*)$")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fence of a page."""
+
+    page: str
+    heading: str
+    kind: str
+    text: str
+    not_run: bool
+
+    @property
+    def commands(self) -> str:
+        """What a shell runs."""
+        if self.kind == "sh":
+            return self.text
+        return "".join(line[2:] + "\n" for line in self.text.splitlines() if line.startswith("$ "))
+
+    @property
+    def expected(self) -> list[str]:
+        """The lines of output that the page shows."""
+        if self.kind == "sh":
+            return []
+        lines = (line for line in self.text.splitlines() if not line.startswith("$ "))
+        return [line for line in lines if line.strip()]
+
+
+def steps(page: str, text: str) -> Iterator[Step]:
+    """Yield the steps of a page in order. Fences of other kinds (yaml, text) are no steps."""
+    heading, fence, indent, lines = "", None, "", list[str]()
+    for line in text.splitlines():
+        if fence is not None:
+            if line.strip() != "```":
+                lines.append(line.removeprefix(indent))
+                continue
+            kind, title = fence
+            if kind in ("sh", "console"):
+                yield Step(page, heading, kind, "\n".join(lines) + "\n", _NOT_RUN in title)
+            fence, lines = None, []
+        elif match := _FENCE.match(line):
+            fence, indent = (match["kind"], match["title"]), match["indent"]
+        elif line.startswith("#"):
+            heading = line.lstrip("# ")
+    assert fence is None, f"{page}: a fence has no end"
+
+
+def missing(expected: list[str], output: str) -> list[str]:
+    """Return the expected lines that the output does not have, in their order.
+
+    Numbers are equal to each other, and so are widths of white space: times, sizes and process
+    numbers differ from run to run. `…` stands for any text.
+    """
+    actual = [_plain(line) for line in output.splitlines()]
+    absent, position = list[str](), 0
+    for line in expected:
+        pattern = re.compile(".*".join(map(re.escape, _plain(line).split(ELLIPSIS))))
+        found = next(
+            (at for at in range(position, len(actual)) if pattern.fullmatch(actual[at])), None
+        )
+        if found is None:
+            absent.append(line)
+        else:
+            position = found + 1
+    return absent
+
+
+def _plain(line: str) -> str:
+    return re.sub(r"[0-9]+", "0", " ".join(line.split()))
