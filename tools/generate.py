@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Write the files that are made from code; with --check, fail where one is stale.
 
-docs/METRICS.md from the families, the example configuration from the Settings, the README's table
-of probes from the first sentence of their docstrings, docs/alerts.md and the example of the values
-file from the rules, the inhibitions of Alertmanager's minimal configuration from the full one, the
-JSON of the dashboards, the schema of the chart's values and its copies of rules, dashboards and
+docs/METRICS.md from the families, the example configuration and docs/configuration.md from the
+Settings, the README's table of probes from the first sentence of their docstrings, docs/alerts.md
+and the example of the values file from the rules, the inhibitions of Alertmanager's minimal
+configuration from the full one, the JSON of the dashboards, the schema of the chart's values and its copies of rules, dashboards and
 Alertmanager's configuration, and from the parsers docs/commands.md, completions and the man page.
 """
 
@@ -20,6 +20,7 @@ import yaml
 from nodevitals import catalogue, probes
 from nodevitals.commands.command_line import commands_page
 from nodevitals.commands.completion import FILES
+from nodevitals.commands.configuration_page import configuration_page
 from nodevitals.commands.example import example_configuration
 from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
 from nodevitals.commands.rules.site.pack import Pack, read_pack
@@ -119,6 +120,7 @@ def made() -> dict[Path, str]:
     boards = dashboards()
     return {
         ROOT / "docs/METRICS.md": catalogue.markdown(),
+        ROOT / "docs/configuration.md": configuration_page(probes.registered()),
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
             probes.registered()
         ),

@@ -27,6 +27,7 @@ from bench import (
     mount_race,
     mutation,
     nvidia,
+    pages,
     parsers,
     ports,
     python39,
@@ -69,6 +70,7 @@ if __name__ == "__main__":
         messages,
         parsers,
         first_hour,
+        pages,
     ):
         name = benchmark.__name__.rpartition(".")[2]
         if not wanted or name in wanted:

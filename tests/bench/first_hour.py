@@ -88,27 +88,35 @@ def planned(page: str) -> list[Step]:
 
 
 def main(folder: Path) -> None:
-    """Print what each step took. The first step that fails, or shows other lines, is an error."""
-    TRANSCRIPT.parent.mkdir(exist_ok=True)
-    TRANSCRIPT.write_text("")
+    """Run the pages of a first hour."""
+    run_machines(folder, [planned(page) for page in PAGES], TRANSCRIPT)
+
+
+def run_machines(folder: Path, plans: list[list[Step]], transcript: Path) -> None:
+    """Run each plan on a machine of its own, and print what each step took.
+
+    The first step that fails, or shows other lines, is an error.
+    """
+    transcript.parent.mkdir(exist_ok=True)
+    transcript.write_text("")
     done: list[Done] = []
     try:
-        for page in PAGES:
-            with FreshDebian(folder / Path(page).stem, CACHE) as machine:
+        for number, plan in enumerate(plans):
+            with FreshDebian(folder / str(number), CACHE) as machine:
                 _copy_checkout(machine)
-                done += _run(machine, planned(page))
+                done += _run(machine, plan, transcript)
     except RefusedError as refusal:
         print(f"not run: {refusal}")
         return
     rows = [[one.step.page, one.step.heading, f"{one.seconds:.1f} s"] for one in done]
     rows.append(["", "in all", f"{sum(one.seconds for one in done):.0f} s"])
     table(["page", "step", "time"], rows)
-    print(f"\nTranscript: {TRANSCRIPT}")
+    print(f"\nTranscript: {transcript}")
 
 
-def _run(machine: FreshDebian, plan: list[Step]) -> list[Done]:
+def _run(machine: FreshDebian, plan: list[Step], path: Path) -> list[Done]:
     session, done = Session(machine), []
-    with TRANSCRIPT.open("a") as transcript:
+    with path.open("a") as transcript:
         transcript.write(_head(machine))
         for step in plan:
             if step.not_run:

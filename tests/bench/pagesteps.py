@@ -16,6 +16,17 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)(?P<title>[^`\n]*)$")
 
 
 @dataclass(frozen=True)
+class Fence:
+    """One fence of a page; the line is that of its first row of backticks."""
+
+    line: int
+    heading: str
+    kind: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Step:
     """One fence of a page."""
 
@@ -43,21 +54,27 @@ class Step:
 
 def steps(page: str, text: str) -> Iterator[Step]:
     """Yield the steps of a page in order. Fences of other kinds (yaml, text) are no steps."""
-    heading, fence, indent, lines = "", None, "", list[str]()
-    for line in text.splitlines():
-        if fence is not None:
+    for one in fences(page, text):
+        if one.kind in ("sh", "console"):
+            yield Step(page, one.heading, one.kind, one.text, _NOT_RUN in one.title)
+
+
+def fences(page: str, text: str) -> Iterator[Fence]:
+    """Yield every fence of a page in order."""
+    heading, opened, indent, lines = "", None, "", list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if opened is not None:
             if line.strip() != "```":
                 lines.append(line.removeprefix(indent))
                 continue
-            kind, title = fence
-            if kind in ("sh", "console"):
-                yield Step(page, heading, kind, "\n".join(lines) + "\n", _NOT_RUN in title)
-            fence, lines = None, []
+            start, kind, title = opened
+            yield Fence(start, heading, kind, title, "".join(f"{row}\n" for row in lines))
+            opened, lines = None, []
         elif match := _FENCE.match(line):
-            fence, indent = (match["kind"], match["title"]), match["indent"]
+            opened, indent = (number, match["kind"], match["title"].strip()), match["indent"]
         elif line.startswith("#"):
             heading = line.lstrip("# ")
-    assert fence is None, f"{page}: a fence has no end"
+    assert opened is None, f"{page}: a fence has no end"
 
 
 def missing(expected: list[str], output: str) -> list[str]:

@@ -71,7 +71,7 @@ def _field(
 
 def _bounds(hint: Any) -> str:
     """The bounds of a number, as a sentence; '' of anything else."""
-    plain = _without_none(hint)
+    plain = without_none(hint)
     for part in getattr(plain, "__metadata__", ()):
         if isinstance(part, msgspec.Meta) and part.le is not None:
             above = f" Above {part.gt}, up to {part.le}."
@@ -101,15 +101,15 @@ def example_configuration(kinds: dict[str, type[Probe]]) -> str:
     for field in fields_of(Config):
         if field.name == "probes":
             continue
-        struct = _struct_in(field.hint)
+        struct = struct_in(field.hint)
         lines += comment(field.text, "")
         if struct is None:
-            lines += [f"#{field.name}: {field.example or _spelled(field.default, field.hint)}"]
+            lines += [f"#{field.name}: {field.example or spelled(field.default, field.hint)}"]
         else:
             lines.append(f"{field.name}:")
             for inner in fields_of(struct):
                 lines += comment(inner.text, "  ")
-                lines.append(f"  {inner.name}: {_spelled(inner.default, inner.hint)}")
+                lines.append(f"  {inner.name}: {spelled(inner.default, inner.hint)}")
         lines.append("")
     lines += ["# Each probe also takes these:"]
     lines += [f"#   {field.name}: {field.text}" for field in fields_of(ProbeSettings)]
@@ -134,14 +134,14 @@ def _section(name: str, kind: type[Probe]) -> Iterator[str]:
 def key_lines(field: Field, indent: str, first: str = "") -> Iterator[str]:
     """A key with its comment; of nested settings the keys below it. `first` starts a list item."""
     yield from comment(field.text, indent)
-    struct = _struct_in(field.hint)
+    struct = struct_in(field.hint)
     if struct is None or field.example:
-        value = field.example or _spelled(field.default, field.hint)
+        value = field.example or spelled(field.default, field.hint)
         yield f"{indent}#{first}{field.name}: {value}"
         return
     yield f"{indent}#{first}{field.name}:"
     below = indent + " " * len(first) + "  "
-    is_list = get_origin(_without_none(field.hint)) is tuple
+    is_list = get_origin(without_none(field.hint)) is tuple
     for index, inner in enumerate(fields_of(struct)):
         if is_list and index == 0:
             yield from key_lines(inner, below, "- ")
@@ -161,26 +161,27 @@ def comment(text: str, indent: str) -> list[str]:
     )
 
 
-def _without_none(hint: Any) -> Any:
+def without_none(hint: Any) -> Any:
+    """The type of a key that may be null, without the null."""
     if get_origin(hint) in UNIONS:
         rest = [part for part in get_args(hint) if part is not type(None)]
         return rest[0] if len(rest) == 1 else hint
     return hint
 
 
-def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
+def struct_in(hint: Any) -> type[msgspec.Struct] | None:
     """The Settings class of a nested mapping, or of the items of a list."""
-    plain = _without_none(hint)
+    plain = without_none(hint)
     if get_origin(plain) is tuple:
         plain = get_args(plain)[0]
     return plain if isinstance(plain, type) and issubclass(plain, msgspec.Struct) else None
 
 
-def _spelled(value: Any, hint: Any) -> str:
+def spelled(value: Any, hint: Any) -> str:
     """A default as the file spells it."""
     if value is None or value is msgspec.NODEFAULT:
         return "null"
-    plain = _without_none(hint)
+    plain = without_none(hint)
     if plain == Seconds:
         return duration(value)
     if plain == BytesPerSecond:

@@ -1,0 +1,140 @@
+"""Each command of a page is run by a test, or is visibly marked as not run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from bench import first_hour, pages
+from bench.pagesteps import Fence, fences
+from testbed.node import ROOT
+from testbed.pagecommands import PAGES as ON_THE_TEST_BED
+
+# Runs every command of its pages that is not marked.
+RUNNERS = {
+    "tests/bench/first_hour.py": first_hour.PAGES,
+    "tests/bench/pages.py": pages.PAGES,
+    "tests/testbed/pagecommands.py": ON_THE_TEST_BED,
+}
+RUN = {page for run in RUNNERS.values() for page in run}
+# Their commands are those of the English page.
+TRANSLATIONS = {
+    "README.zh-CN.md": "README.md",
+    "docs/first-alert.zh.md": "docs/first-alert.md",
+}
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "docs/*.md", "helm/nodevitals/README.md")
+    for path in ROOT.glob(pattern)
+)
+COMMANDS = ("sh", "console")
+OTHERS = ("text", "yaml", "python", "promql", "json", "mermaid")
+MARK = re.compile(r'title="not run by our tests: [^"]{10,}"')
+PROGRAMS = (
+    *("nodevitals", "curl", "systemctl", "pip", "pipx", "apt", "apt-get", "dnf", "dpkg", "docker"),
+    *(
+        "kubectl",
+        "helm",
+        "make",
+        "sudo",
+        "promtool",
+        "amtool",
+        "python",
+        "python3",
+        "ansible",
+        "pdsh",
+    ),
+)
+COMMAND = re.compile(rf"^(?:[$#] )?(?:{'|'.join(PROGRAMS)}) .*$", re.MULTILINE)
+# `nodevitals probe [--raw] NAME` is not to be typed.
+SYNOPSIS = re.compile(r" \[-*[A-Za-z]")
+
+
+def problems(page: str, text: str) -> Iterator[str]:
+    """Yield what is wrong with the fences of a page, with its place and what to do."""
+    for fence in fences(page, text):
+        for problem in _problems(page, fence):
+            yield f"{page}:{fence.line}: {problem}"
+
+
+def _problems(page: str, fence: Fence) -> Iterator[str]:
+    if fence.kind not in COMMANDS + OTHERS:
+        yield f"begin it with ```sh, ```console or one of {', '.join(OTHERS)}"
+    elif fence.kind in OTHERS:
+        found = COMMAND.search(fence.text)
+        if fence.kind == "text" and found and not SYNOPSIS.search(fence.text):
+            yield f"a command in a fence of kind text: {found[0]!r}; make it sh or console"
+    else:
+        yield from _problems_of_commands(page, fence)
+
+
+def _problems_of_commands(page: str, fence: Fence) -> Iterator[str]:
+    prompts = re.findall(r"^[$#] ", fence.text, re.MULTILINE)
+    if fence.kind == "console" and not fence.text.startswith("$ "):
+        yield "a fence of kind console begins with '$ ' and a command"
+    if fence.kind == "sh" and "$ " in prompts:
+        yield "a fence of kind sh has no prompts: make it console"
+    if "not run" in fence.title:
+        if not MARK.search(fence.title):
+            yield 'say why: title="not run by our tests: REASON"'
+    elif page in TRANSLATIONS:
+        english = _lines((ROOT / TRANSLATIONS[page]).read_text())
+        for line in _lines(f"```sh\n{fence.text}```\n") - english:
+            yield f"{TRANSLATIONS[page]} does not have {line!r}: its translation is not run"
+    elif page not in RUN:
+        yield (
+            'no test runs this: mark it with ```sh title="not run by our tests: REASON", or add '
+            f"the page to PAGES of {' or '.join(RUNNERS)}"
+        )
+
+
+def _lines(text: str) -> set[str]:
+    """The lines of the commands of a page, without comments."""
+    commands = "".join(one.text for one in fences("", text) if one.kind in COMMANDS)
+    return {re.sub(r"\s+#\s.*$", "", line).strip() for line in commands.splitlines()}
+
+
+def test_there_are_pages_to_look_at() -> None:
+    assert len(PAGES) > 25
+    assert set(PAGES) >= RUN
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_command_is_run_or_marked(page: str) -> None:
+    assert list(problems(page, (ROOT / page).read_text())) == []
+
+
+def test_each_runner_has_commands_to_run() -> None:
+    for page in RUN:
+        found = fences(page, (ROOT / page).read_text())
+        assert [one for one in found if one.kind in COMMANDS and "not run" not in one.title], page
+
+
+def test_the_benchmarks_that_run_pages_are_among_all() -> None:
+    text = (ROOT / "tests/bench/__main__.py").read_text()
+    for name in ("first_hour", "pages"):
+        assert text.count(f"    {name},\n") == 2, name
+
+
+@pytest.mark.parametrize(
+    ("fence", "problem"),
+    [
+        ("```sh\ntrue\n```\n", "no test runs this"),
+        ('```sh title="not run by our tests: needs a cluster"\ntrue\n```\n', ""),
+        ('```sh title="not run by our tests: "\ntrue\n```\n', "say why"),
+        ('```sh title="not run"\ntrue\n```\n', "say why"),
+        ("```\nmake test\n```\n", "begin it with"),
+        ("```bash\nmake test\n```\n", "begin it with"),
+        ("```text\n$ make test\n```\n", "a command in a fence of kind text"),
+        ("```text\nnodevitals rules check FOLDER [--json]\n```\n", ""),
+        ("```yaml\na: 1\n```\n", ""),
+        ('```console title="not run by our tests: needs a GPU"\nup 1\n```\n', "begins with '$ '"),
+        ('```sh title="not run by our tests: needs a GPU"\n$ true\n```\n', "no prompts"),
+    ],
+)
+def test_a_fence_is_judged(fence: str, problem: str) -> None:
+    found = list(problems("docs/other.md", fence))
+    assert len(found) == bool(problem), found
+    assert problem in "".join(found)

@@ -1,0 +1,113 @@
+"""The site of the pages: no dead link or anchor, no page left out, nothing from other servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.node import ROOT
+
+# The site's own files.
+PARTS = ("tools/site.py", "mkdocs.yml")
+LOADED = re.compile(
+    r'<(?:script|img|iframe|link)\b[^>]*(?:src|href)="?(?:https?:)?//', re.IGNORECASE
+)
+
+
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site of a checkout."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    return subprocess.run(
+        [*command, "--config-file", str(root / "mkdocs.yml")],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of this checkout."""
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_there(site: Path) -> None:
+    for pattern in ("docs/**/*.md", "rules/runbooks/**/*.md"):
+        for page in ROOT.glob(pattern):
+            assert (site / page.relative_to(ROOT)).with_suffix(".html").is_file(), page
+    for page in ("index", "README.zh-CN", "CONTRIBUTING", "CHANGELOG", "helm/nodevitals/index"):
+        assert (site / f"{page}.html").is_file(), page
+
+
+def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 150
+    for page in pages:
+        assert LOADED.findall(page.read_text()) == [], page
+    styles = [*site.rglob("*.css"), *site.rglob("*.js")]
+    assert [one for one in styles if re.search(r"url\(.?https?://", one.read_text())] == []
+
+
+def test_search_finds_a_runbook(site: Path) -> None:
+    index = json.loads((site / "search/search_index.json").read_text())
+    assert any("RdmaPortDown" in one["title"] for one in index["docs"])
+
+
+def test_links_of_the_repository_hold_on_the_site(site: Path) -> None:
+    """Each local link of each page leads to a file, also to a runbook and to a folder."""
+    links = 0
+    for page in site.rglob("*.html"):
+        if page.name == "404.html":  # its links begin at the server's root
+            continue
+        for target in re.findall(r'href="([^"#:?]+)(?:#[^"]*)?"', page.read_text()):
+            links += 1
+            assert (page.parent / target).exists(), f"{page.relative_to(site)}: {target}"
+    assert links > 1000
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "problem"),
+    [
+        ("docs/jobs.md", "[gone](gone.md)", "link 'gone.md'"),
+        ("docs/jobs.md", "[gone](jobs.md#gone)", "anchor"),
+        ("docs/jobs.md", "[gone](../rules/gone/)", "'../rules/gone/'"),
+        ("README.md", "[gone](docs/jobs.md#gone)", "'#gone'"),
+        ("README.zh-CN.md", "[gone](docs/gone.md)", "link 'docs/gone.md'"),
+        ("CONTRIBUTING.md", "[gone](docs/gone.md)", "link 'docs/gone.md'"),
+        ("rules/runbooks/OomKill.md", "[gone](gone.md)", "link 'gone.md'"),
+        ("helm/nodevitals/README.md", "[gone](#gone)", "'#gone'"),
+        ("docs/adr/0011-rooms.md", "[gone](0000-gone.md)", "link '0000-gone.md'"),
+        ("docs/new.md", "# new", "docs/new.md"),
+    ],
+)
+def test_a_dead_link_fails(page: str, text: str, problem: str, tmp_path: Path) -> None:
+    """A small copy: the page itself, and the pages that it needs."""
+    root = tmp_path / "checkout"
+    for name in PARTS:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    config = (root / "mkdocs.yml").read_text().partition("\nnav:")[0]
+    pages = {page, "docs/jobs.md", "README.md"}
+    nav = "".join(f"  - {one}\n" for one in sorted(pages - {"docs/new.md"}))
+    (root / "mkdocs.yml").write_text(f"{config}\nnav:\n{nav}")
+    for name in pages:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("# A page\n")
+    assert build(root, tmp_path / "good").returncode == ("docs/new.md" in pages)
+    with (root / page).open("a") as file:
+        file.write(f"\n{text}\n")
+    done = build(root, tmp_path / "site")
+    assert done.returncode == 1, done.stderr
+    assert problem in done.stderr
