@@ -169,7 +169,10 @@ def test_pool_is_the_nodes_with_this_label(nodes: Nodes, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--nodes", "a,b", "--operation", "write_bx"), "--operation: perftest has no 'write_bx': choose"),
+        (
+            ("--nodes", "a,b", "--operation", "write_bx"),
+            "--operation: perftest has no 'write_bx': choose",
+        ),
         (("--nodes", "a"), "a pair takes two nodes; there are: a"),
         (("--nodes", "a,-oProxyCommand=x"), "'-oProxyCommand=x' is no node"),
         (("--nodes", "a,b", "--expected", "fast"), "--expected: 'fast' is not a rate"),
