@@ -4,8 +4,9 @@
 docs/METRICS.md from the families, the example configuration and docs/configuration.md from the
 Settings, the README's table of probes from the first sentence of their docstrings, docs/alerts.md
 and the example of the values file from the rules, the inhibitions of Alertmanager's minimal
-configuration from the full one, the JSON of the dashboards, the schema of the chart's values and its copies of rules, dashboards and
-Alertmanager's configuration, and from the parsers docs/commands.md, completions and the man page.
+configuration from the full one, the JSON of the dashboards, the schema of the chart's values and
+its copies of rules, dashboards and Alertmanager's configuration, and from the parsers
+docs/commands.md, completions and the man page.
 """
 
 from __future__ import annotations

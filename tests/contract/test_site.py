@@ -47,8 +47,8 @@ def test_every_page_is_there(site: Path) -> None:
     for pattern in ("docs/**/*.md", "rules/runbooks/**/*.md"):
         for page in ROOT.glob(pattern):
             assert (site / page.relative_to(ROOT)).with_suffix(".html").is_file(), page
-    for page in ("index", "README.zh-CN", "CONTRIBUTING", "CHANGELOG", "helm/nodevitals/index"):
-        assert (site / f"{page}.html").is_file(), page
+    for name in ("index", "README.zh-CN", "CONTRIBUTING", "CHANGELOG", "helm/nodevitals/index"):
+        assert (site / f"{name}.html").is_file(), name
 
 
 def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
