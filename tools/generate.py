@@ -2,10 +2,11 @@
 """Write the files that are made from code; with --check, fail where one is stale.
 
 docs/METRICS.md from the families, the example configuration and docs/configuration.md from the
-Settings, the README's table of probes from the first sentence of their docstrings, docs/alerts.md
-and the example of the values file from the rules, the inhibitions of Alertmanager's minimal
-configuration from the full one, the JSON of the dashboards, the schema of the chart's values and
-its copies of rules, dashboards and Alertmanager's configuration, and from the parsers
+Settings, the tables of probes in the READMEs and docs/probes.md from their docstrings and
+tools/main_of_probes.py, docs/alerts.md and the example of the values file from the rules, the
+inhibitions of Alertmanager's minimal configuration from the full one, the JSON of the dashboards,
+the schema of the chart's values and its copies of rules, dashboards and Alertmanager's
+configuration, and from the parsers
 docs/commands.md, completions and the man page.
 """
 
@@ -28,7 +29,6 @@ from nodevitals.commands.rules.site.pack import Pack, read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
 
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- probes: made by make generate -->\n", "<!-- end of probes -->\n"
 # They have parts that dashboards/central.py makes.
 CENTRAL = (
     "exporter/packaging/prometheus-leaf.yaml",
@@ -41,17 +41,22 @@ CENTRAL = (
 INHIBITIONS = re.compile(r"^inhibit_rules:.*?(?=^\S)", re.MULTILINE | re.DOTALL)
 
 
-def readme(text: str) -> str:
-    """Return the README with its table of probes."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"README.md: no lines {BEGIN.strip()} and {END.strip()}")
-    rows = [
-        f"| `{name}` | {' '.join((kind.__doc__ or '').split())} |\n"
-        for name, kind in probes.registered().items()
-    ]
-    return before + begin + "| probe | checks |\n|---|---|\n" + "".join(rows) + end + after
+def probe_tables(pack: Pack) -> dict[Path, str]:
+    """Return the READMEs and docs/probes.md with their tables of probes."""
+    sys.path.insert(0, str(ROOT))
+    from tools import probe_tables as tables
+
+    if unknown := tables.unknown(pack):
+        raise SystemExit(f"tools/main_of_probes.py has or lacks: {'; '.join(unknown)}")
+    pages = {}
+    for name, words in {"README.md": tables.ENGLISH, "README.zh-CN.md": tables.CHINESE}.items():
+        table = tables.readme_table(pack, words)
+        pages[ROOT / name] = tables.replaced((ROOT / name).read_text(), "probes", table)
+    path = ROOT / "docs/probes.md"
+    text = path.read_text()
+    for name in probes.registered():
+        text = tables.replaced(text, name, tables.probe_section(name, pack))
+    return {**pages, path: text}
 
 
 def minimal_alertmanager(text: str, full: str) -> str:
@@ -112,7 +117,6 @@ def made() -> dict[Path, str]:
     for name, kind in probes.registered().items():
         if kind.unusable:
             raise SystemExit(f"probe {name}: {kind.unusable}")
-    path = ROOT / "README.md"
     minimal = ROOT / "alertmanager/minimal.yaml"
     full = (ROOT / "alertmanager/alertmanager.yaml").read_text()
     pack = read_pack(ROOT / "rules")
@@ -125,7 +129,7 @@ def made() -> dict[Path, str]:
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
             probes.registered()
         ),
-        path: readme(path.read_text()),
+        **probe_tables(pack),
         minimal: minimal_alertmanager(minimal.read_text(), full),
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),

@@ -14,6 +14,8 @@ from nodevitals.config import parse
 from testbed.node import ROOT, run
 
 README = (ROOT / "README.md").read_text()
+CHINESE = (ROOT / "README.zh-CN.md").read_text()
+PROBES_PAGE = (ROOT / "docs/probes.md").read_text()
 COMMANDS = (ROOT / "docs/commands.md").read_text()
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 EXAMPLE = (ROOT / "exporter/packaging/nodevitals.example.yaml").read_text()
@@ -51,7 +53,9 @@ def test_there_are_commands_and_alerts_to_look_for() -> None:
 
 @pytest.mark.parametrize("name", PROBES)
 def test_every_probe_is_in_the_tables(name: str) -> None:
-    assert f"| `{name}` |" in README
+    for page in (README, CHINESE):
+        assert f"| [`{name}`](docs/probes.md#{name}) |" in page
+    assert f"\n## {name}\n" in PROBES_PAGE
     assert f"`{name}`" in CHANGELOG
 
 

@@ -169,7 +169,10 @@ def test_pool_is_the_nodes_with_this_label(nodes: Nodes, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--nodes", "a,b", "--operation", "write_bx"), "--operation: 'write_bx': perftest has"),
+        (
+            ("--nodes", "a,b", "--operation", "write_bx"),
+            "--operation: perftest has no 'write_bx': choose",
+        ),
         (("--nodes", "a"), "a pair takes two nodes; there are: a"),
         (("--nodes", "a,-oProxyCommand=x"), "'-oProxyCommand=x' is no node"),
         (("--nodes", "a,b", "--expected", "fast"), "--expected: 'fast' is not a rate"),
@@ -179,7 +182,7 @@ def test_wrong_arguments_are_reported(
     nodes: Nodes, arguments: tuple[str, ...], problem: str
 ) -> None:
     status, _, errors = check(nodes, *arguments)
-    assert status == 1
+    assert status == 2
     assert problem in errors
 
 

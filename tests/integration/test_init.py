@@ -130,7 +130,7 @@ def test_values_that_are_wrong_are_one_line_and_nothing_is_written(tmp_path: Pat
     write(tmp_path, {"rules-values.yaml": "thresholds: {cpu_shar: 0.5}\n"})
     done = run("init", str(tmp_path), "--expected", "none")
     assert done.returncode not in (0, -signal.SIGKILL)
-    assert done.stderr.startswith(f"{tmp_path}/rules-values.yaml:1: thresholds.cpu_shar: no ")
+    assert done.stderr.startswith(f"{tmp_path}/rules-values.yaml:1:14: thresholds.cpu_shar: no ")
     assert [path.name for path in tmp_path.iterdir()] == ["rules-values.yaml"]
 
 

@@ -22,7 +22,8 @@ from testbed.node import ROOT, Node, wait_until
 
 TOOL = ROOT / "tools/packages.py"
 PARTS = (
-    *("exporter", "rules", "alertmanager", "dashboards/json", "docs"),
+    *("exporter", "rules", "alertmanager", "docs"),
+    *("dashboards/json", "dashboards/provisioning"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"),
 )
 CONFIG = "etc/nodevitals/nodevitals.yaml"
@@ -214,7 +215,7 @@ def test_interpreter_that_is_missing_is_named(tmp_path: Path) -> None:
     assert f"packages: there is no python{wanted}, which" in done.stderr
     argv[3] = "2.7"
     done = subprocess.run(argv, env=clean, capture_output=True, text=True, check=False)
-    assert "packages: Python 2.7: not one of 3.10" in done.stderr
+    assert "packages: Python 2.7: not one of 3.9, 3.10" in done.stderr
 
 
 # Debian.

@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from bench.pagesteps import Step
@@ -17,8 +19,21 @@ from testbed.node import ROOT, environment
 
 PAGES = ("docs/maintenance.md", "docs/rules-check.md", "docs/configuration.md")
 FOLDERS = ("rules", "alertmanager", "exporter/packaging")
+# Changes to them end with the private mounts.
+COVERED = ("/etc", "/var/lib")
 OWN = ("/etc/nodevitals", "/var/lib/nodevitals")
 SCRIPT = f'#!/bin/sh\nexec {sys.executable} -m nodevitals "$@"\n'
+
+
+@cache  # an overlay takes few others below it
+def cover(place: str) -> None:
+    """Mount an overlay over a folder: what is written to it is in memory."""
+    layer = tempfile.mkdtemp()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", layer], check=True)
+    options = f"lowerdir={place},upperdir={layer}/upper,workdir={layer}/work"
+    for name in ("upper", "work"):
+        Path(layer, name).mkdir()
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, place], check=True)
 
 
 class Shell:
@@ -28,9 +43,11 @@ class Shell:
         self.checkout = folder / "checkout"
         for name in FOLDERS:
             shutil.copytree(ROOT / name, self.checkout / name)
+        for place in COVERED:
+            cover(place)
         for place in OWN:
-            Path(place).mkdir(parents=True, exist_ok=True)
-            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], check=True)
+            shutil.rmtree(place, ignore_errors=True)
+            Path(place).mkdir()
         programs = folder / "bin"
         programs.mkdir()
         script = programs / "nodevitals"

@@ -31,6 +31,24 @@ a small cluster (the default, and the files as they lie) their critical faults n
 in a large one they are tickets and automation acts on the node; incidents of the fleet always
 notify the on-call. `for` is the time that the fault must last, in addition to what the expression
 itself measures; `keep_firing_for` is the time that the alert outlasts the fault.
+
+## Use them
+
+[rules/](../rules/) are plain Prometheus files, valid as they lie: load all of them. They are tested
+on Prometheus 2.42; what 3.x reads otherwise is refused by a static check. What holds now is
+`nodevitals:fault`, with `fault`, `component`, `action`, `severity` and the device; an alert is a
+fault that lasted. Policy is in [rules/thresholds.yaml](../rules/thresholds.yaml). Every alert has
+tests, firing and silent, and a [runbook](../rules/runbooks/), critical ones also
+[in Chinese](../rules/runbooks/zh/).
+
+A site changes no file: [a values file](../rules/examples/values.example.yaml) has its scrape job,
+runbooks, labels, thresholds (also per pool), alerts that are off or have another severity or wait,
+and the profile. `nodevitals rules render --values FILE --output FOLDER` writes the rules.
+
+[alertmanager/](../alertmanager/) notifies the right person once: pages at any hour in three tiers,
+tickets in office hours, one page for a filer under 500 nodes; `minimal.yaml` has one receiver and
+the same inhibitions. [alert-latency.md](alert-latency.md) has the time from each fault to its
+message, [rules-cost.md](rules-cost.md) what the rules cost.
 """
 # Between markers of these names; what is there is kept.
 _TITLES = {

@@ -1,0 +1,90 @@
+"""The READMEs: short, the same in both languages, with tables that say what the rules do."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from tools.main_of_probes import MAIN, Main
+from tools.probe_tables import depends_on, unknown
+
+from nodevitals import catalogue, probes
+from nodevitals.commands.rules.site.pack import read_pack
+
+ROOT = Path(__file__).parents[2]
+ENGLISH = (ROOT / "README.md").read_text()
+CHINESE = (ROOT / "README.zh-CN.md").read_text()
+PACK = read_pack(ROOT / "rules")
+FENCES = re.compile(r"^```(?:sh|console).*?^```$", re.MULTILINE | re.DOTALL)
+PICTURES = [ROOT / "docs/pictures" / name for name in ("flow.svg", "flow.zh.svg")]
+
+
+def test_both_are_short() -> None:
+    assert ENGLISH.count("\n") < 150
+    assert CHINESE.count("\n") < 150
+
+
+def test_both_have_the_same_sections_commands_and_tables() -> None:
+    for pattern in (r"^## ", r"^\*\*|^- \*\*", r"^\|", r"^!?\[?!\["):
+        found = [len(re.findall(pattern, text, re.MULTILINE)) for text in (ENGLISH, CHINESE)]
+        assert found[0] == found[1] > 0, pattern
+    assert FENCES.findall(ENGLISH) == FENCES.findall(CHINESE)
+
+
+def test_both_link_to_the_same_pages() -> None:
+    def pages(text: str) -> set[str]:
+        targets = set(re.findall(r"\]\(([^)]+)\)", text))
+        return {target.replace(".zh.", ".").replace("/zh/", "/") for target in targets}
+
+    assert pages(ENGLISH) ^ pages(CHINESE) == {"README.md", "README.zh-CN.md"}
+
+
+def test_each_link_to_a_metric_leads_to_its_table() -> None:
+    page = catalogue.markdown()
+    heads = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-"): head for head in heads}
+    links = re.findall(r"\[`(\w+)`\]\(docs/METRICS\.md#([\w-]+)\)", ENGLISH)
+    assert len(links) > len(MAIN)
+    for metric, anchor in links:
+        table = page.partition(f"## {anchors[anchor]}\n")[2].partition("\n## ")[0]
+        assert f"| `nodevitals_{metric}` |" in table
+
+
+def test_what_does_not_exist_is_found() -> None:
+    wrong = {name: main for name, main in MAIN.items() if name != "rdma"}
+    wrong["node"] = Main(("made_up",), ("MadeUp",), "")
+    assert unknown(PACK) == []
+    assert unknown(PACK, wrong) == [
+        "probe rdma",
+        "metric nodevitals_made_up of node",
+        "alert MadeUp of node",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("probe", "alert"), [(name, alert) for name in MAIN for alert in MAIN[name].alerts]
+)
+def test_an_alert_reads_a_metric_of_its_probe(probe: str, alert: str) -> None:
+    families = {family.name for family in probes.registered()[probe].families}
+    assert families & depends_on(alert, PACK.rules)
+
+
+def test_an_alert_does_not_read_the_metrics_of_others() -> None:
+    read = depends_on("MountReadOnly", PACK.rules)
+    assert "nodevitals_mount_writable" in read
+    assert not {name for name in read if re.match("nodevitals_(rdma|nvidia|accelerator)_", name)}
+
+
+def test_the_pictures_are_the_same_drawing() -> None:
+    drawings = [
+        [
+            (element.tag, {**element.attrib})
+            for element in ElementTree.parse(path).iter()
+            if element.tag.rpartition("}")[2] != "title"
+        ]
+        for path in PICTURES
+    ]
+    assert drawings[0] == drawings[1]
+    assert len(drawings[0]) > 50

@@ -1,0 +1,176 @@
+"""What a reader should know first of each probe: its main metrics and alerts, its Chinese text.
+
+The one list for the tables that tools/probe_tables.py makes. It has no code: `make generate` fails
+where a name in it does not exist, or where it lacks a probe.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Main(NamedTuple):
+    """What a reader should know of a probe first; metrics are without `nodevitals_`."""
+
+    metrics: tuple[str, ...]
+    alerts: tuple[str, ...]
+    chinese: str
+
+
+MAIN = {
+    "ascend": Main(
+        (
+            "accelerator_up",
+            "ascend_health_level",
+            "ascend_link_up",
+            "ascend_fault_code",
+            "accelerator_ecc_errors_total",
+            "ascend_network_reachable",
+            "ascend_optical_receive_watts",
+        ),
+        ("AcceleratorLost", "NpuUnhealthy", "NpuLinkDown", "NpuEcc", "NpuNetworkUnreachable"),
+        "昇腾 NPU（npu-smi、hccn_tool）：应答与掉卡、健康状态与故障码、HBM ECC、RoCE 端口、光功率",
+    ),
+    "fabric": Main(
+        (
+            "fabric_bandwidth_bytes_per_second",
+            "fabric_latency_seconds",
+            "fabric_failure",
+            "fabric_skipped_total",
+            "fabric_test_bytes_total",
+        ),
+        ("NodeFabricSlow", "NodeFabricUnreachable", "BandwidthOutlier", "BandwidthTestStale"),
+        "节点之间的小规模带宽与时延测试，只在没有作业时进行；默认关闭",
+    ),
+    "jobs": Main(
+        ("pod_accelerator_info", "jobs_processes", "jobs_unidentified_devices"),
+        ("JobOwnerImpact",),
+        "没有 Kubernetes 时：加速卡归哪个 Slurm 作业或用户，以进程打开的设备文件为准",
+    ),
+    "kernel_log": Main(
+        (
+            "nvidia_xid_errors_total",
+            "nvidia_sxid_errors_total",
+            "kernel_events_total",
+            "kernel_nic_failed",
+            "kernel_device_events_total",
+        ),
+        ("NvidiaXid", "NvidiaSxid", "NicFailed", "KernelErrors", "OomKill", "GpuInitFailed"),
+        "内核日志：Xid 与 SXid（各有唯一处置动作）、OOM、任务挂死、NFS、I/O、PCIe、NVMe 错误；"
+        "重启后不重不漏",
+    ),
+    "kubernetes": Main(
+        (
+            "pod_accelerator_info",
+            "pod_oom_kills_total",
+            "node_schedulable",
+            "node_condition",
+            "kubernetes_devices_allocatable",
+        ),
+        ("PodOomKilled", "JobOwnerImpact"),
+        "每张加速卡归哪个 Pod 及其作业、负责人、队列；节点能否调度；Pod 的 OOM",
+    ),
+    "maintenance": Main(
+        ("node_maintenance", "node_maintenance_end_timestamp_seconds", "node_maintenance_info"),
+        ("NodeMaintenance", "MaintenanceForgotten"),
+        "计划维护（由节点上的文件声明）：结束时间与原因",
+    ),
+    "mounts": Main(
+        (
+            "mount_present",
+            "mount_writable",
+            "mount_content_intact",
+            "mount_readable",
+            "mount_free_bytes",
+            "mount_write_seconds",
+        ),
+        (
+            "MountHung",
+            "MountMissing",
+            "MountContentMismatch",
+            "MountReadOnly",
+            "FilesystemSpaceLow",
+            "MountSlow",
+        ),
+        "挂载点：是否挂载、类型是否正确、能否写入并读回相同内容；空间与 inode",
+    ),
+    "network": Main(
+        (
+            "network_up",
+            "network_speed_bytes_per_second",
+            "network_bond_member_up",
+            "network_errors_total",
+            "network_carrier_changes_total",
+        ),
+        ("NetworkInterfaceDown", "NetworkSpeedDegraded", "BondMemberDown"),
+        "物理网卡与 bond：载波、速率、错误、丢包；bond 成员",
+    ),
+    "node": Main(
+        (
+            "node_memory_errors_total",
+            "node_nvme_live",
+            "node_clock_synchronized",
+            "node_memory_available_bytes",
+            "node_cpu_utilization_ratio",
+        ),
+        (
+            "NodeMemoryUncorrectable",
+            "NvmeFailed",
+            "ClockUnsynchronized",
+            "NodeMemoryHigh",
+            "NodeCpuHigh",
+        ),
+        "节点本身：CPU、内存、不可中断睡眠的进程、时钟、文件句柄、内存错误、NVMe、OOM",
+    ),
+    "nvidia": Main(
+        (
+            "accelerator_up",
+            "accelerator_ecc_errors_total",
+            "nvidia_recovery_action",
+            "nvidia_row_remap_failure",
+            "nvidia_nvlinks_up",
+            "nvidia_slowdown_active",
+            "accelerator_temperature_celsius",
+        ),
+        (
+            "AcceleratorLost",
+            "EccUncorrectable",
+            "NvlinkDown",
+            "AcceleratorRecoveryAction",
+            "AcceleratorsUnseen",
+            "RowRemapFailure",
+            "PcieDegraded",
+            "ThermalSlowdown",
+        ),
+        "NVIDIA GPU（NVML）：应答与掉卡、ECC、行重映射、NVLink、Fabric、PCIe、降频、温度、功耗、"
+        "建议的恢复动作",
+    ),
+    "peers": Main(
+        ("peer_reachable", "peer_round_trip_seconds", "peer_failure"),
+        ("PeerUnreachable", "NodeReachesNobody"),
+        "本节点到其他节点的连接（TCP 或 SSH banner）：往返时延、失败原因；不配置则关闭",
+    ),
+    "rdma": Main(
+        (
+            "rdma_port_up",
+            "rdma_port_rate_bytes_per_second",
+            "rdma_port_errors_total",
+            "rdma_port_flaps_total",
+            "rdma_port_gid_usable",
+            "rdma_port_congestion_total",
+        ),
+        (
+            "RdmaPortDown",
+            "RdmaPortRateDegraded",
+            "RdmaPortFatalErrors",
+            "RdmaPortFlapping",
+            "RdmaGidUnusable",
+        ),
+        "RDMA 端口：在位、up、速率、闪断、错误、拥塞、流量；RoCE 端口的网卡与 GID",
+    ),
+    "switches": Main(
+        ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),
+        ("FleetIncident",),
+        "每个端口所接的交换机及其端口：取自配置、LLDP 或 ibnetdiscover",
+    ),
+}

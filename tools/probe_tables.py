@@ -1,0 +1,161 @@
+"""The tables of probes in the READMEs and in docs/probes.md: main metrics and alerts of each.
+
+In: the probes, the rules, tools/main_of_probes.py. Out: Markdown; what the list names that does not
+exist; which metrics an alert reads, also through the rules that record them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tools.main_of_probes import MAIN, Main
+
+from nodevitals import probes
+from nodevitals.commands.rules.alert_labels import FAULT
+from nodevitals.commands.rules.expression import selectors
+from nodevitals.commands.rules.rule_files import Rule
+from nodevitals.commands.rules.site.pack import Pack
+
+MARK = "<!-- {}: made by make generate -->\n"
+END = "<!-- end of {} -->\n"
+
+# The table of a README has the first of each, docs/probes.md all.
+SHOWN = 3
+
+
+class Words(NamedTuple):
+    """A README's own: the head of its table, and where its links lead."""
+
+    head: str
+    chinese: bool
+    runbooks: str = "rules/runbooks/"
+    pages: str = "docs/"
+
+
+ENGLISH = Words("| probe | checks | main metrics `nodevitals_…` | main alerts |", chinese=False)
+CHINESE = Words("| 探针 | 检查内容 | 主要指标 `nodevitals_…` | 主要告警 |", chinese=True)
+
+
+def described(name: str) -> str:
+    """What a probe checks: the first lines of its class."""
+    return " ".join((probes.registered()[name].__doc__ or "").split())
+
+
+def readme_table(pack: Pack, words: Words) -> str:
+    """The table of a README: one row per probe."""
+    lines = [words.head, "|---|---|---|---|"]
+    for name in probes.registered():
+        main = MAIN[name]
+        text = main.chinese if words.chinese else described(name).rstrip(".")
+        metrics = [_metric(name, one, words.pages) for one in main.metrics[:SHOWN]]
+        alerts = [f"[{one}]({_runbook(one, pack, words)})" for one in main.alerts[:SHOWN]]
+        probe = f"[`{name}`]({words.pages}probes.md#{name})"
+        lines.append(f"| {probe} | {text} | {', '.join(metrics)} | {', '.join(alerts)} |")
+    return "\n".join(lines) + "\n"
+
+
+def probe_section(name: str, pack: Pack) -> str:
+    """The generated part of a probe's section in docs/probes.md."""
+    families = {family.name: family for family in probes.registered()[name].families}
+    lines = [described(name), "", "| main metric | is |", "|---|---|"]
+    for metric in MAIN[name].metrics:
+        link = _metric(name, metric, "", prefix="nodevitals_")
+        lines.append(f"| {link} | {families[f'nodevitals_{metric}'].help} |")
+    lines += ["", "| main alert | severity | component |", "|---|---|---|"]
+    for alert in MAIN[name].alerts:
+        rules = [rule for rule in pack.alerts if rule.name == alert]
+        labels = [_labels(rule, pack) for rule in rules]
+        severity, component = (
+            ", ".join(dict.fromkeys(one.get(key, "") for one in labels))
+            for key in ("severity", "component")
+        )
+        lines.append(
+            f"| [{alert}](../rules/runbooks/{_page(rules[0])}) | {severity} | {component} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def unknown(pack: Pack, wanted: Mapping[str, Main] = MAIN) -> list[str]:
+    """What the list lacks of the probes, and what it names that does not exist."""
+    kinds, alerts = probes.registered(), {rule.name for rule in pack.alerts}
+    found = [f"probe {name}" for name in sorted(kinds.keys() ^ wanted.keys())]
+    for name in sorted(kinds.keys() & wanted.keys()):
+        families = {family.name for family in kinds[name].families}
+        found += [
+            f"metric nodevitals_{one} of {name}"
+            for one in wanted[name].metrics
+            if f"nodevitals_{one}" not in families
+        ]
+        found += [f"alert {one} of {name}" for one in wanted[name].alerts if one not in alerts]
+    return found
+
+
+def depends_on(alert: str, rules: Iterable[Rule]) -> set[str]:
+    """The metrics that an alert reads, also those from which rules record what it reads."""
+    rules = list(rules)
+    found: set[str] = set()
+    waiting = [rule.expression for rule in rules if rule.is_alert and rule.name == alert]
+    while waiting:
+        for name, faults in _read(waiting.pop()):
+            key = f"{name} {faults}"
+            if key not in found:
+                found |= {key, name}
+                waiting += [
+                    rule.expression
+                    for rule in rules
+                    if rule.name == name
+                    and re.fullmatch(faults, rule.labels.get("fault", "")) is not None
+                ]
+    return {name for name in found if " " not in name}
+
+
+def _read(expression: str) -> Iterator[tuple[str, str]]:
+    """Each series that an expression reads, with a pattern of its faults."""
+    for selector in selectors(expression):
+        patterns = [
+            one.value
+            for one in selector.matchers
+            if one.label == "fault" and one.operator in ("=", "=~")
+        ]
+        yield selector.name, patterns[0] if patterns and selector.name == FAULT else ".*"
+
+
+def _labels(rule: Rule, pack: Pack) -> dict[str, str]:
+    """An alert's labels, with those of the first fault that it reads."""
+    for name, pattern in _read(rule.expression):
+        for other in pack.rules:
+            if name == other.name == FAULT and re.fullmatch(pattern, other.labels.get("fault", "")):
+                return {**other.labels, **rule.labels}
+    return rule.labels
+
+
+def _page(rule: Rule) -> str:
+    return rule.annotations["runbook_url"].rpartition("/")[2]
+
+
+def _runbook(alert: str, pack: Pack, words: Words) -> str:
+    page = _page(next(rule for rule in pack.alerts if rule.name == alert))
+    chinese = f"zh/{page}"
+    return words.runbooks + (chinese if words.chinese and chinese in pack.runbooks else page)
+
+
+def _metric(probe: str, metric: str, pages: str, prefix: str = "") -> str:
+    """A metric with a link to its section in docs/METRICS.md, which is named after its probes."""
+    owners = [
+        name
+        for name, kind in probes.registered().items()
+        if f"nodevitals_{metric}" in {family.name for family in kind.families}
+    ]
+    assert probe in owners, metric
+    return f"[`{prefix}{metric}`]({pages}METRICS.md#exposed-by-{'-'.join(owners)})"
+
+
+def replaced(text: str, name: str, part: str) -> str:
+    """The text of a page with another part between the marks of that name."""
+    before, begin, rest = text.partition(MARK.format(name))
+    _, end, after = rest.partition(END.format(name))
+    if not begin or not end:
+        raise SystemExit(f"no lines {MARK.format(name).strip()} and {END.format(name).strip()}")
+    return f"{before}{begin}\n{part}\n{end}{after}"
