@@ -36,11 +36,11 @@ COMMANDS = ("sh", "console")
 OTHERS = ("text", "yaml", "python", "promql", "json", "mermaid")
 MARK = re.compile(r'title="not run by our tests: [^"]{10,}"')
 PROGRAMS = (
-    "nodevitals curl systemctl pip pipx apt apt-get dnf dpkg docker kubectl helm make sudo promtool "
-    "amtool python python3 ansible pdsh"
-).split()
+    r"(nodevitals|curl|systemctl|pip|pipx|apt|apt-get|dnf|dpkg|docker|kubectl|helm|make|sudo|"
+    r"promtool|amtool|python|python3|ansible|pdsh)"
+)
 WHOLE_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(rf"^(?:[$#] )?(?:{'|'.join(PROGRAMS)}) .*$", re.MULTILINE)
+COMMAND = re.compile(rf"^([$#] )?{PROGRAMS} .*$", re.MULTILINE)
 # `nodevitals probe [--raw] NAME` is not to be typed.
 SYNOPSIS = re.compile(r" \[-*[A-Za-z]")
 
