@@ -9,6 +9,9 @@ import pytest
 
 from bench import first_hour, pages
 from bench.pagesteps import Fence, fences
+from nodevitals.commands.arguments import Parser
+from nodevitals.commands.cli import parser_of
+from nodevitals.commands.command_line import leaves
 from testbed.node import ROOT
 from testbed.pagecommands import PAGES as ON_THE_TEST_BED
 
@@ -33,21 +36,11 @@ COMMANDS = ("sh", "console")
 OTHERS = ("text", "yaml", "python", "promql", "json", "mermaid")
 MARK = re.compile(r'title="not run by our tests: [^"]{10,}"')
 PROGRAMS = (
-    *("nodevitals", "curl", "systemctl", "pip", "pipx", "apt", "apt-get", "dnf", "dpkg", "docker"),
-    *(
-        "kubectl",
-        "helm",
-        "make",
-        "sudo",
-        "promtool",
-        "amtool",
-        "python",
-        "python3",
-        "ansible",
-        "pdsh",
-    ),
+    r"(nodevitals|curl|systemctl|pip|pipx|apt|apt-get|dnf|dpkg|docker|kubectl|helm|make|sudo|"
+    r"promtool|amtool|python|python3|ansible|pdsh)"
 )
-COMMAND = re.compile(rf"^(?:[$#] )?(?:{'|'.join(PROGRAMS)}) .*$", re.MULTILINE)
+WHOLE_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(rf"^([$#] )?{PROGRAMS} .*$", re.MULTILINE)
 # `nodevitals probe [--raw] NAME` is not to be typed.
 SYNOPSIS = re.compile(r" \[-*[A-Za-z]")
 
@@ -138,3 +131,28 @@ def test_a_fence_is_judged(fence: str, problem: str) -> None:
     found = list(problems("docs/other.md", fence))
     assert len(found) == bool(problem), found
     assert problem in "".join(found)
+
+
+def test_commands_within_a_sentence_exist() -> None:
+    """`nodevitals COMMAND --flag`: the command line has both."""
+    flags = {one.prog: set(flags_of(one)) for one in leaves(parser_of(()))}
+    groups = {name.rpartition(" ")[0] for name in flags}
+    found = 0
+    for page in set(PAGES) - {"CHANGELOG.md"}:
+        text = "".join(
+            re.split(r"^ *```.*?^ *```$", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+        )
+        for command in re.findall(r"`(nodevitals [a-z][^`]*)`", text):
+            words = command.split()
+            name = " ".join(words[:3] if " ".join(words[:2]) in groups else words[:2])
+            assert name in flags or name in groups, f"{page}: {command}"
+            used = re.findall(r"(?<!\S)\[?(--[a-z][a-z.-]*)", command)
+            assert set(used) <= flags.get(name, set()), f"{page}: {command}"
+            found += 1
+    assert found > 25
+
+
+def flags_of(parser: Parser) -> Iterator[str]:
+    """The options of a command."""
+    for action in parser.shown_actions():
+        yield from action.option_strings

@@ -35,7 +35,7 @@ def add_probe(folder: Path, name: str, source: str) -> str:
 def example_of_the_page() -> str:
     """Return the probe that CONTRIBUTING.md shows."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    return textwrap.dedent(text.partition("```python\n")[2].partition("   ```")[0])
+    return textwrap.dedent(text.partition("```python\n")[2].partition("    ```")[0])
 
 
 def test_the_example_of_contributing_runs(tmp_path: Path) -> None:
