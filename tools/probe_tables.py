@@ -157,5 +157,6 @@ def replaced(text: str, name: str, part: str) -> str:
     before, begin, rest = text.partition(MARK.format(name))
     _, end, after = rest.partition(END.format(name))
     if not begin or not end:
-        raise SystemExit(f"no lines {MARK.format(name).strip()} and {END.format(name).strip()}")
+        marks = f"{MARK.format(name).strip()} and {END.format(name).strip()}"
+        raise SystemExit(f"a page lacks the lines {marks}")
     return f"{before}{begin}\n{part}\n{end}{after}"

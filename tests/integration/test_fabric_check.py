@@ -171,7 +171,7 @@ def test_pool_is_the_nodes_with_this_label(nodes: Nodes, tmp_path: Path) -> None
     [
         (
             ("--nodes", "a,b", "--operation", "write_bx"),
-            "--operation: perftest has no 'write_bx': choose",
+            "perftest has no 'write_bx': choose",
         ),
         (("--nodes", "a"), "a pair takes two nodes; there are: a"),
         (("--nodes", "a,-oProxyCommand=x"), "'-oProxyCommand=x' is no node"),
