@@ -51,6 +51,32 @@ def test_every_page_is_there(site: Path) -> None:
         assert (site / f"{name}.html").is_file(), name
 
 
+def test_the_site_is_not_built_over_what_init_writes(tmp_path: Path) -> None:
+    """mkdocs empties its folder first; the pages let `init` write to `site`, in a checkout."""
+    root = tmp_path / "checkout"
+    for name in PARTS:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    config = (root / "mkdocs.yml").read_text().partition("\nnav:")[0]
+    (root / "mkdocs.yml").write_text(f"{config}\nnav:\n  - README.md\n")
+    (root / "docs").mkdir()
+    (root / "README.md").write_text("# A page\n")
+    (root / "site").mkdir()
+    (root / "site/nodevitals.yaml").write_text("# of this site\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
+        cwd=root,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (root / "site/nodevitals.yaml").is_file()
+    assert (root / ".site/index.html").is_file()
+
+
 def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 150
