@@ -51,6 +51,21 @@ def test_every_page_is_there(site: Path) -> None:
         assert (site / f"{name}.html").is_file(), name
 
 
+def test_every_page_of_the_navigation_is_in_the_list_of_its_section(site: Path) -> None:
+    """A page of the section that is open has a link beside the text."""
+    config = (ROOT / "mkdocs.yml").read_text()
+    sections = re.findall(r"^  - \w+:\n((?:      - .*\n?)+)", config, re.MULTILINE)
+    assert len(sections) == 4
+    for section in sections:
+        pages = re.findall(r"^      - (.+): (\S+)\.md$", section, re.MULTILINE)
+        last = pages[-1][1]
+        html = (site / f"{last}.html").read_text()
+        beside = html.partition('data-md-component="sidebar"')[2].partition("<article")[0]
+        titles = re.findall(r'<span class="md-ellipsis">\s*(.+?)\s*<', beside)
+        for title, name in pages:
+            assert title in titles, f"{name}.md"
+
+
 def test_the_site_is_not_built_over_what_init_writes(tmp_path: Path) -> None:
     """mkdocs empties its folder first; the pages let `init` write to `site`, in a checkout."""
     root = tmp_path / "checkout"
