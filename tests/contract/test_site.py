@@ -67,7 +67,7 @@ def test_every_page_of_the_navigation_is_in_the_list_of_its_section(site: Path) 
 
 
 def test_the_site_is_not_built_over_what_init_writes(tmp_path: Path) -> None:
-    """mkdocs empties its folder first; the pages let `init` write to `site`, in a checkout."""
+    """A build empties its folder first; the pages let `init` write to `site`, in a checkout."""
     root = tmp_path / "checkout"
     for name in PARTS:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +99,13 @@ def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
         assert LOADED.findall(page.read_text()) == [], page
     styles = [*site.rglob("*.css"), *site.rglob("*.js")]
     assert [one for one in styles if re.search(r"url\(.?https?://", one.read_text())] == []
+
+
+def test_names_in_the_first_column_are_not_broken(site: Path) -> None:
+    """The theme breaks them at any letter: `kubernete` and `s` below it."""
+    page = (site / "index.html").read_text()
+    (style,) = re.findall(r'<link rel="stylesheet" href="([^"]*site\.css)"', page)
+    assert "td:first-child code { white-space: nowrap }" in (site / style).read_text()
 
 
 def test_search_finds_a_runbook(site: Path) -> None:
