@@ -21,6 +21,8 @@ LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?=[)#])")
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 # A folder has no page of its own: it gets a list of its files, under this name.
 LISTING = "index.md"
+# The theme breaks code at any letter in a narrow column: not the names that a table is about.
+STYLE = ("site.css", ".md-typeset td:first-child code { white-space: nowrap }\n")
 
 
 def pages(root: Path) -> list[Path]:
@@ -63,6 +65,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for folder in sorted(folders):
         name = f"{folder.relative_to(root)}/{LISTING}"
         files.append(File.generated(config, name, content=listing(root, folder)))
+    files.append(File.generated(config, STYLE[0], content=STYLE[1]))
     return files
 
 

@@ -99,6 +99,12 @@ def test_each_command_is_run_or_marked(page: str) -> None:
     assert list(problems(page, (ROOT / page).read_text())) == []
 
 
+def test_no_page_replaces_a_configuration_by_the_example() -> None:
+    """What is there may be that of the site: `cp` does not ask."""
+    found = re.compile(r"^(?:\$ )?cp (?!-n ).*example\.yaml /etc/", re.MULTILINE)
+    assert [page for page in PAGES if found.search((ROOT / page).read_text())] == []
+
+
 def test_each_runner_has_commands_to_run() -> None:
     for page in RUN:
         found = fences(page, (ROOT / page).read_text())

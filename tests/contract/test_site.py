@@ -51,6 +51,47 @@ def test_every_page_is_there(site: Path) -> None:
         assert (site / f"{name}.html").is_file(), name
 
 
+def test_every_page_of_the_navigation_is_in_the_list_of_its_section(site: Path) -> None:
+    """A page of the section that is open has a link beside the text."""
+    config = (ROOT / "mkdocs.yml").read_text()
+    sections = re.findall(r"^  - \w+:\n((?:      - .*\n?)+)", config, re.MULTILINE)
+    assert len(sections) == 4
+    for section in sections:
+        pages = re.findall(r"^      - (.+): (\S+)\.md$", section, re.MULTILINE)
+        last = pages[-1][1]
+        html = (site / f"{last}.html").read_text()
+        beside = html.partition('data-md-component="sidebar"')[2].partition("<article")[0]
+        titles = re.findall(r'<span class="md-ellipsis">\s*(.+?)\s*<', beside)
+        for title, name in pages:
+            assert title in titles, f"{name}.md"
+
+
+def test_the_site_is_not_built_over_what_init_writes(tmp_path: Path) -> None:
+    """A build empties its folder first; the pages let `init` write to `site`, in a checkout."""
+    root = tmp_path / "checkout"
+    for name in PARTS:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    config = (root / "mkdocs.yml").read_text().partition("\nnav:")[0]
+    (root / "mkdocs.yml").write_text(f"{config}\nnav:\n  - README.md\n")
+    (root / "docs").mkdir()
+    (root / "README.md").write_text("# A page\n")
+    (root / "site").mkdir()
+    (root / "site/nodevitals.yaml").write_text("# of this site\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
+        cwd=root,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (root / "site/nodevitals.yaml").is_file()
+    assert (root / ".site/index.html").is_file()
+
+
 def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 150
@@ -58,6 +99,13 @@ def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
         assert LOADED.findall(page.read_text()) == [], page
     styles = [*site.rglob("*.css"), *site.rglob("*.js")]
     assert [one for one in styles if re.search(r"url\(.?https?://", one.read_text())] == []
+
+
+def test_names_in_the_first_column_are_not_broken(site: Path) -> None:
+    """The theme breaks them at any letter: `kubernete` and `s` below it."""
+    page = (site / "index.html").read_text()
+    (style,) = re.findall(r'<link rel="stylesheet" href="([^"]*site\.css)"', page)
+    assert "td:first-child code { white-space: nowrap }" in (site / style).read_text()
 
 
 def test_search_finds_a_runbook(site: Path) -> None:

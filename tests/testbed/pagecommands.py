@@ -19,6 +19,8 @@ from testbed.node import ROOT, environment
 
 PAGES = ("docs/maintenance.md", "docs/rules-check.md", "docs/configuration.md")
 FOLDERS = ("rules", "alertmanager", "exporter/packaging")
+# What a package installs as the configuration.
+EXAMPLE = ROOT / "exporter/packaging/nodevitals.example.yaml"
 # Changes to them end with the private mounts.
 COVERED = ("/etc", "/var/lib")
 OWN = ("/etc/nodevitals", "/var/lib/nodevitals")
@@ -48,6 +50,7 @@ class Shell:
         for place in OWN:
             shutil.rmtree(place, ignore_errors=True)
             Path(place).mkdir()
+        shutil.copy(EXAMPLE, "/etc/nodevitals/nodevitals.yaml")
         programs = folder / "bin"
         programs.mkdir()
         script = programs / "nodevitals"

@@ -29,7 +29,6 @@ default is `required`; an unknown key is an error. The key of a mapping within a
 After each change, check the file, then reload:
 
 ```console
-$ cp exporter/packaging/nodevitals.example.yaml /etc/nodevitals/nodevitals.yaml
 $ nodevitals check-config /etc/nodevitals/nodevitals.yaml
 /etc/nodevitals/nodevitals.yaml: ok
 ```

@@ -108,7 +108,7 @@ def create(text: str) -> str:
         from kubernetes import client, config
         from urllib3.exceptions import HTTPError
     except ImportError:
-        raise CommandError("--apply: pip install 'nodevitals[kubernetes]'") from None
+        raise CommandError("--apply: install nodevitals with the extra kubernetes") from None
     document = yaml.safe_load(text)
     group, _, version = document["apiVersion"].partition("/")
     kind, metadata = document["kind"], document["metadata"]

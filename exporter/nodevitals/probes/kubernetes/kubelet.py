@@ -31,7 +31,7 @@ T = TypeVar("T")
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS = 1.0
 STACK_BYTES = 1024 * 1024
-INSTALL = "pip install nodevitals[pods]"
+INSTALL = "install nodevitals with the extra pods"
 _SHOWN_CHARACTERS = 200
 
 
