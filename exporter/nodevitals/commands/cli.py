@@ -86,7 +86,8 @@ def _open_streams() -> None:
         os.close(descriptor)
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    escapes = (sys.stdout.encoding.lower(), sys.stdout.errors) == ("utf-8", "surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper) and not escapes:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

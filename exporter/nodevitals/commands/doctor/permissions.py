@@ -61,7 +61,7 @@ def parse_status(text: str) -> Credentials:
 
 def granted_by_unit() -> list[str]:
     """The capabilities that the shipped unit grants."""
-    unit = (shipped("packaging") / "nodevitals.service").read_text()
+    unit = (shipped("packaging") / "nodevitals.service").read_text(encoding="utf-8")
     found = _BOUNDING_SET.search(unit)
     return found[1].split() if found else []
 
@@ -78,7 +78,11 @@ def permission_findings(procfs: str, port: int) -> Iterator[Finding]:
     """What the agent that listens on a port of this machine may not do."""
     try:
         pid = listening_process(procfs, port)
-        process = None if pid is None else parse_status(Path(procfs, pid, "status").read_text())
+        process = (
+            None
+            if pid is None
+            else parse_status(Path(procfs, pid, "status").read_text(encoding="utf-8"))
+        )
     except (OSError, ValueError):
         process = None
     if process is None:
@@ -133,7 +137,7 @@ def listening_process(procfs: str, port: int) -> str | None:
 
 def _listening_inodes(table: Path, port: int) -> Iterator[str]:
     if table.exists():
-        for row in table.read_text().splitlines()[1:]:
+        for row in table.read_text(encoding="utf-8").splitlines()[1:]:
             fields = row.split()
             if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
                 yield fields[9]
