@@ -245,3 +245,15 @@ def test_unusable_options_are_one_line(flags: list[str], text: str) -> None:
     assert (done.returncode, done.stdout) != (0, "")
     assert done.stderr.startswith(text)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["abc", "NaN", "1e400", ""])
+def test_values_that_are_no_numbers(servers: Servers, value: str) -> None:
+    """What Prometheus answers is text; what is no time is unknown, not in step."""
+    vector = {"result": [{"metric": {"job": "nodevitals", "instance": "n1"}, "value": [0, value]}]}
+    server = servers.by_name["prometheus"]
+    server.good["/api/v1/query"] = json.dumps({"data": vector}).encode()
+    found = servers.findings(20)
+    is_sane(found)
+    assert ("clock offset", "unknown") in signature(found)
+    assert all("nan s" not in one.detail for one in found)

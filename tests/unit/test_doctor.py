@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import datetime, timezone
 from typing import Any
@@ -247,6 +248,8 @@ def test_an_old_prometheus_is_a_problem() -> None:
 def test_the_clock_of_prometheus(server: float, state: str) -> None:
     (found,) = offset_findings(Answer(sent=NOW - 0.01, received=NOW + 0.01), server)
     assert found.state == state
+    (unknown,) = offset_findings(Answer(sent=NOW - 0.01, received=NOW + 0.01), float("nan"))
+    assert unknown.state == "unknown"
     (slow,) = offset_findings(Answer(sent=NOW - 4, received=NOW + 4), NOW + 3)
     assert slow.state == "ok"  # not known to better than four seconds
 
@@ -315,6 +318,30 @@ def test_silences_that_mute_this_node(matchers: list[SilenceMatcher], state: str
     alerts = [{"alertname": "NodeDown", "severity": "critical"}]
     (found,) = silence_findings([silence], alerts, {"gpu-1"})
     assert found.state == state
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+def test_a_silence_without_an_end(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last day that a date can have, which is later or earlier in another zone."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    for end in (datetime.max, datetime.min):
+        matchers = [SilenceMatcher("instance", "gpu-1")]
+        active = received(0).status
+        silence = Silence(matchers, active, end.replace(tzinfo=timezone.utc), "lin", "work")
+        (found,) = silence_findings([silence], [{"alertname": "NodeDown"}], {"gpu-1"})
+        assert found.state == "off"
+    monkeypatch.delenv("TZ")
+    time.tzset()
+
+
+def test_of_thousands_of_silences_the_first_are_shown() -> None:
+    silence = Silence(
+        [SilenceMatcher("instance", "gpu-1")], received(0).status, at(NOW), "lin", "work"
+    )
+    found = list(silence_findings([silence] * 5000, [{"alertname": "NodeDown"}], {"gpu-1"}))
+    assert len(found) == MAX_ROWS + 1
+    assert found[-1].detail.startswith(f"{5000 - MAX_ROWS} more silences")
 
 
 def test_credentials_of_a_process_and_what_they_may_open() -> None:

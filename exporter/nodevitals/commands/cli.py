@@ -86,9 +86,10 @@ def _open_streams() -> None:
         os.close(descriptor)
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    escapes = (sys.stdout.encoding.lower(), sys.stdout.errors) == ("utf-8", "surrogateescape")
-    if isinstance(sys.stdout, io.TextIOWrapper) and not escapes:
-        sys.stdout.reconfigure(errors="backslashreplace")
+    keeps_bytes = ("utf-8", "surrogateescape")
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.encoding, out.errors) != keeps_bytes:
+        out.reconfigure(errors="backslashreplace")
 
 
 def parser_of(given: Sequence[str]) -> Parser:
