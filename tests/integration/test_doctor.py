@@ -257,3 +257,13 @@ def test_values_that_are_no_numbers(servers: Servers, value: str) -> None:
     is_sane(found)
     assert ("clock offset", "unknown") in signature(found)
     assert all("nan s" not in one.detail for one in found)
+
+
+@pytest.mark.parametrize("secret", ["hunter2\nhunter2", "hunter2\x07", "h\u00fcnter2"])
+def test_credentials_that_no_header_can_have_are_not_printed(tmp_path: Path, secret: str) -> None:
+    (tmp_path / "token").write_text(secret, encoding="utf-8")
+    (tmp_path / "http.yaml").write_text("authorization: {credentials_file: token}")
+    done = run("doctor", f"--http.config.file={tmp_path / 'http.yaml'}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{tmp_path / 'token'}: not one line of ASCII")
+    assert "nter2" not in done.stderr
