@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +20,12 @@ from nodevitals.commands.doctor.alertmanager_findings import (
 from nodevitals.commands.doctor.asking import Answer, endpoint
 from nodevitals.commands.doctor.findings import Finding, ago, printable, status_of
 from nodevitals.commands.doctor.http_config import HttpConfig
-from nodevitals.commands.doctor.permissions import Credentials, may_open, parse_status
+from nodevitals.commands.doctor.permissions import (
+    Credentials,
+    device_findings,
+    may_open,
+    parse_status,
+)
 from nodevitals.commands.doctor.prometheus_findings import alert_findings, server_findings
 from nodevitals.commands.doctor.rules_loaded import Expected, fingerprint, rule_findings
 from nodevitals.commands.doctor.samples import parse_samples
@@ -356,3 +362,9 @@ def test_credentials_of_a_process_and_what_they_may_open() -> None:
     assert not may_open(0o640, 1000, 1001, process)
     with pytest.raises(ValueError, match="no 'Gid'"):
         parse_status("Uid: 0 0")
+
+
+def test_a_device_that_goes_away_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reset of a device removes its file for a moment."""
+    monkeypatch.setattr(Path, "glob", lambda *_: [Path("/dev/nvidia-that-is-gone")])
+    assert list(device_findings(Credentials(0, frozenset(), 0))) == []

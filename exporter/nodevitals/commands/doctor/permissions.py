@@ -97,14 +97,18 @@ def permission_findings(procfs: str, port: int) -> Iterator[Finding]:
         yield Finding("permissions", OFF, text, remedy + name)
     if not lacking:
         yield Finding("permissions", OK, f"the agent has the unit's {listed(granted)}")
-    yield from _device_findings(process)
+    yield from device_findings(process)
 
 
-def _device_findings(process: Credentials) -> Iterator[Finding]:
+def device_findings(process: Credentials) -> Iterator[Finding]:
+    """What a process may not open of the device files."""
     closed: dict[int, list[str]] = {}
     for pattern in _DEVICES:
         for path in sorted(Path("/dev").glob(pattern)):
-            found = path.stat()
+            try:
+                found = path.stat()
+            except OSError:  # it went away since
+                continue
             is_device = stat.S_ISCHR(found.st_mode)
             if is_device and not may_open(found.st_mode, found.st_uid, found.st_gid, process):
                 closed.setdefault(found.st_gid, []).append(str(path))
