@@ -245,3 +245,25 @@ def test_unusable_options_are_one_line(flags: list[str], text: str) -> None:
     assert (done.returncode, done.stdout) != (0, "")
     assert done.stderr.startswith(text)
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["abc", "NaN", "1e400", ""])
+def test_values_that_are_no_numbers(servers: Servers, value: str) -> None:
+    """What Prometheus answers is text; what is no time is unknown, not in step."""
+    vector = {"result": [{"metric": {"job": "nodevitals", "instance": "n1"}, "value": [0, value]}]}
+    server = servers.by_name["prometheus"]
+    server.good["/api/v1/query"] = json.dumps({"data": vector}).encode()
+    found = servers.findings(20)
+    is_sane(found)
+    assert ("clock offset", "unknown") in signature(found)
+    assert all("nan s" not in one.detail for one in found)
+
+
+@pytest.mark.parametrize("secret", ["hunter2\nhunter2", "hunter2\x07", "h\u00fcnter2"])
+def test_credentials_that_no_header_can_have_are_not_printed(tmp_path: Path, secret: str) -> None:
+    (tmp_path / "token").write_text(secret, encoding="utf-8")
+    (tmp_path / "http.yaml").write_text("authorization: {credentials_file: token}")
+    done = run("doctor", f"--http.config.file={tmp_path / 'http.yaml'}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{tmp_path / 'token'}: not one line of ASCII")
+    assert "nter2" not in done.stderr

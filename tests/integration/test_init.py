@@ -307,3 +307,24 @@ def test_two_at_once_make_one_whole_folder(tmp_path: Path) -> None:
     assert config["global"]["external_labels"]["cluster"] in ("a", "b")
     assert (made / "grafana/provisioning/datasources/nodevitals.yaml").exists()
     assert not (made / ".nodevitals-init.new").exists()
+
+
+def test_the_files_are_read_as_utf8_in_any_locale(tmp_path: Path) -> None:
+    """A node of a Chinese site may have zh_CN.GB18030."""
+    folder, locale = tmp_path / "site", {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "nodevitals", "init", str(folder), "--expected=none"],
+        env={**environment(), **locale, "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr == b""
+    assert (folder / "grafana/dashboards/zh").is_dir()
+
+
+def test_a_url_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    done = run("init", str(tmp_path / "site"), "--expected=none", "--webhook=http://x/\udcff")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("--webhook http://x/")
+    assert done.stderr.count("\n") == 1

@@ -124,6 +124,33 @@ def test_few_requests_wait_for_a_reload() -> None:
         assert requests.post(url, timeout=10).status_code == 200
 
 
+class RenderingAgent(IdleAgent):
+    """Counts the pages that are made at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = self.most = 0
+
+    def overview(self) -> Overview:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        time.sleep(0.05)
+        self.running -= 1
+        return super().overview()
+
+
+def test_one_page_is_rendered_at_a_time() -> None:
+    """A page of a thousand targets takes 10 ms of the processor: of clients in a loop, all but one
+    wait, and scrapes are answered.
+    """
+    agent = RenderingAgent()
+    with serving(agent) as server, ThreadPoolExecutor(8) as pool:
+        url = f"http://127.0.0.1:{server.server_port}/"
+        pages = [pool.submit(requests.get, url, timeout=60) for _ in range(8)]
+        assert {page.result().status_code for page in pages} == {200}
+    assert agent.most == 1
+
+
 def limit_descriptors(node: Node, most: int) -> None:
     """Limit an agent's descriptors; those above the limit that are open stay so."""
     psutil.Process(node.process.pid).rlimit(psutil.RLIMIT_NOFILE, (most, 20_000))

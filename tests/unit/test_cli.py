@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,37 @@ def test_serve_does_not_import_other_commands() -> None:
     )
     parts = {name.split(".")[2] for name in done.stdout.split()}
     assert parts == {"arguments", "cli", "options", "serve", "terminal"}
+
+
+def _shell(arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m nodevitals {arguments}"],
+        env={**environment(), **variables},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_closed_output_is_discarded() -> None:
+    """A program that starts a command may have closed its standard output."""
+    done = _shell("metrics >&-")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("command", ["metrics", "completion bash"])
+def test_output_to_a_full_disk_is_status_2(command: str) -> None:
+    """Status 1 says that something wrong was found."""
+    done = _shell(f"{command} >/dev/full")
+    assert done.returncode == 2
+    assert done.stderr == b"standard output: No space left on device\n"
+
+
+def test_output_that_the_encoding_lacks_is_escaped(tmp_path: Path) -> None:
+    """A path that is no text, or a unit such as \u00b0C in a locale without it."""
+    folder = tmp_path / "\N{DEGREE SIGN}"
+    folder.mkdir()
+    (folder / "a.yaml").touch()
+    done = _shell(f"check-config {folder}/a.yaml", PYTHONIOENCODING="ascii:strict")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.endswith(b"\\xb0/a.yaml: ok\n")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +20,12 @@ from nodevitals.commands.doctor.alertmanager_findings import (
 from nodevitals.commands.doctor.asking import Answer, endpoint
 from nodevitals.commands.doctor.findings import Finding, ago, printable, status_of
 from nodevitals.commands.doctor.http_config import HttpConfig
-from nodevitals.commands.doctor.permissions import Credentials, may_open, parse_status
+from nodevitals.commands.doctor.permissions import (
+    Credentials,
+    device_findings,
+    may_open,
+    parse_status,
+)
 from nodevitals.commands.doctor.prometheus_findings import alert_findings, server_findings
 from nodevitals.commands.doctor.rules_loaded import Expected, fingerprint, rule_findings
 from nodevitals.commands.doctor.samples import parse_samples
@@ -247,6 +254,8 @@ def test_an_old_prometheus_is_a_problem() -> None:
 def test_the_clock_of_prometheus(server: float, state: str) -> None:
     (found,) = offset_findings(Answer(sent=NOW - 0.01, received=NOW + 0.01), server)
     assert found.state == state
+    (unknown,) = offset_findings(Answer(sent=NOW - 0.01, received=NOW + 0.01), float("nan"))
+    assert unknown.state == "unknown"
     (slow,) = offset_findings(Answer(sent=NOW - 4, received=NOW + 4), NOW + 3)
     assert slow.state == "ok"  # not known to better than four seconds
 
@@ -317,6 +326,30 @@ def test_silences_that_mute_this_node(matchers: list[SilenceMatcher], state: str
     assert found.state == state
 
 
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+def test_a_silence_without_an_end(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last day that a date can have, which is later or earlier in another zone."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    for end in (datetime.max, datetime.min):
+        matchers = [SilenceMatcher("instance", "gpu-1")]
+        active = received(0).status
+        silence = Silence(matchers, active, end.replace(tzinfo=timezone.utc), "lin", "work")
+        (found,) = silence_findings([silence], [{"alertname": "NodeDown"}], {"gpu-1"})
+        assert found.state == "off"
+    monkeypatch.delenv("TZ")
+    time.tzset()
+
+
+def test_of_thousands_of_silences_the_first_are_shown() -> None:
+    silence = Silence(
+        [SilenceMatcher("instance", "gpu-1")], received(0).status, at(NOW), "lin", "work"
+    )
+    found = list(silence_findings([silence] * 5000, [{"alertname": "NodeDown"}], {"gpu-1"}))
+    assert len(found) == MAX_ROWS + 1
+    assert found[-1].detail.startswith(f"{5000 - MAX_ROWS} more silences")
+
+
 def test_credentials_of_a_process_and_what_they_may_open() -> None:
     text = "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t27 1001\nCapEff:\t0000000400080004\n"
     process = parse_status(text)
@@ -329,3 +362,9 @@ def test_credentials_of_a_process_and_what_they_may_open() -> None:
     assert not may_open(0o640, 1000, 1001, process)
     with pytest.raises(ValueError, match="no 'Gid'"):
         parse_status("Uid: 0 0")
+
+
+def test_a_device_that_goes_away_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reset of a device removes its file for a moment."""
+    monkeypatch.setattr(Path, "glob", lambda *_: [Path("/dev/nvidia-that-is-gone")])
+    assert list(device_findings(Credentials(0, frozenset(), 0))) == []

@@ -72,9 +72,28 @@ def test_an_answer_that_is_no_success_is_one_line(answer: bytes, words: str) -> 
     assert "\n" not in text
 
 
-@pytest.mark.parametrize("url", ["gateway:9091", "file:///etc/passwd", "http://", "http://a b/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gateway:9091",
+        "file:///etc/passwd",
+        "http://",
+        "http://a b/",
+        "http://[::1",
+        "http://\udcff/",
+    ],
+)
 def test_what_is_no_url_is_one_line(url: str) -> None:
     with pytest.raises(PushError) as raised:
         push(url, wanted(), GOOD)
     assert str(raised.value).startswith(url)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["http://lin:hunter2@gateway:9091", "http://lin:hunter2@[::1"])
+def test_a_password_in_the_url_is_not_printed(url: str) -> None:
+    """It would be taken for the name of the host."""
+    with pytest.raises(PushError) as raised:
+        push(url, wanted(), GOOD)
+    assert "hunter2" not in str(raised.value)
+    assert "password" in str(raised.value)

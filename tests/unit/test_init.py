@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from nodevitals.commands.init.expected import Expected, Link, expected_of, witho
 from nodevitals.commands.init.node import Node, groups_of, shared_mounts
 from nodevitals.commands.init.server_files import Site
 from nodevitals.commands.init.spelling import key, quoted, spelled
+from nodevitals.commands.init.writer import Folder
 from nodevitals.config import parse
 from nodevitals.probes.mounts.mountinfo import Mount
 from nodevitals.quantities import parse_bit_rate
@@ -253,3 +255,18 @@ def test_the_choices_of_a_site_are_in_its_files() -> None:
     assert provider["options"]["path"] == "/etc/grafana/dashboards/en"
     sources = yaml.safe_load(grafana["provisioning/datasources/nodevitals.yaml"])["datasources"]
     assert [one["url"] for one in sources] == [site.prometheus, "http://am:9093"]
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vfat refuses link(2), as a stick for a site without a network has it."""
+
+    def link(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    (tmp_path / "kept").write_text("another")
+    with Folder(str(tmp_path)) as folder:
+        outcomes = folder.write({"a": "1", "below/b": "2", "kept": "3"})
+    assert outcomes == {"a": "written", "below/b": "written", "kept": "differs"}
+    files = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {"a": "1", "b": "2", "kept": "another"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -51,6 +53,7 @@ class _TopParser(Parser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit status."""
+    _open_streams()
     given = sys.argv[1:] if arguments is None else arguments
     options = parser_of(given).parse_args(given)
     try:
@@ -63,8 +66,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has exited, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return COULD_NOT_TELL
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"standard output: {error.strerror}", file=sys.stderr)
+        return COULD_NOT_TELL
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _open_streams() -> None:
+    """Output that was closed is discarded: else the next file that is opened would be standard
+    output. What the locale's encoding lacks (°C, a path that is no text) is escaped.
+    """
+    if sys.stdout is None or sys.stderr is None:
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(descriptor)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    keeps_bytes = ("utf-8", "surrogateescape")
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.encoding, out.errors) != keeps_bytes:
+        out.reconfigure(errors="backslashreplace")
 
 
 def parser_of(given: Sequence[str]) -> Parser:

@@ -31,7 +31,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the file."""
     file = shipped("packaging") / "completions" / FILES[options.shell]
     try:
-        print(file.read_text(encoding="utf-8"), end="")
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}: install nodevitals again") from None
+    print(text, end="")
     return 0

@@ -195,7 +195,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._respond(HTTPStatus.OK, body, content_type, extra)
 
     def _page(self, _: str) -> None:
-        body = render(self.server.agent.overview(), self.server.telemetry_path, time.monotonic())
+        with self.server.rendering:
+            now = time.monotonic()
+            body = render(self.server.agent.overview(), self.server.telemetry_path, now)
         own = {name.lower() for name in self.server.access.headers}
         extra = {name: value for name, value in HEADERS.items() if name.lower() not in own}
         self._respond(HTTPStatus.OK, body, "text/html; charset=utf-8", extra)
@@ -271,6 +273,8 @@ class Server(CappedServer):
         self.telemetry_path = telemetry_path
         self.lifecycle = lifecycle
         self.reloads = threading.Semaphore(MAX_WAITING_RELOADS)
+        self.rendering = threading.Lock()
+        """Of the page: one at a time, or scrapes would wait behind all of them."""
         super().__init__(listen_address, Handler)
 
     def replace_access(self, access: Access) -> None:

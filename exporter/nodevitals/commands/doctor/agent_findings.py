@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from nodevitals import __version__
@@ -97,6 +98,10 @@ def clock_findings(samples: Samples) -> Iterator[Finding]:
 def offset_findings(answer: Answer, server_time: float | None) -> Iterator[Finding]:
     """The clock of Prometheus against this machine's; known to half the time of the question."""
     if server_time is None:
+        return
+    if not math.isfinite(server_time):
+        text = f"Prometheus answers that its time is {server_time}"
+        yield Finding("clock offset", UNKNOWN, text, "check the URL of Prometheus")
         return
     margin = (answer.received - answer.sent) / 2
     offset = server_time - (answer.sent + margin)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 
 from nodevitals.commands.doctor.asking import Endpoint
 from nodevitals.commands.doctor.findings import (
@@ -24,6 +26,8 @@ from nodevitals.document import DocumentError
 UNSET = "unset"
 """What `Routing` calls a receiver that is not filled in."""
 MISSED_SENDS = 2
+MAX_ROWS = 20
+"""Silences that are shown."""
 FIRST_SECONDS = 300.0
 """What Prometheus sends before it has found Alertmanager is lost until it sends it again."""
 _RESENDS = 4.0
@@ -128,12 +132,24 @@ def silence_findings(
         names = sorted({alert["alertname"] for alert in muted})
         if names:
             muting += 1
-            until = one.endsAt.astimezone().isoformat(" ", "minutes")
-            text = f"until {until} by {one.createdBy} ({one.comment}): {listed(names, 3)}"
+            if muting > MAX_ROWS:
+                continue
+            text = (
+                f"until {_local(one.endsAt)} by {one.createdBy} ({one.comment}): {listed(names, 3)}"
+            )
             remedy = "if that is over: amtool silence query; amtool silence expire ID"
             yield Finding("silence", OFF, printable(text), remedy)
+    if muting > MAX_ROWS:
+        text = f"{muting - MAX_ROWS} more silences mute alerts of this node"
+        yield Finding("silence", OFF, text, "amtool silence query")
     if not muting:
         yield Finding("silence", OK, "no silence mutes alerts of this node")
+
+
+def _local(moment: datetime) -> str:
+    with suppress(OverflowError):  # 9999-12-31, for ever
+        moment = moment.astimezone()
+    return moment.isoformat(" ", "minutes")
 
 
 def _mutes(silence: Silence, alert: Mapping[str, str], instances: Collection[str]) -> bool:

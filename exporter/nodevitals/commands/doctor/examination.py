@@ -6,6 +6,7 @@ All servers are asked at once, in threads; what depends on several answers is pu
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,9 +111,11 @@ class Examination:
         ready = self._answer("prometheus ready")
         yield from prometheus.server_findings(server, build.data.version, ready)
         now, answer = self._decoded("prometheus time", servers.QueryAnswer)
-        seconds = float(now.data.result[0].value[1]) if now and now.data.result else None
+        seconds = now.data.result[0].number if now and now.data.result else None
         yield from offset_findings(answer, seconds)
-        yield from self._scrape(server, time.time() if seconds is None else seconds)
+        yield from self._scrape(
+            server, seconds if seconds is not None and math.isfinite(seconds) else time.time()
+        )
         runtime, answer = self._decoded("prometheus runtime", servers.RuntimeAnswer)
         if runtime is not None:
             self._prometheus_age = answer.received - runtime.data.startTime.timestamp()

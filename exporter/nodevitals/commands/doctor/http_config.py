@@ -74,6 +74,11 @@ def _with_files(config: HttpConfig, folder: Path) -> HttpConfig:
         basic = msgspec.structs.replace(basic, password=text)
     if header.credentials_file:
         text = _secret(folder / header.credentials_file)
+        if not (text.isascii() and text.isprintable()):  # the error of a header would show it
+            raise CommandError(
+                f"{folder / header.credentials_file}: not one line of ASCII: "
+                "write only the token into it"
+            )
         header = msgspec.structs.replace(header, credentials=text)
     files = {name: getattr(tls, name) for name in ("ca_file", "cert_file", "key_file")}
     found = {name: str(folder / file) for name, file in files.items() if file}

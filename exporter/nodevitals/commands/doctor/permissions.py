@@ -61,7 +61,7 @@ def parse_status(text: str) -> Credentials:
 
 def granted_by_unit() -> list[str]:
     """The capabilities that the shipped unit grants."""
-    unit = (shipped("packaging") / "nodevitals.service").read_text()
+    unit = (shipped("packaging") / "nodevitals.service").read_text(encoding="utf-8")
     found = _BOUNDING_SET.search(unit)
     return found[1].split() if found else []
 
@@ -78,7 +78,11 @@ def permission_findings(procfs: str, port: int) -> Iterator[Finding]:
     """What the agent that listens on a port of this machine may not do."""
     try:
         pid = listening_process(procfs, port)
-        process = None if pid is None else parse_status(Path(procfs, pid, "status").read_text())
+        process = (
+            None
+            if pid is None
+            else parse_status(Path(procfs, pid, "status").read_text(encoding="utf-8"))
+        )
     except (OSError, ValueError):
         process = None
     if process is None:
@@ -93,14 +97,18 @@ def permission_findings(procfs: str, port: int) -> Iterator[Finding]:
         yield Finding("permissions", OFF, text, remedy + name)
     if not lacking:
         yield Finding("permissions", OK, f"the agent has the unit's {listed(granted)}")
-    yield from _device_findings(process)
+    yield from device_findings(process)
 
 
-def _device_findings(process: Credentials) -> Iterator[Finding]:
+def device_findings(process: Credentials) -> Iterator[Finding]:
+    """What a process may not open of the device files."""
     closed: dict[int, list[str]] = {}
     for pattern in _DEVICES:
         for path in sorted(Path("/dev").glob(pattern)):
-            found = path.stat()
+            try:
+                found = path.stat()
+            except OSError:  # it went away since
+                continue
             is_device = stat.S_ISCHR(found.st_mode)
             if is_device and not may_open(found.st_mode, found.st_uid, found.st_gid, process):
                 closed.setdefault(found.st_gid, []).append(str(path))
@@ -133,7 +141,7 @@ def listening_process(procfs: str, port: int) -> str | None:
 
 def _listening_inodes(table: Path, port: int) -> Iterator[str]:
     if table.exists():
-        for row in table.read_text().splitlines()[1:]:
+        for row in table.read_text(encoding="utf-8").splitlines()[1:]:
             fields = row.split()
             if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
                 yield fields[9]

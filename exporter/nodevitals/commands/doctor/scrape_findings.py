@@ -57,7 +57,7 @@ def scrape_findings(
     pairs = {
         (one.metric.get("job", ""), one.metric.get("instance", ""))
         for one in agents
-        if node.started is not None and abs(float(one.value[1]) - node.started) < 0.005
+        if node.started is not None and abs(one.number - node.started) < 0.005
     }
     own = [one for one in targets if _pair(one) in pairs]
     by_address = [one for one in targets if _is_at(one, node, job)]

@@ -7,9 +7,13 @@ https://prometheus.io/docs/prometheus/latest/querying/api/, and api/v2/openapi.y
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Target(msgspec.Struct):
@@ -18,7 +22,7 @@ class Target(msgspec.Struct):
     labels: dict[str, str]
     scrapeUrl: str
     health: str
-    lastScrape: datetime
+    lastScrape: Moment
     lastError: str = ""
     scrapePool: str = ""
     scrapeInterval: str = ""
@@ -83,7 +87,7 @@ class BuildAnswer(msgspec.Struct):
 
 
 class _Runtime(msgspec.Struct):
-    startTime: datetime
+    startTime: Moment
 
 
 class RuntimeAnswer(msgspec.Struct):
@@ -111,6 +115,14 @@ class Sample(msgspec.Struct):
 
     metric: dict[str, str]
     value: tuple[float, str]
+
+    @property
+    def number(self) -> float:
+        """The value; NaN where it is no number."""
+        try:
+            return float(self.value[1])
+        except ValueError:
+            return math.nan
 
 
 class _Vector(msgspec.Struct):
@@ -152,8 +164,8 @@ class ReceivedAlert(msgspec.Struct):
     """One of Alertmanager's /api/v2/alerts."""
 
     labels: dict[str, str]
-    updatedAt: datetime
-    endsAt: datetime
+    updatedAt: Moment
+    endsAt: Moment
     status: _AlertStatus
     receivers: list[_Receiver] = []
 
@@ -172,6 +184,6 @@ class Silence(msgspec.Struct):
 
     matchers: list[SilenceMatcher]
     status: _AlertStatus
-    endsAt: datetime
+    endsAt: Moment
     createdBy: str = ""
     comment: str = ""

@@ -28,13 +28,15 @@ def push(url: str, wanted: Collective, report: Report) -> None:
     """Replace the gateway's result of this collective from this node. Raises PushError."""
     if not url.startswith(("http://", "https://")):
         raise PushError(f"{url} is no URL of a Pushgateway: write http://HOST:9091")
+    if "@" in url.split("/")[2]:
+        raise PushError("the URL of the Pushgateway has a password: none can be sent, remove it")
     group = {"instance": node_name(), "collective": f"{wanted.backend}_{wanted.operation}"}
     result = metrics(wanted, report)
     try:
         push_to_gateway(url, "nodevitals", result, grouping_key=group, timeout=PUSH_SECONDS)
     except urllib.error.HTTPError as error:
         raise PushError(f"{url}: HTTP {error.code}: {_body(error)}") from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
         raise PushError(f"{url}: {' '.join(reason.split())}") from None
 

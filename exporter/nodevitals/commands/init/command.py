@@ -125,7 +125,7 @@ def _site(options: argparse.Namespace) -> Site:
     if not _ADDRESS.fullmatch(options.alertmanager):
         wrong.append(f"--alertmanager {options.alertmanager}: not HOST:PORT, such as am-1:9093")
     for name, url in (("--prometheus", options.prometheus), ("--webhook", options.webhook)):
-        if url and not _URL.fullmatch(url):
+        if url and not (url.isprintable() and _URL.fullmatch(url)):
             wrong.append(f"{name} {url}: not a URL, such as http://127.0.0.1:9090")
     if not options.cluster or not options.cluster.isprintable():
         wrong.append("--cluster: not a name")
@@ -148,7 +148,7 @@ def _values(folder: str) -> str:
     """The values that an earlier run wrote and the site may have changed, or the shipped ones."""
     path = os.path.join(folder, VALUES)
     if not os.path.lexists(path) or os.path.islink(path):
-        return server_files.values((shipped("rules") / EXAMPLE).read_text())
+        return server_files.values((shipped("rules") / EXAMPLE).read_text(encoding="utf-8"))
     try:
         return read_file(path).decode("utf-8", "replace")
     except DocumentError as error:
@@ -157,8 +157,8 @@ def _values(folder: str) -> str:
 
 def _agent_files(command: list[str], node: Node | None, found: list[Expected]) -> dict[str, str]:
     packaging = shipped("packaging")
-    example = (packaging / "nodevitals.example.yaml").read_text()
-    unit = (packaging / "nodevitals.service").read_text()
+    example = (packaging / "nodevitals.example.yaml").read_text(encoding="utf-8")
+    unit = (packaging / "nodevitals.service").read_text(encoding="utf-8")
     made = {
         "nodevitals.yaml": agent_files.configuration(example, node, found),
         "nodevitals.service": agent_files.unit(unit, command),
@@ -178,13 +178,18 @@ def _server_files(site: Site, values: str, file: str) -> dict[str, str]:
     routes = shipped("alertmanager")
     folders = {
         "prometheus": {
-            **server_files.prometheus((shipped("packaging") / "prometheus.yaml").read_text(), site),
+            **server_files.prometheus(
+                (shipped("packaging") / "prometheus.yaml").read_text(encoding="utf-8"), site
+            ),
             **{f"rules/{name}": text for name, text in rules.items()},
         },
         "alertmanager": server_files.alertmanager(
-            (routes / "minimal.yaml").read_text(),
-            (routes / "alertmanager.yaml").read_text(),
-            {path.name: path.read_text() for path in sorted(routes.glob("templates/*.tmpl"))},
+            (routes / "minimal.yaml").read_text(encoding="utf-8"),
+            (routes / "alertmanager.yaml").read_text(encoding="utf-8"),
+            {
+                path.name: path.read_text(encoding="utf-8")
+                for path in sorted(routes.glob("templates/*.tmpl"))
+            },
             site,
         ),
         "grafana": _grafana(site),
@@ -196,11 +201,11 @@ def _grafana(site: Site) -> dict[str, str]:
     dashboards, provisioning = shipped("dashboards"), shipped("provisioning")
     return server_files.grafana(
         {
-            str(path.relative_to(dashboards)): path.read_text()
+            str(path.relative_to(dashboards)): path.read_text(encoding="utf-8")
             for path in sorted(dashboards.glob("*/*.json"))
         },
-        (provisioning / "dashboards/nodevitals.yaml").read_text(),
-        (provisioning / "datasources/nodevitals.yaml").read_text(),
+        (provisioning / "dashboards/nodevitals.yaml").read_text(encoding="utf-8"),
+        (provisioning / "datasources/nodevitals.yaml").read_text(encoding="utf-8"),
         site,
     )
 

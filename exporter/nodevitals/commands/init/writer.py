@@ -1,12 +1,14 @@
 """Writes files to a folder, and replaces none: texts by path in, what became of each out.
 
 A file has its name only once it is whole and on disk: it is written under another name and then
-linked, which fails where the name is taken. Links within the folder are not followed. What an
+linked, which fails where the name is taken; or renamed on a file system without hard links (vfat,
+some of FUSE and SMB). Links within the folder are not followed. What an
 interrupted run has left is removed by the next one; two at once are refused.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -23,6 +25,7 @@ DRAFT = ".nodevitals-init.new"
 _DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MAX_BYTES = 16 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # other users' servers read them, whatever the umask
 
 
@@ -99,8 +102,13 @@ def _write(root: int, folder: int, path: str, content: bytes) -> Outcome:
         os.link(DRAFT, path, src_dir_fd=root, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:  # made since
         return _compared(folder, path, content)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        os.rename(DRAFT, path, src_dir_fd=root, dst_dir_fd=folder)
     finally:
-        os.unlink(DRAFT, dir_fd=root)
+        with suppress(FileNotFoundError):
+            os.unlink(DRAFT, dir_fd=root)
     return "written"
 
 

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     """Write or print the rules."""
     folder = Path(options.rules) if options.rules else shipped("rules")
     if options.example:
-        print((folder / EXAMPLE).read_text(), end="")
+        print((folder / EXAMPLE).read_text(encoding="utf-8"), end="")
     elif options.output:
         _write(options, folder)
     elif options.values or options.with_tests or not options.file:

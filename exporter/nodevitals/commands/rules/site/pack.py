@@ -55,8 +55,14 @@ def read_pack(folder: Path) -> Pack:
     pages = sorted((folder / "runbooks").rglob("*.md"))
     return Pack(
         files=files,
-        tests={path.name: path.read_text() for path in sorted((folder / "tests").glob("*.yaml"))},
-        runbooks={str(page.relative_to(folder / "runbooks")): page.read_text() for page in pages},
+        tests={
+            path.name: path.read_text(encoding="utf-8")
+            for path in sorted((folder / "tests").glob("*.yaml"))
+        },
+        runbooks={
+            str(page.relative_to(folder / "runbooks")): page.read_text(encoding="utf-8")
+            for page in pages
+        },
     )
 
 
