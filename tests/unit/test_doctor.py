@@ -206,6 +206,14 @@ def test_the_scrape_of_this_node(targets: list[Target], state: str, text: str) -
     assert text in found.findings[0].detail
 
 
+def test_an_agent_that_started_at_another_time_is_not_this_one() -> None:
+    """Nodes that boot together start their agents within a second."""
+    other = Sample({"job": "nodevitals", "instance": "gpu-2"}, (NOW, "1795000000.75"))
+    there = target(labels={"job": "nodevitals", "instance": "gpu-2"}, scrapeUrl="http://10.0.0.2:1")
+    found = scrape_findings([there, target()], [other, AGENT], NODE, "nodevitals", NOW)
+    assert (states(found.findings), found.instances) == ([("scrape", "ok")], frozenset({"gpu-1"}))
+
+
 def test_the_operator_that_selects_nothing_is_named() -> None:
     other = target(job="kubelet", scrapePool="serviceMonitor/monitoring/kubelet/0")
     stranger = NODE._replace(names={"gpu-9"})
@@ -326,6 +334,8 @@ def test_credentials_of_a_process_and_what_they_may_open() -> None:
     assert may_open(0o660, 1000, 1001, process)
     assert not may_open(0o660, 1000, 1002, process)  # root without CAP_DAC_OVERRIDE
     assert may_open(0o666, 1000, 1002, process)
+    assert may_open(0o600, 0, 1002, process)
+    assert not may_open(0o066, 0, 1001, process)  # the owner's bits alone count
     assert not may_open(0o640, 1000, 1001, process)
     with pytest.raises(ValueError, match="no 'Gid'"):
         parse_status("Uid: 0 0")
