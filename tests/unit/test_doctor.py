@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,9 +17,9 @@ from nodevitals.commands.doctor.alertmanager_findings import (
     silence_findings,
     watchdog_findings,
 )
-from nodevitals.commands.doctor.asking import Answer, endpoint
+from nodevitals.commands.doctor.asking import Answer, ask, endpoint
 from nodevitals.commands.doctor.findings import Finding, ago, printable, status_of
-from nodevitals.commands.doctor.http_config import HttpConfig
+from nodevitals.commands.doctor.http_config import HttpConfig, read_http_config
 from nodevitals.commands.doctor.permissions import Credentials, may_open, parse_status
 from nodevitals.commands.doctor.prometheus_findings import alert_findings, server_findings
 from nodevitals.commands.doctor.rules_loaded import Expected, fingerprint, rule_findings
@@ -34,6 +36,8 @@ from nodevitals.commands.doctor.servers import (
     Target,
 )
 from nodevitals.commands.doctor.targets import MAX_ROWS, TargetState, from_metrics, target_findings
+from testbed.standin import stand_in
+from testbed.trees import write
 
 NOW = 1_795_300_000.0
 SERVER = endpoint("--prometheus", "http://lin:hunter2@p:9090/base/", HttpConfig(), 1)
@@ -71,6 +75,27 @@ def test_a_url_is_split_and_its_password_is_not_shown() -> None:
     assert (SERVER.base, SERVER.shown) == ("http://p:9090", "http://p:9090/base")
     assert SERVER.config.basic_auth.password == "hunter2"
     assert endpoint("--url", "https://h", HttpConfig(), 1).port == 443
+
+
+def test_a_redirect_is_named_and_not_followed() -> None:
+    """It may lead to a login page, or take the password elsewhere."""
+    with stand_in({}) as server:
+        server.bad["*"] = "redirect loop"
+        asked = endpoint("--url", server.url, HttpConfig(), 1000)
+        answer = ask(asked, "/metrics", time.monotonic() + 10)
+    assert (answer.status, answer.state) == (302, "unknown")
+    assert answer.problem == "HTTP 302: it redirects to http://127.0.0.1/login"
+
+
+def test_passwords_and_tokens_are_read_from_the_files_that_are_named(tmp_path: Path) -> None:
+    """Relative to the file that names them, without the line's end."""
+    files = {"password": "hunter2\n", "token": "abc\n"}
+    write(tmp_path, {f"secrets/{name}": text for name, text in files.items()})
+    basic = "basic_auth: {username: lin, password_file: secrets/password}\n"
+    header = "authorization: {credentials_file: secrets/token}\n"
+    write(tmp_path, {"http.yaml": basic + header})
+    config = read_http_config(str(tmp_path / "http.yaml"))
+    assert (config.basic_auth.password, config.authorization.credentials) == ("hunter2", "abc")
 
 
 METRICS = """\
