@@ -89,7 +89,7 @@ def test_the_site_is_not_built_over_what_init_writes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (root / "site/nodevitals.yaml").is_file()
-    assert (root / ".site/index.html").is_file()
+    assert (root / "dist/site/index.html").is_file()
 
 
 def test_nothing_is_loaded_from_other_servers(site: Path) -> None:

@@ -17,9 +17,9 @@ from nodevitals.commands.doctor.alertmanager_findings import (
     silence_findings,
     watchdog_findings,
 )
-from nodevitals.commands.doctor.asking import Answer, endpoint
+from nodevitals.commands.doctor.asking import Answer, ask, endpoint
 from nodevitals.commands.doctor.findings import Finding, ago, printable, status_of
-from nodevitals.commands.doctor.http_config import HttpConfig
+from nodevitals.commands.doctor.http_config import HttpConfig, read_http_config
 from nodevitals.commands.doctor.permissions import (
     Credentials,
     device_findings,
@@ -41,6 +41,8 @@ from nodevitals.commands.doctor.servers import (
     Target,
 )
 from nodevitals.commands.doctor.targets import MAX_ROWS, TargetState, from_metrics, target_findings
+from testbed.standin import stand_in
+from testbed.trees import write
 
 NOW = 1_795_300_000.0
 SERVER = endpoint("--prometheus", "http://lin:hunter2@p:9090/base/", HttpConfig(), 1)
@@ -62,8 +64,8 @@ def test_the_status_is_that_of_the_worst_finding(found: tuple[str, ...], status:
     assert status_of(Finding("check", one, "") for one in found) == status
 
 
-def test_texts_of_servers_lose_control_characters_and_length() -> None:
-    assert printable("a\x1b[31m b\n\tc\x00") == "a?[31m b c?"
+def test_texts_of_servers_are_one_short_line_without_control_characters() -> None:
+    assert printable("a\x1b[31m b\n\tc\x00") == "a\\x1b[31m b c\\x00"
     assert len(printable("x" * 10_000)) == 401
     assert [ago(one) for one in (-5, 40, 130, 7300, 200_000)] == [
         "0 s",
@@ -78,6 +80,27 @@ def test_a_url_is_split_and_its_password_is_not_shown() -> None:
     assert (SERVER.base, SERVER.shown) == ("http://p:9090", "http://p:9090/base")
     assert SERVER.config.basic_auth.password == "hunter2"
     assert endpoint("--url", "https://h", HttpConfig(), 1).port == 443
+
+
+def test_a_redirect_is_named_and_not_followed() -> None:
+    """It may lead to a login page, or take the password elsewhere."""
+    with stand_in({}) as server:
+        server.bad["*"] = "redirect loop"
+        asked = endpoint("--url", server.url, HttpConfig(), 1000)
+        answer = ask(asked, "/metrics", time.monotonic() + 10)
+    assert (answer.status, answer.state) == (302, "unknown")
+    assert answer.problem == "HTTP 302: it redirects to http://127.0.0.1/login"
+
+
+def test_passwords_and_tokens_are_read_from_the_files_that_are_named(tmp_path: Path) -> None:
+    """Relative to the file that names them, without the line's end."""
+    files = {"password": "hunter2\n", "token": "abc\n"}
+    write(tmp_path, {f"secrets/{name}": text for name, text in files.items()})
+    basic = "basic_auth: {username: lin, password_file: secrets/password}\n"
+    header = "authorization: {credentials_file: secrets/token}\n"
+    write(tmp_path, {"http.yaml": basic + header})
+    config = read_http_config(str(tmp_path / "http.yaml"))
+    assert (config.basic_auth.password, config.authorization.credentials) == ("hunter2", "abc")
 
 
 METRICS = """\
@@ -211,6 +234,14 @@ def test_the_scrape_of_this_node(targets: list[Target], state: str, text: str) -
     found = scrape_findings(targets, agent or [AGENT], NODE, "nodevitals", NOW)
     assert [one.state for one in found.findings] == [state]
     assert text in found.findings[0].detail
+
+
+def test_an_agent_that_started_at_another_time_is_not_this_one() -> None:
+    """Nodes that boot together start their agents within a second."""
+    other = Sample({"job": "nodevitals", "instance": "gpu-2"}, (NOW, "1795000000.75"))
+    there = target(labels={"job": "nodevitals", "instance": "gpu-2"}, scrapeUrl="http://10.0.0.2:1")
+    found = scrape_findings([there, target()], [other, AGENT], NODE, "nodevitals", NOW)
+    assert (states(found.findings), found.instances) == ([("scrape", "ok")], frozenset({"gpu-1"}))
 
 
 def test_the_operator_that_selects_nothing_is_named() -> None:
@@ -359,6 +390,8 @@ def test_credentials_of_a_process_and_what_they_may_open() -> None:
     assert may_open(0o660, 1000, 1001, process)
     assert not may_open(0o660, 1000, 1002, process)  # root without CAP_DAC_OVERRIDE
     assert may_open(0o666, 1000, 1002, process)
+    assert may_open(0o600, 0, 1002, process)
+    assert not may_open(0o066, 0, 1001, process)  # the owner's bits alone count
     assert not may_open(0o640, 1000, 1001, process)
     with pytest.raises(ValueError, match="no 'Gid'"):
         parse_status("Uid: 0 0")

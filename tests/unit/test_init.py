@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from nodevitals import probes
-from nodevitals.commands.init import agent_files, server_files
+from nodevitals.commands.cli import main
+from nodevitals.commands.init import agent_files, command, server_files
 from nodevitals.commands.init.expected import Expected, Link, expected_of, without_slow
 from nodevitals.commands.init.node import Node, groups_of, shared_mounts
 from nodevitals.commands.init.server_files import Site
@@ -270,3 +271,39 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     assert outcomes == {"a": "written", "below/b": "written", "kept": "differs"}
     files = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {"a": "1", "b": "2", "kept": "another"}
+
+
+def test_statuses_and_modes_where_nothing_is_wrong_with_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkout is warned of, and then any status is 1; files are read by others' servers."""
+    monkeypatch.setattr(command, "_place_warnings", lambda _: [])
+    arguments = ["init", str(tmp_path / "made"), "--expected", "none"]
+    before = os.umask(0o077)
+    try:
+        assert main(arguments) == 0
+    finally:
+        os.umask(before)
+    modes = {(one.is_dir(), one.stat().st_mode & 0o777) for one in (tmp_path / "made").rglob("*")}
+    assert modes == {(True, 0o755), (False, 0o644)}
+    assert main(arguments) == 0
+    (tmp_path / "made/nodevitals.yaml").write_text("# mine\n")
+    assert main(arguments) == 1
+    assert "Warning" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("http://prometheus-1:9091", "prometheus-1:9091"),
+        ("http://prometheus-1:9091/prefix", "prometheus-1:9091"),
+        ("https://prometheus.example.com", "127.0.0.1:9090"),
+    ],
+)
+def test_prometheus_scrapes_itself_where_it_listens(url: str, target: str) -> None:
+    """An address without a port is that of a proxy in front of it."""
+    shipped = (ROOT / "exporter/packaging/prometheus.yaml").read_text()
+    site = Site(cluster="atlas", nodes=("gpu-1:9855",), prometheus=url)
+    made = yaml.safe_load(server_files.prometheus(shipped, site)["prometheus.yml"])
+    (job,) = [one for one in made["scrape_configs"] if one["job_name"] == "prometheus"]
+    assert job["static_configs"] == [{"targets": [target]}]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.engine.overview import TargetView
-from nodevitals.web.page import Overview, render, span
+from nodevitals.engine.overview import STATES, TargetView
+from nodevitals.web.page import MAX_PROBLEMS, Overview, render, span
 
 NOW = 1000.0
 
@@ -48,6 +48,20 @@ def test_path_of_the_metrics_is_escaped(path: str, link: str) -> None:
 def test_loop_that_hangs_is_reported() -> None:
     assert "Not healthy: no tick for 12 s" in page(view(1), health="no tick for 12 s")
     assert "Not healthy" not in page(view(1))
+
+
+def test_of_many_problems_of_a_reload_the_first_are_shown() -> None:
+    problems = [f"line {number}: unknown key" for number in range(1, 31)]
+    overview = Overview("node", "1.2.3", NOW - 90, 0.0, problems, "", ())
+    text = render(overview, "/metrics", NOW).decode()
+    assert text.count("unknown key") == MAX_PROBLEMS
+    assert f"<li>and {30 - MAX_PROBLEMS} more, in the log</li>" in text
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_states_look_good_bad_or_neither(state: str) -> None:
+    neutral = {"waiting": "none", "absent": "none", "ok": "good"}
+    assert f'<td class="{neutral.get(state, "bad")}">{state}</td>' in page(view(1, state))
 
 
 def test_no_targets() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from nodevitals.commands.terminal import print_table
+from nodevitals.commands import terminal
 
 OK, PROBLEM, UNKNOWN, OFF = "ok", "problem", "unknown", "off"
 MAX_CHARACTERS = 400
@@ -34,9 +34,8 @@ def status_of(findings: Iterable[Finding]) -> int:
 
 
 def printable(text: str, characters: int = MAX_CHARACTERS) -> str:
-    """A text from elsewhere as one line: no control characters, of bounded length."""
-    line = " ".join(text[: 4 * characters].split())
-    clean = "".join(one if one.isprintable() else "?" for one in line)
+    """A text from elsewhere as one line of bounded length, as tables show it."""
+    clean = terminal.printable(" ".join(text[: 4 * characters].split()))
     return clean if len(clean) <= characters else f"{clean[:characters]}…"
 
 
@@ -59,7 +58,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
     rows = [msgspec.structs.astuple(finding) for finding in findings]
     if sys.stdout.isatty():
         rows = [line for row in rows for line in _wrapped(row, rows)]
-    print_table(_HEAD, rows)
+    terminal.print_table(_HEAD, rows)
 
 
 def _wrapped(row: Sequence[str], rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
