@@ -30,6 +30,7 @@ _CLIENT_CERTIFICATES = {
     "VerifyClientCertIfGiven": "CERT_OPTIONAL",
 }
 # The salt has 128 bits in 22 characters: the last one has four values.
+_USERS, _WRONG = "basic_auth_users", "a bcrypt hash"
 _BCRYPT = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 MIN_BCRYPT_COST = 4
 # A check takes twice as long with each step: 50 ms with 10, a second with 14, 8 seconds with 17.
@@ -107,8 +108,21 @@ def read(path: str | None) -> WebConfiguration:
             problems.extend(error.problems)
     error_of_all = document.error(problems)
     if error_of_all is not None:
-        raise error_of_all
+        raise DocumentError([_without_password(problem) for problem in error_of_all.problems])
     return found
+
+
+def _without_password(problem: Problem) -> Problem:
+    """The problem without the value that is wrong, where that may be a password: the page at /
+    shows it to every client if a reload fails.
+    """
+    if problem.path == _USERS:
+        text = "not a mapping: write each user on a line as `NAME: HASH`"
+    elif problem.path.startswith(f"{_USERS}.") and _WRONG not in problem.message:
+        text = f"not {_WRONG}: make one with htpasswd -nBC 10"
+    else:
+        return problem
+    return msgspec.structs.replace(problem, message=text)
 
 
 def _with_files(settings: WebSettings, folder: Path, problems: list[Problem]) -> WebConfiguration:
@@ -155,7 +169,7 @@ def _wrong_hash(hashed: str) -> str:
     """What is wrong with a password hash, or ''. By its form: a check may take minutes."""
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
-        return "not a bcrypt hash: make one with htpasswd -nBC 10"
+        return f"not {_WRONG}: make one with htpasswd -nBC 10"
     if not MIN_BCRYPT_COST <= int(match["cost"]) <= MAX_BCRYPT_COST:
         bounds = f"{MIN_BCRYPT_COST} to {MAX_BCRYPT_COST}"
         return f"a bcrypt hash of cost {match['cost']}, outside {bounds}: run htpasswd -nBC 10"

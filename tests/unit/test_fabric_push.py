@@ -21,14 +21,20 @@ FAILED = Report(outcome="failed", rows=())
 
 @contextmanager
 def gateway(answer: bytes) -> Iterator[str]:
-    """A server that reads one request's head, answers with these bytes and hangs up."""
+    """A server that reads one request, answers with these bytes and hangs up.
+
+    It reads the body as well: else the kernel resets the connection, and the answer may be lost.
+    """
 
     def serve() -> None:
         connection, _ = listener.accept()
         with connection:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += connection.recv(4096)
+            request = connection.makefile("rb")
+            length = 0
+            while (line := request.readline()) != b"\r\n":
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            request.read(length)
             connection.sendall(answer)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
