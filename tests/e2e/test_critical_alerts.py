@@ -168,7 +168,7 @@ def cluster(
         made.start()
         # Every target has succeeded once.
         healthy = "min by (instance) (max_over_time(nodevitals_probe_success[5m])) == 1"
-        wait_until(lambda: len(prometheus.query(healthy)) == len(targets), 120)
+        wait_until(lambda: len(prometheus.query(healthy)) == len(targets), 120, "all healthy")
         # Two more scrapes: a counter whose first value is raised already shows no increase.
         before = scrapes(prometheus)
         wait_until(lambda: all(scrapes(prometheus)[one] >= before[one] + 2 for one in targets))
