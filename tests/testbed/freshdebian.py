@@ -1,8 +1,8 @@
 """A fresh Debian 12 with systemd as process 1, in namespaces: what a new user starts with.
 
 In: a folder for the root file system, a cache. Out: a machine, and a shell of its root. Needs root,
-/dev/net/tun and a unified cgroup hierarchy. The machine has no network card: packets leave through
-slirp4netns. It ends, with all its processes and mounts, when it is left.
+/dev/net/tun and a unified cgroup hierarchy. It has no network device of the host: packets leave
+through slirp4netns. It ends, with all its processes and mounts, when it is left.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from nodevitals.commands.terminal import CommandError
 
 _CHUNK_BYTES = 1 << 16
 _SHOWN = 120
-# What an answer that is none says, and whether the server is at fault (or doctor cannot tell).
+# Texts of HTTP errors.
 _STATUSES = {
     401: "HTTP 401: it asks for a password",
     403: "HTTP 403: access is denied",
