@@ -18,7 +18,8 @@ VALUES = "alerts: {AcceleratorLost: {wait: 0s}}\n"
 
 def known_targets(url: str) -> set[tuple[str, str]]:
     """The job and health of each target once each was scraped (the first scrape of a target comes
-    at any moment of its interval, so an alert may be earlier); an empty set before."""
+    at any moment of its interval, so an alert may be earlier); an empty set before.
+    """
     targets = requests.get(f"{url}/api/v1/targets", timeout=5).json()["data"]["activeTargets"]
     found = {(one["labels"]["job"], one["health"]) for one in targets}
     return set() if "unknown" in {health for _, health in found} else found
