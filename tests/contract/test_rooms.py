@@ -34,6 +34,8 @@ ROOMS = (
     "engine",
     "web",
     "agent",
+    "checks",
+    "hub",
     "commands",
 )
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -114,7 +114,7 @@ def test_hanging_collective_is_ended_with_all_its_ranks(nodes: Nodes) -> None:
 
     folder = str(nodes.folder)
     code = (
-        "from nodevitals.commands.fabric import launch as c; c.GRACE_SECONDS = 0.5; "
+        "from nodevitals.checks import mpirun as c; c.GRACE_SECONDS = 0.5; "
         "print(c.run(c.Collective(backend='nccl', operation='all_reduce', nodes=('a', 'b'), "
         "devices_per_node=8, timeout_seconds=1)).reason)"
     )

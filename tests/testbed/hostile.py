@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nodevitals.commands.fabric.remote import parse_gids
+from nodevitals.checks.remote import parse_gids
 from nodevitals.commands.rules.expression import selectors
 from nodevitals.commands.rules.prometheus3 import changed_meanings
 from nodevitals.linux.kmsg import parse_record

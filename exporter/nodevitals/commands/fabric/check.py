@@ -6,14 +6,14 @@ import argparse
 import signal
 import sys
 
-from nodevitals.commands.fabric import pairs, remote
+from nodevitals.checks import remote, ssh_pairs
+from nodevitals.checks.verdicts import Verdict, as_csv, judge, matrix
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,
     expected_rate,
     refuse_nodes_in_use,
 )
-from nodevitals.commands.fabric.verdicts import Verdict, as_csv, judge, matrix
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
 from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS, TestSettings
 
@@ -92,14 +92,14 @@ def _test(options: argparse.Namespace) -> TestSettings:
     return test
 
 
-def _measured(nodes: list[str], test: TestSettings, governors: bool) -> list[pairs.Pair]:
+def _measured(nodes: list[str], test: TestSettings, governors: bool) -> list[ssh_pairs.Pair]:
     """Test with the processors at full speed, and restore their governors whatever happens."""
     gids = remote.gid_indexes(nodes, test) if test.tool == "perftest" else dict.fromkeys(nodes)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if governors:
             remote.set_governors(nodes)
-        return pairs.run(nodes, test, gids, _progress)
+        return ssh_pairs.run(nodes, test, gids, _progress)
     finally:
         if governors:
             remote.restore_governors(nodes)
@@ -114,7 +114,7 @@ def _progress(done: int, total: int) -> None:
 
 
 def _print(
-    results: list[pairs.Pair],
+    results: list[ssh_pairs.Pair],
     verdicts: list[Verdict],
     test: TestSettings,
     options: argparse.Namespace,

@@ -10,8 +10,8 @@ import sys
 
 import msgspec
 
-from nodevitals.commands.fabric import launch, manifests, remote
-from nodevitals.commands.fabric.launch import Collective
+from nodevitals.checks import CheckError, manifests, mpirun, remote
+from nodevitals.checks.mpirun import Collective
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("\n".join(f"{node}: ssh: {why}" for node, why in lost.items()))
     refuse_nodes_in_use(nodes, options)
     wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
-    report = launch.run(wanted)
+    report = mpirun.run(wanted)
     if options.push:
         _push(options.push, wanted, report)
     slow = False
@@ -130,7 +130,10 @@ def _render(wanted: Collective, options: argparse.Namespace) -> int:
     )
     print(text, end="")
     if options.apply:
-        print(f"{manifests.create(text)} created", file=sys.stderr)
+        try:
+            print(f"{manifests.create(text)} created", file=sys.stderr)
+        except CheckError as error:
+            raise CommandError(f"--apply: {error}") from None
     return 0
 
 

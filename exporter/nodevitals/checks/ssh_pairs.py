@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from nodevitals.commands.fabric import remote
+from nodevitals.checks import remote
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.plan import Pairing, Roster, rounds
 from nodevitals.probes.fabric.report import Report, failed

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nodevitals.commands.fabric.pairs import Pair
+from nodevitals.checks.ssh_pairs import Pair
 from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.settings import TestSettings
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import yaml
 
-from nodevitals.commands.fabric.launch import Backend, Collective, exported, tool_argv
-from nodevitals.commands.terminal import CommandError
+from nodevitals.checks import CheckError
+from nodevitals.checks.mpirun import Backend, Collective, exported, tool_argv
 
 RESOURCES: dict[Backend, str] = {"nccl": "nvidia.com/gpu", "hccl": "huawei.com/Ascend910"}
 REQUEST_SECONDS = 30
@@ -102,13 +102,13 @@ def _worker(wanted: Collective, image: str, command: Sequence[str]) -> Mapping[s
 
 def create(text: str) -> str:
     """Create the object of a manifest, in the cluster of the kubeconfig or of this pod. Returns its
-    kind, namespace and name. Raises CommandError.
+    kind, namespace and name. Raises CheckError.
     """
     try:
         from kubernetes import client, config
         from urllib3.exceptions import HTTPError
     except ImportError:
-        raise CommandError("--apply: install nodevitals with the extra kubernetes") from None
+        raise CheckError("install nodevitals with the extra kubernetes") from None
     document = yaml.safe_load(text)
     group, _, version = document["apiVersion"].partition("/")
     kind, metadata = document["kind"], document["metadata"]
@@ -120,7 +120,7 @@ def create(text: str) -> str:
             group, version, namespace, plural, document, _request_timeout=REQUEST_SECONDS
         )
     except client.ApiException as error:
-        raise CommandError(f"--apply: {namespace}/{name}: {error.status} {error.reason}") from None
+        raise CheckError(f"{namespace}/{name}: {error.status} {error.reason}") from None
     except (config.ConfigException, OSError, HTTPError) as error:
-        raise CommandError(f"--apply: {' '.join(str(error).split())}") from None
+        raise CheckError(f"{' '.join(str(error).split())}") from None
     return f"{kind} {namespace}/{name}"

@@ -1,0 +1,11 @@
+"""Tests of nodes and links that a person, an alert, a schedule or a job asks for.
+
+What the command line and the hub share: what a check is, its plan and its cost, the tools that run
+it, and the verdicts on its results.
+"""
+
+from __future__ import annotations
+
+
+class CheckError(Exception):
+    """A check, or a part of it, could not be run; the text says why, in one line."""

@@ -1,0 +1,203 @@
+"""What a check is: its request, its state, its results and its verdict.
+
+These records are the bodies of the REST API, the `spec` and `status` of the custom resource, the
+rows of the store, and what the command line prints with `--json`. Times are seconds since the
+epoch, sizes bytes, rates bytes per second.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Optional, get_args
+
+import msgspec
+
+from nodevitals.probes.fabric.report import Report
+
+Kind = Literal["pair", "matrix", "collective", "node"]
+"""pair: two nodes. matrix: all pairs of some nodes, or a tournament of them. collective: NCCL or
+HCCL over all of them together. node: each node's own checks."""
+Tool = Literal["perftest", "iperf3", "nccl", "hccl"]
+Phase = Literal["queued", "running", "done", "canceled"]
+Outcome = Literal["ok", "bad", "unknown"]
+"""bad: a node, a rail or a link is named. unknown: the check could not tell."""
+Reason = Literal["hardware", "threshold", "harness", "workload"]
+"""hardware: a device or a link failed. threshold: it works, but slower than it should. harness: the
+test itself failed (a tool, ssh, an agent, a time limit). workload: jobs use the nodes."""
+Trigger = Literal["page", "rest", "command", "resource", "schedule", "alert", "job"]
+Role = Literal["read", "run", "act"]
+"""read: see everything. run: also start and cancel checks, and leases. act: also force a check on
+nodes in use, and what else acts on the cluster."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+ROLES: tuple[Role, ...] = get_args(Role)
+
+NodeName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9._-]{0,252})$")]
+DeviceName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}$")]
+PresetName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,62})$")]
+CheckId = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{8}-[0-9]{6}-[a-z0-9]{6}$")]
+
+
+class TestRequest(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What is measured, and how. A field that its tool does not have is refused, never ignored."""
+
+    __test__ = False  # not for pytest
+
+    tool: Optional[Tool] = None
+    """By default perftest for pairs, nccl for collectives."""
+    operation: str = ""
+    """perftest: write_bw, read_bw, send_bw, send_lat, write_lat; iperf3: tcp; collectives:
+    all_reduce, all_gather, reduce_scatter, broadcast, alltoall, sendrecv. By default write_bw, tcp,
+    all_reduce."""
+    device: str = ""
+    """RDMA device such as mlx5_0; for iperf3 a network interface. Needed for perftest."""
+    port: Annotated[int, msgspec.Meta(ge=1, le=255)] = 1
+    """Port of the RDMA device."""
+    sizes: str = ""
+    """Sizes of a message: `64KiB`, `8B,64KiB,1MiB`, or a sweep `8B..8GiB x2`."""
+    iterations: Optional[Annotated[int, msgspec.Meta(ge=5, le=100_000_000)]] = None
+    """Messages per size. Either these or `seconds`."""
+    seconds: Optional[Annotated[int, msgspec.Meta(ge=1, le=600)]] = None
+    """Seconds per size (perftest's -D, iperf3's -t)."""
+    queue_pairs: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Queue pairs, or parallel streams of iperf3."""
+    gid_index: Optional[Annotated[int, msgspec.Meta(ge=0, le=255)]] = None
+    """GID index; by default chosen on each node."""
+    traffic_class: Optional[Annotated[int, msgspec.Meta(ge=0, le=255)]] = None
+    """Traffic class of the packets (perftest's --tclass, NCCL_IB_TC, iperf3's --tos)."""
+    devices_per_node: Optional[Annotated[int, msgspec.Meta(ge=1, le=64)]] = None
+    """Ranks per node of a collective; 8 by default."""
+    environment: dict[str, str] = {}
+    """Variables of a collective's ranks; names and values from an allow-list."""
+    mca: dict[str, str] = {}
+    """MCA parameters of Open MPI; names and values from an allow-list."""
+
+
+class CheckRequest(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A request for a check, as a client sends it."""
+
+    kind: Kind
+    nodes: tuple[NodeName, ...] = ()
+    """Names of nodes."""
+    where: dict[str, str] = {}
+    """Labels of the nodes to choose, such as `{pool: train, leaf: a}`; together with `nodes`, all
+    of both."""
+    preset: str = ""
+    """Name of a preset; fields of `test` that are given override it."""
+    test: TestRequest = TestRequest()
+    rounds: Optional[Annotated[int, msgspec.Meta(ge=1, le=1000)]] = None
+    """matrix: rounds of a tournament, in each of which every node has one partner; by default all
+    pairs."""
+    expected_bytes_per_second: Optional[Annotated[float, msgspec.Meta(gt=0)]] = None
+    """Rate of a healthy link; by default the nodes are compared with each other."""
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8
+    """Slow is below this share of the expected rate, or of the median."""
+    isolate: bool = True
+    """collective: where it fails or is slow, bisect until a node, a rail or a link is named."""
+    limit_seconds: Optional[Annotated[float, msgspec.Meta(ge=1, le=86400)]] = None
+    """Longest time of the whole check; by default from its cost."""
+    force: bool = False
+    """Test nodes in use too; needs the role `act`."""
+    note: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    """Why, for people."""
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check will cost, at most."""
+
+    nodes: int
+    runs: int
+    """Tests of a pair, or collectives."""
+    node_seconds: float
+    """Sum over the nodes of the seconds in which a test runs there."""
+    seconds: float
+    """Time of the whole check."""
+    bytes: float
+    """Bytes over the network."""
+
+
+class Requester(msgspec.Struct, frozen=True, kw_only=True):
+    """Who or what asked for a check."""
+
+    trigger: Trigger
+    name: str = ""
+    """User or token, name of the resource, the schedule, the alert or the job."""
+    role: Role = "run"
+
+
+class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding on a node, a rail (device of all nodes) or a link; the node's `suspects` say more
+    exactly where.
+    """
+
+    subject: str
+    """Name of the node, `A - B` of a link, `mlx5_3` of a rail."""
+    scope: Literal["node", "link", "rail"]
+    reason: Reason
+    message: str
+    """For people: `41 % of the median`."""
+    ratio: Optional[float] = None
+    """Figure over the usual one; below 1 is slow, also for latencies."""
+    suspects: tuple[str, ...] = ()
+    """Such as `port mlx5_3`."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on a check. The same results give the same verdict."""
+
+    outcome: Outcome
+    reason: Optional[Reason] = None
+    """The reason of the gravest finding; None where the outcome is ok."""
+    message: str = ""
+    """One line for people."""
+    findings: tuple[NodeVerdict, ...] = ()
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One test of a pair, one collective, or one node's own checks."""
+
+    number: int
+    """Place in the plan, from 0."""
+    nodes: tuple[str, ...]
+    """Source and target of a pair; all nodes of a collective."""
+    reports: tuple[Report, ...] = ()
+    """One per message size, in the order of `sizes`; fewer where it stopped early."""
+    skipped: str = ""
+    """Why it did not run: a reason of the gate, `peer_busy`, `canceled`, ..."""
+    started: float = 0.0
+    seconds: float = 0.0
+    raw: str = ""
+    """The tool's output, its beginning and its end where it is long."""
+    versions: dict[str, str] = {}
+    """Version of each tool and agent involved."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A check without its results: what a list shows."""
+
+    id: str
+    request: CheckRequest
+    """As resolved: preset and defaults filled in, `nodes` complete, `where` as asked for."""
+    requester: Requester
+    cost: Cost
+    created: float
+    phase: Phase = "queued"
+    started: Optional[float] = None
+    ended: Optional[float] = None
+    runs_done: int = 0
+    verdict: Optional[Verdict] = None
+    baseline: Optional[float] = None
+    """Figure of the last like check that was ok (same kind, nodes, test)."""
+    figure: Optional[float] = None
+    """Median of the results: bytes per second (of the bus for collectives), seconds for latencies;
+    of the largest size."""
+
+
+class CheckDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A check with its results."""
+
+    check: Check
+    results: tuple[RunResult, ...]

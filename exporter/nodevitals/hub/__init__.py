@@ -1,0 +1,1 @@
+"""The service of a cluster that runs checks on demand: `nodevitals hub` (extra `hub`)."""

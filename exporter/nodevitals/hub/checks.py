@@ -1,0 +1,76 @@
+"""The checks of the hub: what the pages, the REST API, resources, schedules and alerts call.
+
+In: requests. Out: checks, their progress and their results. One instance per hub; all methods run
+in the event loop and never block it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Optional
+
+import msgspec
+
+from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester
+
+RefusalKind = Literal["invalid", "forbidden", "not_found", "conflict", "busy"]
+"""invalid: HTTP 422. forbidden: 403. not_found: 404. conflict: 409, nodes are reserved or in use.
+busy: 429, the queue is full."""
+
+
+class RefusedError(Exception):
+    """A request was refused; the text says why and what to do, in one line."""
+
+    def __init__(self, kind: RefusalKind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that checks can be run on: its labels, and the address of its agent's fabric API."""
+
+    name: str
+    host: str
+    port: int
+    labels: dict[str, str] = {}
+
+
+class Checks:
+    """All checks of this hub."""
+
+    def members(self) -> Sequence[Member]:
+        """The nodes on the lists, by name."""
+        raise NotImplementedError
+
+    async def estimate(self, request: CheckRequest, requester: Requester) -> Check:
+        """The check as it would be started, with its cost. Raises RefusedError."""
+        raise NotImplementedError
+
+    async def submit(self, request: CheckRequest, requester: Requester, key: str = "") -> Check:
+        """Store and queue a check. With the same `key` (an idempotency key) it is started once, and
+        the same check is returned. Raises RefusedError.
+        """
+        raise NotImplementedError
+
+    async def cancel(self, identity: str, requester: Requester) -> Check:
+        """End a check that is queued or running. Raises RefusedError."""
+        raise NotImplementedError
+
+    async def get(self, identity: str) -> CheckDetail:
+        """One check. Raises RefusedError."""
+        raise NotImplementedError
+
+    async def list(
+        self,
+        limit: int = 100,
+        before: str = "",
+        kind: Optional[Kind] = None,
+        node: str = "",
+        outcome: str = "",
+    ) -> Sequence[Check]:
+        """The newest checks first, from before an identity on."""
+        raise NotImplementedError
+
+    def changes(self) -> AsyncIterator[Check]:
+        """Each change of a check from now on: phase, progress, verdict."""
+        raise NotImplementedError

@@ -1,0 +1,70 @@
+"""Tests that the hub orders, in any slot: the messages between the hub and an agent.
+
+The hub opens an order on the target, then the same order on the source (`PUT
+/fabric/v1/orders/ID`), and asks both for its state (`GET …/ID?wait=SECONDS`) until it is done; that
+also keeps it alive: an order that the hub does not ask for in LEASE_SECONDS ends. `DELETE …/ID`
+ends it at once. An order is executed once: a repeated PUT returns its state, and one that was
+issued before the agent started, or long ago, is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Optional
+
+import msgspec
+
+from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.settings import TestSettings
+
+ORDERS_PATH = "/fabric/v1/orders"
+MAX_ORDER_BYTES = 32 * 1024
+MAX_TESTS = 32
+LEASE_SECONDS = 15.0
+"""An order ends where the hub has not asked for it for so long."""
+MAX_AGE_SECONDS = 120.0
+"""An order that was issued longer ago is refused: it is a replay."""
+
+OrderState = Literal["waiting", "running", "done"]
+OrderRefusal = Literal[
+    "not_this_node", "not_listed", "stale", "busy", "forbidden", "invalid", "unknown"
+]
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pair test that the hub orders; the source and the target get the same one."""
+
+    id: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}$")]
+    issued: float
+    """Seconds since the epoch."""
+    node: str
+    """Name of the node that this message is for."""
+    source: str
+    target: str
+    tests: Annotated[tuple[TestSettings, ...], msgspec.Meta(min_length=1, max_length=MAX_TESTS)]
+    """Run one after the other; a failed one ends the order."""
+    force: bool = False
+    """Whether to test though an accelerator is in use; needs `hub.force` in the agent's file."""
+
+
+class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an order on one node. Reports are those of the source, one per finished test."""
+
+    id: str
+    state: OrderState
+    reports: tuple[Report, ...] = ()
+    skipped: str = ""
+    """Why it ended without a report for each test: a reason of the gate, `budget`, `peer_busy`,
+    `lease` (the hub did not ask), `canceled`."""
+    raw: str = ""
+    """Output of the tool, limited."""
+    seconds: float = 0.0
+    versions: dict[str, str] = {}
+    """Versions of nodevitals and of the tool."""
+
+
+class OrderRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """The order is not accepted (HTTP 409, or 403 for `forbidden`)."""
+
+    refusal: OrderRefusal
+    reason: Optional[str] = None
+    message: str = ""
