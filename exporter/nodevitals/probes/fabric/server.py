@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import http.server
-import io
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,11 @@ import msgspec
 
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.probes.fabric import order_requests
+from nodevitals.probes.fabric.bounded_reader import (
+    MAX_HEAD_BYTES,
+    BoundedReader,
+    HeadTooLargeError,
+)
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import (
     MAX_ORDER_BYTES,
@@ -39,41 +43,11 @@ from nodevitals.probes.fabric.protocol import (
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name, is_issued_for
 from nodevitals.probes.fabric.server_side import OPEN_SECONDS, ServerSide
 
-# A peer's request has some 300 bytes. A connection costs its thread's stack, TLS, and this.
-MAX_HEAD_BYTES = 8 * 1024
 # A node has one partner in a slot; connections beyond these close the oldest unfinished one.
 MAX_PEER_CONNECTIONS = 32
 # Requests of the hub that wait at a time; others get the state at once.
 MAX_WAITS = 8
 _LENGTH = re.compile(r"[0-9]{1,5}")
-
-
-class _HeadTooLargeError(Exception):
-    pass
-
-
-class _BoundedReader:
-    """The stream of one request: a limit on the bytes of its head, and on those of its body."""
-
-    def __init__(self, stream: io.BufferedIOBase) -> None:
-        self._stream = stream
-        self._left = MAX_HEAD_BYTES
-
-    def readline(self, _limit: int = -1) -> bytes:
-        """A line of the head, within the rest of the limit."""
-        line = self._stream.readline(self._left + 1)
-        self._left -= len(line)
-        if self._left < 0:
-            raise _HeadTooLargeError
-        return line
-
-    def body(self, size: int) -> bytes:
-        """The body, of a size within its limit."""
-        return self._stream.read(size)
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
 
 
 class FabricHandler(http.server.BaseHTTPRequestHandler):
@@ -100,14 +74,14 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         self.record.socket = self.request
         self.request.do_handshake()
         super().setup()
-        self.stream = _BoundedReader(self.rfile)
+        self.stream = BoundedReader(self.rfile)
         self.rfile = self.stream  # type: ignore[assignment]
 
     def handle_one_request(self) -> None:
         """Handle the request; the size of its head is limited."""
         try:
             super().handle_one_request()
-        except _HeadTooLargeError:
+        except HeadTooLargeError:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"over {MAX_HEAD_BYTES} bytes")
 
     def parse_request(self) -> bool:
@@ -203,6 +177,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         if not self.path.startswith(f"{PATH}/"):
             found = self._order()
             if found is not None:
+                self.record.completed = True  # not closed to make room while the tool ends
                 status, message = order_requests.delete(*found)
                 self._respond(message, status)
         elif self._has_token(self.server.secrets.token):
