@@ -21,6 +21,9 @@ PROBE_SUCCESS = _probe.gauge(
 )
 PROBE_DURATION = _probe.gauge("duration_seconds", "Duration of the last run that ended.")
 PROBE_INTERVAL = _probe.gauge("interval_seconds", "Configured time between two runs.")
+PROBE_LEASE_INTERVAL = _probe.gauge(
+    "lease_interval_seconds", "Time between two runs under a lease; missing without one."
+)
 PROBE_LAST_SUCCESS = _probe.gauge(
     "last_success_timestamp_seconds", "Unix time of the last successful run; missing before it."
 )

@@ -16,9 +16,11 @@ from nodevitals.probe import Probe, ProbeError, Readings
 from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
+from nodevitals.probes.fabric.leases import LeaseMailbox
 from nodevitals.probes.fabric.report import REASONS, Report
 from nodevitals.probes.fabric.results import ServedTest, StartedTest
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
+from nodevitals.wire import LEASES, LeaseReply
 
 if TYPE_CHECKING:
     from nodevitals.probes.fabric.runner import FabricRunner
@@ -56,6 +58,7 @@ class FabricProbe(Probe):
     families = fabric.ALL
     Settings = FabricSettings
     State = FabricState
+    Message = LeaseReply
     resident = True
     persistent = True
     start_seconds = 10.0
@@ -71,6 +74,7 @@ class FabricProbe(Probe):
         if self.settings.tls is None:
             raise ProbeError("tls", "tls is missing")
         self._secrets = Secrets(self.settings.token_file, self.settings.tls)
+        self._leases = LeaseMailbox()
 
     def run(self, readings: Readings) -> None:
         """Report what has happened since the last run."""
@@ -79,6 +83,7 @@ class FabricProbe(Probe):
             self._meter = Meter(self.settings.budget, self.state.spent)
             self._runner = self._started()
             self.state.since = self.state.since or time.time()
+        self._pass_leases(readings)
         self._declare(readings)
         for finished in self._runner.finished():
             if isinstance(finished, ServedTest):
@@ -109,6 +114,14 @@ class FabricProbe(Probe):
         runner.start()
         server.start()
         return runner
+
+    def _pass_leases(self, readings: Readings) -> None:
+        """Pass what the hub asked for to the agent, and its reply to the server."""
+        for reply in readings.received:
+            self._leases.replied(reply)
+        lease = self._leases.unsent()
+        if lease is not None:
+            readings.send(LEASES, lease)
 
     def _declare(self, readings: Readings) -> None:
         """Start the counters at 0, so that the first event counts as an increase."""
