@@ -123,6 +123,7 @@ def test_paced_lifecycle_runs_each_second_and_then_at_its_old_places(spread: flo
     life = Lifecycle(TIMING, spread, 0.0)
     run(life)
     life.pace(1.0, life.began + 0.2)
+    assert life.wake <= life.began + 1.2 + 1e-6  # also before its first place
     begun = [run(life) for _ in range(20)]
     assert all(abs(after - before - 1.0) < 1e-6 for before, after in itertools.pairwise(begun))
     life.pace(TIMING.interval_seconds, begun[-1] + 0.5)

@@ -202,7 +202,7 @@ class Lifecycle:
             # From where the run was meant to begin: it always begins a little late.
             allowed = (self._scheduled + wait - self._origin) / interval
             place = max(place, math.ceil(allowed - 1e-6))
-        self._due = self._origin + max(0, place) * interval
+        self._due = self._origin + place * interval
         if self._outdated and not self._failures:  # this run had the settings of before
             self._due = self._soon(now)
 

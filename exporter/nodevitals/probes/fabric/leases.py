@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Annotated, Optional
+from http import HTTPStatus
+from typing import Annotated, Optional, Union
 
 import msgspec
 
+from nodevitals.probes.fabric.orders import OrderRefused
+from nodevitals.probes.fabric.protocol import parse
 from nodevitals.wire import MAX_LEASE_SECONDS, MAX_LEASED_PROBES, Lease, LeaseReply, LeaseState
 
 LEASE_PATH = "/fabric/v1/lease"
@@ -38,24 +41,41 @@ class LeaseStatus(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, LeaseState]
 
 
+Response = tuple[HTTPStatus, Union[LeaseStatus, OrderRefused]]
+
+
 class LeaseMailbox:
     """Between the server's threads and the runs of the probe. The newest request counts."""
 
     def __init__(self) -> None:
+        self.name = ""
+        """The name of this node on the lists; '' where it is not known yet."""
         self._changed = threading.Condition()
         self._lease = Lease((), 0.0)
         self._ends = 0.0
         self._sent = True
         self._reply = LeaseReply(0, {})
 
-    def put(self, probes: tuple[str, ...], seconds: float) -> LeaseStatus:
+    def respond(self, body: bytes, wait_seconds: float) -> Response:
+        """The response to a request of the hub: the agent's reply."""
+        try:
+            request = parse(body, LeaseRequest)
+        except ValueError as error:
+            refused = OrderRefused(refusal="invalid", message=str(error)[:300])
+            return HTTPStatus.CONFLICT, refused
+        if request.node != self.name:
+            text = f"this is {self.name}" if self.name else "the lists of peers are not read yet"
+            return HTTPStatus.CONFLICT, OrderRefused(refusal="not_this_node", message=text)
+        return HTTPStatus.OK, self.put(request.probes, request.seconds, wait_seconds)
+
+    def put(self, probes: tuple[str, ...], seconds: float, wait_seconds: float) -> LeaseStatus:
         """Ask the agent, and wait for its reply. Without probes the lease ends."""
         with self._changed:
             number = self._lease.number + 1
             self._lease = Lease(probes, seconds, number)
             self._ends = time.monotonic() + seconds
             self._sent = False
-            self._changed.wait_for(lambda: self._reply.number >= number, REPLY_SECONDS)
+            self._changed.wait_for(lambda: self._reply.number >= number, wait_seconds)
             return LeaseStatus(states=self._reply.states if self._reply.number == number else {})
 
     def unsent(self) -> Optional[Lease]:

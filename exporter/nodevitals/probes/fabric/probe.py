@@ -127,6 +127,7 @@ class FabricProbe(Probe):
                 runner.orders,
                 self._hub_token,
                 settings.hub.names if settings.hub else (),
+                self._leases,
             )
         except OSError as error:
             text = f"cannot listen on {settings.listen_address}: {error.strerror}"
@@ -137,6 +138,8 @@ class FabricProbe(Probe):
 
     def _pass_leases(self, readings: Readings) -> None:
         """Pass what the hub asked for to the agent, and its reply to the server."""
+        membership = self._runner.lists.membership if self._runner else None
+        self._leases.name = membership.name if membership else ""
         for reply in readings.received:
             self._leases.replied(reply)
         lease = self._leases.unsent()
