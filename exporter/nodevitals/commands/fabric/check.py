@@ -7,7 +7,7 @@ import signal
 import sys
 
 from nodevitals.checks import remote, ssh_pairs
-from nodevitals.checks.verdicts import Verdict, as_csv, judge, matrix
+from nodevitals.checks.pair_report import Verdict, as_csv, judge, matrix
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,
