@@ -1,33 +1,24 @@
 """Runs that failed: which node or link they point to.
 
-In: the failures of a check, and its runs. Out: findings, the gravest first, and whether all runs
-failed alike.
+In: the failures of a check, and its runs. Out: findings, and why the check could not
+tell.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from nodevitals.checks.figures import Failure
+from nodevitals.checks.judgement import GRAVITY
 from nodevitals.checks.model import CheckRequest, NodeVerdict, Reason
 
 MOST = 0.75
 # Where each test fails with these, the request is at fault, or the network of the tests.
 _EVERYWHERE = ("no_device", "no_gid", "unreachable")
-GRAVITY: tuple[Reason, ...] = ("hardware", "threshold", "harness", "workload")
-
-
-def gravest(findings: Iterable[NodeVerdict]) -> Sequence[NodeVerdict]:
-    """The findings by gravity of their reasons: nodes before links, then by name."""
-    scopes = ("node", "rail", "link")
-    return sorted(
-        findings,
-        key=lambda one: (GRAVITY.index(one.reason), scopes.index(one.scope), one.subject),
-    )
 
 
 def findings_of(
