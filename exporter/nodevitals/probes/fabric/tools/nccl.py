@@ -30,6 +30,8 @@ _ROW = re.compile(
 )
 FAILURES = failure_patterns(
     (r"# Out of bounds values : .{0,300}FAILED", "corruption"),
+    # The line that names the device's fault, before the one that says that something failed.
+    (r"(?i)uncorrectable|fallen off the bus|GPU is lost|out of memory", "harness"),
     (r"Test timeout|Timeout waiting", "timeout"),
     (
         r"Got completion .{0,300}(?:error|status=)\s?12\b|Connection refused|No route to host",
