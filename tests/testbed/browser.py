@@ -62,10 +62,15 @@ class Browser:
         reads, self._commands = os.pipe()
         self._answers, writes = os.pipe()
         libraries = f"{platform.machine()}-linux-gnu"
+        pulse = f"usr/lib/{libraries}/pulseaudio"
         environment = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
-            **{"READS": str(reads), "WRITES": str(writes), "HOME": str(home)},
-            "LD_LIBRARY_PATH": f"{FOLDER}/usr/lib/{libraries}:{FOLDER}/lib/{libraries}",
+            "READS": str(reads),
+            "WRITES": str(writes),
+            "HOME": str(home),
+            "LD_LIBRARY_PATH": ":".join(
+                f"{FOLDER}/{one}" for one in (f"usr/lib/{libraries}", f"lib/{libraries}", pulse)
+            ),
             "FONTCONFIG_FILE": str(home / "fonts.conf"),
         }
         flags = (f"--user-data-dir={home}", f"--lang={self.language}", *_FLAGS)
@@ -99,7 +104,7 @@ class Browser:
         self._folder.cleanup()
 
     def _attach(self) -> None:
-        pages = [one for one in self._send("Target.getTargets")["targetInfos"]]
+        pages = self._send("Target.getTargets")["targetInfos"]
         page = next(one["targetId"] for one in pages if one["type"] == "page")
         attached = self._send("Target.attachToTarget", targetId=page, flatten=True)
         self._session = attached["sessionId"]
