@@ -65,9 +65,9 @@ def add_to(subparsers: Subparsers) -> None:
     sweep = "sizes of a message: 8B,64KiB or 8B..8GiB x2 (default: one size)"
     size.add_argument("--sizes", metavar="SIZES", help=sweep)
     add("--iterations", type=int, metavar="N", help="runs per size (default 20)")
-    variable = "variable of the ranks, such as NCCL_ALGO=Ring; may be repeated"
+    variable = "variable of the ranks, such as NCCL_ALGO=Ring; may be repeated (default: none)"
     add("--env", action="append", default=[], metavar="NAME=VALUE", help=variable)
-    parameter = "MCA parameter of Open MPI; may be repeated"
+    parameter = "MCA parameter of Open MPI; may be repeated (default: none)"
     add("--mca", action="append", default=[], metavar="NAME=VALUE", help=parameter)
     traffic_class = "traffic class of the packets (default: the library chooses)"
     add("--traffic-class", type=int, metavar="N", help=traffic_class)
@@ -85,7 +85,7 @@ def add_to(subparsers: Subparsers) -> None:
     add("--expected", metavar="RATE", help=expected)
     share = "share of --expected, 0 to 1 (default 0.8)"
     add("--share", type=float, default=0.8, metavar="SHARE", help=share)
-    whole = "on the hub: do not search for the node, rail or link that is at fault"
+    whole = "on the hub: do not search for the node or link at fault (default: search)"
     add("--no-isolate", action="store_true", help=whole)
     add("--push", metavar="URL", help="push the result to this Pushgateway (default: do not)")
     add("--json", action="store_true", help="one JSON object")

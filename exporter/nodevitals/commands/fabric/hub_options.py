@@ -21,18 +21,20 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("on the hub")
     add_hub_options(group)
     add = group.add_argument
-    where = "nodes of the hub with this label; may be repeated"
+    where = "nodes of the hub with this label; may be repeated (default: any)"
     add("--where", action="append", default=[], metavar="LABEL=VALUE", help=where)
-    add("--preset", default="", metavar="NAME", help="parameters that the hub has under this name")
+    preset = "parameters that the hub has under this name (default: none)"
+    add("--preset", default="", metavar="NAME", help=preset)
     limit = "longest time of the whole check, in seconds (default: by its cost)"
     add("--limit", type=float, metavar="SECONDS", help=limit)
-    add("--note", default="", metavar="TEXT", help="why, for people")
+    add("--note", default="", metavar="TEXT", help="why, for people (default: none)")
 
 
 def add_test_options(parser: argparse.ArgumentParser) -> None:
     """What is measured, on a hub and without one."""
     add = parser.add_argument
-    add("--seconds", type=int, metavar="N", help="seconds per size, in place of iterations")
+    seconds = "seconds per size, in place of iterations (default: iterations)"
+    add("--seconds", type=int, metavar="N", help=seconds)
     pairs = "queue pairs, or streams of iperf3 (default 1)"
     add("--queue-pairs", type=int, metavar="N", help=pairs)
     gid = "GID index of the ports (default: chosen on each node)"
