@@ -31,6 +31,7 @@ def findings_of(
         return [_finding(request, one.nodes, "node", [one], 1) for one in failures], []
     if len(failures) == len(runs) > 1:
         return _of_all(request, failures)
+    failures = _in_context(runs, failures)
     blamed = _blamed(runs, failures)
     found = [
         _finding(request, (node,), "node", own, total) for node, (own, total) in blamed.items()
@@ -39,6 +40,21 @@ def findings_of(
         if not blamed.keys() & set(one.nodes):
             found.append(_finding(request, one.nodes, "link", [one], 1))
     return found, []
+
+
+def _in_context(runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]) -> Sequence[Failure]:
+    """Where other tests of one of both nodes succeed, an unreachable peer is a fault of a node or a
+    link, and none of the test.
+    """
+    total = Counter(node for nodes in runs for node in nodes)
+    failed = Counter(node for one in failures for node in one.nodes)
+    well = {node for node, count in total.items() if failed[node] < count}
+    return [
+        msgspec.structs.replace(one, cause="hardware")
+        if one.relative and well & set(one.nodes)
+        else one
+        for one in failures
+    ]
 
 
 def _of_all(
