@@ -13,7 +13,7 @@ from typing import Optional
 import msgspec
 
 from nodevitals.checks import figures
-from nodevitals.checks.judgement import gravest, percent
+from nodevitals.checks.judgement import gravest, percent, some
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, Verdict
 from nodevitals.checks.search import search
 from nodevitals.checks.suspects import Answer, Batch, Conclusion, Group
@@ -109,7 +109,7 @@ class Bisection:
         if self._conclusion is None:
             suspects = sorted({name for group in self._batch for name in group.nodes})
             runs = len(self.state.trials)
-            text = f"no end within {runs} runs; left are {_some(suspects)}"
+            text = f"no end within {runs} runs; left are {some(suspects)}"
             return _unknown("harness", text)
         findings = gravest(self._conclusion.findings)
         if not findings:
@@ -162,8 +162,3 @@ def _trial(request: CheckRequest, group: Group, result: RunResult) -> Trial:
 
 def _unknown(reason: Reason, message: str) -> Verdict:
     return Verdict(outcome="unknown", reason=reason, message=message)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more

@@ -77,3 +77,9 @@ def finding(
 def percent(ratio: float) -> str:
     """For people: `41 %`."""
     return f"{100 * ratio:.0f} %"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many there are more."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more

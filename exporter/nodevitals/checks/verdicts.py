@@ -11,7 +11,7 @@ from typing import Optional
 
 from nodevitals.checks import figures, outliers
 from nodevitals.checks.failures import findings_of, port_of, rail_of
-from nodevitals.checks.judgement import Judgement, finding, percent
+from nodevitals.checks.judgement import Judgement, finding, percent, some
 from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
 from nodevitals.checks.sweep import parse_sizes, spelled_size
 from nodevitals.probes.fabric.report import LATENCY
@@ -183,8 +183,10 @@ def _add_slow_pairs(
         if request.expected_bytes_per_second:
             judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, None))
             return
-        advice = "the network was in use, or paths between groups are: repeat within a group"
+        advice = "other traffic, or paths between groups: repeat it, with more rounds"
         judgement.doubts.append(("threshold", f"{text}: {advice}"))
+        if found.unproven:
+            judgement.doubts.append(("threshold", f"slow by chance or not: {some(found.unproven)}"))
         return
     for pair in slow:
         subject = f"{pair.sender} - {pair.receiver}"
@@ -203,5 +205,4 @@ def _note_smaller_sizes(
         found = outliers.find(measured, request.share, None, directed)
         others = [one.name for one in found.nodes if one.name not in slow] if found else []
         if others:
-            names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" * (len(others) > 3))
-            judgement.notes.append(f"slow with {spelled_size(size)} only: {names}")
+            judgement.notes.append(f"slow with {spelled_size(size)} only: {some(others)}")
