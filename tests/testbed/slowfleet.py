@@ -96,9 +96,10 @@ def isolate(
     baseline: float | None = None,
     rails: tuple[str, ...] = (),
     max_runs: int = 64,
+    whole: float | None = None,
 ) -> tuple[Bisection, int]:
     """Run a bisection to its end. Returns it, and the number of its batches."""
-    search = Bisection(state_of(request, baseline, rails, max_runs))
+    search = Bisection(state_of(request, baseline, rails, max_runs, whole=whole))
     batches = 0
     while groups := search.next():
         assert_disjoint(groups)

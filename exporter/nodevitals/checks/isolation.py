@@ -40,6 +40,8 @@ class IsolationState(msgspec.Struct, kw_only=True):
     reference: Optional[float] = None
     """Figure of a healthy collective: expected, or that of the last check. Without it, only
     failures are looked for."""
+    whole: Optional[float] = None
+    """Figure over all nodes, where it is slow."""
     rails: tuple[str, ...] = ()
     """RDMA devices that all nodes have."""
     max_runs: int = MAX_RUNS
@@ -91,9 +93,16 @@ class Bisection:
         if self.state.reference is None or trial.group.rail:
             return Answer(True, figure=trial.figure)
         ratio = trial.figure / self.state.reference
-        good = ratio >= self.state.request.share
+        good = ratio >= self._limit(self.state.reference)
         text = f"{percent(ratio)} of the expected rate"
         return Answer(good, None if good else "threshold", text, ratio, trial.figure)
+
+    def _limit(self, reference: float) -> float:
+        """Bad groups are as slow as the whole, and good ones reach the reference: a slow one is
+        nearer to the former.
+        """
+        middle = (1 + (self.state.whole or 0.0) / reference) / 2
+        return max(self.state.request.share, middle if self.state.whole else 0.0)
 
     def _over(self) -> bool:
         runs = len(self.state.trials) + len(self._batch)
@@ -130,11 +139,15 @@ def state_of(
     rails: Sequence[str] = (),
     max_runs: int = MAX_RUNS,
     max_seconds: float = MAX_SECONDS,
+    whole: Optional[float] = None,
 ) -> IsolationState:
-    """The state of a search that begins, after a collective over all nodes was bad."""
+    """The state of a search that begins, after a collective over all nodes was bad; `whole` is its
+    figure, if it has one.
+    """
     return IsolationState(
         request=request,
         reference=request.expected_bytes_per_second or baseline,
+        whole=whole,
         rails=tuple(rails),
         max_runs=max_runs,
         max_seconds=max_seconds,
