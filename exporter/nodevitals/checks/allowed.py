@@ -62,12 +62,13 @@ class Names(msgspec.Struct, frozen=True):
 
     def problem(self, value: str) -> Optional[str]:
         """What the value should be, where it is not."""
-        pattern, example = {
-            "devices": (_DEVICES, "mlx5_0,mlx5_1:1"),
-            "interfaces": (_INTERFACES, "eth0,bond0"),
-            "networks": (_NETWORKS, "eth0,192.0.2.0/24"),
-        }[self.kind]
-        return None if pattern.fullmatch(value) else f"write names, such as {example}"
+        if self.kind == "devices":
+            known, example = _DEVICES.fullmatch(value), "mlx5_0,mlx5_1:1"
+        elif self.kind == "interfaces":
+            known, example = _INTERFACES.fullmatch(value), "eth0,bond0"
+        else:
+            known, example = _NETWORKS.fullmatch(value), "eth0,192.0.2.0/24"
+        return None if known else f"write names, such as {example}"
 
 
 Rule = Union[Integer, Words, Names]

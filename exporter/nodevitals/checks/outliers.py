@@ -4,7 +4,7 @@ In: the speed of each pair. Out: nodes that are slow with nearly all of their pa
 are slow in one direction, and slow pairs of nodes that are well.
 
 A node is slow where at least three quarters of its pairs are, with three partners or more that are
-not slow themselves, and where so many would be chance in fewer than one of 100 checks: a shared
+not slow themselves, and where so many would be chance in fewer than one of 1,000 checks: a shared
 network makes pairs slow as well, at a share that the other pairs show. See docs/adr/0035.
 """
 
@@ -19,7 +19,7 @@ import msgspec
 
 MIN_PARTNERS = 3
 MOST = 0.75
-CHANCE = 0.01
+CHANCE = 0.001
 """Chance per check that any node is named for pairs that are slow independently."""
 LEAST_BACKGROUND = 0.02
 """Share of slow pairs that any network is taken to have, however few the others have."""
