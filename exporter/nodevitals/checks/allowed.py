@@ -144,7 +144,6 @@ MCA: dict[str, Rule] = {
     "oob_tcp_if_exclude": Names("networks"),
     "oob_tcp_if_include": Names("networks"),
     "orte_keep_fqdn_hostnames": SWITCH,
-    "plm_rsh_no_tree_spawn": SWITCH,
     "plm_rsh_num_concurrent": Integer(1, 1024),
     "pml": Words(("ob1", "ucx", "cm"), several=True),
     "routed": Words(("direct", "radix", "binomial")),
