@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from nodevitals.linux.host import Host
 from nodevitals.probes.fabric.budget import Meter
 from nodevitals.probes.fabric.guard import Guard
 from nodevitals.probes.fabric.members import MemberLists
+from nodevitals.probes.fabric.occupancy import Occupancy
 from nodevitals.probes.fabric.protocol import (
     MAX_BODY_BYTES,
     Closed,
@@ -114,7 +116,8 @@ def port(folder: Path, secrets: Secrets) -> Iterator[FabricPort]:
     host = Host()
     guard = Guard(options, host, Meter(options.budget))
     lists = MemberLists(options, host)
-    side = ServerSide(options, host, guard, lists, queue.SimpleQueue())
+    queues = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+    side = ServerSide(options, host, guard, lists, Occupancy(), *queues)
     server = FabricServer(f"{HOST}:0", secrets, side)
     thread = server.start()
     yield FabricPort(HOST, server.server_port, folder / "ca.pem", folder)

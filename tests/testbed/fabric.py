@@ -19,10 +19,12 @@ import trustme
 from nodevitals.quantities import parse_duration
 from testbed.namespaces import Namespace, Network, ip
 from testbed.node import ROOT, Node, wait_until
+from testbed.ordering import HUB_NAME, HUB_TOKEN, OrderClient
 
 TOKEN = "a token of the test bed's"
 AGENT_PORT = 9855
 FABRIC_PORT = 9856
+HUB_ADDRESS = "10.98.0.254"
 DEBIAN = ROOT / ".tools/root/usr"
 # Debian's iperf3 and its library are unpacked there.
 REAL_TOOLS = {
@@ -56,8 +58,12 @@ class FabricNode(Node):
 class Fabric:
     """Nodes `node-1` … `node-N` at a switch, each with the same configuration."""
 
-    def __init__(self, folder: Path, count: int, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, count: int, hub: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        """With `hub`, tests may be ordered, and these are further settings of that section."""
         self.folder = folder
+        self.hub = hub
         self.names = [f"node-{number}" for number in range(1, count + 1)]
         self.addresses = {name: f"10.98.0.{n}" for n, name in enumerate(self.names, 1)}
         self.nodes: dict[str, FabricNode] = {}
@@ -72,9 +78,13 @@ class Fabric:
         ip("link", "add", self.switch, "type", "bridge")
         self._stack.callback(self._unplug)
         ip("link", "set", self.switch, "up")
+        ip("addr", "add", f"{HUB_ADDRESS}/24", "dev", self.switch)
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(self.folder / "ca.pem"))
         (self.folder / "token").write_text(TOKEN + "\n")
+        (self.folder / "hub-token").write_text(HUB_TOKEN + "\n")
+        (self.folder / "hub").mkdir()
+        _issue(self.folder / "hub", authority, HUB_NAME)
         for name in self.names:
             self.spaces[name] = network.add(name)
             self._plug(name)
@@ -111,6 +121,12 @@ class Fabric:
         inside = ["ip", "netns", "exec", self.spaces[name].name]
         subprocess.run([*inside, *add, "fab0", *limit], check=True)
 
+    def client(self, name: str, folder: str = "hub", token: str = HUB_TOKEN) -> OrderClient:
+        """A client of this node's fabric port, as the hub or with the certificate of a node."""
+        authority = self.folder / "ca.pem"
+        address = self.addresses[name]
+        return OrderClient(address, FABRIC_PORT, authority, self.folder / folder, token)
+
     def config(self, name: str) -> dict[str, Any]:
         """Return a node's configuration."""
         folder = self.folder / name
@@ -129,16 +145,16 @@ class Fabric:
             "budget": {"seconds_per_hour": 3600},
             **self.settings,
         }
+        if self.hub is not None:
+            token_file = str(self.folder / "hub-token")
+            fabric["hub"] = {"token_file": token_file, "names": [HUB_NAME], **self.hub}
         others = {probe: {"enabled": False} for probe in ("node", "mounts", "peers")}
         return {"probes": {**others, "fabric": fabric}}
 
     def _add(self, name: str, authority: trustme.CA) -> None:
         folder = self.folder / name
         (folder / "sys/class/net").mkdir(parents=True)
-        certificate = authority.issue_cert(self.addresses[name], name)
-        certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
-        for number, blob in enumerate(certificate.cert_chain_pems):
-            blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
+        _issue(folder, authority, self.addresses[name], name)
         config = self.config(name)
         config["probes"]["fabric"]["enabled"] = False
         self.nodes[name] = FabricNode(folder, self.spaces[name], config, **REAL_TOOLS)
@@ -157,6 +173,13 @@ class Fabric:
     def _unplug(self) -> None:
         with suppress(subprocess.CalledProcessError):
             ip("link", "del", self.switch)
+
+
+def _issue(folder: Path, authority: trustme.CA, *names: str) -> None:
+    certificate = authority.issue_cert(*names)
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    for number, blob in enumerate(certificate.cert_chain_pems):
+        blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
 
 
 def _end(node: FabricNode) -> None:

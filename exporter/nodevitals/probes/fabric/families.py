@@ -5,6 +5,7 @@ from __future__ import annotations
 from nodevitals.probe import Families
 from nodevitals.probes.fabric.gate import GATE_REASONS
 from nodevitals.probes.fabric.report import COLLECTIVES, REASONS
+from nodevitals.probes.fabric.results import ORDER_OUTCOMES
 from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS
 
 SKIPS = (*GATE_REASONS, "budget", "peer_busy", "plan_differs")
@@ -40,7 +41,8 @@ EXPECTED = tests.gauge(
 )
 RUNS = tests.counter(
     "runs_total",
-    "Number of tests that this node started, by outcome; reason is '' where the outcome is ok.",
+    "Number of tests that this node started, also for the hub, by outcome; reason is '' where the "
+    "outcome is ok.",
     outcome=("ok", "failed"),
     reason=("", *REASONS),
 )
@@ -77,6 +79,13 @@ MEMBERS = node.gauge("members", "Number of nodes on the lists, this one included
 LISTS_READ = node.gauge(
     "lists_read",
     "Whether the lists of peers could be read for this slot; else the last good ones are used.",
+)
+
+ORDERS = node.counter(
+    "orders_total",
+    "Number of the hub's orders on this node, on either side, by how they ended: lease is that the "
+    "hub did not ask for one in time, refused that it was not accepted.",
+    outcome=ORDER_OUTCOMES,
 )
 
 # Collectives are run by a command, not by an agent: their results are pushed.

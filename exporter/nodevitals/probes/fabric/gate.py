@@ -71,21 +71,27 @@ class Gate:
         self._host = host
         self._own = OwnProcesses(host.procfs, settings.ignore)
 
-    def check(self) -> GateReason | None:
-        """Why no test may run, and a running one must stop; cheap."""
+    def check(self, forced: bool = False) -> GateReason | None:
+        """Why no test may run, and a running one must stop; cheap. A forced test is kept away by
+        maintenance alone.
+        """
         if _exists(self.settings.maintenance_file):
             return "maintenance"
+        if forced:
+            return None
         if _exists(self.settings.job_file):
             return "job_marker"
         if self.settings.require_idle and self._accelerator_in_use():
             return "accelerator_in_use"
         return None
 
-    def check_before_start(self, link: TestedLink) -> GateReason | None:
+    def check_before_start(self, link: TestedLink, forced: bool = False) -> GateReason | None:
         """The same, with the checks that are made only before a test starts: whether processes can
         be seen, the site's command, and the traffic of the link.
         """
-        found = self.check()
+        found = self.check(forced)
+        if forced:
+            return found
         if found is None and self.settings.require_idle and not self._sees_processes():
             found = "processes_unseen"
         if found is None and self._command_reports_job():

@@ -9,6 +9,7 @@ from nodevitals.linux.host import Host
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter
 from nodevitals.probes.fabric.gate import Gate
+from nodevitals.probes.fabric.order_entry import OrderEntry
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 from nodevitals.probes.fabric.tool_process import ToolProcess
 
@@ -23,30 +24,42 @@ class Guard:
         self._meter = meter
         self._gate = Gate(settings.gate, host)
 
-    def refusal(self, test: TestSettings) -> str:
-        """Why this test may not start now; '' where it may."""
-        reason = self._gate.check_before_start(measurement.link_of(test, self._host))
+    def refusal(self, test: TestSettings, order: OrderEntry | None = None) -> str:
+        """Why this test, planned or of an order, may not start now; '' where it may."""
+        forced = order is not None and order.order.force
+        reason = self._gate.check_before_start(measurement.link_of(test, self._host), forced)
         if reason:
             return reason
-        fits = self._meter.allows(time.time(), test.timeout, test.total_bytes)
-        return "" if fits else "budget"
+        size = measurement.bytes_of(test, self._host)
+        return "" if self._meter.allows(time.time(), test.timeout, size) else "budget"
 
     def watch(
-        self, process: ToolProcess, seconds: float, closing: threading.Event | None = None
+        self,
+        process: ToolProcess,
+        seconds: float,
+        closing: threading.Event | None = None,
+        order: OrderEntry | None = None,
     ) -> str:
-        """Wait until the tool ends or `closing` is set: then ''; else why it must stop, `timeout`
-        or a reason of the gate.
+        """Wait until the tool ends or `closing` is set: then ''; else why it must stop, `timeout`,
+        a reason of the gate, or of the end of its order.
         """
         deadline = time.monotonic() + seconds
         closing = closing or threading.Event()
+        forced = order is not None and order.order.force
         while process.status() is None and not closing.wait(CHECK_SECONDS):
-            reason = self._gate.check()
+            reason = self._gate.check(forced)
             if reason:
                 return reason
+            if order is not None and order.must_end():
+                return order.reason
             if time.monotonic() > deadline:
                 return "timeout"
         return ""
 
-    def charge(self, test: TestSettings, started: float, seconds: float) -> None:
-        """Charge a test that ran here from `started` (seconds since the epoch) to the budget."""
-        self._meter.charge(started, seconds, test.total_bytes)
+    def charge(self, test: TestSettings, started: float, seconds: float) -> float:
+        """Charge a test that ran here from `started` (seconds since the epoch) to the budget.
+        Returns its bytes.
+        """
+        size = measurement.bytes_of(test, self._host)
+        self._meter.charge(started, seconds, size)
+        return size

@@ -16,6 +16,8 @@ MEGABIT = 1e6 / 8
 # link with one queue pair (https://github.com/Mellanox/ngc_multinode_perf).
 LINE_RATE_SHARE = 0.9
 LARGE_BYTES = 1 << 20
+# Bytes per second of a link whose rate is unknown, at most: 4X XDR has 800 Gb/s.
+FASTEST_LINK = 100e9
 
 
 def link_of(test: TestSettings, host: Host) -> TestedLink:
@@ -33,6 +35,13 @@ def link_of(test: TestSettings, host: Host) -> TestedLink:
     return TestedLink(files, 1, speed * MEGABIT if speed else None)
 
 
+def bytes_of(test: TestSettings, host: Host) -> float:
+    """The most bytes that a test moves: of one with a duration, what its link carries in it."""
+    if test.seconds is None:
+        return test.total_bytes
+    return test.seconds * (link_of(test, host).rate or FASTEST_LINK)
+
+
 def expected_of(test: TestSettings, host: Host) -> float | None:
     """Bytes per second of a healthy link: as configured, or a share of the link's rate where
     messages are large enough; None where unknown.
@@ -45,10 +54,10 @@ def expected_of(test: TestSettings, host: Host) -> float | None:
 
 def command(test: TestSettings, host: Host, port: int, peer: str | None = None) -> list[str]:
     """The client's command line on this node, or the server's where there is no peer. The GID is
-    chosen anew each time: its index differs between nodes, and may change.
+    chosen anew each time, unless it is given: its index differs between nodes, and may change.
     """
-    if test.tool == "iperf3":
-        return argv(test, None, port, peer)
+    if test.tool == "iperf3" or test.gid_index is not None:
+        return argv(test, test.gid_index, port, peer)
     gid = gid_of_port(host, test.device, test.ib_port)
     return argv(test, None if gid is None else gid.index, port, peer)
 
@@ -58,7 +67,8 @@ def argv(
 ) -> list[str]:
     """The same, for a known GID."""
     if test.tool == "iperf3":
-        return iperf3.argv(port, peer, test.total_bytes, test.message_bytes, test.queue_pairs)
+        sizes = (test.total_bytes, test.message_bytes, test.queue_pairs)
+        return iperf3.argv(port, peer, *sizes, test.seconds, test.traffic_class)
     options = perftest.PerftestOptions(
         operation=test.operation,
         device=test.device,
@@ -67,6 +77,8 @@ def argv(
         message_bytes=test.message_bytes,
         iterations=test.iterations,
         queue_pairs=test.queue_pairs,
+        seconds=test.seconds,
+        traffic_class=test.traffic_class,
     )
     return perftest.argv(options, port, peer)
 

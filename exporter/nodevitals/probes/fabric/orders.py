@@ -9,6 +9,7 @@ issued before the agent started, or long ago, is refused.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Optional
 
 import msgspec
@@ -18,22 +19,35 @@ from nodevitals.probes.fabric.settings import TestSettings
 
 ORDERS_PATH = "/fabric/v1/orders"
 MAX_ORDER_BYTES = 32 * 1024
+MAX_STATUS_BYTES = 256 * 1024
+"""No state of an order is longer."""
 MAX_TESTS = 32
+MAX_RAW_BYTES = 32 * 1024
 LEASE_SECONDS = 15.0
 """An order ends where the hub has not asked for it for so long."""
+MAX_WAIT_SECONDS = 10.0
+"""A longer `wait` is cut to this: the next request must come before the lease ends."""
 MAX_AGE_SECONDS = 120.0
 """An order that was issued longer ago is refused: it is a replay."""
+CLOCK_SECONDS = 2.0
+"""The hub's clock may be ahead of the agent's by so much; an order issued later is refused."""
+
+ORDER_ENDS = ("canceled", "lease")
+"""Why the hub ended an order, or it ended without the hub."""
 
 OrderState = Literal["waiting", "running", "done"]
 OrderRefusal = Literal[
     "not_this_node", "not_listed", "stale", "busy", "forbidden", "invalid", "unknown"
 ]
+OrderId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}$")]
+
+_DEVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}")
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pair test that the hub orders; the source and the target get the same one."""
 
-    id: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}$")]
+    id: OrderId
     issued: float
     """Seconds since the epoch."""
     node: str
@@ -54,10 +68,12 @@ class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[Report, ...] = ()
     skipped: str = ""
     """Why it ended without a report for each test: a reason of the gate, `budget`, `peer_busy`,
-    `lease` (the hub did not ask), `canceled`."""
+    `lease` (the hub did not ask), `canceled`. Where the target's gate closed, it is the target's
+    state that has its reason, and the source's `peer_busy`."""
     raw: str = ""
-    """Output of the tool, limited."""
+    """Output of the tool on this node, limited."""
     seconds: float = 0.0
+    """Time from its acceptance to its end, or until now."""
     versions: dict[str, str] = {}
     """Versions of nodevitals and of the tool."""
 
@@ -68,3 +84,17 @@ class OrderRefused(msgspec.Struct, frozen=True, kw_only=True):
     refusal: OrderRefusal
     reason: Optional[str] = None
     message: str = ""
+
+
+def problem_of(order: Order) -> str:
+    """What is wrong with an order in itself, in one line; '' for nothing."""
+    if order.source == order.target:
+        return "source and target are the same node"
+    if len({test.key for test in order.tests}) < len(order.tests):
+        return "two tests are the same"
+    for number, test in enumerate(order.tests):
+        if not _DEVICE.fullmatch(test.device):
+            return f"tests[{number}].device: {test.device[:64]!r} is no name of a device"
+        for problem in test.problems():
+            return f"tests[{number}].{problem.path}: {problem.message}"
+    return ""

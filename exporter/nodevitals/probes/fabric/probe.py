@@ -8,7 +8,7 @@ another listens for peers, and a run of the probe reports what has finished sinc
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 import msgspec
 
@@ -17,7 +17,12 @@ from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
 from nodevitals.probes.fabric.report import REASONS, Report
-from nodevitals.probes.fabric.results import ServedTest, StartedTest
+from nodevitals.probes.fabric.results import (
+    ORDER_OUTCOMES,
+    FinishedOrder,
+    ServedTest,
+    StartedTest,
+)
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 
 if TYPE_CHECKING:
@@ -65,24 +70,32 @@ class FabricProbe(Probe):
     def open(self) -> None:
         """Read the secrets. The first run starts the rest, as only a run has the state."""
         # HTTP and TLS take 4 MB: imported in this worker alone, not in the parent of every fork.
-        from nodevitals.probes.fabric.secrets import Secrets
+        from nodevitals.probes.fabric.secrets import HubToken, Secrets
 
         self._runner: FabricRunner | None = None
         if self.settings.tls is None:
             raise ProbeError("tls", "tls is missing")
         self._secrets = Secrets(self.settings.token_file, self.settings.tls)
+        hub = self.settings.hub
+        self._hub_token = HubToken(hub.token_file, self._secrets) if hub else None
 
     def run(self, readings: Readings) -> None:
         """Report what has happened since the last run."""
         self._secrets.refresh()
+        if self._hub_token is not None:
+            self._hub_token.refresh()
+            problem = self._hub_token.problem
+            readings.condition("fabric hub token", "unusable" if problem else "ok", problem)
         if self._runner is None:
             self._meter = Meter(self.settings.budget, self.state.spent)
             self._runner = self._started()
             self.state.since = self.state.since or time.time()
         self._declare(readings)
         for finished in self._runner.finished():
-            if isinstance(finished, ServedTest):
-                _count_cost(readings, finished.test, finished.seconds)
+            if isinstance(finished, FinishedOrder):
+                readings.increment(fabric.ORDERS, 1, finished.outcome)
+            elif isinstance(finished, ServedTest):
+                _count_cost(readings, finished)
             else:
                 self._record(readings, finished)
         self.state.spent = self._meter.spent()
@@ -102,7 +115,14 @@ class FabricProbe(Probe):
         settings = self.settings
         runner = FabricRunner(settings, self.host, FabricClient(self._secrets), self._meter)
         try:
-            server = FabricServer(settings.listen_address, self._secrets, runner.server_side)
+            server = FabricServer(
+                settings.listen_address,
+                self._secrets,
+                runner.server_side,
+                runner.orders,
+                self._hub_token,
+                settings.hub.names if settings.hub else (),
+            )
         except OSError as error:
             text = f"cannot listen on {settings.listen_address}: {error.strerror}"
             raise ProbeError("listen", text) from None
@@ -111,9 +131,15 @@ class FabricProbe(Probe):
         return runner
 
     def _declare(self, readings: Readings) -> None:
-        """Start the counters at 0, so that the first event counts as an increase."""
-        for test in self.settings.tests:
-            labels = (test.tool, test.operation)
+        """Start the counters at 0, so that the first event counts as an increase: those of planned
+        tests, and of what the hub has ordered so far.
+        """
+        tested: set[tuple[str, str]] = {(test.tool, test.operation) for test in self.settings.tests}
+        if self._runner is not None and self._runner.orders is not None:
+            tested |= self._runner.orders.tested
+            for outcome in ORDER_OUTCOMES:
+                readings.increment(fabric.ORDERS, 0, outcome)
+        for labels in sorted(tested):
             readings.increment(fabric.RUNS, 0, *labels, "ok", "")
             for reason in REASONS:
                 readings.increment(fabric.RUNS, 0, *labels, "failed", reason)
@@ -127,12 +153,15 @@ class FabricProbe(Probe):
         test, report = started.test, started.report
         labels = (test.tool, test.operation)
         if started.seconds:
-            _count_cost(readings, test, started.seconds)
-        if started.skipped:
+            _count_cost(readings, started)
+        if started.skipped in fabric.SKIPS:
             readings.increment(fabric.SKIPPED, 1, *labels, started.skipped)
         if report is None:
             return
         readings.increment(fabric.RUNS, 1, *labels, report.outcome, report.reason or "")
+        planned = {test.key for test in self.settings.tests}
+        if started.ordered and (started.forced or test.key not in planned):
+            return  # the hub has its result
         name = f"{test.tool} {test.operation} {test.device} {started.source} {started.peer}"
         if report.outcome == "ok":
             self.state.last_success[f"{test.tool}-{test.operation}"] = started.time
@@ -158,8 +187,9 @@ class FabricProbe(Probe):
         for tool, operation in {(test.tool, test.operation) for test in self.settings.tests}:
             last = self.state.last_success.get(f"{tool}-{operation}")
             readings.add(fabric.LAST_SUCCESS, last, tool, operation)
-        readings.add(fabric.ENABLED, self.state.since)
-        readings.add(fabric.SLOT, self.settings.slot)
+        if self.settings.tests:  # else there is no plan that could be late
+            readings.add(fabric.ENABLED, self.state.since)
+            readings.add(fabric.SLOT, self.settings.slot)
 
     def _report_lists(self, readings: Readings, runner: FabricRunner) -> None:
         membership, problem = runner.lists.membership, runner.lists.problem
@@ -172,9 +202,10 @@ class FabricProbe(Probe):
         readings.condition("fabric lists", "unreadable" if problem else "ok", problem)
 
 
-def _count_cost(readings: Readings, test: TestSettings, seconds: float) -> None:
-    readings.increment(fabric.SECONDS, seconds, test.tool, test.operation)
-    readings.increment(fabric.BYTES, test.total_bytes, test.tool, test.operation)
+def _count_cost(readings: Readings, finished: Union[StartedTest, ServedTest]) -> None:
+    labels = (finished.test.tool, finished.test.operation)
+    readings.increment(fabric.SECONDS, finished.seconds, *labels)
+    readings.increment(fabric.BYTES, finished.bytes, *labels)
 
 
 def _report_result(readings: Readings, test: TestSettings, result: PairResult) -> None:

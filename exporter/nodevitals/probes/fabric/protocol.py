@@ -37,6 +37,8 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     source: Word
     slot: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
     test: Word
+    order: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """Identity of the hub's order that it is part of; '' for a planned test."""
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Literal, Optional, Union, get_args
 
 import msgspec
 
+from nodevitals.probes.fabric.orders import OrderStatus
 from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.settings import TestSettings
+
+OrderOutcome = Literal["ok", "failed", "skipped", "canceled", "lease", "refused"]
+ORDER_OUTCOMES: tuple[OrderOutcome, ...] = get_args(OrderOutcome)
 
 
 class StartedTest(msgspec.Struct, frozen=True, kw_only=True):
     """A test that this node started at `time` (seconds since the epoch). `skipped` is one of SKIPS
-    where it was not started or was stopped, else ''; `seconds` is how long the tool ran here.
+    where it was not started or was stopped, else ''; `seconds` is how long the tool ran here, and
+    `bytes` the most that it moved.
     """
 
     test: TestSettings
@@ -20,15 +25,36 @@ class StartedTest(msgspec.Struct, frozen=True, kw_only=True):
     peer: str
     time: float
     seconds: float = 0.0
+    bytes: float = 0.0
     skipped: str = ""
     report: Optional[Report] = None
+    ordered: bool = False
+    """Whether the hub ordered it."""
+    forced: bool = False
+    """Whether it ran though the node may have been in use."""
 
 
 class ServedTest(msgspec.Struct, frozen=True, kw_only=True):
-    """A test of a peer's, and how long its server side ran here."""
+    """A test of a peer's, how long its server side ran here, and the most that it moved."""
 
     test: TestSettings
     seconds: float
+    bytes: float
 
 
-FinishedTest = Union[StartedTest, ServedTest]
+class FinishedOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """An order that has ended here, or was refused."""
+
+    outcome: OrderOutcome
+
+
+FinishedTest = Union[StartedTest, ServedTest, FinishedOrder]
+
+
+def outcome_of(status: OrderStatus) -> OrderOutcome:
+    """The outcome of an order that is done."""
+    if status.skipped in ("canceled", "lease"):
+        return "canceled" if status.skipped == "canceled" else "lease"
+    if status.skipped:
+        return "skipped"
+    return "failed" if any(one.outcome != "ok" for one in status.reports) else "ok"

@@ -1,8 +1,8 @@
 """The runner: one node's part in the tests, at most one test at a time, as source or as target.
 
-One thread does all of it: it waits for a peer that opens a test here, or for this node's own
-pairing of the slot, starts the tool, checks the gate ten times a second, and ends the tool. Tools
-end with this thread, and the thread with the worker.
+One thread does all of it: it waits for a peer that opens a test here, for an order of the hub, or
+for this node's own pairing of the slot, starts the tool, checks the gate ten times a second, and
+ends the tool. Tools end with this thread, and the thread with the worker.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ import queue
 import threading
 import time
 from contextlib import suppress
+from typing import Callable
 
 from nodevitals.linux.host import Host, stable_fraction
 from nodevitals.probes.fabric.budget import Meter
 from nodevitals.probes.fabric.client_side import ClientSide
 from nodevitals.probes.fabric.guard import Guard
 from nodevitals.probes.fabric.members import MemberLists, Membership
+from nodevitals.probes.fabric.occupancy import PLANNED, Occupancy
+from nodevitals.probes.fabric.order_book import OrderBook
+from nodevitals.probes.fabric.order_entry import OrderEntry
+from nodevitals.probes.fabric.orders import ORDER_ENDS
 from nodevitals.probes.fabric.plan import Pairing
 from nodevitals.probes.fabric.protocol import FabricClient
 from nodevitals.probes.fabric.results import FinishedTest
@@ -40,7 +45,13 @@ class FabricRunner:
         self._finished: queue.SimpleQueue[FinishedTest] = queue.SimpleQueue()
         self._slot = -1
         self.lists = MemberLists(settings, host)
-        self.server_side = ServerSide(settings, host, guard, self.lists, self._finished)
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._occupancy = Occupancy()
+        shared = (self.lists, self._occupancy, self._work, self._finished)
+        self.orders = OrderBook(settings.hub, *shared) if settings.hub else None
+        if self.orders is not None:
+            self.orders.run = self._run_order
+        self.server_side = ServerSide(settings, host, guard, *shared, self.orders)
         self._client_side = ClientSide(host, client, guard)
         self.error: Exception | None = None
         """Why the thread has ended."""
@@ -66,15 +77,18 @@ class FabricRunner:
             self.error = error
 
     def _step(self) -> None:
-        """Serve a peer, or run our own tests when they are due; wait half a second at most."""
-        self.server_side.serve_next(min(0.5, self._settings.slot / 60))
+        """Do the next work, or run our own tests when they are due; wait half a second at most."""
+        with suppress(queue.Empty):
+            self._work.get(timeout=min(0.5, self._settings.slot / 60))()
+        if self.orders is not None:
+            self.orders.settle()
         slot = int(time.time() // self._settings.slot)
         self.lists.refresh(slot)
         membership = self.lists.membership
-        if membership is None or slot == self._slot:
+        if membership is None or slot == self._slot or not self._settings.tests:
             return
         pairing = self._due(slot, membership)
-        if pairing is None or not self.server_side.reserve():
+        if pairing is None or not self._occupancy.take(PLANNED):
             return
         self._slot = slot
         peer = membership.members[pairing.target]
@@ -82,7 +96,29 @@ class FabricRunner:
             for test in self._settings.tests:
                 self._finished.put(self._client_side.run(test, pairing, peer, slot))
         finally:
-            self.server_side.release()
+            self._occupancy.free(PLANNED)
+
+    def _run_order(self, entry: OrderEntry) -> None:
+        """Run the tests of an order of which this node is the source; a failed one ends it."""
+        order, peer = entry.order, entry.peer
+        assert peer is not None
+        assert self.orders is not None
+        pairing = Pairing(order.source, order.target)
+        try:
+            for test in order.tests:
+                if entry.must_end():
+                    break
+                entry.start()
+                finished = self._client_side.run(test, pairing, peer, 0, entry)
+                self._finished.put(finished)
+                if finished.report is not None:
+                    entry.add(finished.report)
+                if finished.report is None or finished.report.outcome != "ok":
+                    entry.end(finished.skipped)
+            if entry.reason not in ORDER_ENDS:
+                self._client_side.close(peer, order.id)
+        finally:
+            self.orders.finish(entry)
 
     def _due(self, slot: int, membership: Membership) -> Pairing | None:
         """Our pairing of this slot where we are its source and it is time to start."""

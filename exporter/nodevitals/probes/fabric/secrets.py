@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Secrets:
             changed = tuple(os.stat(file).st_mtime_ns for file in files)
             if changed == self._read_at:
                 return
-            token = Path(self._token_file).read_text(encoding="ascii", errors="replace").strip()
+            token = read_token(self._token_file)
             server = self._context(ssl.PROTOCOL_TLS_SERVER)
             client = self._context(ssl.PROTOCOL_TLS_CLIENT)
         except ssl.SSLError as error:
@@ -45,9 +45,6 @@ class Secrets:
             raise ProbeError("tls", f"{text}: {error.reason or error}") from None
         except OSError as error:
             raise ProbeError("secrets", f"{error.filename}: {error.strerror}") from None
-        if len(token) < MIN_TOKEN_CHARACTERS or not (token.isascii() and token.isprintable()):
-            text = f"at least {MIN_TOKEN_CHARACTERS} characters are needed, all printable ASCII"
-            raise ProbeError("token", f"{self._token_file}: {text}")
         self.token, self._read_at = token, changed
         self.server_context, self.client_context = server, client
 
@@ -57,6 +54,54 @@ class Secrets:
         context.load_cert_chain(self._tls.cert_file, self._tls.key_file)
         context.load_verify_locations(self._tls.ca_file)
         return context
+
+
+class HubToken:
+    """The token of the hub, read again when its file changes. Raises ProbeError where it is
+    unusable at first; later, no request has the right token until the file is usable again.
+    """
+
+    def __init__(self, file: str, secrets: Secrets) -> None:
+        self._file = file
+        self._secrets = secrets
+        self.problem = ""
+        """Why the file is unusable, in one line."""
+        self.token = self._read()
+
+    def refresh(self) -> None:
+        """Read the file."""
+        try:
+            self.token, self.problem = self._read(), ""
+        except ProbeError as error:
+            self.token, self.problem = "", error.message
+
+    def _read(self) -> str:
+        try:
+            token = read_token(self._file)
+        except OSError as error:
+            raise ProbeError("secrets", f"{self._file}: {error.strerror}") from None
+        if token == self._secrets.token:
+            text = "the hub's token is that of the agents: make another one"
+            raise ProbeError("token", f"{self._file}: {text}")
+        return token
+
+
+def read_token(file: str) -> str:
+    """The token of a file. Raises OSError, and ProbeError where it is no token."""
+    token = Path(file).read_text(encoding="ascii", errors="replace").strip()
+    if len(token) < MIN_TOKEN_CHARACTERS or not (token.isascii() and token.isprintable()):
+        text = f"at least {MIN_TOKEN_CHARACTERS} characters are needed, all printable ASCII"
+        raise ProbeError("token", f"{file}: {text}")
+    return token
+
+
+def has_name(certificate: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether a verified certificate has one of these names or addresses itself: no wildcard covers
+    them, as all nodes may share one.
+    """
+    given = certificate.get("subjectAltName", ())
+    own = [(kind, text) for kind, text in given if not text.strip().startswith("*")]
+    return any(is_issued_for({"subjectAltName": own}, name) for name in names)
 
 
 def is_issued_for(certificate: Mapping[str, Any], name: str) -> bool:

@@ -1,30 +1,51 @@
-"""The HTTPS server for peers: authenticates requests and passes them to the server side.
+"""The HTTPS server for peers and the hub: authenticates requests and passes them on.
 
 A client needs a certificate of the cluster's authority before the first byte of its request is
-read, then the token, and to open a test a certificate of the node that it names as the source.
+read, then the token, and to open a test a certificate of the node that it names as the source. The
+hub has a token of its own, and a certificate with one of its names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import http.server
 import io
 import re
+import threading
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
-from nodevitals.probes.fabric.protocol import MAX_BODY_BYTES, PATH, Opened, OpenRequest, parse
-from nodevitals.probes.fabric.secrets import Secrets, is_issued_for
+from nodevitals.probes.fabric import order_requests
+from nodevitals.probes.fabric.order_book import OrderBook
+from nodevitals.probes.fabric.orders import (
+    MAX_ORDER_BYTES,
+    MAX_WAIT_SECONDS,
+    ORDERS_PATH,
+    OrderRefused,
+)
+from nodevitals.probes.fabric.protocol import (
+    MAX_BODY_BYTES,
+    PATH,
+    Closed,
+    Opened,
+    OpenRequest,
+    parse,
+)
+from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name, is_issued_for
 from nodevitals.probes.fabric.server_side import OPEN_SECONDS, ServerSide
 
 # A peer's request has some 300 bytes. A connection costs its thread's stack, TLS, and this.
 MAX_HEAD_BYTES = 8 * 1024
 # A node has one partner in a slot; connections beyond these close the oldest unfinished one.
 MAX_PEER_CONNECTIONS = 32
-_LENGTH = re.compile(r"[0-9]{1,4}")
+# Requests of the hub that wait at a time; others get the state at once.
+MAX_WAITS = 8
+_LENGTH = re.compile(r"[0-9]{1,5}")
 
 
 class _HeadTooLargeError(Exception):
@@ -47,8 +68,8 @@ class _BoundedReader:
         return line
 
     def body(self, size: int) -> bytes:
-        """The body."""
-        return self._stream.read(min(size, MAX_BODY_BYTES))
+        """The body, of a size within its limit."""
+        return self._stream.read(size)
 
     def close(self) -> None:
         """Close the stream."""
@@ -98,20 +119,68 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Open a test."""
-        if not self._is_authorized():
+        if not self._has_token(self.server.secrets.token):
             return
         if self.path != PATH:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
+        body = self._body(MAX_BODY_BYTES)
+        if body is not None:
+            self._open(body)
+
+    def do_PUT(self) -> None:
+        """Accept an order of the hub."""
+        found = self._order()
+        body = self._body(MAX_ORDER_BYTES) if found else None
+        if found and body is not None:
+            status, message = order_requests.put(*found, body)
+            self._respond(message, status)
+
+    def do_GET(self) -> None:
+        """Respond with the state of an order."""
+        found = self._order()
+        if found is None:
+            return
+        orders, path = found
+        with self.server.wait_place(path.wait_seconds) as seconds:
+            path.wait_seconds = seconds
+            if seconds:
+                self.record.completed = True  # not closed to make room while it waits
+                self.record.expect(MAX_WAIT_SECONDS + RESPONSE_SECONDS)
+            status, message = order_requests.get(orders, path)
+        self._respond(message, status)
+
+    def _order(self) -> tuple[OrderBook, order_requests.OrderPath] | None:
+        """The orders and the path of the hub's request; None where it was refused."""
+        orders, hub = self.server.orders, self.server.hub_token
+        if orders is None or hub is None or not self.path.startswith(f"{ORDERS_PATH}/"):
+            if self._has_token(self.server.secrets.token):
+                self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        if not self._has_token(hub.token):
+            return None
+        if not has_name(self.request.getpeercert() or {}, self.server.hub_names):
+            text = "the client's certificate has none of the names of probes.fabric.hub.names"
+            message = OrderRefused(refusal="forbidden", message=text)
+            self._respond(message, HTTPStatus.FORBIDDEN)
+            return None
+        try:
+            return orders, order_requests.OrderPath(self.path)
+        except ValueError as error:
+            self.send_error(HTTPStatus.NOT_FOUND, explain=str(error))
+            return None
+
+    def _body(self, limit: int) -> bytes | None:
+        """The body of the request; None where it was refused."""
         lengths = self.headers.get_all("Content-Length", [])
         if len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0].strip()):
-            text = "one Content-Length of at most four digits is needed"
+            text = "one Content-Length of at most five digits is needed"
             self.send_error(HTTPStatus.LENGTH_REQUIRED, explain=text)
-        elif int(lengths[0]) > MAX_BODY_BYTES:
-            text = f"at most {MAX_BODY_BYTES} bytes"
-            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, explain=text)
+        elif int(lengths[0]) > limit:
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, explain=f"at most {limit} bytes")
         else:
-            self._open(self.stream.body(int(lengths[0])))
+            return self.stream.body(int(lengths[0]))
+        return None
 
     def _open(self, body: bytes) -> None:
         try:
@@ -130,19 +199,30 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         self._respond(response, status)
 
     def do_DELETE(self) -> None:
-        """Close a test."""
-        if not self._is_authorized():
-            return
-        if self.path.startswith(f"{PATH}/"):
-            closed = self.server.server_side.close(self.path[len(PATH) + 1 :])
-            self._respond(closed, HTTPStatus.OK)
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
+        """Close a test, or end an order."""
+        if not self.path.startswith(f"{PATH}/"):
+            found = self._order()
+            if found is not None:
+                status, message = order_requests.delete(*found)
+                self._respond(message, status)
+        elif self._has_token(self.server.secrets.token):
+            identity = self.path[len(PATH) + 1 :]
+            self._respond(self._closed(identity), HTTPStatus.OK)
 
-    def _is_authorized(self) -> bool:
-        """Whether the request has the token; without it, a client learns nothing else."""
+    def _closed(self, identity: str) -> Closed:
+        """Close a test; with the identity of an order, its source has run all of it."""
+        certificate = self.request.getpeercert() or {}
+        orders = self.server.orders
+        if orders is not None and orders.close(
+            identity, lambda source: is_issued_for(certificate, source)
+        ):
+            return Closed()
+        return self.server.server_side.close(identity)
+
+    def _has_token(self, token: str) -> bool:
+        """Whether the request has this token; without it, a client learns nothing else."""
         given = self.headers.get("Authorization", "").encode()
-        if hmac.compare_digest(given, f"Bearer {self.server.secrets.token}".encode()):
+        if token and hmac.compare_digest(given, f"Bearer {token}".encode()):
             return True
         self.send_error(HTTPStatus.UNAUTHORIZED)
         return False
@@ -166,11 +246,34 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
 
 
 class FabricServer(CappedServer):
-    """Listens for peers."""
+    """Listens for peers and the hub."""
 
     max_connections = MAX_PEER_CONNECTIONS
 
-    def __init__(self, listen_address: str, secrets: Secrets, server_side: ServerSide) -> None:
+    def __init__(
+        self,
+        listen_address: str,
+        secrets: Secrets,
+        server_side: ServerSide,
+        orders: OrderBook | None = None,
+        hub_token: HubToken | None = None,
+        hub_names: Sequence[str] = (),
+    ) -> None:
         self.secrets = secrets
         self.server_side = server_side
+        self.orders = orders
+        self.hub_token = hub_token
+        self.hub_names = hub_names
+        self._waits = threading.Semaphore(MAX_WAITS)
         super().__init__(listen_address, FabricHandler)
+
+    @contextlib.contextmanager
+    def wait_place(self, seconds: float) -> Iterator[float]:
+        """The seconds that a request may wait: as many as it asks for, or 0 where enough wait."""
+        if not seconds or not self._waits.acquire(blocking=False):
+            yield 0.0
+            return
+        try:
+            yield seconds
+        finally:
+            self._waits.release()

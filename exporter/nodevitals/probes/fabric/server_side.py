@@ -1,7 +1,8 @@
-"""The server sides of tests that peers open on this node, one at a time.
+"""The server sides of tests that peers open on this node, one at a time: planned ones, and those of
+the order that runs.
 
-`open` and `close` run in the threads of connections, which only wait. `serve_next` runs in the
-runner's thread: it starts the tool, watches it, and ends it.
+`open` and `close` run in the threads of connections, which only wait. What they put into the
+queue `work` runs in the runner's thread: it starts the tool, watches it, and ends it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from contextlib import suppress
+from typing import Callable
 
 from nodevitals.linux.host import Host
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.guard import Guard
 from nodevitals.probes.fabric.members import MemberLists
+from nodevitals.probes.fabric.occupancy import PLANNED, Occupancy
+from nodevitals.probes.fabric.order_book import OrderBook
+from nodevitals.probes.fabric.order_entry import OrderEntry
 from nodevitals.probes.fabric.plan import Pairing
 from nodevitals.probes.fabric.protocol import Closed, Opened, OpenRequest, Refused
 from nodevitals.probes.fabric.results import FinishedTest, ServedTest
@@ -34,9 +38,10 @@ MAX_ENDED = 64
 class _Session:
     """One server side: opened, ready, closing, ended."""
 
-    def __init__(self, request: OpenRequest, test: TestSettings) -> None:
+    def __init__(self, request: OpenRequest, test: TestSettings, order: OrderEntry | None) -> None:
         self.request = request
         self.test = test
+        self.order = order
         self.response: Opened | Refused = Refused(refusal="failed", reason="harness")
         self.ready = threading.Event()
         self.closing = threading.Event()
@@ -53,39 +58,39 @@ class ServerSide:
         host: Host,
         guard: Guard,
         lists: MemberLists,
+        occupancy: Occupancy,
+        work: queue.SimpleQueue[Callable[[], None]],
         finished: queue.SimpleQueue[FinishedTest],
+        orders: OrderBook | None = None,
     ) -> None:
         self._settings = settings
         self._host = host
         self._guard = guard
         self._lists = lists
+        self._occupancy = occupancy
+        self._work = work
         self._finished = finished
+        self._orders = orders
         self._tests = {test.key: test for test in settings.tests}
         self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[_Session] = queue.SimpleQueue()
         self._session: _Session | None = None
-        self._reserved = False
         self._ended: OrderedDict[str, _Session] = OrderedDict()
         self._opened: set[tuple[int, str, str]] = set()
         self._port = settings.tool_ports[0]
 
     def open(self, request: OpenRequest) -> Opened | Refused:
-        """Start the server side of a test, and wait until the tool listens. Each test of a slot is
-        opened once, so that a source cannot spend more of the budget here than is planned.
+        """Start the server side of a test, and wait until the tool listens. Each test of a slot or
+        of an order is opened once, so that a source cannot spend more of the budget here than that.
         """
-        test = self._tests.get(request.test)
-        if test is None:
-            return Refused(refusal="test_differs", message=f"no test {request.test!r} here")
-        if not self._is_planned(request):
-            return Refused(refusal="plan_differs", message="not by our list, or not in this slot")
         with self._lock:
             session = self._ended.get(request.id) or self._session
-            if session is None and not self._reserved:
-                if not self._is_first(request):
-                    return Refused(refusal="busy", reason="repeated", message="opened before")
-                session = self._session = _Session(request, test)
-                self._waiting.put(session)
-            elif session is None or session.request.id != request.id:
+            if session is None:
+                made = self._ordered(request) if request.order else self._planned(request)
+                if isinstance(made, Refused):
+                    return made
+                session = self._session = made
+                self._work.put(lambda: self._serve(made))
+            elif session.request != request:
                 return Refused(refusal="busy", reason="testing")
         if not session.ready.wait(OPEN_SECONDS):
             session.closing.set()
@@ -103,21 +108,32 @@ class ServerSide:
         session.ended.wait(CLOSE_SECONDS)
         return Closed(ended=session.reason)
 
-    def reserve(self) -> bool:
-        """Refuse peers until `release`, for a test of our own; False where a peer was first."""
-        with self._lock:
-            self._reserved = self._session is None
-            return self._reserved
+    def _planned(self, request: OpenRequest) -> _Session | Refused:
+        """A session of a planned test, which occupies the node."""
+        test = self._tests.get(request.test)
+        if test is None:
+            return Refused(refusal="test_differs", message=f"no test {request.test!r} here")
+        if not self._is_planned(request):
+            return Refused(refusal="plan_differs", message="not by our list, or not in this slot")
+        if not self._occupancy.take(PLANNED):
+            return Refused(refusal="busy", reason="testing")
+        if not self._is_first(request):
+            self._occupancy.free(PLANNED)
+            return Refused(refusal="busy", reason="repeated", message="opened before")
+        return _Session(request, test, None)
 
-    def release(self) -> None:
-        """Accept peers again."""
-        with self._lock:
-            self._reserved = False
-
-    def serve_next(self, seconds: float) -> None:
-        """Serve the next peer that opens a test within so many seconds."""
-        with suppress(queue.Empty):
-            self._serve(self._waiting.get(timeout=seconds))
+    def _ordered(self, request: OpenRequest) -> _Session | Refused:
+        """A session of a test that the hub has ordered here, too."""
+        order = self._orders.active(request.order) if self._orders else None
+        if order is None or order.peer is not None or order.order.source != request.source:
+            text = "no such order here: it has ended, or this agent was restarted"
+            return Refused(refusal="plan_differs", message=text)
+        test = order.test(request.test)
+        if test is None:
+            return Refused(refusal="test_differs", message="the order here has not this test")
+        if not order.open_once(request.test):
+            return Refused(refusal="busy", reason="repeated", message="opened before")
+        return _Session(request, test, order)
 
     def _is_planned(self, request: OpenRequest) -> bool:
         """Whether our own lists have this pairing, about now."""
@@ -145,8 +161,9 @@ class ServerSide:
         process: ToolProcess | None = None
         started, clock = time.time(), time.monotonic()
         try:
-            reason = self._guard.refusal(session.test)
+            reason = self._reason_against(session)
             if reason:
+                session.reason = reason
                 session.response = Refused(refusal="busy", reason=reason)
                 return
             process, session.response = self._start(session.test)
@@ -154,14 +171,25 @@ class ServerSide:
                 return
             session.ready.set()
             limit = session.test.timeout + OPEN_SECONDS
-            session.reason = self._guard.watch(process, limit, session.closing)
+            session.reason = self._guard.watch(process, limit, session.closing, session.order)
         finally:
             if process is not None:
+                if session.order is not None:
+                    session.order.keep(process.text())
                 process.end()
                 seconds = time.monotonic() - clock
-                self._guard.charge(session.test, started, seconds)
-                self._finished.put(ServedTest(test=session.test, seconds=seconds))
+                size = self._guard.charge(session.test, started, seconds)
+                self._finished.put(ServedTest(test=session.test, seconds=seconds, bytes=size))
             self._end(session)
+
+    def _reason_against(self, session: _Session) -> str:
+        """Why the tool may not start; '' where it may."""
+        order = session.order
+        if order is not None:
+            if order.must_end():
+                return order.reason or "ended"
+            order.start()
+        return self._guard.refusal(session.test, order)
 
     def _start(self, test: TestSettings) -> tuple[ToolProcess | None, Opened | Refused]:
         """The tool's process, and the response to the peer."""
@@ -195,5 +223,9 @@ class ServerSide:
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
             self._session = None
+        if session.order is None:
+            self._occupancy.free(PLANNED)
+        elif session.reason not in ("", "timeout"):
+            session.order.end(session.reason)
         session.ready.set()
         session.ended.set()

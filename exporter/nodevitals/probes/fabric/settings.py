@@ -42,6 +42,12 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Number of messages."""
     queue_pairs: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """Number of queue pairs, or of iperf3's parallel streams."""
+    seconds: Optional[Annotated[int, msgspec.Meta(ge=1, le=600)]] = None
+    """Duration of the test, in place of the number of messages; for bandwidths."""
+    gid_index: Optional[Annotated[int, msgspec.Meta(ge=0, le=255)]] = None
+    """Index of the GID on this node; by default chosen before each test."""
+    traffic_class: Optional[Annotated[int, msgspec.Meta(ge=0, le=255)]] = None
+    """Traffic class of the packets (perftest's --tclass, iperf3's --tos)."""
     expected: Optional[BytesPerSecond] = None
     """Bandwidth of a healthy link with messages of this size; by default 0.9 of the link's rate for
     messages from 1 MiB on. Example: `380Gb/s`"""
@@ -55,14 +61,21 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def total_bytes(self) -> int:
-        """Number of bytes that it moves."""
+        """Number of bytes that it moves where it has no duration."""
         return self.message_bytes * self.iterations
 
     @property
     def key(self) -> str:
-        """Everything that must be equal on both nodes, as one word."""
+        """Everything that must be equal on both nodes, as one word. What is not set is left out:
+        so the word is that of earlier versions, too.
+        """
         sizes = (self.message_bytes, self.iterations, self.queue_pairs)
-        return "-".join(map(str, (self.tool, self.operation, self.device, self.ib_port, *sizes)))
+        words = [self.tool, self.operation, self.device, self.ib_port, *sizes]
+        if self.seconds is not None:
+            words.append(f"{self.seconds}s")
+        if self.traffic_class is not None:
+            words.append(f"tc{self.traffic_class}")
+        return "-".join(map(str, words))
 
     @property
     def labels(self) -> tuple[str, str, str, str]:
@@ -70,12 +83,18 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return (self.tool, self.operation, self.device, str(self.message_bytes))
 
     def problems(self) -> Iterator[Problem]:
-        """Report an operation that the tool does not have."""
+        """Report what the tool does not have, or what does not fit together."""
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
         if self.operation not in known:
             yield Problem(
                 "operation", f"{self.tool} has no {self.operation!r}: choose {', '.join(known)}"
             )
+        if self.tool == "iperf3" and self.gid_index is not None:
+            yield Problem("gid_index", "iperf3 has none: remove it")
+        if self.seconds is not None and self.is_latency:
+            yield Problem("seconds", "latencies are measured by a number of messages: remove it")
+        if self.seconds is not None and self.timeout <= self.seconds:
+            yield Problem("timeout", "is not over the duration of the test: choose a longer one")
 
 
 class StaticSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,6 +117,19 @@ class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     ca_file: str
     """Certificate of the authority that signed the certificates of all nodes.
     Example: `/etc/nodevitals/ca.crt`"""
+
+
+class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The hub, which may order tests in any slot."""
+
+    token_file: str
+    """File with the hub's token, of at least 16 characters; another one than the agents' own.
+    Example: `/etc/nodevitals/hub-token`"""
+    names: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    """Names or addresses in the hub's certificate (subjectAltName), of which it must have one; no
+    wildcard covers them. Example: `[nodevitals-hub.monitoring.svc]`"""
+    force: bool = False
+    """Whether the hub may test while jobs use this node; never during maintenance."""
 
 
 class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,12 +160,14 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     slot: Seconds = 600.0
     """Duration of a slot; in most slots a node is tested with one peer."""
     tests: tuple[TestSettings, ...] = ()
-    """Tests to run with each peer, the same on all nodes."""
+    """Tests to run with each peer, the same on all nodes; none are needed where `hub` is set."""
     token_file: str = ""
     """File with the token that all nodes share, of at least 16 characters.
     Example: `/etc/nodevitals/fabric-token`"""
     tls: Optional[FabricTlsSettings] = None
     """Certificates for the connections between agents."""
+    hub: Optional[HubSettings] = None
+    """The hub, which may order tests in any slot; without it, no test is ordered."""
     tool_ports: tuple[ToolPort, ToolPort] = (18600, 18699)
     """First and last TCP port on which test tools listen."""
     gate: GateSettings = GateSettings()
@@ -163,7 +197,7 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
             )
         if self.tls is None:
             yield Problem("tls", "missing: write it, a token must not be sent in the clear")
-        if not self.tests:
+        if not self.tests and self.hub is None:
             yield Problem("tests", "no tests: write at least one")
         if len({test.labels for test in self.tests}) < len(self.tests):
             text = "two have the same tool, operation, device and message_bytes"

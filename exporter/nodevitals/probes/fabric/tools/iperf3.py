@@ -35,11 +35,18 @@ def argv(
     total_bytes: int = 65_536_000,
     message_bytes: int = 131_072,
     streams: int = 1,
+    seconds: int | None = None,
+    traffic_class: int | None = None,
 ) -> list[str]:
-    """Return the command line of the client, or of a server for one test."""
+    """Return the command line of the client, or of a server for one test. It ends after so many
+    seconds where these are given, else after so many bytes: iperf3 takes one of both.
+    """
     if peer is None:
         return ["iperf3", "-s", "-1", "-p", str(tcp_port), "--forceflush"]
-    size = ["-n", str(total_bytes), "-l", str(message_bytes), "-P", str(streams)]
+    end = ["-n", str(total_bytes)] if seconds is None else ["-t", str(seconds)]
+    size = [*end, "-l", str(message_bytes), "-P", str(streams)]
+    if traffic_class is not None:
+        size += ["--tos", str(traffic_class)]
     return ["iperf3", "-c", peer, "-p", str(tcp_port), "--connect-timeout", "2000", *size, "-J"]
 
 

@@ -47,9 +47,9 @@ FAILURES = failure_patterns(
     ),
     (r"Couldn't connect to|Problem in resolving|Unable to open file descriptor", "unreachable"),
     (r"Failed to modify QP \d+ to RT[RS]", "unreachable"),
-    (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
     # Retries exceeded: the peer is gone. Any other status is a mismatch between the two sides.
     (r"Failed status[- ](?:12\b|.{0,300}\(12\))", "unreachable"),
+    (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
     (r"Failed status", "harness"),
     (r"Completion with error|Failed to complete run_iter", "harness"),
 )
@@ -66,6 +66,10 @@ class PerftestOptions(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes: int = 65536
     iterations: int = 1000
     queue_pairs: int = 1
+    seconds: Optional[int] = None
+    """In place of the iterations; for bandwidths, as perftest prints no percentiles then."""
+    traffic_class: Optional[int] = None
+    """Of the global routing header: on RoCE, DSCP and ECN."""
 
 
 def argv(test: PerftestOptions, tcp_port: int, peer: str | None = None) -> list[str]:
@@ -73,7 +77,13 @@ def argv(test: PerftestOptions, tcp_port: int, peer: str | None = None) -> list[
     command = [f"ib_{test.operation}", "-d", test.device, "-i", str(test.ib_port)]
     if test.gid_index is not None:
         command += ["-x", str(test.gid_index)]
-    command += ["-p", str(tcp_port), "-s", str(test.message_bytes), "-n", str(test.iterations)]
+    command += ["-p", str(tcp_port), "-s", str(test.message_bytes)]
+    if test.seconds is None:
+        command += ["-n", str(test.iterations)]
+    else:
+        command += ["-D", str(test.seconds)]
+    if test.traffic_class is not None:
+        command += [f"--tclass={test.traffic_class}"]
     if test.operation.endswith("_bw"):
         command += ["-q", str(test.queue_pairs), "--report_gbits"]
     return [*command, "-F", *([peer] if peer else [])]

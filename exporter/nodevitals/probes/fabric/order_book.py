@@ -1,0 +1,199 @@
+"""The orders of the hub on this node: accepts one at a time, and remembers those before it.
+
+In: messages of the hub, in the threads of connections. Out: their states. What an order runs, runs
+in the runner's thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import OrderedDict
+from typing import Callable
+
+from nodevitals import __version__
+from nodevitals.probes.fabric.members import MemberLists
+from nodevitals.probes.fabric.occupancy import Occupancy
+from nodevitals.probes.fabric.order_entry import OrderEntry
+from nodevitals.probes.fabric.orders import (
+    CLOCK_SECONDS,
+    MAX_AGE_SECONDS,
+    MAX_WAIT_SECONDS,
+    Order,
+    OrderRefusal,
+    OrderRefused,
+    OrderStatus,
+    problem_of,
+)
+from nodevitals.probes.fabric.results import FinishedOrder, FinishedTest, outcome_of
+from nodevitals.probes.fabric.settings import HubSettings
+
+MAX_RESULTS = 32
+"""Number of orders whose results are kept; of the others, the identities."""
+MAX_IDENTITIES = 8192
+# Far longer than MAX_AGE_SECONDS: a clock that is set back makes an order young again.
+REMEMBERED_SECONDS = 3600.0
+END_SECONDS = 3.0
+"""Time for which the response to a DELETE waits for the end of the order."""
+
+
+class OrderBook:
+    """The order that runs, and the last ones. `work` is the runner's queue, and `run` what it calls
+    for an order of which this node is the source.
+    """
+
+    def __init__(
+        self,
+        settings: HubSettings,
+        lists: MemberLists,
+        occupancy: Occupancy,
+        work: queue.SimpleQueue[Callable[[], None]],
+        finished: queue.SimpleQueue[FinishedTest],
+    ) -> None:
+        self.run: Callable[[OrderEntry], None] = self.finish
+        self.tested: set[tuple[str, str]] = set()
+        """Tool and operation of all tests that were ordered: the labels of their counters."""
+        self._settings = settings
+        self._lists = lists
+        self._occupancy = occupancy
+        self._work = work
+        self._finished = finished
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._current: OrderEntry | None = None
+        self._entries: OrderedDict[str, OrderEntry] = OrderedDict()
+        self._identities: OrderedDict[str, float] = OrderedDict()
+
+    def put(self, order: Order) -> OrderStatus | OrderRefused:
+        """Accept an order, once; repeated, return its state."""
+        with self._lock:
+            known = self._entries.get(order.id)
+            if known is not None and known.order == order:
+                known.renew()
+                return known.status()
+            differs = _refused("invalid", "another order has this id")
+            entry = self._accepted(order) if known is None else differs
+        if isinstance(entry, OrderRefused):
+            self._finished.put(FinishedOrder(outcome="refused"))
+            return entry
+        if entry.peer is not None:
+            self._work.put(lambda: self.run(entry))
+        return entry.status()
+
+    def get(self, identity: str, wait_seconds: float) -> OrderStatus | OrderRefused:
+        """The state of an order, when it is done or after so many seconds; renews its lease."""
+        entry = self._entries.get(identity)
+        if entry is None:
+            return _refused("unknown", "no such order here, or its result is no longer kept")
+        entry.renew()
+        return entry.status(min(wait_seconds, MAX_WAIT_SECONDS))
+
+    def cancel(self, identity: str) -> OrderStatus | OrderRefused:
+        """End an order. One that is unknown is refused should it come later."""
+        with self._lock:
+            entry = self._entries.get(identity)
+            if entry is None:
+                self._remember(identity)
+                return _refused("unknown", "no such order here; it will not be accepted later")
+        entry.end("canceled")
+        self._work.put(self.settle)
+        return entry.status(END_SECONDS)
+
+    def active(self, identity: str) -> OrderEntry | None:
+        """The order that runs, where it has this identity and goes on."""
+        entry = self._current
+        found = entry is not None and entry.order.id == identity and not entry.must_end()
+        return entry if found else None
+
+    def close(self, identity: str, is_owner: Callable[[str], bool]) -> bool:
+        """The source has run all tests of an order of which this node is the target; False where
+        there is none. `is_owner` is whether the request comes from the node of a name.
+        """
+        entry = self.active(identity)
+        if entry is None or entry.peer is not None or not is_owner(entry.order.source):
+            return False
+        entry.end()
+        self._work.put(self.settle)
+        entry.status(END_SECONDS)
+        return True
+
+    def settle(self) -> None:
+        """Finish the order that this node is the target of, where it must end. The runner's thread,
+        in which no test runs now.
+        """
+        entry = self._current
+        if entry is not None and entry.peer is None and entry.must_end():
+            self.finish(entry)
+
+    def finish(self, entry: OrderEntry) -> None:
+        """An order has ended (the runner's thread)."""
+        with self._lock:
+            self._current = None
+        self._occupancy.free(entry.order.id)
+        entry.finish()
+        self._finished.put(FinishedOrder(outcome=outcome_of(entry.status())))
+
+    def _accepted(self, order: Order) -> OrderEntry | OrderRefused:
+        """A new order, or why it is not accepted."""
+        refusal = self._refusal(order)
+        if refusal is not None:
+            return refusal
+        membership = self._lists.membership
+        is_source = membership is not None and order.source == membership.name
+        peer = membership.members[order.target] if membership and is_source else None
+        if not self._occupancy.take(order.id):
+            return _refused("busy", "a test runs on this node", reason="testing")
+        self._remember(order.id)
+        entry = self._current = OrderEntry(order, peer, {"nodevitals": __version__})
+        self._entries[order.id] = entry
+        if len(self._entries) > MAX_RESULTS:
+            self._entries.popitem(last=False)
+        self.tested |= {(test.tool, test.operation) for test in order.tests}
+        return entry
+
+    def _refusal(self, order: Order) -> OrderRefused | None:
+        """Why an order cannot be accepted, whatever runs."""
+        membership = self._lists.membership
+        if order.force and not self._settings.force:
+            return _refused("forbidden", "probes.fabric.hub.force is not set on this node")
+        problem = problem_of(order)
+        if problem:
+            return _refused("invalid", problem)
+        if membership is None:
+            return _refused("not_listed", "the lists of peers have not been read")
+        if order.node != membership.name or order.node not in (order.source, order.target):
+            return _refused("not_this_node", f"this is {membership.name}")
+        for name in (order.source, order.target):
+            if name not in membership.members:
+                return _refused("not_listed", f"{name[:64]} is not on the lists of this node")
+        return self._stale(order)
+
+    def _stale(self, order: Order) -> OrderRefused | None:
+        """Whether it may have been executed before. Its age, and that of this worker, are by the
+        present clock: one that was set before does no harm.
+        """
+        now = time.monotonic()
+        age = time.time() - order.issued
+        while self._identities and next(iter(self._identities.values())) < now - REMEMBERED_SECONDS:
+            self._identities.popitem(last=False)
+        if order.id in self._identities:
+            return _refused("stale", "an order with this id was here before")
+        if not age >= -CLOCK_SECONDS:
+            text = "was issued in the future: check the clocks of the hub and of this node"
+            return _refused("stale", text)
+        if age > MAX_AGE_SECONDS:
+            return _refused("stale", f"was issued {age:.0f} s ago, over {MAX_AGE_SECONDS:g}")
+        if age > now - self._started:
+            return _refused("stale", "was issued before this agent started")
+        if len(self._identities) >= MAX_IDENTITIES:
+            return _refused("busy", f"over {MAX_IDENTITIES} orders in an hour", reason="orders")
+        return None
+
+    def _remember(self, identity: str) -> None:
+        if len(self._identities) < MAX_IDENTITIES:
+            self._identities[identity] = time.monotonic()
+
+
+def _refused(refusal: OrderRefusal, message: str, reason: str | None = None) -> OrderRefused:
+    return OrderRefused(refusal=refusal, reason=reason, message=message)
