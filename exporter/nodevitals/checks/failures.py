@@ -1,33 +1,24 @@
 """Runs that failed: which node or link they point to.
 
-In: the failures of a check, and its runs. Out: findings, the gravest first, and whether all runs
-failed alike.
+In: the failures of a check, and its runs. Out: findings, and why the check could not
+tell.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from nodevitals.checks.figures import Failure
+from nodevitals.checks.judgement import GRAVITY
 from nodevitals.checks.model import CheckRequest, NodeVerdict, Reason
 
 MOST = 0.75
 # Where each test fails with these, the request is at fault, or the network of the tests.
 _EVERYWHERE = ("no_device", "no_gid", "unreachable")
-GRAVITY: tuple[Reason, ...] = ("hardware", "threshold", "harness", "workload")
-
-
-def gravest(findings: Iterable[NodeVerdict]) -> Sequence[NodeVerdict]:
-    """The findings by gravity of their reasons: nodes before links, then by name."""
-    scopes = ("node", "rail", "link")
-    return sorted(
-        findings,
-        key=lambda one: (GRAVITY.index(one.reason), scopes.index(one.scope), one.subject),
-    )
 
 
 def findings_of(
@@ -40,6 +31,7 @@ def findings_of(
         return [_finding(request, one.nodes, "node", [one], 1) for one in failures], []
     if len(failures) == len(runs) > 1:
         return _of_all(request, failures)
+    failures = _in_context(runs, failures)
     blamed = _blamed(runs, failures)
     found = [
         _finding(request, (node,), "node", own, total) for node, (own, total) in blamed.items()
@@ -48,6 +40,21 @@ def findings_of(
         if not blamed.keys() & set(one.nodes):
             found.append(_finding(request, one.nodes, "link", [one], 1))
     return found, []
+
+
+def _in_context(runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]) -> Sequence[Failure]:
+    """Where other tests of one of both nodes succeed, an unreachable peer is a fault of a node or a
+    link, and none of the test.
+    """
+    total = Counter(node for nodes in runs for node in nodes)
+    failed = Counter(node for one in failures for node in one.nodes)
+    well = {node for node, count in total.items() if failed[node] < count}
+    return [
+        msgspec.structs.replace(one, cause="hardware")
+        if one.relative and well & set(one.nodes)
+        else one
+        for one in failures
+    ]
 
 
 def _of_all(

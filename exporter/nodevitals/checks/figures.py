@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Literal, Optional
+from typing import Optional
 
 import msgspec
 
-from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
+from nodevitals.checks.model import CheckRequest, Reason, RunResult, TestRequest
+from nodevitals.checks.reasons import reason_of
 from nodevitals.checks.sweep import parse_sizes
 from nodevitals.probes.fabric.report import LATENCY, Report, failed
 
-Cause = Literal["hardware", "harness", "workload"]
-_HARDWARE = ("no_device", "port_down", "corruption", "unreachable", "no_gid")
 _WORKLOAD = ("maintenance", "job_marker", "accelerator_in_use", "link_busy", "in_use")
 
 
@@ -26,9 +25,11 @@ class Failure(msgspec.Struct, frozen=True):
     """A run without a figure of its largest size."""
 
     nodes: tuple[str, ...]
-    cause: Cause
+    cause: Reason
     reason: str
     message: str
+    relative: bool = False
+    """Whether it is a fault of the hardware where the other node's other tests succeed."""
 
     @property
     def text(self) -> str:
@@ -97,7 +98,7 @@ def median_of(request: CheckRequest, results: Iterable[RunResult]) -> Optional[f
 def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
     """Why a run has no figure of its largest size; None where it has one."""
     if result.skipped:
-        cause: Cause = "workload" if result.skipped in _WORKLOAD else "harness"
+        cause: Reason = "workload" if result.skipped in _WORKLOAD else "harness"
         return Failure(result.nodes, cause, result.skipped, "")
     test = request.test
     if request.kind == "node":
@@ -113,6 +114,5 @@ def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
         report = failed("harness", "the result has no figure that makes sense")
     reason = report.reason or "harness"
     # A GID that was given may not exist on a port that is well.
-    own_gid = reason == "no_gid" and test.gid_index is not None
-    hardware = reason in _HARDWARE and not own_gid
-    return Failure(result.nodes, "hardware" if hardware else "harness", reason, report.message)
+    relative = reason == "unreachable" or (reason == "no_gid" and test.gid_index is None)
+    return Failure(result.nodes, reason_of(report) or "harness", reason, report.message, relative)

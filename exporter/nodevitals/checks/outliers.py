@@ -67,6 +67,8 @@ class Found(msgspec.Struct, frozen=True):
     pairs: tuple[SlowPair, ...] = ()
     well: int = 0
     """Number of pairs of nodes that are not slow."""
+    unproven: tuple[str, ...] = ()
+    """Nodes that are slow with most partners, which may be chance."""
 
 
 def find(
@@ -98,6 +100,7 @@ def find(
         tuple(found[name] for name in sorted(found)),
         tuple(SlowPair(one.sender, one.receiver, one.speed) for one in well if one.speed < share),
         len(well),
+        tuple(sorted(table.suspects(share) - found.keys())),
     )
 
 
@@ -149,15 +152,19 @@ class _Table:
         spread = 1.4826 * statistics.median(abs(ratio - 1) for ratio in near)
         return median * (1 - max(LEAST_LOSS, SPREADS * spread))
 
-    def slow_nodes(self, limit: float, compared: bool) -> list[str]:
-        """Nodes of which most pairs are below the limit. `compared` with the other nodes, this must
-        be no chance; against an expected rate, all nodes may be slow.
-        """
-        suspects = {
+    def suspects(self, limit: float) -> set[str]:
+        """Nodes of which most pairs are below the limit."""
+        return {
             name
             for name, own in self.of.items()
             if len(own) >= MIN_PARTNERS and _below(own, limit) >= MOST * len(own)
         }
+
+    def slow_nodes(self, limit: float, compared: bool) -> list[str]:
+        """The same, where it is a fault of the node. `compared` with the other nodes, this must
+        be no chance; against an expected rate, all nodes may be slow.
+        """
+        suspects = self.suspects(limit)
         if not compared:
             return sorted(suspects)
         background = self._background(limit, suspects)

@@ -9,53 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-import msgspec
-
 from nodevitals.checks import figures, outliers
-from nodevitals.checks.failures import findings_of, gravest, port_of, rail_of
-from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, Reason, RunResult, Verdict
+from nodevitals.checks.failures import findings_of, port_of, rail_of
+from nodevitals.checks.judgement import Judgement, finding, percent, some
+from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
 from nodevitals.checks.sweep import parse_sizes, spelled_size
 from nodevitals.probes.fabric.report import LATENCY
 
-MAX_FINDINGS = 200
 MAX_SLOW_SHARE = 0.05
 """Where more of the pairs of nodes that are well are slow, the network is shared: no link is
 named."""
 MIN_SLOW_PAIRS = 4
 
 
-class Judgement(msgspec.Struct):
-    """What is found so far."""
-
-    findings: list[NodeVerdict] = []
-    doubts: list[tuple[Reason, str]] = []
-    """Why the check could not tell."""
-    notes: list[str] = []
-    """What people may want to know."""
-
-    def verdict(self, measured: bool) -> Verdict:
-        """All of it as one verdict."""
-        ordered = gravest(self.findings)
-        bad = any(one.reason in ("hardware", "threshold") for one in ordered)
-        well = measured and not ordered and not self.doubts
-        reasons = [one.reason for one in ordered] + [reason for reason, _ in self.doubts]
-        parts = [f"{one.subject}: {one.message}" for one in ordered[:3]]
-        if len(ordered) > 3:
-            parts.append(f"{len(ordered) - 3} more findings")
-        parts += [text for _, text in self.doubts]
-        if not parts:
-            parts = ["no fault found" if measured else "nothing was measured"]
-        return Verdict(
-            outcome="bad" if bad else "ok" if well else "unknown",
-            reason=reasons[0] if reasons else None if well else "harness",
-            message="; ".join([*parts, *self.notes]),
-            findings=tuple(ordered[:MAX_FINDINGS]),
-        )
-
-
-def judge(check: Check, results: Iterable[RunResult], baseline: Optional[float] = None) -> Verdict:
-    """The verdict on a check that has ended; `baseline` is the figure of the last like it."""
-    return verdict_of(check.request, check.cost.runs, results, baseline)
+def judge(
+    check: Check,
+    results: Iterable[RunResult],
+    baseline: Optional[float] = None,
+    isolation: Optional[Verdict] = None,
+) -> Verdict:
+    """The verdict on a check that has ended; `baseline` is the figure of the last like it,
+    `isolation` the verdict of the bisection of a collective.
+    """
+    return verdict_of(check.request, check.cost.runs, results, baseline, isolation)
 
 
 def verdict_of(
@@ -63,9 +39,12 @@ def verdict_of(
     planned: int,
     results: Iterable[RunResult],
     baseline: Optional[float] = None,
+    isolation: Optional[Verdict] = None,
 ) -> Verdict:
     """The same, for a resolved request of so many planned runs."""
     runs = figures.in_order(results)
+    if request.kind == "collective":
+        return _of_collective(request, runs, baseline, isolation)
     failures = [one for run in runs if (one := figures.failure_of(run, request)) is not None]
     findings, doubts = findings_of(request, [run.nodes for run in runs], failures)
     judgement = Judgement(findings, doubts)
@@ -75,6 +54,54 @@ def verdict_of(
         text = f"{planned - len(runs)} of {planned} tests did not run"
         judgement.doubts.append(("harness", text))
     return judgement.verdict(measured=len(runs) > len(failures))
+
+
+def is_bad(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> bool:
+    """Whether a collective failed or is slow, so that a bisection may name the reason."""
+    failure = figures.failure_of(result, request)
+    if failure is not None:
+        return failure.cause != "workload" and not result.skipped
+    return (_ratio(request, result, baseline) or 1.0) < request.share
+
+
+def _ratio(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> Optional[float]:
+    figure = figures.at_size(result, request.test, figures.largest(request.test))
+    reference = request.expected_bytes_per_second or baseline
+    return figure / reference if figure and reference else None
+
+
+def _of_collective(
+    request: CheckRequest,
+    runs: Sequence[RunResult],
+    baseline: Optional[float],
+    isolation: Optional[Verdict],
+) -> Verdict:
+    """Of the run over all nodes, and of the bisection that followed."""
+    whole = next((run for run in runs if set(run.nodes) == set(request.nodes)), None)
+    judgement = Judgement()
+    failure = None if whole is None else figures.failure_of(whole, request)
+    if whole is None:
+        judgement.doubts.append(("harness", "the collective did not run"))
+    elif failure is not None and failure.cause == "hardware":
+        judgement.findings.append(finding(rail_of(request), "rail", "hardware", failure.text))
+    elif failure is not None:
+        judgement.doubts.append((failure.cause, failure.text))
+    else:
+        ratio = _ratio(request, whole, baseline)
+        what = "expected rate" if request.expected_bytes_per_second else "last check's"
+        if ratio is None:
+            judgement.notes.append("there is nothing to compare it with")
+        elif ratio < request.share:
+            text = f"{percent(ratio)} of the {what}"
+            judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
+    if isolation is not None and isolation.findings:
+        judgement.notes += [
+            f"all {len(request.nodes)} nodes: {one.message}" for one in judgement.findings
+        ]
+        judgement.findings = list(isolation.findings)
+    elif isolation is not None:
+        judgement.notes.append(isolation.message)
+    return judgement.verdict(measured=whole is not None and failure is None)
 
 
 def _compare(
@@ -103,13 +130,15 @@ def _compare(
         if node.name not in named:
             way = f", {node.direction}" if node.direction else ""
             suspects = (f"{port_of(request)}{way}",) if test.device else ()
-            text = f"{_percent(node.ratio)} of the {usual}{at}{way}"
-            judgement.findings.append(_threshold(node.name, "node", text, node.ratio, suspects))
+            text = f"{percent(node.ratio)} of the {usual}{at}{way}"
+            judgement.findings.append(
+                finding(node.name, "node", "threshold", text, node.ratio, suspects)
+            )
     _add_slow_pairs(request, found, usual, judgement)
     if not expected and last and found.usual < request.share * last:
         ratio = found.usual / last
-        text = f"the median is {_percent(ratio)} of the last check's"
-        judgement.findings.append(_threshold(rail_of(request), "rail", text, ratio))
+        text = f"the median is {percent(ratio)} of the last check's"
+        judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
     _note_smaller_sizes(request, runs, {node.name for node in found.nodes}, judgement)
 
 
@@ -141,8 +170,8 @@ def _compare_one(
         ratio = one.speed / reference
         what = "expected rate" if request.expected_bytes_per_second else "last check"
         subject = " - ".join(request.nodes)
-        text = f"{_percent(ratio)} of the {what}"
-        judgement.findings.append(_threshold(subject, "link", text, ratio))
+        text = f"{percent(ratio)} of the {what}"
+        judgement.findings.append(finding(subject, "link", "threshold", text, ratio))
 
 
 def _add_slow_pairs(
@@ -152,15 +181,17 @@ def _add_slow_pairs(
     if len(slow) >= MIN_SLOW_PAIRS and len(slow) > MAX_SLOW_SHARE * found.well:
         text = f"{len(slow)} of {found.well} pairs of nodes that are not slow themselves are slow"
         if request.expected_bytes_per_second:
-            judgement.findings.append(_threshold(rail_of(request), "rail", text, None))
+            judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, None))
             return
-        advice = "the network was in use, or paths between groups are: repeat within a group"
+        advice = "other traffic, or paths between groups: repeat it, with more rounds"
         judgement.doubts.append(("threshold", f"{text}: {advice}"))
+        if found.unproven:
+            judgement.doubts.append(("threshold", f"slow by chance or not: {some(found.unproven)}"))
         return
     for pair in slow:
         subject = f"{pair.sender} - {pair.receiver}"
-        text = f"{_percent(pair.ratio)} of the {usual}"
-        judgement.findings.append(_threshold(subject, "link", text, pair.ratio))
+        text = f"{percent(pair.ratio)} of the {usual}"
+        judgement.findings.append(finding(subject, "link", "threshold", text, pair.ratio))
 
 
 def _note_smaller_sizes(
@@ -174,22 +205,4 @@ def _note_smaller_sizes(
         found = outliers.find(measured, request.share, None, directed)
         others = [one.name for one in found.nodes if one.name not in slow] if found else []
         if others:
-            names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" * (len(others) > 3))
-            judgement.notes.append(f"slow with {spelled_size(size)} only: {names}")
-
-
-def _threshold(
-    subject: str, scope: str, message: str, ratio: Optional[float], suspects: tuple[str, ...] = ()
-) -> NodeVerdict:
-    return NodeVerdict(
-        subject=subject,
-        scope="node" if scope == "node" else "rail" if scope == "rail" else "link",
-        reason="threshold",
-        message=message,
-        ratio=None if ratio is None else round(ratio, 4),
-        suspects=suspects,
-    )
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.0f} %"
+            judgement.notes.append(f"slow with {spelled_size(size)} only: {some(others)}")
