@@ -18,8 +18,9 @@ from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
+from nodevitals.hub.kinds import KindRunner
 from nodevitals.hub.members import Members
-from nodevitals.hub.runners import NoRunner, Runner
+from nodevitals.hub.runners import Runner
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store
 
@@ -40,12 +41,13 @@ def load(path: Optional[str]) -> HubSettings:
     error = document.error(problems)
     if error is not None or settings is None:
         raise error or DocumentError(problems)
-    return settings
+    found: HubSettings = settings
+    return found
 
 
-def default_runner(_settings: HubSettings) -> Runner:
-    """What executes the runs, by the settings."""
-    return NoRunner()
+def default_runner(settings: HubSettings, members: Members) -> Runner:
+    """What executes the runs. Raises ProbeError for unusable certificates or token."""
+    return KindRunner(settings, members)
 
 
 class Service:
@@ -58,10 +60,11 @@ class Service:
         web_config: Optional[str],
         runner: Optional[Runner] = None,
     ) -> None:
-        """Open the store. Raises DocumentError and StoreError."""
+        """Open the store. Raises DocumentError, ProbeError and StoreError."""
         self._config, self._listen, self._web_config = config, listen, web_config
         self._settings = load(config)
-        self._runner = runner or default_runner(self._settings)
+        self._members = Members()
+        self._runner = runner or default_runner(self._settings, self._members)
         self._store = Store(self._settings.state_directory)
 
     async def serve(self) -> None:
@@ -96,6 +99,8 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await coordinator.stop()
+        await self._store.close()
 
     def _reload(self, hub: Hub) -> None:
         try:
