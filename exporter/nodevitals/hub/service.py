@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Optional
@@ -27,6 +27,9 @@ from nodevitals.hub.store import Store
 # Each belongs to an area of its own; the web server comes last, as it serves what others add.
 MODULES = ("resources", "schedules", "alerts", "leases", "metrics", "web.server")
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
+
+default_extras: Sequence[Callable[[Hub], Awaitable[None]]] = ()
+"""What else runs beside the modules."""
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +74,10 @@ class Service:
         """Run until SIGTERM or SIGINT."""
         if self._store.lost:
             log.error("%s", self._store.lost)
-        members = Members()
-        coordinator = Coordinator(self._settings, self._store, members, self._runner)
-        hub = Hub(self._settings, self._store, members, coordinator, self._listen, self._web_config)
+        coordinator = Coordinator(self._settings, self._store, self._members, self._runner)
+        hub = Hub(
+            self._settings, self._store, self._members, coordinator, self._listen, self._web_config
+        )
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,6 +95,7 @@ class Service:
                 ("members", self._refresh_members),
                 ("checks", lambda hub: hub.coordinator.run()),
                 *((module.__name__, module.run) for module in modules if hasattr(module, "run")),
+                *((work.__qualname__, work) for work in default_extras),
             )
         ]
         log.info("started")
