@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.checks.isolation import Bisection, IsolationState, state_of
+from nodevitals.checks.isolation import Bisection, IsolationState, request_of, state_of
 from nodevitals.checks.model import CheckRequest, RunResult
+from nodevitals.checks.suspects import Group
 from nodevitals.probes.fabric.report import Report
 from testbed.slowfleet import (
     RATE,
@@ -179,8 +180,30 @@ def test_the_budget_of_runs_and_of_seconds_holds() -> None:
     assert search.verdict().outcome == "unknown"
     assert "gpu-0500" in search.verdict().message or "more" in search.verdict().message
     short = Bisection(state_of(collective(names(1000)), RATE, max_seconds=60))
-    short.feed([RunResult(number=0, nodes=one.nodes, seconds=61) for one in short.next()])
+    short.feed([RunResult(number=0, nodes=one.nodes, seconds=40) for one in short.next()])
+    assert short.next() != ()  # both ran at the same time
+    short.feed([RunResult(number=0, nodes=one.nodes, seconds=40) for one in short.next()])
     assert short.next() == ()
+
+
+def test_a_group_is_run_with_the_largest_size_only_and_its_own_device() -> None:
+    request = collective(names(8))
+    test = msgspec.structs.replace(
+        request.test, sizes="8B..1GiB x2", environment={"NCCL_IB_HCA": "mlx5_9", "NCCL_IB_TC": "8"}
+    )
+    request = msgspec.structs.replace(request, test=test)
+    found = request_of(request, Group(names(2), "mlx5_1"))
+    assert (found.nodes, found.test.sizes, found.test.device) == (names(2), "1GiB", "mlx5_1")
+    assert found.test.environment == {"NCCL_IB_TC": "8"}
+    search, _ = isolate(request, slow_where(lambda s: "gpu-0003" in s), RATE)
+    assert subjects(search) == [("node", "gpu-0003")]
+
+
+def test_a_result_that_is_missing_is_a_failure_and_no_endless_search() -> None:
+    search = Bisection(state_of(collective(names(8)), RATE))
+    for _ in range(64):
+        search.feed([])
+    assert (search.next(), search.verdict().outcome) == ((), "unknown")
 
 
 def test_a_group_that_jobs_need_ends_the_search() -> None:

@@ -17,6 +17,7 @@ from nodevitals.checks.judgement import gravest, percent, some
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, Verdict
 from nodevitals.checks.search import search
 from nodevitals.checks.suspects import Answer, Batch, Conclusion, Group
+from nodevitals.checks.sweep import parse_sizes, spelled
 
 HCA = "NCCL_IB_HCA"
 MAX_RUNS = 64
@@ -48,6 +49,8 @@ class IsolationState(msgspec.Struct, kw_only=True):
     max_seconds: float = MAX_SECONDS
     trials: tuple[Trial, ...] = ()
     """In the order of the batches."""
+    spent_seconds: float = 0.0
+    """Time of all batches, each as long as its longest run."""
 
 
 class Bisection:
@@ -65,12 +68,20 @@ class Bisection:
 
     def feed(self, results: Sequence[RunResult]) -> None:
         """Results of the groups of the last batch, in their order. A group that was skipped ends
-        the search: its nodes have other work.
+        the search: its nodes have other work. A missing result is a failure.
         """
-        trials = tuple(
-            _trial(self.state.request, group, result) for group, result in zip(self._batch, results)
+        trials = [
+            _trial(request_of(self.state.request, group), group, result)
+            for group, result in zip(self._batch, results)
+        ]
+        for group in self._batch[len(results) :]:
+            trials.append(Trial(group=group, reason="harness", message="it did not run"))
+        spent = max((trial.seconds for trial in trials), default=0.0)
+        self.state = msgspec.structs.replace(
+            self.state,
+            trials=(*self.state.trials, *trials),
+            spent_seconds=self.state.spent_seconds + spent,
         )
-        self.state = msgspec.structs.replace(self.state, trials=(*self.state.trials, *trials))
         self._replay()
 
     def _replay(self) -> None:
@@ -107,8 +118,8 @@ class Bisection:
     def _over(self) -> bool:
         runs = len(self.state.trials) + len(self._batch)
         blocked = any(trial.reason == "workload" for trial in self.state.trials)
-        seconds = sum(trial.seconds for trial in self.state.trials)
-        return blocked or runs > self.state.max_runs or seconds >= self.state.max_seconds
+        late = self.state.spent_seconds >= self.state.max_seconds
+        return blocked or late or runs > self.state.max_runs
 
     def verdict(self) -> Verdict:
         """What is known now."""
@@ -155,8 +166,9 @@ def state_of(
 
 
 def request_of(request: CheckRequest, group: Group) -> CheckRequest:
-    """The request of a group: its nodes, and its device alone."""
-    test = request.test
+    """The request of a group: its nodes, the largest size, and its device alone."""
+    size = spelled([parse_sizes(request.test.sizes)[-1]])
+    test = msgspec.structs.replace(request.test, sizes=size)
     if group.rail:
         environment = {key: text for key, text in test.environment.items() if key != HCA}
         test = msgspec.structs.replace(test, device=group.rail, port=1, environment=environment)
