@@ -105,6 +105,18 @@ def test_the_port_of_a_bad_node_is_a_suspect() -> None:
     assert (found.subject, found.suspects) == ("gpu-0005", ("port mlx5_3",))
 
 
+def test_where_most_rails_of_a_node_fail_no_port_is_a_suspect() -> None:
+    def answer(request: CheckRequest) -> Report:
+        bad = "gpu-0005" in request.nodes
+        if bad and (not request.test.device or request.test.device > "mlx5_2"):
+            return broken("port_down")
+        return bus_report(RATE)
+
+    search, _ = isolate(collective(names(16)), answer, None, RAILS)
+    (found,) = search.verdict().findings
+    assert (found.subject, found.reason, found.suspects) == ("gpu-0005", "hardware", ())
+
+
 def test_a_group_that_only_its_size_makes_slow_is_unknown() -> None:
     search, _ = isolate(collective(names(64)), slow_where(lambda s: len(s) > 40), RATE)
     verdict = search.verdict()

@@ -48,6 +48,18 @@ def test_a_pair_is_tested_in_the_direction_that_was_asked_for() -> None:
     assert list(plan(collective(names(4)))) == []
 
 
+def test_partners_in_a_tournament_are_spread_over_all_nodes() -> None:
+    """Neighbours by name are often neighbours in a rack."""
+    nodes = names(1000)
+    for name in nodes[::97]:
+        partners = [
+            nodes.index(one.target if one.source == name else one.source)
+            for _, _, one in plan(matrix(nodes, 8)).numbered()
+            if name in (one.source, one.target)
+        ]
+        assert max(partners) - min(partners) > 500
+
+
 def test_rounds_of_10_000_nodes_are_made_when_they_are_asked_for() -> None:
     made = plan(matrix(names(10_000), 8))
     assert (len(made), made.runs) == (8, 40_000)

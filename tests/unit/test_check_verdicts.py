@@ -356,6 +356,10 @@ def test_the_order_of_the_results_changes_nothing(
     first = verdict(request, runs)
     order.shuffle(runs)
     assert verdict(request, [*runs, runs[0]]) == first
+    twice = [*runs, msgspec.structs.replace(runs[0], skipped="lost"), runs[0]]
+    again = verdict(request, twice)
+    order.shuffle(twice)
+    assert verdict(request, twice) == again
     failures = any(run.skipped or not run.reports for run in runs)
     assert not (failures and first.outcome == "ok")
     assert (first.outcome == "bad") == any(
@@ -363,6 +367,37 @@ def test_the_order_of_the_results_changes_nothing(
     )
     assert (first.reason is None) == (first.outcome == "ok")
     assert first.message.isprintable()
+
+
+def test_nodes_whose_partners_fail_everywhere_are_not_named() -> None:
+    lost = (failed("timeout", "x"),)
+    pairs = [("a", "b", lost), ("b", "c", lost), ("a", "c", lost)]
+    pairs += [("d", "e", (pair_report(RATE),)), ("d", "f", (pair_report(RATE),))]
+    results = [
+        RunResult(number=number, nodes=(one, other), reports=reports)
+        for number, (one, other, reports) in enumerate(pairs)
+    ]
+    found = verdict(matrix("abcdef", 1), results)
+    assert [one.subject for one in found.findings] == ["a - b", "a - c", "b - c"]
+
+
+def test_a_node_that_lost_a_tenth_is_outside_the_spread_of_the_others() -> None:
+    request = matrix(names(100), 12)
+    fleet = Fleet(names(100), {"gpu-0033": 0.1}, seed=3)
+    found = verdict(request, fleet.pairs(request))
+    assert subjects(found) == [("threshold", "gpu-0033")]
+    assert 0.87 < (found.findings[0].ratio or 0.0) < 0.93
+
+
+def test_what_may_be_chance_is_no_finding() -> None:
+    """In four rounds, some of 300 nodes meet other traffic each time."""
+    request = matrix(names(300), 4)
+    doubts = ""
+    for seed in range(12):
+        found = verdict(request, Fleet(names(300), shared=0.2, seed=seed).pairs(request))
+        assert (found.outcome, found.findings) == ("unknown", ())
+        doubts += found.message
+    assert "slow by chance or not: gpu-" in doubts
 
 
 def test_chance_of_hits() -> None:
