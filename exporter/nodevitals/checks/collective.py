@@ -6,9 +6,8 @@ reaches a command line is checked here once more. Raises CheckError.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, Optional
 
 import msgspec
@@ -242,30 +241,3 @@ def versions(text: str) -> dict[str, str]:
         if match:
             found[name] = match[1]
     return found
-
-
-def hostfile(wanted: Collective) -> str:
-    """A hostfile as MPICH and the HCCL test read it: `node:ranks` per line."""
-    return "".join(f"{node}:{wanted.devices_per_node}\n" for node in wanted.nodes)
-
-
-def rank_table(devices: Mapping[str, Sequence[str]]) -> str:
-    """A rank table (ranktable.json, version 1.0): the addresses of each server's NPUs, by their
-    number. Ranks follow the order of the servers.
-
-    https://www.hiascend.com/document (HCCL, cluster information by a rank table)
-    """
-    servers, rank = [], 0
-    for server, addresses in devices.items():
-        listed = []
-        for number, address in enumerate(addresses):
-            listed.append({"device_id": str(number), "device_ip": address, "rank_id": str(rank)})
-            rank += 1
-        servers.append({"server_id": server, "device": listed})
-    table = {
-        "version": "1.0",
-        "server_count": str(len(servers)),
-        "server_list": servers,
-        "status": "completed",
-    }
-    return json.dumps(table, indent=2) + "\n"
