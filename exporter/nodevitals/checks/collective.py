@@ -15,7 +15,7 @@ import msgspec
 from nodevitals.checks import CheckError, allowed, sweep
 from nodevitals.checks.model import TestRequest
 from nodevitals.checks.validity import OPERATIONS
-from nodevitals.probes.fabric.report import Report, ResultRow, failed
+from nodevitals.probes.fabric.report import Report, ResultRow, failed, untagged
 from nodevitals.probes.fabric.tools import PARSERS, hccl, nccl
 from nodevitals.quantities import shown
 
@@ -229,6 +229,7 @@ def _is_of(wanted: Collective, size: int, row: ResultRow) -> bool:
 
 def versions(text: str) -> dict[str, str]:
     """Versions that a run printed, and that of `mpirun --version`."""
+    text = untagged(text)
     found = {name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))}
     library = _LIBRARY.search(text)
     if library and "nccl" not in found:

@@ -29,6 +29,7 @@ LOG_SECONDS = 60.0
 MAX_LOG_LINES = 200_000
 TRANSIENT = (0, 429, 500, 502, 503, 504)
 """Codes after which a request is repeated; 0: no answer."""
+NO_ANSWER = "no answer from the API server in time"
 PLURALS = {"Job": "jobs", "MPIJob": "mpijobs"}
 _Pod = create_namespaced_resource("", "v1", "Pod", "pods")
 _WHAT = {
@@ -128,13 +129,13 @@ class Jobs:
         await self._client.close()
 
     async def _ask(
-        self, verb: str, asked: Awaitable[Value], what: str = "", seconds: float = REQUEST_SECONDS
+        self, verb: str, asked: Awaitable[Value], what: str = "", seconds: Optional[float] = None
     ) -> Value:
         where = f"{verb} {what or self._what} in {self._namespace}"
         try:
-            return await asyncio.wait_for(asked, seconds)
+            return await asyncio.wait_for(asked, seconds or REQUEST_SECONDS)
         except asyncio.TimeoutError:
-            raise ApiFaultError(0, f"{where}: no answer from the API server in time") from None
+            raise ApiFaultError(0, f"{where}: {NO_ANSWER}") from None
         except ApiError as error:
             code = int(error.status.code or 0)
             raise ApiFaultError(
@@ -143,7 +144,7 @@ class Jobs:
         except TRANSPORT_ERRORS as error:
             response = getattr(error, "response", None)
             code = 0 if response is None else int(response.status_code)
-            raise ApiFaultError(code, f"{where}: {_line(code, str(error))}") from None
+            raise ApiFaultError(code, f"{where}: {_line(code, str(error) or NO_ANSWER)}") from None
         except (ValueError, TypeError, AttributeError, KeyError, ConfigError) as error:
             raise ApiFaultError(
                 0, f"{where}: the answer makes no sense: {_line(0, str(error))}"
@@ -163,4 +164,4 @@ async def apply(document: dict[str, Any]) -> str:
 
 def _line(code: int, text: str) -> str:
     words = " ".join(text.split())[:300]
-    return f"{code} {_WHAT.get(code, 'failed')}: {words}" if code else words or "no connection"
+    return f"{code} {_WHAT.get(code, 'failed')}: {words}" if code else words

@@ -169,10 +169,11 @@ async def _gone(jobs: Jobs, name: str) -> None:
     """Delete the job and wait until it and its pods are gone. Raises CheckError."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + DELETE_SECONDS
-    while await _retried(lambda: jobs.get(name)) is not None:
+    while (job := await _retried(lambda: jobs.get(name))) is not None:
         if clock() >= deadline:
             raise CheckError(f"job {name} is not deleted after {DELETE_SECONDS:g} s: see its pods")
-        await _retried(lambda: jobs.delete(name))
+        if not (job.get("metadata") or {}).get("deletionTimestamp"):
+            await _retried(lambda: jobs.delete(name))
         await asyncio.sleep(min(POLL_SECONDS, 0.5))
 
 
