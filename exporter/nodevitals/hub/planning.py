@@ -1,0 +1,75 @@
+"""What a request becomes: a resolved request, its cost, its runs, and the verdict on its results.
+
+In: the records of checks/model.py. Out: the same. Here the pure functions of `checks/` meet the
+hub's settings and lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Optional
+
+from nodevitals.checks import CheckError, figures, verdicts
+from nodevitals.checks import cost as costs
+from nodevitals.checks.model import Check, CheckRequest, Cost, RunResult, Verdict
+from nodevitals.checks.parameters import PresetLike, checked
+from nodevitals.checks.plan import plan as pairs_of
+from nodevitals.checks.presets import PRESETS
+from nodevitals.hub.checks import Member, RefusedError
+from nodevitals.hub.runners import PlannedRun
+from nodevitals.hub.settings import HubSettings
+
+MAX_RUNS = 1_000_000
+
+
+def presets_of(settings: HubSettings) -> dict[str, PresetLike]:
+    """All presets by name; those of the site replace those that every hub has."""
+    return {**PRESETS, **settings.presets}
+
+
+def resolve(
+    request: CheckRequest, members: Mapping[str, Member], settings: HubSettings
+) -> CheckRequest:
+    """The request with all nodes and defaults. Raises RefusedError."""
+    try:
+        return checked(request, presets_of(settings), members.values())
+    except CheckError as error:
+        raise RefusedError("invalid", str(error)) from None
+
+
+def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
+    """The runs of a resolved request, in the order in which they start; of a collective the one
+    over all nodes.
+    """
+    if request.kind == "node":
+        return tuple(PlannedRun(number=n, nodes=(name,)) for n, name in enumerate(request.nodes))
+    if request.kind == "collective":
+        return (PlannedRun(number=0, nodes=request.nodes),)
+    return tuple(
+        PlannedRun(number=number, nodes=(pairing.source, pairing.target))
+        for _, number, pairing in islice(pairs_of(request).numbered(), MAX_RUNS)
+    )
+
+
+def cost(request: CheckRequest, settings: HubSettings) -> Cost:
+    """What a resolved request costs at most. Raises RefusedError where that is over the limits."""
+    found = costs.cost(request, settings.limits.pairs)
+    most = settings.limits.node_hours
+    if found.node_seconds > most * 3600 or found.runs > MAX_RUNS:
+        hours = found.node_seconds / 3600
+        text = f"{found.runs} runs, {hours:.0f} node hours, over limits.node_hours ({most:g})"
+        raise RefusedError("invalid", f"{text}: choose fewer nodes, rounds, sizes or iterations")
+    return found
+
+
+def figure(request: CheckRequest, results: Sequence[RunResult]) -> Optional[float]:
+    """The median of the results."""
+    return figures.median_of(request, results)
+
+
+def judge(
+    check: Check, results: Sequence[RunResult], isolation: Optional[Verdict] = None
+) -> Verdict:
+    """The verdict on the results."""
+    return verdicts.judge(check, results, check.baseline, isolation)
