@@ -136,15 +136,12 @@ class Jobs:
             return await asyncio.wait_for(asked, seconds or REQUEST_SECONDS)
         except asyncio.TimeoutError:
             raise ApiFaultError(0, f"{where}: {NO_ANSWER}") from None
-        except ApiError as error:
-            code = int(error.status.code or 0)
-            raise ApiFaultError(
-                code, f"{where}: {_line(code, str(error.status.message))}"
-            ) from None
         except TRANSPORT_ERRORS as error:
-            response = getattr(error, "response", None)
+            response: Any = getattr(error, "response", None)
+            status: Any = getattr(error, "status", None)  # of an ApiError
             code = 0 if response is None else int(response.status_code)
-            raise ApiFaultError(code, f"{where}: {_line(code, str(error) or NO_ANSWER)}") from None
+            reason = (status and status.message) or str(error) or NO_ANSWER
+            raise ApiFaultError(code, f"{where}: {_line(code, str(reason))}") from None
         except (ValueError, TypeError, AttributeError, KeyError, ConfigError) as error:
             raise ApiFaultError(
                 0, f"{where}: the answer makes no sense: {_line(0, str(error))}"
