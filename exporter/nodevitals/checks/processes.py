@@ -152,8 +152,9 @@ async def _read(reader: asyncio.StreamReader, excerpt: Excerpt) -> None:
 
 async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
     """`timeout` ends the rest; where the grace is over and it hangs, its group is killed here."""
+    # The group: `timeout` forwards no signal that comes while it starts the program.
     with suppress(ProcessLookupError):
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
     waiting = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait({waiting}, timeout=grace + 1.0)
