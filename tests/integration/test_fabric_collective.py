@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import requests
 import yaml
 
+from nodevitals.checks import remote
 from testbed import mpi, programs
+from testbed.jobserver import JobServer
 from testbed.node import PYTHON, environment, wait_until
 from testbed.servers import Pushgateway
 from testbed.ssh import Nodes
@@ -183,66 +181,71 @@ def test_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
     assert done.stderr.startswith(f"--push: {gateway.url}: ")
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """A server for the one call of Kubernetes' API, and a kubeconfig in tmp_path for it."""
-    created: list[tuple[str, dict[str, Any]]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            known = body["metadata"]["name"] in [one["metadata"]["name"] for _, one in created]
-            if not known:
-                created.append((self.path, body))
-            answer = json.dumps(body).encode()
-            self.send_response(409 if known else 201)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    cluster = {"server": f"http://127.0.0.1:{server.server_address[1]}"}
-    kubeconfig = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-    yield created
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.parametrize(
-    ("kind", "path"),
-    [
-        ("volcano", "/apis/batch.volcano.sh/v1alpha1/namespaces/checks/jobs"),
-        ("mpijob", "/apis/kubeflow.org/v2beta1/namespaces/checks/mpijobs"),
-    ],
-)
-def test_manifest_is_created(
-    nodes: Nodes, tmp_path: Path, api: list[tuple[str, dict[str, Any]]], kind: str, path: str
-) -> None:
-    arguments = ("--render", kind, "--image", "tests:1", "--namespace", "checks", "--apply")
-    kubeconfig = str(tmp_path / "kubeconfig")
-    done = run(nodes, *arguments, KUBECONFIG=kubeconfig)
-    assert done.returncode == 0, done.stderr
-    assert api == [(path, yaml.safe_load(done.stdout))]
-    again = run(nodes, *arguments, KUBECONFIG=kubeconfig)
-    assert again.returncode == 2
-    assert again.stderr == "--apply: checks/nodevitals-collective: 409 Conflict\n"
-    unknown = run(nodes, *arguments, KUBECONFIG=str(tmp_path / "none"))
-    assert unknown.returncode == 2
-    assert unknown.stderr.startswith("--apply: ")
-
-
 def test_manifest_needs_an_image(nodes: Nodes) -> None:
     done = run(nodes, "--render", "volcano")
     assert done.returncode == 2
     assert "--image IMAGE" in done.stderr
+
+
+def test_sweep_prints_a_row_per_size(nodes: Nodes) -> None:
+    sizes = ("--sizes", "64KiB..256KiB x2", "--env", "NCCL_ALGO=Ring", "--mca", "pml=ob1")
+    record = nodes.folder / "record"
+    done = run(nodes, *sizes, "--queue-pairs", "8", FAKE_COLLECTIVE_RECORD=str(record))
+    assert done.returncode == 0, done.stderr
+    rows = [line.split()[2] for line in done.stdout.splitlines()[1:]]
+    assert rows == ["65536", "131072", "262144"]
+    environment = json.loads(record.read_text())
+    assert environment["NCCL_IB_QPS_PER_CONNECTION"] == "8"
+    assert environment["NCCL_ALGO"] == "Ring"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--env", "LD_PRELOAD=/x.so"),
+        ("--mca", "plm_rsh_agent=sh"),
+        ("--sizes", "8..4 x2"),
+        ("--hca", "mlx5_0;id"),
+        ("--program", "$(id)"),
+        ("--backend", "hccl", "--operation", "sendrecv"),
+    ],
+)
+def test_what_must_not_reach_mpirun_is_refused(nodes: Nodes, arguments: tuple[str, ...]) -> None:
+    done = run(nodes, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "created", "plural"),
+    [
+        ("volcano", "Job", "jobs.batch.volcano.sh"),
+        ("mpijob", "MPIJob", "mpijobs.kubeflow.org"),
+    ],
+)
+def test_apply_creates_the_job(
+    nodes: Nodes, tmp_path: Path, kind: str, created: str, plural: str
+) -> None:
+    arguments = ("--render", kind, "--image", "tests:1", "--namespace", "tests", "--apply")
+    with JobServer(tmp_path) as server:
+        more = {"KUBECONFIG": str(server.kubeconfig)}
+        done = run(nodes, *arguments, "--rdma-resource", "rdma/hca", **more)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == f"{created} tests/nodevitals-collective created\n"
+        assert server.created[0] == yaml.safe_load(done.stdout)
+        again = run(nodes, *arguments, **more)
+        assert again.returncode == 2
+        assert again.stderr.startswith(f"--apply: create {plural} in tests: 409 exists already: ")
+        assert len(again.stderr.splitlines()) == 1
+    unknown = run(nodes, *arguments, KUBECONFIG=str(tmp_path / "none"))
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("--apply: kubeconfig: ")
+    assert len(unknown.stderr.splitlines()) == 1, unknown.stderr
+
+
+def test_output_of_ssh_is_limited(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose login prints without an end does not fill the memory here."""
+    monkeypatch.setenv("PATH", f"{nodes.folder / 'bin'}:{os.environ['PATH']}")
+    done = remote.run(NAMES[0], ["sh", "-c", "yes"], 5)
+    assert done.status != 0
+    assert len(done.text) <= 1 << 20

@@ -77,7 +77,8 @@ WARN = "gpu-a:4411:4502 [3] transport/net_ib.cc:91 NCCL WARN NET/IB : Got comple
         (
             "perftest",
             (
-                "ethernet_read_keys: Couldn't read remote address\n Unable to read to socket/rdma_cm\n"
+                "ethernet_read_keys: Couldn't read remote address\n"
+                " Unable to read to socket/rdma_cm\n"
                 " Failed to exchange data between server and clients\n"
             ),
             "unreachable",
@@ -103,8 +104,8 @@ WARN = "gpu-a:4411:4502 [3] transport/net_ib.cc:91 NCCL WARN NET/IB : Got comple
         (
             "nccl",
             (
-                "gpu-a: Test NCCL failure common.cu:959 'internal error - please report this issue to "
-                "the NCCL developers / '\n"
+                "gpu-a: Test NCCL failure common.cu:959 'internal error - please report this issue"
+                " to the NCCL developers / '\n"
             ),
             "harness",
             "harness",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 
 from nodevitals.checks import CheckError, processes, remote
@@ -37,7 +36,9 @@ def argv(wanted: Collective, swept: Sweep, seconds: float, user: str = "") -> li
     hosts = ",".join(f"{node}:{wanted.devices_per_node}" for node in wanted.nodes)
     ranks = str(wanted.ranks)
     limit = f"{seconds + RANK_GRACE_SECONDS:g}"
-    rank = ["timeout", f"--kill-after={RANK_GRACE_SECONDS:g}", limit, *one.tool_argv(wanted, swept)]
+    # In the foreground it stays in the process group of mpirun, and ends with it.
+    watch = ["timeout", "--foreground", f"--kill-after={RANK_GRACE_SECONDS:g}", limit]
+    rank = [*watch, *one.tool_argv(wanted, swept)]
     if wanted.backend == "hccl":
         pairs = [word for pair in one.environment(wanted).items() for word in ("-genv", *pair)]
         return ["mpirun", "-hosts", hosts, "-n", ranks, *pairs, *rank]
@@ -144,27 +145,28 @@ class MpirunLauncher:
     async def remove(self, name: str) -> None:
         """As in Launcher: `timeout` and mpirun here, with their process groups."""
         verify_name(name)
-        groups = set(_groups(name))
+        groups = await asyncio.to_thread(_groups, name)
         for number in (signal.SIGTERM, signal.SIGKILL):
             for group in groups:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(group, number)
             for _ in range(int(GRACE_SECONDS / 0.1)):
-                groups = set(_groups(name))
+                groups = await asyncio.to_thread(_groups, name)
                 if not groups:
                     return
                 await asyncio.sleep(0.1)
         raise CheckError(f"{name}: mpirun of an earlier run cannot be ended")
 
 
-def _groups(name: str) -> Iterator[int]:
+def _groups(name: str) -> set[int]:
     """Process groups here of which a process has this run's name in its environment. A process that
     has ended and waits for its parent has no environment.
     """
     wanted = f"{VARIABLE}={name}".encode()
-    own = os.getpgrp()
+    found = set()
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0") and (group := os.getpgid(int(entry))) != own:
-                    yield group
+                if wanted in file.read().split(b"\0"):
+                    found.add(os.getpgid(int(entry)))
+    return found - {os.getpgrp()}

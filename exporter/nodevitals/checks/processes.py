@@ -22,8 +22,9 @@ TAIL_BYTES = 768 * 1024
 # The output ends with the program; a child that it left may hold the pipe open.
 DRAIN_SECONDS = 1.0
 REAP_SECONDS = 5.0
-TIMED_OUT = (124, 137)
-"""Statuses of `timeout` for a program that it ended or killed."""
+CANNOT_RUN = 126
+TIMED_OUT = (124, 137, -signal.SIGKILL)
+"""Statuses of `timeout` for a program that it ended, or killed together with itself."""
 
 
 class Excerpt:
@@ -81,35 +82,64 @@ async def run(
     """Run a program for at most so many seconds; from SIGTERM on it has `grace` seconds. Where the
     task is canceled, it ends in the same way. A status of 127: there is no such program.
     """
+    excerpt = Excerpt()
+    reader, outer, transport = await _pipe()
+    reading = asyncio.ensure_future(_read(reader, excerpt))
+    words = ["timeout", f"--kill-after={grace:g}", f"{seconds:g}", *argv]
+    starting = asyncio.ensure_future(_start(words, outer, environment or {}))
+    try:
+        process = await asyncio.shield(starting)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(process.wait(), seconds + grace + REAP_SECONDS)
+        await asyncio.wait({reading}, timeout=DRAIN_SECONDS)
+    except OSError as error:
+        return Ended(f"{argv[0]}: {error.strerror}\n", CANNOT_RUN)
+    finally:
+        await _finish(starting, grace)
+        reading.cancel()
+        transport.close()
+    return Ended(excerpt.text(), -1 if process.returncode is None else process.returncode)
+
+
+async def _pipe() -> tuple[asyncio.StreamReader, int, asyncio.ReadTransport]:
+    """A pipe: its reader, its writing end, and the reader's transport. One of its own, as Pythons
+    differ in how long they read that of a process.
+    """
     reader = asyncio.StreamReader()
     inner, outer = os.pipe()
-    excerpt = Excerpt()
     try:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(inner, "rb", 0)
         )
-        reading = asyncio.ensure_future(_read(reader, excerpt))
-        process = await asyncio.create_subprocess_exec(
-            *("timeout", f"--kill-after={grace:g}", f"{seconds:g}", *argv),
+    except BaseException:
+        os.close(outer)
+        raise
+    return reader, outer, transport
+
+
+async def _start(
+    words: Sequence[str], output: int, environment: dict[str, str]
+) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *words,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=outer,
-            stderr=outer,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
             preexec_fn=_end_with_this_process,
-            env={**os.environ, "LC_ALL": "C", **(environment or {})},
+            env={**os.environ, "LC_ALL": "C", **environment},
         )
     finally:
-        os.close(outer)
-    try:
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(process.wait(), seconds + grace + REAP_SECONDS)
-        await asyncio.wait({reading}, timeout=DRAIN_SECONDS)
-    finally:
+        os.close(output)
+
+
+async def _finish(starting: asyncio.Future[asyncio.subprocess.Process], grace: float) -> None:
+    """End the program where it runs, also where the task was canceled while it started."""
+    with suppress(OSError):
+        process = await starting
         if process.returncode is None:
             await _end(process, grace)
-        reading.cancel()
-        transport.close()
-    return Ended(excerpt.text(), -1 if process.returncode is None else process.returncode)
 
 
 async def _read(reader: asyncio.StreamReader, excerpt: Excerpt) -> None:
@@ -122,8 +152,9 @@ async def _read(reader: asyncio.StreamReader, excerpt: Excerpt) -> None:
 
 async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
     """`timeout` ends the rest; where the grace is over and it hangs, its group is killed here."""
+    # The group: `timeout` forwards no signal that comes while it starts the program.
     with suppress(ProcessLookupError):
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
     waiting = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait({waiting}, timeout=grace + 1.0)

@@ -46,9 +46,9 @@ def connect(path: Path) -> sqlite3.Connection:
         if version > len(MIGRATIONS):
             raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
         connection.execute("PRAGMA journal_mode = WAL")
-        # An order is sent after its name was stored: a power loss must not undo that.
-        # https://www.sqlite.org/pragma.html#pragma_synchronous
-        connection.execute("PRAGMA synchronous = FULL")
+        # Survives kill -9. A power loss may lose the last rows, and an agent refuses a second order
+        # of the same id. https://www.sqlite.org/pragma.html#pragma_synchronous
+        connection.execute("PRAGMA synchronous = NORMAL")
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
     except BaseException:
