@@ -11,16 +11,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import msgspec
 
 from nodevitals.checks.model import Requester
 from nodevitals.hub.checks import Member, RefusedError
 from nodevitals.hub.lease_book import HubLease, LeaseBook, LeasedNode, LeaseWanted
-from nodevitals.hub.settings import LeasesSettings
+from nodevitals.hub.settings import AgentsSettings, LeasesSettings
 from nodevitals.linux.host import Clock
 from nodevitals.wire import MAX_LEASE_SECONDS, LeaseState
+
+if TYPE_CHECKING:
+    from nodevitals.hub.context import Hub
 
 RENEW_SECONDS = 15.0
 AT_A_TIME = 128
@@ -190,3 +193,41 @@ def _replace(path: Path, data: bytes) -> None:
     beside = path.with_suffix(".new")
     beside.write_bytes(data)
     beside.replace(path)
+
+
+def of(hub: Hub) -> Leases:
+    """The leases of a hub."""
+    if hub.leases is None:
+        settings = hub.settings
+        hub.leases = Leases(
+            lambda: hub.settings.leases,
+            settings.state_directory,
+            hub.checks.members,
+            _send(settings.agents),
+        )
+    made: Leases = hub.leases
+    return made
+
+
+def _send(agents: Optional[AgentsSettings]) -> Send:
+    if agents is not None:
+        from nodevitals.hub.lease_client import LeaseClient
+
+        return LeaseClient(agents).send
+
+    async def refuse(*_: object) -> dict[str, LeaseState]:
+        raise AgentError("the hub's configuration has no section agents")
+
+    return refuse
+
+
+async def run(hub: Hub) -> None:
+    """Renew leases until cancelled."""
+    await of(hub).run()
+
+
+def routes(hub: Hub) -> list[Any]:
+    """The REST API of leases, and the targets for Prometheus."""
+    from nodevitals.hub.lease_routes import made
+
+    return made(hub, of(hub))
