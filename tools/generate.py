@@ -2,7 +2,7 @@
 """Write the files that are made from code; with --check, fail where one is stale.
 
 docs/METRICS.md from the families, the example configuration and docs/configuration.md from the
-Settings, the tables of probes in the READMEs and docs/probes.md from their docstrings and
+Settings, those of the hub as well, the tables of probes in the READMEs and docs/probes.md from their docstrings and
 tools/main_of_probes.py, docs/alerts.md and the example of the values file from the rules, the
 inhibitions of Alertmanager's minimal configuration from the full one, the JSON of the dashboards,
 the schema of the chart's values and its copies of rules, dashboards and Alertmanager's
@@ -21,8 +21,8 @@ import yaml
 from nodevitals import catalogue, probes
 from nodevitals.commands.command_line import commands_page
 from nodevitals.commands.completion import FILES
-from nodevitals.commands.configuration_page import configuration_page
-from nodevitals.commands.example import example_configuration
+from nodevitals.commands.configuration_page import configuration_page, hub_configuration_page
+from nodevitals.commands.example import example_configuration, hub_example
 from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
 from nodevitals.commands.rules.site.pack import Pack, read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
@@ -128,6 +128,8 @@ def made() -> dict[Path, str]:
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
             probes.registered()
         ),
+        ROOT / "docs/hub-configuration.md": hub_configuration_page(),
+        ROOT / "exporter/packaging/nodevitals-hub.example.yaml": hub_example(),
         **probe_tables(pack),
         minimal: minimal_alertmanager(minimal.read_text(), full),
         alerts: alerts_page(pack, routes, present(alerts)),

@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from nodevitals import probes
-from nodevitals.commands.example import example_configuration
+from nodevitals.commands.example import example_configuration, hub_example
 from nodevitals.config import parse
+from nodevitals.document import Problem, SettingsDocument, convert
+from nodevitals.hub.settings import HubSettings
 from testbed.node import ROOT, run
 
 README = (ROOT / "README.md").read_text()
@@ -21,6 +23,8 @@ CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 EXAMPLE = (ROOT / "exporter/packaging/nodevitals.example.yaml").read_text()
 # The test bed's own, where a test process has its folder on the path.
 PROBES = {name: kind for name, kind in probes.registered().items() if name != "misbehave"}
+
+HUB_EXAMPLE = (ROOT / "exporter/packaging/nodevitals-hub.example.yaml").read_text()
 
 
 def commands() -> list[str]:
@@ -92,6 +96,22 @@ def test_the_example_configuration_is_valid_with_every_key_set() -> None:
     config = parse(text.encode(), PROBES)
     assert config != parse(b"", PROBES)
     assert config.labels["rack"]
+
+
+def test_the_example_configuration_of_the_hub_is_fresh() -> None:
+    assert hub_example() == HUB_EXAMPLE, "make generate"
+
+
+def test_the_example_configuration_of_the_hub_is_valid_with_every_key_set() -> None:
+    text = re.sub(r"^( *)#(?=[a-zA-Z-])", r"\1", HUB_EXAMPLE, flags=re.MULTILINE)
+    assert text != HUB_EXAMPLE
+    problems: list[Problem] = []
+    document = SettingsDocument(text.encode())
+    settings = convert(document.values(), HubSettings, "", problems)
+    assert settings is not None, document.error(problems)
+    assert [*problems, *settings.problems()] == []
+    assert settings.presets["NAME"].test.queue_pairs == 8
+    assert settings.agents is not None
 
 
 def test_the_catalogue_is_fresh() -> None:

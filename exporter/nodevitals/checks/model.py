@@ -80,6 +80,7 @@ class CheckRequest(
     """A request for a check, as a client sends it."""
 
     kind: Kind
+    """pair, matrix, collective or node."""
     nodes: tuple[NodeName, ...] = ()
     """Names of nodes."""
     where: dict[str, str] = {}
@@ -88,6 +89,7 @@ class CheckRequest(
     preset: str = ""
     """Name of a preset; fields of `test` that are given override it."""
     test: TestRequest = TestRequest()
+    """What is measured, and how."""
     rounds: Optional[Annotated[int, msgspec.Meta(ge=1, le=1000)]] = None
     """matrix: rounds of a tournament, in each of which every node has one partner; by default all
     pairs."""

@@ -1,4 +1,6 @@
-"""docs/configuration.md, made from the Settings: the probes in, the text of the page out."""
+"""docs/configuration.md and docs/hub-configuration.md, made from the Settings: the text of a page
+out.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import msgspec
 
 from nodevitals.commands.example import Field, fields_of, spelled, struct_in, without_none
 from nodevitals.config import Config
+from nodevitals.hub.settings import HubSettings
 from nodevitals.probe import Probe, ProbeSettings
 from nodevitals.quantities import UNIONS, BytesPerSecond, Seconds
 
@@ -36,12 +39,23 @@ $ nodevitals check-config /etc/nodevitals/nodevitals.yaml
 `systemctl reload nodevitals` makes the agent read it; where it has an error, the agent goes on with
 what it had.
 """
+HUB_HEAD = """\
+# Configuration of the hub
+
+Every key of `/etc/nodevitals/hub.yaml`, made from the same source as
+[the example](../exporter/packaging/nodevitals-hub.example.yaml). Every key is optional, unless its
+default is `required`; an unknown key is an error. The key of a mapping within another is written
+`outer.inner`, that of the mappings in a list `list[].key`, that of a mapping that you name
+`outer.NAME.inner`. [The types](configuration.md) are those of the agent's configuration.
+[The hub](hub.md) says what it is for.
+"""
 COMMON = """
 ## Every probe
 
 Each section below `probes` also has these keys. A default that differs is in the probe's own table.
 """
 TABLE = "\n| key | type | default | |\n|---|---|---|---|\n"
+_BELOW = {tuple: "[].", dict: ".NAME."}
 WORDS: dict[Any, str] = {str: "text", int: "number", float: "number", bool: "true or false"}
 
 
@@ -66,6 +80,17 @@ def configuration_page(kinds: dict[str, type[Probe]]) -> str:
     return "".join(parts)
 
 
+def hub_configuration_page() -> str:
+    """The text of the hub's page."""
+    fields = fields_of(HubSettings)
+    parts = [HUB_HEAD, "\n## The hub itself\n"]
+    parts.append(_table([field for field in fields if struct_in(field.hint) is None]))
+    for field in fields:
+        if struct_in(field.hint) is not None:
+            parts.append(f"\n## {field.name}\n{_table([field])}")
+    return "".join(parts)
+
+
 def _table(fields: list[Field]) -> str:
     return TABLE + "".join(row for field in fields for row in _rows(field, ""))
 
@@ -79,7 +104,7 @@ def _rows(field: Field, before: str) -> Iterator[str]:
     cells = [f"`{key}`", words(field.hint), default, text]
     yield "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n"
     if struct is not None:
-        below = f"{key}[]." if get_origin(without_none(field.hint)) is tuple else f"{key}."
+        below = key + _BELOW.get(get_origin(without_none(field.hint)), ".")
         for inner in fields_of(struct):
             yield from _rows(inner, below)
 

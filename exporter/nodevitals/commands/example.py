@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 
 from nodevitals.config import Config
+from nodevitals.hub.settings import HubSettings
 from nodevitals.probe import Probe, ProbeSettings
 from nodevitals.quantities import UNIONS, BytesPerSecond, Seconds
 
@@ -28,6 +29,14 @@ HEAD = """\
 # to 365d. A list has at most 10000 items, the file 1 MiB, the agent 5000 targets.
 # Remove the # before a key to set it. The values shown are the defaults or, where there is none,
 # examples.
+"""
+HUB_HEAD = """\
+# Configuration of the hub; by convention /etc/nodevitals/hub.yaml.
+# nodevitals hub --config.file=FILE checks it at its start, and says all that is wrong with it.
+#
+# Every key is optional, unless its text says so; an unknown key is an error. Durations: 500ms, 30s,
+# 5m, 1h, 1d. Remove the # before a key, and before those that it is in, to set it. The values shown
+# are the defaults or, where there is none, examples.
 """
 WIDTH = 100
 _EXAMPLE = re.compile(r"Example: `(?P<value>[^`]*)`\.?\s*$")
@@ -119,6 +128,14 @@ def example_configuration(kinds: dict[str, type[Probe]]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def hub_example() -> str:
+    """The whole file of the hub."""
+    lines = [HUB_HEAD]
+    for field in fields_of(HubSettings):
+        lines += [*key_lines(field, ""), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def _section(name: str, kind: type[Probe]) -> Iterator[str]:
     yield from comment(" ".join((kind.__doc__ or "").split()), "  ")
     yield f"  {name}:"
@@ -142,6 +159,9 @@ def key_lines(field: Field, indent: str, first: str = "") -> Iterator[str]:
     yield f"{indent}#{first}{field.name}:"
     below = indent + " " * len(first) + "  "
     is_list = get_origin(without_none(field.hint)) is tuple
+    if get_origin(without_none(field.hint)) is dict:
+        yield f"{below}#NAME:"
+        below += "  "
     for index, inner in enumerate(fields_of(struct)):
         if is_list and index == 0:
             yield from key_lines(inner, below, "- ")
@@ -170,10 +190,10 @@ def without_none(hint: Any) -> Any:
 
 
 def struct_in(hint: Any) -> type[msgspec.Struct] | None:
-    """The Settings class of a nested mapping, or of the items of a list."""
+    """The Settings class of a nested mapping, of the items of a list, or of a mapping by names."""
     plain = without_none(hint)
-    if get_origin(plain) is tuple:
-        plain = get_args(plain)[0]
+    if get_origin(plain) in (tuple, dict):
+        plain = get_args(plain)[-1 if get_origin(plain) is dict else 0]
     return plain if isinstance(plain, type) and issubclass(plain, msgspec.Struct) else None
 
 

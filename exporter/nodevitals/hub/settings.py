@@ -51,7 +51,8 @@ class AgentsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How the hub talks with the agents (agents.py)."""
 
     token_file: str
-    """File with the token that the agents accept from the hub (`probes.fabric.hub.token_file`)."""
+    """File with the token that the agents accept from the hub (`probes.fabric.hub.token_file`).
+    Example: `/etc/nodevitals/hub-token`"""
     tls: FabricTlsSettings
     """Certificates; the hub's own has one of the names of `probes.fabric.hub.names`."""
     metrics_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 9855
@@ -89,9 +90,9 @@ class PresetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A named set of parameters."""
 
     kind: Literal["pair", "matrix", "collective", "node"]
-    """Kind of the check."""
+    """Kind of the check. Example: `matrix`"""
     test: TestRequest = TestRequest()
-    """Its parameters."""
+    """Its parameters. Example: `{tool: perftest, device: mlx5_0, sizes: 1MiB, queue_pairs: 8}`"""
     rounds: Optional[int] = None
     """matrix: rounds of a tournament."""
     share: Optional[float] = None
@@ -104,7 +105,8 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A check that is repeated (schedules.py)."""
 
     check: CheckRequest
-    """What to run, as in the REST API."""
+    """What to run, as in the REST API. Example: `{kind: matrix, preset: NAME, where: {pool: train}}`
+    """
     every: Seconds = 86400.0
     """Time between two starts."""
     window: str = ""
@@ -119,7 +121,7 @@ class AlertCheckSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     alertname: str
     """Name of the alert. Example: `NodeFabricSlow`"""
     preset: str
-    """What to run."""
+    """What to run. Example: `NAME`"""
     with_healthy: Annotated[int, msgspec.Meta(ge=0, le=64)] = 3
     """Number of other nodes to test it with: of the same group, without an alert, idle."""
     group_by: str = ""

@@ -137,7 +137,7 @@ def ask(
         return late(seconds)
     # What a server's bytes can raise in three libraries is not written down anywhere.
     except Exception as error:  # noqa: BLE001
-        return Answer(problem=_reason(error), state=PROBLEM)
+        return Answer(problem=reason_of(error), state=PROBLEM)
 
 
 def late(seconds: float) -> Answer:
@@ -200,7 +200,7 @@ def _without_password(url: str) -> str:
     return printable(head + slashes + host.rpartition("@")[2] + slash + path.partition("?")[0], 100)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Why there is no answer, in the words of the deepest cause."""
     chain: list[BaseException] = [error]
     while len(chain) < 20:

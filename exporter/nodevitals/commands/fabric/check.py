@@ -1,13 +1,24 @@
-"""`nodevitals fabric check`: test every pair of some nodes now, by ssh."""
+"""`nodevitals fabric check`: test every pair of some nodes now, by ssh or on the hub."""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import sys
+from typing import Literal
 
 from nodevitals.checks import remote, ssh_pairs
-from nodevitals.checks.verdicts import Verdict, as_csv, judge, matrix
+from nodevitals.checks.pair_report import Verdict, as_csv, judge, matrix
+from nodevitals.commands.fabric.hub_options import (
+    HUB_ONLY,
+    add_request_options,
+    add_test_options,
+    either,
+    refuse_given,
+    request_of,
+    sizes_of,
+)
+from nodevitals.commands.fabric.on_hub import run_on_hub
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,
@@ -20,23 +31,30 @@ from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS, TestSettings
 EXAMPLES = """\
 examples:
   nodevitals fabric check --nodes gpu-1,gpu-2,gpu-3 --device mlx5_0
-  nodevitals fabric check --pool train --config.file nodevitals.yaml --tool iperf3"""
+  nodevitals fabric check --pool train --config.file nodevitals.yaml --tool iperf3
+  nodevitals fabric check --hub https://hub.example.org --pool train --device mlx5_0 --rounds 3"""
+NOT_BY_SSH = ("sizes", "seconds", "queue_pairs", "gid_index", "traffic_class")
+SSH_ONLY = ("config", "timeout", "no_governor")
 
 
 def add_to(subparsers: Subparsers) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser(
-        "check", help="test every pair of some nodes now, by ssh", epilog=EXAMPLES
+        "check", help="test every pair of some nodes now, by ssh or on the hub", epilog=EXAMPLES
     )
     add_node_options(parser)
     add = parser.add_argument
-    add("--tool", choices=TOOLS, default="perftest", help="tool on the nodes (default perftest)")
-    operations = f"one of {', '.join(OPERATIONS)} (default write_bw)"
-    add("--operation", default="write_bw", metavar="NAME", help=operations)
-    add("--device", default="", metavar="DEVICE", help="such as mlx5_0; not needed for iperf3")
-    add("--port", type=int, default=1, metavar="N", help="port of the device (default 1)")
-    add("--message-bytes", type=int, default=65536, metavar="N", help="per message (default 65536)")
-    add("--iterations", type=int, default=1000, metavar="N", help="per test (default 1000)")
+    add("--tool", choices=TOOLS, help="tool on the nodes (default perftest)")
+    operations = f"one of {', '.join(OPERATIONS)} (default write_bw, of iperf3 tcp)"
+    add("--operation", metavar="NAME", help=operations)
+    add("--device", metavar="DEVICE", help="such as mlx5_0; not needed for iperf3")
+    add("--port", type=int, metavar="N", help="port of the device (default 1)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--message-bytes", type=int, metavar="N", help="per message (default 65536)")
+    sweep = "sizes of a message: 8B,64KiB or 8B..8GiB x2 (default: one size)"
+    size.add_argument("--sizes", metavar="SIZES", help=sweep)
+    add("--iterations", type=int, metavar="N", help="per test and size (default 1000)")
+    add_test_options(parser)
     add("--expected", metavar="RATE", help="such as 380Gb/s (default: the median of the nodes)")
     share = "slow is below this share of --expected, 0 to 1 (default 0.8)"
     add("--share", type=float, default=0.8, metavar="SHARE", help=share)
@@ -44,14 +62,21 @@ def add_to(subparsers: Subparsers) -> None:
     add("--timeout", type=float, default=20.0, metavar="SECONDS", help=timeout)
     governors = "do not set the CPU frequency governors (default: performance while testing)"
     add("--no-governor", action="store_true", help=governors)
+    add_request_options(parser)
+    rounds = "on the hub: a tournament of so many rounds (default: all pairs)"
+    add("--rounds", type=int, metavar="N", help=rounds)
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="one JSON object")
     output.add_argument("--csv", action="store_true", help="comma-separated, a line per pair")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Test every pair; 1 where there is a problem."""
+    if options.hub:
+        refuse_given(options, SSH_ONLY, "is for tests by ssh: leave it out, or --hub")
+        return run_on_hub(request_of(options, "matrix", _requested(options)), options)
+    refuse_given(options, (*HUB_ONLY, "rounds", *NOT_BY_SSH), "needs --hub")
     test = _test(options)
     expected = expected_rate(options.expected)
     if test.is_latency and expected is not None:
@@ -71,17 +96,36 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(verdicts))
 
 
+def _requested(options: argparse.Namespace) -> dict[str, object]:
+    """The fields of the hub's TestRequest."""
+    return {
+        "tool": options.tool,
+        "operation": _operation(options.operation),
+        "device": options.device,
+        "port": options.port,
+        "sizes": sizes_of(options),
+        "iterations": options.iterations,
+        "seconds": options.seconds,
+        "queue_pairs": options.queue_pairs,
+        "gid_index": options.gid_index,
+        "traffic_class": options.traffic_class,
+    }
+
+
+def _operation(name: str | None) -> str | None:
+    return f"{name}_bw" if name in ("write", "read", "send") else name
+
+
 def _test(options: argparse.Namespace) -> TestSettings:
-    operation = "tcp" if options.tool == "iperf3" else options.operation
-    if operation in ("write", "read", "send"):
-        operation += "_bw"
+    tool: Literal["perftest", "iperf3"] = options.tool or "perftest"
+    operation = "tcp" if tool == "iperf3" else _operation(options.operation) or "write_bw"
     test = TestSettings(
-        tool=options.tool,
+        tool=tool,
         operation=operation,
-        device=options.device,
-        ib_port=options.port,
-        message_bytes=options.message_bytes,
-        iterations=options.iterations,
+        device=options.device or "",
+        ib_port=either(options.port, 1),
+        message_bytes=either(options.message_bytes, 65536),
+        iterations=either(options.iterations, 1000),
         timeout=options.timeout,
     )
     problems = [f"--{problem.path}: {problem.message}" for problem in test.problems()]

@@ -1,17 +1,31 @@
 """`nodevitals fabric collective`: run a collective over some nodes now, or print a manifest of it.
 
-The site's own launcher starts the ranks: mpirun over ssh, Volcano, or the MPI operator.
+The site's own launcher starts the ranks: mpirun over ssh, Volcano, or the MPI operator; or the hub
+does all of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import sys
 
 import msgspec
 
-from nodevitals.checks import CheckError, manifests, mpirun, remote
-from nodevitals.checks.mpirun import Collective
+from nodevitals.checks import CheckError, manifests, remote, sweep
+from nodevitals.checks.collective import Collective, verify
+from nodevitals.checks.mpirun import MpirunLauncher
+from nodevitals.commands.fabric.hub_options import (
+    HUB_ONLY,
+    add_request_options,
+    assignments,
+    either,
+    refuse_given,
+    request_of,
+    sizes_of,
+)
+from nodevitals.commands.fabric.on_hub import run_on_hub
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,
@@ -19,30 +33,49 @@ from nodevitals.commands.fabric.options import (
     refuse_nodes_in_use,
 )
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
-from nodevitals.probes.fabric.report import COLLECTIVES, Report
+from nodevitals.probes.fabric.report import COLLECTIVES, Report, ResultRow
 from nodevitals.probes.fabric.settings import TestSettings
 
 EXAMPLES = """\
 examples:
   nodevitals fabric collective --nodes gpu-1,gpu-2 --expected 370Gb/s
-  nodevitals fabric collective --nodes gpu-1,gpu-2 --render volcano --image IMAGE > job.yaml"""
+  nodevitals fabric collective --nodes gpu-1,gpu-2 --render volcano --image IMAGE > job.yaml
+  nodevitals fabric collective --hub https://hub.example.org --pool train --sizes "8B..8GiB x2\""""
+LOCAL_ONLY = (
+    *("config", "timeout", "program", "push"),
+    *("render", "apply", "image", "name", "namespace"),
+)
 
 
 def add_to(subparsers: Subparsers) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser(
-        "collective", help="run a collective over some nodes now", epilog=EXAMPLES
+        "collective",
+        help="run a collective over some nodes now, by mpirun or on the hub",
+        epilog=EXAMPLES,
     )
     add_node_options(parser)
     add = parser.add_argument
     backend = "nccl (NVIDIA) or hccl (Ascend) (default nccl)"
-    add("--backend", choices=("nccl", "hccl"), default="nccl", help=backend)
+    add("--backend", choices=("nccl", "hccl"), help=backend)
     operation = "the collective (default all_reduce)"
-    add("--operation", choices=COLLECTIVES, default="all_reduce", help=operation)
-    add("--devices-per-node", type=int, default=8, metavar="N", help="ranks per node (default 8)")
-    size = "bytes of a message (default 1 GiB)"
-    add("--message-bytes", type=int, default=1 << 30, metavar="N", help=size)
-    add("--iterations", type=int, default=20, metavar="N", help="runs per size (default 20)")
+    add("--operation", choices=COLLECTIVES, help=operation)
+    add("--devices-per-node", type=int, metavar="N", help="ranks per node (default 8)")
+    size = parser.add_mutually_exclusive_group()
+    one = "bytes of a message (default 1 GiB)"
+    size.add_argument("--message-bytes", type=int, metavar="N", help=one)
+    sweep = "sizes of a message: 8B,64KiB or 8B..8GiB x2 (default: one size)"
+    size.add_argument("--sizes", metavar="SIZES", help=sweep)
+    add("--iterations", type=int, metavar="N", help="runs per size (default 20)")
+    variable = "variable of the ranks, such as NCCL_ALGO=Ring; may be repeated (default: none)"
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help=variable)
+    parameter = "MCA parameter of Open MPI; may be repeated (default: none)"
+    add("--mca", action="append", default=[], metavar="NAME=VALUE", help=parameter)
+    traffic_class = "traffic class of the packets (default: the library chooses)"
+    add("--traffic-class", type=int, metavar="N", help=traffic_class)
+    add("--gid-index", type=int, metavar="N", help="GID index of the ports (default: chosen)")
+    pairs = "queue pairs per connection (default: the library chooses)"
+    add("--queue-pairs", type=int, metavar="N", help=pairs)
     timeout = "longest time of the whole run, in seconds (default 300)"
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help=timeout)
     add("--program", default="", metavar="PATH", help="the tool on the nodes (default: on PATH)")
@@ -54,8 +87,11 @@ def add_to(subparsers: Subparsers) -> None:
     add("--expected", metavar="RATE", help=expected)
     share = "share of --expected, 0 to 1 (default 0.8)"
     add("--share", type=float, default=0.8, metavar="SHARE", help=share)
+    whole = "on the hub: do not search for the node or link at fault (default: search)"
+    add("--no-isolate", action="store_true", help=whole)
     add("--push", metavar="URL", help="push the result to this Pushgateway (default: do not)")
     add("--json", action="store_true", help="one JSON object")
+    add_request_options(parser)
     render = parser.add_argument_group("manifests")
     add = render.add_argument
     add(
@@ -69,11 +105,15 @@ def add_to(subparsers: Subparsers) -> None:
     add("--name", default="nodevitals-collective", help=name)
     namespace = "for --render: where to create it (default default)"
     add("--namespace", default="default", help=namespace)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the collective, or print its manifest; 1 where it failed or is slow."""
+    if options.hub:
+        refuse_given(options, LOCAL_ONLY, "is for a run without a hub: leave it out, or --hub")
+        return run_on_hub(request_of(options, "collective", _requested(options)), options)
+    refuse_given(options, (*HUB_ONLY, "no_isolate"), "needs --hub")
     nodes = chosen_nodes(options)
     wanted = _collective(nodes, options)
     if options.render:
@@ -83,18 +123,39 @@ def run(options: argparse.Namespace) -> int:
     if lost:
         raise CommandError("\n".join(f"{node}: ssh: {why}" for node, why in lost.items()))
     refuse_nodes_in_use(nodes, options)
-    wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
-    report = mpirun.run(wanted)
+    if wanted.gid_index is None:
+        wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
+    report = _launched(wanted, options.timeout)
     if options.push:
         _push(options.push, wanted, report)
     slow = False
     if report.outcome == "ok" and expected is not None:
-        slow = (report.rows[0].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
+        slow = (report.rows[-1].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
     if options.json:
         print_json(report)
     else:
         _print(wanted, report, "SLOW" if slow else "ok" if expected else "nothing to compare with")
     return int(slow or report.outcome != "ok")
+
+
+def _requested(options: argparse.Namespace) -> dict[str, object]:
+    """The fields of the hub's TestRequest."""
+    own = {"NCCL_IB_HCA": options.hca, "NCCL_SOCKET_IFNAME": options.interface}
+    if options.backend == "hccl":
+        own = {"HCCL_SOCKET_IFNAME": options.interface}
+    given = {name: value for name, value in own.items() if value}
+    return {
+        "tool": options.backend,
+        "operation": options.operation,
+        "sizes": sizes_of(options),
+        "iterations": options.iterations,
+        "devices_per_node": options.devices_per_node,
+        "queue_pairs": options.queue_pairs,
+        "gid_index": options.gid_index,
+        "traffic_class": options.traffic_class,
+        "environment": {**given, **(assignments("--env", options.env) or {})} or None,
+        "mca": assignments("--mca", options.mca),
+    }
 
 
 def _push(url: str, wanted: Collective, report: Report) -> None:
@@ -107,19 +168,36 @@ def _push(url: str, wanted: Collective, report: Report) -> None:
         print(f"--push: {error}", file=sys.stderr)
 
 
+def _launched(wanted: Collective, seconds: float) -> Report:
+    """Run it by mpirun. One report with the rows of all sizes, up to the failed one."""
+    done = asyncio.run(MpirunLauncher().run(wanted, f"command-{os.getpid()}", seconds))
+    rows = tuple(row for report in done.reports for row in report.rows)
+    return msgspec.structs.replace(done.reports[-1], rows=rows)
+
+
 def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:
-    return Collective(
-        backend=options.backend,
-        operation=options.operation,
-        nodes=tuple(nodes),
-        devices_per_node=options.devices_per_node,
-        message_bytes=options.message_bytes,
-        iterations=options.iterations,
-        timeout_seconds=options.timeout,
-        program=options.program,
-        hca=options.hca,
-        interface=options.interface,
-    )
+    try:
+        sizes = sweep.parse_sizes(options.sizes or str(either(options.message_bytes, 1 << 30)))
+        wanted = Collective(
+            backend=options.backend or "nccl",
+            operation=options.operation or "all_reduce",
+            nodes=tuple(nodes),
+            devices_per_node=either(options.devices_per_node, 8),
+            sizes=sizes,
+            iterations=either(options.iterations, 20),
+            program=options.program,
+            hca=options.hca,
+            interface=options.interface,
+            gid_index=options.gid_index,
+            traffic_class=options.traffic_class,
+            queue_pairs=options.queue_pairs,
+            environment=assignments("--env", options.env) or {},
+            mca=assignments("--mca", options.mca) or {},
+        )
+        verify(wanted)
+    except (CheckError, ValueError) as error:
+        raise CommandError(str(error)) from None
+    return wanted
 
 
 def _render(wanted: Collective, options: argparse.Namespace) -> int:
@@ -153,9 +231,12 @@ def _print(wanted: Collective, report: Report, verdict: str) -> None:
     if report.outcome != "ok":
         print(f"{wanted.operation} over {wanted.ranks} ranks: {report.reason}: {report.message}")
         return
-    row = report.rows[0]
-    bus = (row.bus_bandwidth_bytes_per_second or 0.0) / 1e9
-    print_table(
-        ("OPERATION", "RANKS", "BYTES", "BUS GB/s", "VERDICT"),
-        [(wanted.operation, wanted.ranks, row.message_bytes, f"{bus:.2f}", verdict)],
-    )
+    rows = [
+        (wanted.operation, wanted.ranks, row.message_bytes, f"{_bus(row):.2f}", verdict)
+        for row in report.rows
+    ]
+    print_table(("OPERATION", "RANKS", "BYTES", "BUS GB/s", "VERDICT"), rows)
+
+
+def _bus(row: ResultRow) -> float:
+    return (row.bus_bandwidth_bytes_per_second or 0.0) / 1e9

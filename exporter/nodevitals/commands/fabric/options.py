@@ -19,9 +19,10 @@ from nodevitals.quantities import parse_bit_rate
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
     """The options that choose nodes."""
-    nodes = parser.add_mutually_exclusive_group(required=True)
+    nodes = parser.add_mutually_exclusive_group()
     nodes.add_argument("--nodes", metavar="A,B,C", help="names or addresses of the nodes")
-    nodes.add_argument("--pool", metavar="NAME", help="the peers of --config.file in this pool")
+    pool = "the peers of --config.file in this pool, or the hub's nodes"
+    nodes.add_argument("--pool", metavar="NAME", help=pool)
     parser.add_argument(
         "--config.file",
         dest="config",
@@ -40,6 +41,8 @@ def chosen_nodes(options: argparse.Namespace) -> list[str]:
     if options.nodes:
         names = [name.strip() for name in options.nodes.split(",") if name.strip()]
     else:
+        if not options.pool:
+            raise CommandError("which nodes? --nodes A,B,C or --pool NAME")
         if options.config is None:
             raise CommandError("--pool: which file has the peers? --config.file FILE")
         settings = msgspec.structs.replace(fabric_settings(options.config), group_by="pool")

@@ -1,0 +1,159 @@
+"""Variables of a collective's ranks and MCA parameters that a client may set, and their values.
+
+A list of what is allowed: nothing on it names a program, a library or a file, and no value has a
+character that a shell would interpret. NCCL: https://docs.nvidia.com/deeplearning/nccl (Environment
+Variables). HCCL: https://www.hiascend.com/document (environment variable reference, HCCL). Open
+MPI: `ompi_info --all`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, Optional, Union
+
+import msgspec
+
+from nodevitals.quantities import shown
+
+_INTEGER = re.compile(r"[0-9]{1,9}")
+_NAME = r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}"
+_DEVICES = re.compile(rf"\^?=?{_NAME}(?::[0-9]{{1,3}})?(?:,{_NAME}(?::[0-9]{{1,3}})?){{0,31}}")
+_INTERFACES = re.compile(rf"\^?=?{_NAME}(?:,{_NAME}){{0,31}}")
+_NETWORK = r"[a-zA-Z0-9][a-zA-Z0-9.:_-]{0,45}(?:/[0-9]{1,3})?"
+_NETWORKS = re.compile(rf"{_NETWORK}(?:,{_NETWORK}){{0,31}}")
+
+
+class Integer(msgspec.Struct, frozen=True):
+    """Integers from `low` to `high` that are multiples of `step`."""
+
+    low: int
+    high: int
+    step: int = 1
+
+    def problem(self, value: str) -> Optional[str]:
+        """What the value should be, where it is not."""
+        number = int(value) if _INTEGER.fullmatch(value) else -1
+        if self.low <= number <= self.high and number % self.step == 0:
+            return None
+        steps = f", a multiple of {self.step}" if self.step > 1 else ""
+        return f"write an integer from {self.low} to {self.high}{steps}"
+
+
+class Words(msgspec.Struct, frozen=True):
+    """One of some words; with `several`, a list of them, which `^` excludes."""
+
+    words: tuple[str, ...]
+    several: bool = False
+
+    def problem(self, value: str) -> Optional[str]:
+        """What the value should be, where it is not."""
+        parts = value.removeprefix("^").split(",") if self.several else [value]
+        known = {word.lower() for word in self.words}
+        if len(value) <= 256 and all(part.lower() in known for part in parts):
+            return None
+        return f"choose {', '.join(self.words)}"
+
+
+class Names(msgspec.Struct, frozen=True):
+    """A list of names."""
+
+    kind: Literal["devices", "interfaces", "networks"]
+
+    def problem(self, value: str) -> Optional[str]:
+        """What the value should be, where it is not."""
+        pattern, example = {
+            "devices": (_DEVICES, "mlx5_0,mlx5_1:1"),
+            "interfaces": (_INTERFACES, "eth0,bond0"),
+            "networks": (_NETWORKS, "eth0,192.0.2.0/24"),
+        }[self.kind]
+        return None if pattern.fullmatch(value) else f"write names, such as {example}"
+
+
+Rule = Union[Integer, Words, Names]
+SWITCH = Integer(0, 1)
+
+NCCL: dict[str, Rule] = {
+    "NCCL_ALGO": Words(
+        ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"), several=True
+    ),
+    "NCCL_PROTO": Words(("LL", "LL128", "Simple"), several=True),
+    "NCCL_BUFFSIZE": Integer(1 << 16, 1 << 28),
+    "NCCL_CROSS_NIC": Integer(0, 2),
+    "NCCL_DEBUG": Words(("VERSION", "WARN", "INFO")),
+    "NCCL_IB_ADAPTIVE_ROUTING": SWITCH,
+    "NCCL_IB_AR_THRESHOLD": Integer(0, 1 << 28),
+    "NCCL_IB_DISABLE": SWITCH,
+    "NCCL_IB_GID_INDEX": Integer(0, 255),
+    "NCCL_IB_HCA": Names("devices"),
+    "NCCL_IB_PCI_RELAXED_ORDERING": Integer(0, 2),
+    "NCCL_IB_QPS_PER_CONNECTION": Integer(1, 128),
+    "NCCL_IB_RETRY_CNT": Integer(0, 7),
+    "NCCL_IB_SL": Integer(0, 15),
+    "NCCL_IB_SPLIT_DATA_ON_QPS": SWITCH,
+    "NCCL_IB_TC": Integer(0, 255),
+    "NCCL_IB_TIMEOUT": Integer(1, 31),
+    "NCCL_MAX_NCHANNELS": Integer(1, 64),
+    "NCCL_MIN_NCHANNELS": Integer(1, 64),
+    "NCCL_NET": Words(("IB", "Socket")),
+    "NCCL_NET_GDR_LEVEL": Words(("LOC", "PIX", "PXB", "PHB", "SYS", "0", "1", "2", "3", "4", "5")),
+    "NCCL_NET_GDR_READ": SWITCH,
+    "NCCL_NVLS_ENABLE": Integer(0, 2),
+    "NCCL_P2P_DISABLE": SWITCH,
+    "NCCL_PXN_DISABLE": SWITCH,
+    "NCCL_SHM_DISABLE": SWITCH,
+    "NCCL_SOCKET_FAMILY": Words(("AF_INET", "AF_INET6")),
+    "NCCL_SOCKET_IFNAME": Names("interfaces"),
+}
+
+# HCCL_ALGO is missing: its values have semicolons.
+HCCL: dict[str, Rule] = {
+    "HCCL_CONNECT_TIMEOUT": Integer(120, 7200),
+    "HCCL_MULTI_QP_THRESHOLD": Integer(1, 8192),
+    "HCCL_RDMA_QPS_PER_CONNECTION": Integer(1, 32),
+    "HCCL_RDMA_RETRY_CNT": Integer(1, 7),
+    "HCCL_RDMA_SL": Integer(0, 7),
+    "HCCL_RDMA_TC": Integer(0, 252, 4),
+    "HCCL_RDMA_TIMEOUT": Integer(5, 24),
+    "HCCL_SOCKET_FAMILY": Words(("AF_INET", "AF_INET6")),
+    "HCCL_SOCKET_IFNAME": Names("interfaces"),
+}
+
+ENVIRONMENT: dict[str, dict[str, Rule]] = {"nccl": NCCL, "hccl": HCCL}
+
+# The variable that a field of the request stands for.
+VARIABLES: dict[str, dict[str, str]] = {
+    "nccl": {
+        "device": "NCCL_IB_HCA",
+        "queue_pairs": "NCCL_IB_QPS_PER_CONNECTION",
+        "gid_index": "NCCL_IB_GID_INDEX",
+        "traffic_class": "NCCL_IB_TC",
+    },
+    "hccl": {"queue_pairs": "HCCL_RDMA_QPS_PER_CONNECTION", "traffic_class": "HCCL_RDMA_TC"},
+}
+
+# Not plm_rsh_agent, plm_rsh_args, mca_base_* and the like: they run programs and open files.
+MCA: dict[str, Rule] = {
+    "btl": Words(("self", "tcp", "vader", "sm", "smcuda", "openib"), several=True),
+    "btl_openib_allow_ib": SWITCH,
+    "btl_tcp_if_exclude": Names("networks"),
+    "btl_tcp_if_include": Names("networks"),
+    "coll_hcoll_enable": SWITCH,
+    "hwloc_base_binding_policy": Words(("none", "core", "socket", "numa")),
+    "oob_tcp_if_exclude": Names("networks"),
+    "oob_tcp_if_include": Names("networks"),
+    "orte_keep_fqdn_hostnames": SWITCH,
+    "plm_rsh_no_tree_spawn": SWITCH,
+    "plm_rsh_num_concurrent": Integer(1, 1024),
+    "pml": Words(("ob1", "ucx", "cm"), several=True),
+    "routed": Words(("direct", "radix", "binomial")),
+}
+
+
+def problem_of(name: str, value: str, rules: Mapping[str, Rule]) -> Optional[str]:
+    """Why a variable or a parameter is refused; None where it is allowed."""
+    rule = rules.get(name)
+    if rule is None:
+        return f"{shown(name)} is not on the list: choose {', '.join(rules)}"
+    problem = rule.problem(value)
+    return None if problem is None else f"{shown(value)} is no value of {name}: {problem}"

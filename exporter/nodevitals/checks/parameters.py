@@ -1,0 +1,155 @@
+"""The parameters of a check: defaults, presets, nodes by label, and what does not fit together.
+
+In: a request as a client sends it, the presets and the nodes on the lists. Out: the request as it
+is stored and run, or all problems with it. Raises CheckError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional, Protocol
+
+import msgspec
+
+from nodevitals.checks import CheckError
+from nodevitals.checks.model import CheckRequest, Kind, TestRequest
+from nodevitals.checks.validity import TOOLS, given, problems
+from nodevitals.probes.fabric.report import LATENCY
+from nodevitals.quantities import parse_bit_rate, shown
+
+DEFAULT_SHARE = CheckRequest(kind="node").share
+
+
+class PresetLike(Protocol):
+    """A preset, built in or of the site's configuration."""
+
+    @property
+    def kind(self) -> Kind:
+        """As in Preset or Member."""
+
+    @property
+    def test(self) -> TestRequest:
+        """As in Preset or Member."""
+
+    @property
+    def rounds(self) -> Optional[int]:
+        """As in Preset or Member."""
+
+    @property
+    def share(self) -> Optional[float]:
+        """As in Preset or Member."""
+
+    @property
+    def expected(self) -> Optional[str]:
+        """As in Preset or Member."""
+
+
+class MemberLike(Protocol):
+    """A node on the lists."""
+
+    @property
+    def name(self) -> str:
+        """As in Preset or Member."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """As in Preset or Member."""
+
+
+def resolve(
+    request: CheckRequest,
+    presets: Mapping[str, PresetLike],
+    members: Optional[Iterable[MemberLike]] = None,
+) -> CheckRequest:
+    """The request with its preset and the defaults filled in, and all of its nodes, each once.
+
+    Without `members` any node is accepted, and `where` is refused. A field of the request that has
+    its default value counts as not given. Resolving twice changes nothing. Raises CheckError.
+    """
+    request = _with_preset(request, presets)
+    return msgspec.structs.replace(
+        request, nodes=_nodes(request, members), test=_with_defaults(request.kind, request.test)
+    )
+
+
+def checked(
+    request: CheckRequest,
+    presets: Mapping[str, PresetLike],
+    members: Optional[Iterable[MemberLike]] = None,
+) -> CheckRequest:
+    """The same. Raises CheckError also for problems: the first, and how many there are more."""
+    resolved = resolve(request, presets, members)
+    found = list(problems(resolved))
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise CheckError(f"{found[0]}{more}")
+    return resolved
+
+
+def _with_preset(request: CheckRequest, presets: Mapping[str, PresetLike]) -> CheckRequest:
+    if not request.preset:
+        return request
+    preset = presets.get(request.preset)
+    if preset is None:
+        known = ", ".join(sorted(presets)) or "none"
+        raise CheckError(f"preset: no {shown(request.preset)}: choose {known}")
+    if not set(TOOLS[preset.kind]) & set(TOOLS[request.kind]) and preset.kind != request.kind:
+        raise CheckError(f"preset: {request.preset} is for the kind {preset.kind}: choose another")
+    own, base = given(request.test), given(preset.test)
+    if "iterations" in own or "seconds" in own:
+        base.pop("iterations", None)
+        base.pop("seconds", None)
+    for name in ("environment", "mca"):
+        if name in base and name in own:
+            own[name] = {**base[name], **own[name]}
+    changes: dict[str, Any] = {"test": TestRequest(**{**base, **own})}
+    if request.kind == "matrix" and request.rounds is None:
+        changes["rounds"] = preset.rounds
+    if request.share == DEFAULT_SHARE and preset.share is not None:
+        changes["share"] = preset.share
+    if request.expected_bytes_per_second is None and preset.expected is not None:
+        try:
+            changes["expected_bytes_per_second"] = parse_bit_rate(preset.expected)
+        except ValueError as error:
+            raise CheckError(f"preset {request.preset}: expected: {error}") from None
+    return msgspec.structs.replace(request, **changes)
+
+
+def _nodes(request: CheckRequest, members: Optional[Iterable[MemberLike]]) -> tuple[str, ...]:
+    if members is None:
+        if request.where:
+            raise CheckError("where: there are no lists with labels: name the nodes")
+        return tuple(dict.fromkeys(request.nodes))
+    listed = {member.name: member.labels for member in members}
+    unknown = [name for name in request.nodes if name not in listed]
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        names = ", ".join(map(shown, unknown[:3]))
+        raise CheckError(f"nodes: {names}{more}: not on the lists of nodes")
+    chosen = [
+        name
+        for name, labels in listed.items()
+        if request.where and all(labels.get(key) == value for key, value in request.where.items())
+    ]
+    if request.where and not chosen:
+        wanted = ", ".join(f"{key}={value}" for key, value in list(request.where.items())[:4])
+        raise CheckError(f"where: no node has {shown(wanted)}: see the labels on the lists")
+    return tuple(dict.fromkeys((*request.nodes, *sorted(chosen))))
+
+
+def _with_defaults(kind: Kind, test: TestRequest) -> TestRequest:
+    if kind == "node":
+        return test
+    tool = test.tool or ("nccl" if kind == "collective" else "perftest")
+    operation = test.operation
+    if not operation:
+        operation = {"perftest": "write_bw", "iperf3": "tcp"}.get(tool, "all_reduce")
+    changes: dict[str, Any] = {"tool": tool, "operation": operation}
+    if not test.sizes:
+        size = {"perftest": "64KiB", "iperf3": "128KiB"}.get(tool, "1GiB")
+        changes["sizes"] = "8B" if operation in LATENCY else size
+    if test.iterations is None and test.seconds is None:
+        changes["iterations"] = 20 if kind == "collective" else 1000
+    if kind == "collective" and test.devices_per_node is None:
+        changes["devices_per_node"] = 8
+    return msgspec.structs.replace(test, **changes)

@@ -1,0 +1,46 @@
+"""Named sets of parameters that every hub has; a site's own of the same name replace them."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import msgspec
+
+from nodevitals.checks.model import Kind, TestRequest
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """A named set of parameters."""
+
+    kind: Kind
+    test: TestRequest = TestRequest()
+    rounds: Optional[int] = None
+    share: Optional[float] = None
+    expected: Optional[str] = None
+
+
+def _collective(tool: str, operation: str, sizes: str = "1GiB") -> Preset:
+    return Preset(
+        kind="collective",
+        test=msgspec.convert({"tool": tool, "operation": operation, "sizes": sizes}, TestRequest),
+    )
+
+
+def _pairs(tool: str, operation: str, sizes: str, iterations: int, queue_pairs: int = 1) -> Preset:
+    fields = {"tool": tool, "operation": operation, "sizes": sizes, "iterations": iterations}
+    test = msgspec.convert({**fields, "queue_pairs": queue_pairs}, TestRequest)
+    return Preset(kind="matrix", test=test)
+
+
+PRESETS: dict[str, Preset] = {
+    "ib-write-64k": _pairs("perftest", "write_bw", "64KiB", 1000),
+    "ib-write-sweep": _pairs("perftest", "write_bw", "4KiB..8MiB x4", 200, queue_pairs=8),
+    "ib-read-1m": _pairs("perftest", "read_bw", "1MiB", 1000),
+    "latency": _pairs("perftest", "send_lat", "8B", 1000),
+    "tcp": _pairs("iperf3", "tcp", "128KiB", 2000, queue_pairs=4),
+    "nccl-all-reduce": _collective("nccl", "all_reduce"),
+    "nccl-all-reduce-sweep": _collective("nccl", "all_reduce", "8B..8GiB x8"),
+    "nccl-alltoall": _collective("nccl", "alltoall"),
+    "hccl-all-reduce": _collective("hccl", "all_reduce"),
+}
+"""A preset of pairs is of the kind `matrix` and serves `pair` as well."""

@@ -1,0 +1,209 @@
+"""A client of the hub's REST API. In: the hub's URL, a token, requests. Out: checks.
+
+Whatever the server does (nothing, garbage, an endless answer, a redirect) is an error of one line,
+within a time limit and a size limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any, Optional, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import requests
+
+from nodevitals.checks.model import Check, CheckDetail, CheckRequest
+from nodevitals.commands.doctor.asking import Jobs, reason_of
+from nodevitals.commands.terminal import CommandError, printable
+from nodevitals.document import DocumentError, read_file
+
+CHECKS_PATH = "/api/v1/checks"
+ANSWER_SECONDS = 30.0
+# A matrix of 10,000 nodes with its raw output is below this.
+MAX_ANSWER_BYTES = 256 << 20
+TOKEN_VARIABLE = "NODEVITALS_TOKEN_FILE"  # noqa: S105 # the name of a variable
+_CHUNK_BYTES = 1 << 16
+_SHOWN_CHARACTERS = 300
+_Shape = TypeVar("_Shape")
+
+
+class HubError(CommandError):
+    """The hub gave no usable answer; `status` 2."""
+
+
+class NoAnswerError(HubError):
+    """The hub could not be reached, or gave no complete answer in time: it may have got the
+    request.
+    """
+
+
+class HubRefusal(msgspec.Struct, frozen=True):
+    """The body of an error."""
+
+    detail: str = ""
+    error: str = ""
+
+
+def add_hub_options(parser: Any, needed: bool = False) -> None:
+    """Add --hub, --token-file and --ca-file."""
+    url = "address of the hub, such as https://hub.example.org"
+    default = "(needed)" if needed else "(default: none, this machine tests by ssh)"
+    parser.add_argument("--hub", metavar="URL", required=needed, help=f"{url} {default}")
+    token = f"file with a token of the hub (default: that of {TOKEN_VARIABLE}, or none)"
+    parser.add_argument("--token-file", metavar="FILE", help=token)
+    authority = "certificates of the authorities to trust (default: those of the machine)"
+    parser.add_argument("--ca-file", metavar="FILE", help=authority)
+
+
+class HubClient:
+    """One hub."""
+
+    def __init__(self, url: str, token: str = "", ca_file: Optional[str] = None) -> None:
+        self.url = _address(url)
+        self._session = requests.Session()
+        # Neither proxies nor passwords of the environment: a token is for this server only.
+        self._session.trust_env = False
+        self._session.headers["Accept"] = "application/json"
+        self._session.headers["Accept-Encoding"] = "identity"
+        if token:
+            self._session.headers["Authorization"] = f"Bearer {token}"
+        self._session.verify = ca_file or True
+
+    def submit(self, request: CheckRequest, key: str) -> Check:
+        """Start a check. Without an answer it is sent once more: with the same key, the hub starts
+        it once. Raises HubError.
+        """
+        headers = {"Idempotency-Key": key}
+        try:
+            return self.call("POST", CHECKS_PATH, Check, request, headers)
+        except NoAnswerError:
+            return self.call("POST", CHECKS_PATH, Check, request, headers)
+
+    def get(self, identity: str) -> CheckDetail:
+        """A check with its results. Raises HubError."""
+        return self.call("GET", f"{CHECKS_PATH}/{identity}", CheckDetail)
+
+    def cancel(self, identity: str) -> None:
+        """End a check. Raises HubError."""
+        self.call("DELETE", f"{CHECKS_PATH}/{identity}", msgspec.Raw)
+
+    def link(self, identity: str) -> str:
+        """The page of a check."""
+        return f"{self.url}/checks/{identity}"
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        shape: type[_Shape],
+        body: Any = None,
+        headers: Optional[dict[str, str]] = None,
+    ) -> _Shape:
+        """The answer to one request. Raises HubError."""
+        jobs = Jobs(time.monotonic() + ANSWER_SECONDS)
+        jobs.start("call", lambda: self._exchange(method, path, body, headers or {}))
+        # In a thread: the server may send a byte per second, and requests limits each read only.
+        late = NoAnswerError(f"{self.url}: no complete answer within {ANSWER_SECONDS:.0f} s")
+        status, content = jobs.result("call", (0, b""))
+        if status == 0:
+            raise late
+        if status >= 400:
+            # A proxy answers so while the hub restarts.
+            error = NoAnswerError if status >= 500 else HubError
+            raise error(f"{self.url}: HTTP {status}: {_refusal(status, content)}")
+        try:
+            return msgspec.json.decode(content or b"null", type=shape)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise HubError(f"{self.url}: not an answer of a hub: {_beginning(content)!r}") from None
+
+    def _exchange(
+        self, method: str, path: str, body: Any, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        try:
+            with self._session.request(
+                method,
+                self.url + path,
+                data=None if body is None else msgspec.json.encode(body),
+                headers=headers,
+                timeout=ANSWER_SECONDS,
+                stream=True,
+                allow_redirects=False,  # the token is for this address
+            ) as response:
+                if 300 <= response.status_code < 400:
+                    where = printable(response.headers.get("Location", "nowhere"))
+                    text = f"it redirects to {where[:_SHOWN_CHARACTERS]}; write --hub with"
+                    raise HubError(f"{self.url}: {text} the address of the hub itself")
+                return response.status_code, _content(self.url, response)
+        except HubError:
+            raise
+        # What a server's bytes can raise in three libraries is not written down anywhere.
+        except Exception as error:  # noqa: BLE001
+            raise NoAnswerError(f"{self.url}: {reason_of(error)}") from None
+
+
+def client_of(options: argparse.Namespace) -> HubClient:
+    """The client that the options describe. Raises CommandError."""
+    path = options.token_file or os.environ.get(TOKEN_VARIABLE)
+    if options.ca_file:
+        _read(options.ca_file)
+    return HubClient(options.hub, _token(path) if path else "", options.ca_file)
+
+
+def _token(path: str) -> str:
+    text = _read(path).decode("latin-1").strip()
+    if not (text.isascii() and text.isprintable() and text):  # a header's error would show it
+        raise CommandError(f"{path}: not one line of ASCII: write only the token into it")
+    return text
+
+
+def _read(path: str) -> bytes:
+    try:
+        return read_file(str(Path(path)))
+    except DocumentError as error:
+        raise CommandError(f"{path}: {error.problems[0].message}") from None
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise CommandError(f"--hub: {printable(url)} is no URL: write https://HOST")
+    if "@" in parts.netloc:
+        raise CommandError("--hub: the URL has a password: write a token into --token-file")
+    if parts.query or parts.fragment:
+        raise CommandError("--hub: write the URL without ? and #")
+    return url.rstrip("/")
+
+
+def _content(url: str, response: requests.Response) -> bytes:
+    parts, size = [], 0
+    while part := response.raw.read(_CHUNK_BYTES, decode_content=False):
+        parts.append(part)
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            raise HubError(f"{url}: an answer of over {MAX_ANSWER_BYTES >> 20} MiB")
+    return b"".join(parts)
+
+
+def _refusal(status: int, content: bytes) -> str:
+    """The hub's reason, in one line."""
+    try:
+        body = msgspec.json.decode(content, type=HubRefusal)
+        text = body.detail or body.error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = ""
+    hint = "; give a token with --token-file" if status == 401 else ""
+    return (printable(text)[:_SHOWN_CHARACTERS] or _beginning(content) or "no reason given") + hint
+
+
+def _beginning(content: bytes) -> str:
+    return printable(content[:60].decode("utf-8", "replace"))

@@ -1,0 +1,224 @@
+"""Eight agents at a switch, a network namespace each, and a hub beside the switch.
+
+Links are shaped and real iperf3 runs over them; one node's link is slow. The hub runs in the
+network namespace of the test. Names are those of /etc/hosts, in the private mount namespace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import requests
+import trustme
+
+from testbed.fabric import REAL_TOOLS, Fabric, FabricNode
+from testbed.namespaces import ip
+from testbed.node import PYTHON, environment, free_port, wait_until
+
+HUB_NAME = "hub.example"
+HUB_ADDRESS = "10.98.0.254"
+HUB_TOKEN = "a token of the hub's, for agents"
+TOKENS = {"viewer": "read", "operator": "run", "admin": "act"}
+LINK_RATE, SLOW_RATE = "400mbit", "150mbit"
+# 8 MB: 0.2 s at the links' rate.
+TEST = {"tool": "iperf3", "operation": "tcp", "device": "fab0", "iterations": 64}
+
+
+class HubFabric(Fabric):
+    """Agents `gpu-1` … that take orders of the hub; they have no plan of their own."""
+
+    def __init__(self, folder: Path, count: int = 8) -> None:
+        super().__init__(folder, count, slot="1m")
+        self.names = [f"gpu-{number}" for number in range(1, count + 1)]
+        self.addresses = {name: f"10.98.0.{n}" for n, name in enumerate(self.names, 1)}
+
+    def __enter__(self) -> HubFabric:
+        super().__enter__()
+        ip("addr", "add", f"{HUB_ADDRESS}/24", "dev", self.switch)
+        self._name_nodes()
+        for name in self.names:
+            self.throttle(name, LINK_RATE)
+        return self
+
+    def start(self) -> None:
+        """Start every agent."""
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(FabricNode.start, self.nodes.values()))
+
+    def slow(self, name: str, rate: str = SLOW_RATE) -> None:
+        """Change the rate of a node's link."""
+        limit = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+        change = ("tc", "qdisc", "replace", "dev")
+        subprocess.run([*change, self.ports[name], *limit], check=True)
+        inside = ["ip", "netns", "exec", self.spaces[name].name]
+        subprocess.run([*inside, *change, "fab0", *limit], check=True)
+
+    def config(self, name: str) -> dict[str, Any]:
+        """Return a node's configuration."""
+        config = super().config(name)
+        fabric = config["probes"]["fabric"]
+        del fabric["slot"]
+        fabric |= {
+            "name": name,
+            "static": [{"targets": list(self.names)}],
+            "interval": "1s",
+            "tests": [],
+            "hub": {"token_file": str(self.folder / "hub-token"), "names": [HUB_NAME]},
+        }
+        return config
+
+    def _add(self, name: str, authority: trustme.CA) -> None:
+        if not (self.folder / "hub-token").exists():
+            (self.folder / "hub-token").write_text(HUB_TOKEN + "\n")
+            _write_certificate(self.folder / "hub", authority, HUB_NAME)
+        folder = self.folder / name
+        (folder / "sys/class/net").mkdir(parents=True)
+        _write_certificate(folder, authority, name)
+        self.nodes[name] = FabricNode(folder, self.spaces[name], self.config(name), **REAL_TOOLS)
+
+    def _name_nodes(self) -> None:
+        """Names for addresses, for all processes of this mount namespace."""
+        assert "PRIVATE_MOUNTS" in os.environ, "start it with tools/private-mounts"
+        hosts = self.folder / "hosts"
+        lines = [
+            "127.0.0.1 localhost",
+            *(f"{address} {n}" for n, address in self.addresses.items()),
+        ]
+        hosts.write_text("\n".join(lines) + "\n")
+        subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
+        self._stack.callback(subprocess.run, ["umount", "/etc/hosts"], check=True)
+
+
+class HubProcess:
+    """`nodevitals hub` on a loopback port; it runs inside the with block."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], *flags: str) -> None:
+        self.folder = folder
+        self.flags = flags
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_file = folder / "hub.log"
+        self.config_file = folder / "hub.yaml"
+        self.tokens = {name: f"token-of-{name}" for name in TOKENS}
+        (folder / "tokens.yaml").write_text(json.dumps(_tokens(self.tokens)))
+        state = {"state_directory": str(folder / "state"), "external_url": self.url}
+        access = {"access": {"tokens_file": str(folder / "tokens.yaml")}}
+        self.config_file.write_text(json.dumps({**state, **access, **config}))
+
+    def __enter__(self) -> HubProcess:
+        argv = [PYTHON, "-m", "nodevitals", "hub", f"--config.file={self.config_file}"]
+        argv += [f"--web.listen-address=127.0.0.1:{self.port}", *self.flags]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *argv],
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(self._accepts, 30, f"no connection to {self.url}; log: {self.log_file}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def _accepts(self) -> bool:
+        assert self.process.poll() is None, self.log()
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def log(self) -> str:
+        """Everything the hub has logged."""
+        return self.log_file.read_text()
+
+    def token_file(self, name: str) -> Path:
+        """A file with a token, for the command line."""
+        path = self.folder / f"{name}.token"
+        path.write_text(self.tokens[name] + "\n")
+        return path
+
+    def request(
+        self, method: str, path: str, token: str | None = "operator", **more: Any
+    ) -> requests.Response:
+        """One request to the REST API."""
+        headers = {"Authorization": f"Bearer {self.tokens[token]}"} if token else {}
+        return requests.request(
+            method,
+            f"{self.url}{path}",
+            headers={**headers, **more.pop("headers", {})},
+            timeout=30,
+            **more,
+        )
+
+
+class HubCluster:
+    """The agents and the hub, running until the with block ends."""
+
+    def __init__(self, folder: Path, count: int = 8, slow: str = "gpu-7", **hub: Any) -> None:
+        self._folder = folder
+        self._slow = slow
+        self._settings = hub
+        self.fabric = HubFabric(folder, count)
+
+    def __enter__(self) -> HubCluster:
+        with ExitStack() as stack:
+            stack.enter_context(self.fabric)
+            self.fabric.slow(self._slow)
+            self.fabric.start()
+            self.hub = stack.enter_context(HubProcess(self._folder / "hub", self._config()))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _config(self) -> dict[str, Any]:
+        """Two leaf switches on paper, one pool."""
+        names, own = self.fabric.names, self._folder / "hub"
+        half = len(names) // 2
+        leaves = {"a": names[:half], "b": names[half:]}
+        files = {"cert_file": str(own / "cert.pem"), "key_file": str(own / "key.pem")}
+        return {
+            "cluster": "demo",
+            "nodes": {
+                "static": [
+                    {"targets": targets, "labels": {"pool": "train", "leaf": leaf}}
+                    for leaf, targets in leaves.items()
+                ]
+            },
+            "agents": {
+                "token_file": str(self._folder / "hub-token"),
+                "tls": {**files, "ca_file": str(self._folder / "ca.pem")},
+            },
+            "presets": {"links": {"kind": "matrix", "test": TEST}},
+            **self._settings,
+        }
+
+
+def _tokens(tokens: dict[str, str]) -> list[dict[str, str]]:
+    return [
+        {"name": name, "role": TOKENS[name], "sha256": hashlib.sha256(token.encode()).hexdigest()}
+        for name, token in tokens.items()
+    ]
+
+
+def _write_certificate(folder: Path, authority: trustme.CA, name: str) -> None:
+    folder.mkdir(exist_ok=True)
+    certificate = authority.issue_cert(name)
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    for number, blob in enumerate(certificate.cert_chain_pems):
+        blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
