@@ -105,7 +105,8 @@ def test_lease_ends_though_the_time_of_day_jumps(tmp_path: Path) -> None:
         clock.advance(99)
         assert len(leases.all()) == 1
         clock.advance(1)
-        assert leases.all() == leases.nodes() == ()
+        assert leases.all() == ()
+        assert leases.nodes() == ()
         assert leases.scrape_targets(9855, "http") == []
 
     play(tmp_path, scene)
