@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from litestar import Request, delete, get, post
+from litestar.params import FromPath, JSONBody
 
 from nodevitals.checks.model import Requester
 from nodevitals.hub.lease_book import HubLease, LeasedNode, LeaseWanted
@@ -40,12 +41,12 @@ def made(hub: Hub, leases: Leases) -> list[Any]:
         return LeaseList(leases=leases.all(), nodes=leases.nodes())
 
     @post(LEASES_PATH)
-    async def ask(data: LeaseWanted, request: Request[Any, Any, Any]) -> HubLease:
+    async def ask(data: JSONBody[LeaseWanted], request: Request[Any, Any, Any]) -> HubLease:
         """Run the named probes of these nodes every second for some time."""
         return await leases.ask(data, requester_of(request))
 
     @delete(f"{LEASES_PATH}/{{identity:str}}", status_code=200)
-    async def end(identity: str, request: Request[Any, Any, Any]) -> HubLease:
+    async def end(identity: FromPath[str], request: Request[Any, Any, Any]) -> HubLease:
         """End a lease now."""
         return await leases.end(identity, requester_of(request))
 
