@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dashboards import node_devices as devices
 from dashboards import node_expected as expected
+from dashboards import node_fast as fast
 from dashboards import node_graphs as graphs
 from dashboards import node_history as history
 from dashboards import node_host as host
@@ -71,6 +72,7 @@ def board(say: Say) -> Board:
             say("Fabric tests", "互联测试"),
             [traffic.fabric_medians(say), *traffic.fabric_tests(say)],
         ),
+        (say("Each second", "秒级监控"), fast.second_level(say)),
         (say("Host", "主机"), host.host(say)),
         (
             say("Probes and disks", "探测项与磁盘"),

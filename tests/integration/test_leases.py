@@ -131,6 +131,7 @@ def test_only_the_hub_gets_a_lease(leased: Leased) -> None:
 
 def test_what_a_lease_cannot_be_is_refused(leased: Leased) -> None:
     bodies = [b"", b"{", b"[]"]
+    wrong: dict[str, Any]
     for wrong in (
         {"node": "127.0.0.9"},
         {"seconds": 61},

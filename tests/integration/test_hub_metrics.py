@@ -1,0 +1,121 @@
+"""The hub's /metrics over a real store, with simulated runs, before and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from nodevitals import catalogue
+from nodevitals.checks.model import CheckRequest, Requester, TestRequest
+from nodevitals.hub import leases, metrics
+from nodevitals.hub.context import Hub
+from nodevitals.hub.coordinator import Coordinator
+from nodevitals.hub.members import Members
+from nodevitals.hub.settings import HubSettings, NodesSettings
+from nodevitals.hub.store import Store
+from nodevitals.probes.fabric.settings import StaticSource
+from testbed.hub import SimulatedRunner
+
+NODES = tuple(f"gpu-{number}" for number in range(1, 7))
+MATRIX = CheckRequest(
+    kind="matrix",
+    where={"pool": "train"},
+    test=TestRequest(tool="perftest", operation="write_bw", device="mlx5_0", sizes="64KiB"),
+)
+PERSON = Requester(trigger="rest", role="run")
+LABELS = {"pool": "train", "kind": "matrix", "device": "mlx5_0"}
+
+
+def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
+    """Play a scene with a hub whose node gpu-3 is slow."""
+
+    async def main() -> None:
+        source = StaticSource(targets=NODES, labels={"pool": "train"})
+        nodes = NodesSettings(static=(source,))
+        settings = HubSettings(state_directory=str(folder), nodes=nodes)
+        store, members = Store(str(folder)), Members()
+        members.read(settings.nodes)
+        runner = SimulatedRunner(0.0, frozenset({"gpu-3"}))
+        coordinator = Coordinator(settings, store, members, runner)
+        hub = Hub(settings, store, members, coordinator, "", None)
+        await coordinator.start()
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (coordinator.run(), metrics.run(hub), leases.run(hub))
+        ]
+        try:
+            await asyncio.wait_for(scene(hub), 60)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await coordinator.stop()
+            await store.close()
+
+    asyncio.run(main())
+
+
+def total(hub: Hub, family: str, **labels: str) -> float | None:
+    """Return the sum of the samples with these labels; None without one."""
+    text = metrics.of(hub).text().decode()
+    found = [
+        sample.value
+        for one in text_string_to_metric_families(text)
+        for sample in one.samples
+        if sample.name == family and labels.items() <= sample.labels.items()
+    ]
+    return sum(found) if found else None
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def test_check_is_exposed_and_again_after_a_restart(tmp_path: Path) -> None:
+    async def first(hub: Hub) -> None:
+        await until(lambda: (total(hub, "nodevitals_hub_store_bytes") or 0) > 0)
+        assert total(hub, "nodevitals_hub_nodes") == 6
+        assert total(hub, "nodevitals_check_ended_total") == 0
+        assert total(hub, "nodevitals_check_outcome") is None
+        await hub.checks.submit(MATRIX, PERSON)
+        await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)
+        shown(hub)
+
+    def shown(hub: Hub) -> None:
+        assert total(hub, "nodevitals_check_outcome", outcome="bad", **LABELS) == 1
+        assert total(hub, "nodevitals_check_bandwidth_bytes_per_second", **LABELS) == 10e9
+        ratio = total(hub, "nodevitals_check_finding_ratio", subject="gpu-3", **LABELS)
+        assert ratio == pytest.approx(0.4)
+        assert total(hub, "nodevitals_hub_checks") == 0
+
+    async def second(hub: Hub) -> None:
+        await until(lambda: total(hub, "nodevitals_check_outcome") == 1)
+        shown(hub)
+        assert total(hub, "nodevitals_check_ended_total") == 0
+
+    with_hub(tmp_path, first)
+    with_hub(tmp_path, second)
+
+
+def test_every_family_is_in_the_catalogue_with_its_labels(tmp_path: Path) -> None:
+    async def scene(hub: Hub) -> None:
+        hub.schedule_states = lambda: [metrics.ScheduleState("nightly", 60.0, 1.0, 2.0, 3.0)]
+        await hub.checks.submit(MATRIX, PERSON)
+        await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)
+        known = catalogue.all_families()
+        found = list(text_string_to_metric_families(metrics.of(hub).text().decode()))
+        for one in found:
+            for sample in one.samples:
+                if sample.name.endswith("_created"):
+                    continue
+                family = known[sample.name]
+                assert (one.type, one.documentation) == (family.kind, family.help)
+                assert set(sample.labels) == set(family.labels)
+        assert len(found) > 12
+
+    with_hub(tmp_path, scene)
