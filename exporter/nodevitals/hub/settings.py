@@ -105,8 +105,8 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A check that is repeated (schedules.py)."""
 
     check: CheckRequest
-    """What to run, as in the REST API. Example: `{kind: matrix, preset: NAME, where: {pool: train}}`
-    """
+    """What to run, as in the REST API.
+    Example: `{kind: matrix, preset: NAME, where: {pool: train}}`"""
     every: Seconds = 86400.0
     """Time between two starts."""
     window: str = ""
