@@ -114,9 +114,10 @@ def test_hanging_collective_is_ended_with_all_its_ranks(nodes: Nodes) -> None:
 
     folder = str(nodes.folder)
     code = (
-        "from nodevitals.checks import mpirun as c; c.GRACE_SECONDS = 0.5; "
-        "print(c.run(c.Collective(backend='nccl', operation='all_reduce', nodes=('a', 'b'), "
-        "devices_per_node=8, timeout_seconds=1)).reason)"
+        "import asyncio; from nodevitals.checks import mpirun as m; m.GRACE_SECONDS = 0.5; "
+        "from nodevitals.checks.collective import Collective; "
+        f"wanted = Collective(backend='nccl', operation='all_reduce', nodes={tuple(NAMES)}); "
+        "print(asyncio.run(m.MpirunLauncher().run(wanted, 'test', 2)).reports[0].reason)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

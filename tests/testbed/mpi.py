@@ -4,6 +4,10 @@ arguments and print what the real ones print, rank 0 with its prefix.
 FAKE_COLLECTIVE_SECONDS  duration of a collective
 FAKE_COLLECTIVE_WRONG    number of wrong values
 FAKE_COLLECTIVE_RECORD   a file to which the environment given to the ranks is written, as JSON
+FAKE_COLLECTIVE_EXPECT   JSON: `environment`, `mca` and `tool` must be exactly these, or it ends
+                         with status 64
+FAKE_COLLECTIVE_OUTPUT   a file that the tool prints instead, ending with FAKE_COLLECTIVE_STATUS
+FAKE_COLLECTIVE_FLOOD    number of megabytes that the tool prints before its results
 """
 
 from __future__ import annotations
@@ -18,18 +22,26 @@ from pathlib import Path
 
 from testbed import tooloutput
 
-PROGRAMS = ("mpirun", "all_reduce_perf", "alltoall_perf", "all_reduce_test")
+PROGRAMS = (
+    "mpirun",
+    *("all_reduce_perf", "alltoall_perf", "sendrecv_perf", "all_reduce_test", "all_gather_test"),
+)
+OPEN_MPI = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
+UNEXPECTED = 64
+LOGIN = {"plm_rsh_args": "-o BatchMode=yes -o ConnectTimeout=5", "plm_rsh_no_tree_spawn": "1"}
 MICROSECONDS = 2500.0
 
 
 def main(name: str) -> None:
     """Run as one of the programs."""
-    if name == "mpirun":
+    if name == "mpirun" and sys.argv[1:] == ["--version"]:
+        print(OPEN_MPI, end="")
+    elif name == "mpirun":
         (_mpich if "-hosts" in sys.argv else _open_mpi)(sys.argv[1:])
     elif name.endswith("_perf"):
         _nccl(name)
     else:
-        _hccl()
+        _hccl(name)
 
 
 def _open_mpi(arguments: list[str]) -> None:
@@ -45,10 +57,12 @@ def _open_mpi(arguments: list[str]) -> None:
     add("-x", action="append", default=[])
     add("program", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    assert ["plm_rsh_args", "-o BatchMode=yes"] in options.mca
-    _launch(
-        options.host, options.np, dict(pair.split("=", 1) for pair in options.x), options.program
-    )
+    mca = dict(options.mca)
+    if {name: mca.pop(name, None) for name in LOGIN} != LOGIN:
+        _refuse(f"mpirun: logs in to nodes in another way: {options.mca}")
+    given = dict(pair.split("=", 1) for pair in options.x)
+    _expect(given, mca, options.program)
+    _launch(options.host, options.np, given, options.program)
 
 
 def _mpich(arguments: list[str]) -> None:
@@ -58,7 +72,22 @@ def _mpich(arguments: list[str]) -> None:
     parser.add_argument("-genv", nargs=2, action="append", default=[])
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
+    _expect(dict(options.genv), {}, options.program)
     _launch(options.hosts, options.n, dict(options.genv), options.program)
+
+
+def _expect(given: dict[str, str], mca: dict[str, str], program: list[str]) -> None:
+    if program[:2] != ["timeout", "--kill-after=5"] or float(program[2]) <= 0:
+        _refuse(f"mpirun: nothing ends the ranks in time: {program}")
+    wanted = json.loads(os.environ.get("FAKE_COLLECTIVE_EXPECT", "null"))
+    found = {"environment": given, "mca": mca, "tool": program[3:]}
+    if wanted is not None and wanted != found:
+        _refuse(f"mpirun: expected {wanted}, found {found}")
+
+
+def _refuse(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.exit(UNEXPECTED)
 
 
 def _launch(hosts: str, ranks: int, given: dict[str, str], program: list[str]) -> None:
@@ -69,22 +98,45 @@ def _launch(hosts: str, ranks: int, given: dict[str, str], program: list[str]) -
         Path(os.environ["FAKE_COLLECTIVE_RECORD"]).write_text(json.dumps(given))
     environment = {**os.environ, **given, "OMPI_COMM_WORLD_SIZE": str(ranks)}
     try:
-        done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        ranks_of_one = subprocess.Popen(
+            program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
     except OSError:
         sys.exit("mpirun was unable to find the specified executable file")
-    for line in (done.stdout + done.stderr).splitlines():
-        print(f"[1,0]<stdout>:{line}")
-    sys.exit(done.returncode)
+    assert ranks_of_one.stdout is not None
+    for line in ranks_of_one.stdout:
+        sys.stdout.buffer.write(b"[1,0]<stdout>:" + line)
+    sys.exit(ranks_of_one.wait())
 
 
 def _options(*flags: str) -> argparse.Namespace:
+    """The arguments: each of `flags`, -f for a sweep and only then, and no other."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for flag in flags:
         parser.add_argument(flag, required=True)
+    parser.add_argument("-f")
     options = parser.parse_args()
-    assert options.b == options.e, "one size, or the average has no meaning"
+    if (options.b == options.e) != (options.f is None):
+        _refuse(f"a sweep from {options.b} to {options.e} by {options.f}")
+    if (options.w, options.c) != ("5", "1"):
+        _refuse("every result is checked, after 5 rounds without")
     time.sleep(float(os.environ.get("FAKE_COLLECTIVE_SECONDS", "0")))
+    for _ in range(int(os.environ.get("FAKE_COLLECTIVE_FLOOD", "0"))):
+        sys.stdout.write(("x" * 1023 + "\n") * 1024)
+    if "FAKE_COLLECTIVE_OUTPUT" in os.environ:
+        data = Path(os.environ["FAKE_COLLECTIVE_OUTPUT"]).read_bytes()
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        sys.exit(int(os.environ.get("FAKE_COLLECTIVE_STATUS", "0")))
     return options
+
+
+def _sizes(options: argparse.Namespace) -> list[int]:
+    sizes = [int(options.b)]
+    while options.f and sizes[-1] * int(options.f) <= int(options.e):
+        sizes.append(sizes[-1] * int(options.f))
+    return sizes
 
 
 def _nccl(name: str) -> None:
@@ -92,13 +144,17 @@ def _nccl(name: str) -> None:
     ranks = int(os.environ["OMPI_COMM_WORLD_SIZE"])
     share = (ranks - 1) / ranks
     operation = name.removesuffix("_perf")
-    factor = 2 * share if operation == "all_reduce" else share
+    factor = {"all_reduce": 2 * share, "sendrecv": 1.0}.get(operation, share)
     wrong = os.environ.get("FAKE_COLLECTIVE_WRONG", "0")
-    row = tooloutput.nccl_row(int(options.b), MICROSECONDS, factor, wrong)
-    print(tooloutput.nccl(row, operation, "0 OK" if wrong == "0" else f"{wrong} FAILED"), end="")
+    rows = [tooloutput.nccl_row(size, MICROSECONDS, factor, wrong) for size in _sizes(options)]
+    footer = "0 OK" if wrong == "0" else f"{wrong} FAILED"
+    print(tooloutput.nccl("".join(rows), operation, footer), end="")
 
 
-def _hccl() -> None:
-    options = _options("-b", "-e", "-d", "-o", "-n", "-w", "-c", "-p")
+def _hccl(name: str) -> None:
+    reduces = ("-o",) if name == "all_reduce_test" else ()
+    options = _options("-b", "-e", "-d", *reduces, "-n", "-w", "-c", "-p")
+    print(f"the minbytes is {options.b}, maxbytes is {options.e}, iters is 20, warmup_iters is 5")
     print("data_size(Bytes): |   avg_time(us): | alg_bandwidth(GB/s): | check_result:")
-    print(tooloutput.hccl_row(int(options.b), MICROSECONDS), end="")
+    for size in _sizes(options):
+        print(tooloutput.hccl_row(size, MICROSECONDS), end="")

@@ -34,14 +34,19 @@ class Nodes:
 
 
 def main(_: str, nodes: str) -> None:
-    """Run as ssh: `ssh OPTIONS NODE -- COMMAND`."""
+    """Run as ssh: `ssh OPTIONS [-l USER] NODE -- COMMAND`."""
     arguments = sys.argv[1:]
+    if arguments[4:5] == ["-l"]:
+        del arguments[4:6]
     if arguments[:4] != OPTIONS or len(arguments) != 7 or arguments[5] != "--":
         sys.exit(f"ssh: unexpected arguments: {arguments}")
     name, command = arguments[4], arguments[6]
     folder = Path(nodes, name)
     if not folder.is_dir():
         sys.stderr.write(f"ssh: connect to host {name} port 22: No route to host\n")
+        sys.exit(255)
+    if (folder / "denied").exists():
+        sys.stderr.write(f"root@{name}: Permission denied (publickey,password).\n")
         sys.exit(255)
     binds = [
         f"mount --bind {folder / part} {place}"

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import yaml
 
 from nodevitals.checks import CheckError
-from nodevitals.checks.mpirun import Backend, Collective, exported, tool_argv
+from nodevitals.checks.collective import Backend, Collective, sweeps, tool_argv
+from nodevitals.checks.mpirun import exported
 
 RESOURCES: dict[Backend, str] = {"nccl": "nvidia.com/gpu", "hccl": "huawei.com/Ascend910"}
 REQUEST_SECONDS = 30
@@ -34,7 +35,7 @@ def _mpijob(wanted: Collective, image: str) -> dict[str, Any]:
             "runPolicy": {
                 "cleanPodPolicy": "Running",
                 "backoffLimit": 0,
-                "activeDeadlineSeconds": int(wanted.timeout_seconds),
+                "activeDeadlineSeconds": 300,
             },
             "mpiReplicaSpecs": {
                 "Launcher": {"replicas": 1, "template": {"spec": {"containers": [launcher]}}},
@@ -82,7 +83,14 @@ def _volcano(wanted: Collective, image: str) -> dict[str, Any]:
 def _in_cluster(wanted: Collective, hosts: str) -> list[str]:
     where = [hosts] if hosts else []
     ranks = ["-np", str(wanted.ranks)]
-    return ["mpirun", "--allow-run-as-root", *where, *ranks, *exported(wanted), *tool_argv(wanted)]
+    return [
+        "mpirun",
+        "--allow-run-as-root",
+        *where,
+        *ranks,
+        *exported(wanted),
+        *tool_argv(wanted, sweeps(wanted.sizes)[0]),
+    ]
 
 
 def _worker(wanted: Collective, image: str, command: Sequence[str]) -> Mapping[str, Any]:

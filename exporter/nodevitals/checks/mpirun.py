@@ -1,155 +1,170 @@
-"""Launches nccl-tests or the HCCL test over some nodes with mpirun, and judges the output.
+"""Starts collectives by mpirun over ssh: Open MPI for NCCL, MPICH for HCCL, as its test requires.
 
-In: a Collective. Out: command lines, and a Report.
+In: a Collective. Out: its reports. Password-less ssh is needed from here to each node, and not
+between them. Nothing outlives the run: `timeout` ends the ranks on the nodes, and here mpirun,
+which also ends when this process dies.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-import subprocess
-import time
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Literal, Optional
 
-import msgspec
+from nodevitals.checks import CheckError, processes, remote
+from nodevitals.checks import collective as one
+from nodevitals.checks.collective import Collective, Sweep
+from nodevitals.checks.launchers import Launched, launched, named, refused, verify_name
+from nodevitals.probes.fabric.report import Report, failed
 
-from nodevitals.probes.fabric.report import Report, ResultRow, failed
-from nodevitals.probes.fabric.tools import PARSERS, hccl, nccl
-
-Backend = Literal["nccl", "hccl"]
-# Beyond the launcher's own limit: the launcher must end its ranks first.
+VARIABLE = "NODEVITALS_RUN"
+"""In the environment of mpirun: the name of the run."""
+# mpirun must end its ranks first.
 GRACE_SECONDS = 15.0
-REAP_SECONDS = 5.0
+# The ranks end by themselves where mpirun could not end them.
+RANK_GRACE_SECONDS = 5.0
+SSH_AT_A_TIME = 64
+_LOOK = (
+    'for program in "$@"; do command -v -- "$program" >/dev/null 2>&1 || echo "missing $program"; '
+    "done"
+)
 
 
-class Collective(msgspec.Struct, frozen=True, kw_only=True):
-    """A collective to run: `devices_per_node` ranks on each node, one size of messages (bytes)."""
-
-    backend: Backend
-    operation: str
-    nodes: tuple[str, ...]
-    devices_per_node: int
-    message_bytes: int = 1 << 30
-    iterations: int = 20
-    timeout_seconds: float = 300.0
-    program: str = ""
-    """Path of the tool on the nodes; '' for its name, on PATH."""
-    hca: str = ""
-    interface: str = ""
-    gid_index: Optional[int] = None
-    """The GID index where all nodes have the same; otherwise NCCL chooses."""
-
-    @property
-    def ranks(self) -> int:
-        """Number of processes."""
-        return len(self.nodes) * self.devices_per_node
+def argv(wanted: Collective, swept: Sweep, seconds: float, user: str = "") -> list[str]:
+    """Return the command line of mpirun for one sweep of sizes."""
+    hosts = ",".join(f"{node}:{wanted.devices_per_node}" for node in wanted.nodes)
+    ranks = str(wanted.ranks)
+    limit = f"{seconds + RANK_GRACE_SECONDS:g}"
+    rank = ["timeout", f"--kill-after={RANK_GRACE_SECONDS:g}", limit, *one.tool_argv(wanted, swept)]
+    if wanted.backend == "hccl":
+        pairs = [word for pair in one.environment(wanted).items() for word in ("-genv", *pair)]
+        return ["mpirun", "-hosts", hosts, "-n", ranks, *pairs, *rank]
+    return [
+        *("mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])),
+        *("--host", hosts, "-np", ranks, "--bind-to", "none", "--tag-output"),
+        *("--timeout", f"{seconds:g}"),
+        *_mca(wanted, user),
+        *exported(wanted),
+        *rank,
+    ]
 
 
-def tool_argv(wanted: Collective) -> list[str]:
-    """Return a rank's command line."""
-    if wanted.backend == "nccl":
-        argv = nccl.argv(wanted.operation, wanted.message_bytes, wanted.iterations)
-    else:
-        devices = wanted.devices_per_node
-        argv = hccl.argv(wanted.operation, wanted.message_bytes, wanted.iterations, devices)
-    return [wanted.program or argv[0], *argv[1:]]
-
-
-def environment(wanted: Collective) -> dict[str, str]:
-    """The environment of the ranks: which HCA carries data, which interface the rest."""
-    found = {"NCCL_DEBUG": "WARN"} if wanted.backend == "nccl" else {}
-    if wanted.hca and wanted.backend == "nccl":
-        found["NCCL_IB_HCA"] = wanted.hca
-    if wanted.gid_index is not None and wanted.backend == "nccl":
-        found["NCCL_IB_GID_INDEX"] = str(wanted.gid_index)
+def _mca(wanted: Collective, user: str) -> list[str]:
+    login = "-o BatchMode=yes -o ConnectTimeout=5" + (f" -l {user}" if user else "")
+    # By default mpirun has nodes log in to other nodes from a number of them on.
+    found = {"plm_rsh_args": login, "plm_rsh_no_tree_spawn": "1"}
     if wanted.interface:
-        prefix = "NCCL" if wanted.backend == "nccl" else "HCCL"
-        found[f"{prefix}_SOCKET_IFNAME"] = wanted.interface
-    return found
+        found["btl_tcp_if_include"] = wanted.interface
+    return [word for pair in {**found, **wanted.mca}.items() for word in ("--mca", *pair)]
 
 
 def exported(wanted: Collective) -> list[str]:
     """Return Open MPI's options that pass the environment to the ranks."""
-    return [word for key, value in environment(wanted).items() for word in ("-x", f"{key}={value}")]
+    return [word for pair in one.environment(wanted).items() for word in ("-x", "=".join(pair))]
 
 
-def mpirun_argv(wanted: Collective) -> list[str]:
-    """Return the launcher's command line: Open MPI for NCCL; MPICH, as the HCCL test requires."""
-    hosts = ",".join(f"{node}:{wanted.devices_per_node}" for node in wanted.nodes)
-    ranks = str(wanted.ranks)
-    if wanted.backend == "hccl":
-        pairs = [
-            word for key, value in environment(wanted).items() for word in ("-genv", key, value)
-        ]
-        return ["mpirun", "-hosts", hosts, "-n", ranks, *pairs, *tool_argv(wanted)]
-    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    interface = wanted.interface
-    where = ["--mca", "btl_tcp_if_include", interface] if interface else []
-    return [
-        *("mpirun", *root, "--host", hosts, "-np", ranks, "--bind-to", "none", "--tag-output"),
-        *("--timeout", f"{wanted.timeout_seconds:g}"),
-        *("--mca", "plm_rsh_args", "-o BatchMode=yes"),
-        *where,
-        *exported(wanted),
-        *tool_argv(wanted),
-    ]
+class MpirunLauncher:
+    """mpirun on this machine."""
+
+    def __init__(self, user: str = "") -> None:
+        self._user = user
+
+    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+        """As in Launcher."""
+        try:
+            verify_name(name)
+            one.verify(wanted)
+            if self._user and wanted.backend == "hccl":
+                raise CheckError("ssh_user: MPICH logs in as the user of this process, remove it")
+            await self.remove(name)
+        except CheckError as error:
+            return refused("harness", str(error))
+        lost, missing = await self.preflight(wanted)
+        if lost:
+            return refused("harness", f"password-less ssh fails: {named(lost)}", nodes=lost)
+        if missing:
+            return refused("tool_missing", named(missing), nodes=missing)
+        version = await processes.run(["mpirun", "--version"], 10)
+        if version.status == 127:
+            return refused("tool_missing", "mpirun is missing on the node that starts it")
+        return await self._run(wanted, name, seconds, one.versions(version.text))
+
+    async def preflight(self, wanted: Collective) -> tuple[dict[str, str], dict[str, str]]:
+        """Nodes that ssh cannot log in to without a password, and nodes where a program is missing,
+        each with the reason.
+        """
+        tool = one.tool_argv(wanted, Sweep(1, 1, 1))[0]
+        look = ["sh", "-c", _LOOK, "sh", "timeout", "mpirun", tool]
+        slots = asyncio.Semaphore(SSH_AT_A_TIME)
+
+        async def ask(node: str) -> processes.Ended:
+            async with slots:
+                words = remote.command(node, look, 10, self._user)
+                return await processes.run(words, 10 + remote.REACH_SECONDS)
+
+        answers = await asyncio.gather(*map(ask, wanted.nodes))
+        lost, missing = {}, {}
+        for node, done in zip(wanted.nodes, answers):
+            absent = [line[8:] for line in done.text.splitlines() if line.startswith("missing ")]
+            if done.status != 0:
+                lost[node] = "no answer in time" if done.timed_out else remote.last_line(done.text)
+            elif absent:
+                missing[node] = f"no {', '.join(absent)} on PATH"
+        return lost, missing
+
+    async def _run(
+        self, wanted: Collective, name: str, seconds: float, versions: dict[str, str]
+    ) -> Launched:
+        """One mpirun per sweep, within the time of all."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + seconds
+        reports: list[Report] = []
+        texts = []
+        for swept in one.sweeps(wanted.sizes):
+            left = deadline - clock()
+            if left <= 1:
+                reports.append(failed("timeout", f"no end within {seconds:g} s"))
+                break
+            done = await processes.run(
+                argv(wanted, swept, left, self._user), left + 1, GRACE_SECONDS, {VARIABLE: name}
+            )
+            texts.append(done.text)
+            found = one.judge(wanted, one.sizes_of(swept), done.text, done.status)
+            unclear = found[-1].reason in ("harness", "unreachable")
+            if unclear and (done.timed_out or clock() >= deadline):
+                found = (*found[:-1], failed("timeout", f"no end within {seconds:g} s"))
+            reports += found
+            if found[-1].outcome != "ok":
+                break
+        raw = "".join(texts)
+        return launched(reports, raw, {**versions, **one.versions(raw)})
+
+    async def remove(self, name: str) -> None:
+        """As in Launcher: `timeout` and mpirun here, with their process groups."""
+        verify_name(name)
+        groups = set(_groups(name))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for group in groups:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, number)
+            for _ in range(int(GRACE_SECONDS / 0.1)):
+                groups = set(_groups(name))
+                if not groups:
+                    return
+                await asyncio.sleep(0.1)
+        raise CheckError(f"{name}: mpirun of an earlier run cannot be ended")
 
 
-def run(wanted: Collective) -> Report:
-    """Launch the collective and wait for its end; no process of it stays here, whatever happens."""
-    try:
-        process = subprocess.Popen(
-            mpirun_argv(wanted),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return failed("tool_missing", f"mpirun: {error.strerror}")
-    try:
-        output = process.communicate(timeout=wanted.timeout_seconds + GRACE_SECONDS)[0]
-    except subprocess.TimeoutExpired:
-        return failed("timeout", f"no end within {wanted.timeout_seconds:g} s")
-    finally:
-        if process.returncode is None:
-            _end(process)
-    return judge(wanted, output.decode(errors="replace"), process.returncode)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let mpirun end its ranks on the other nodes, then end the rest of its process group here. It
-    is reaped last: until then no other process group can get its number.
+def _groups(name: str) -> Iterator[int]:
+    """Process groups here of which a process has this run's name in its environment. A process that
+    has ended and waits for its parent has no environment.
     """
-    os.killpg(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_SECONDS
-    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    while os.waitid(os.P_PID, process.pid, flags) is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=REAP_SECONDS)
-
-
-def judge(wanted: Collective, text: str, status: int) -> Report:
-    """The result: one row with its bus bandwidth, or why there is none."""
-    report = PARSERS[wanted.backend](text)
-    if report.outcome != "ok":
-        return report
-    rows = [row for row in report.rows if _is_of(wanted, row)]
-    if not rows:
-        return failed("harness", "no row of the requested size", report.rows)
-    if status != 0:
-        return failed("harness", f"the launcher ended with status {status}", rows)
-    row = rows[0]
-    if row.bus_bandwidth_bytes_per_second is None and row.bandwidth_bytes_per_second is not None:
-        factor = nccl.bus_factor(wanted.operation, wanted.ranks)
-        bus = row.bandwidth_bytes_per_second * factor
-        row = msgspec.structs.replace(row, bus_bandwidth_bytes_per_second=bus)
-    return Report(outcome="ok", rows=(msgspec.structs.replace(row, operation=wanted.operation),))
-
-
-def _is_of(wanted: Collective, row: ResultRow) -> bool:
-    # Operations that divide the data among ranks round the size down to a multiple of the ranks.
-    return 0 <= wanted.message_bytes - row.message_bytes < 64 * wanted.ranks and not row.in_place
+    wanted = f"{VARIABLE}={name}".encode()
+    own = os.getpgrp()
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0") and (group := os.getpgid(int(entry))) != own:
+                    yield group

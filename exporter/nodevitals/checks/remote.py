@@ -5,7 +5,7 @@ also when this process or the connection dies.
 from __future__ import annotations
 
 import shlex
-import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -16,9 +16,11 @@ from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
 from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0
+POLL_SECONDS = 0.02
 # Only root can write there, and must: root restores the governors from it. Like the governors, the
 # file does not outlive the boot.
 GOVERNORS = "/run/nodevitals-governors"
@@ -49,26 +51,26 @@ class Done(msgspec.Struct, frozen=True):
     status: int
 
 
-def command(node: str, argv: Sequence[str], seconds: float) -> list[str]:
+def command(node: str, argv: Sequence[str], seconds: float, user: str = "") -> list[str]:
     """Return the local command line for a command that ends there after so many seconds."""
     there = ["timeout", "--kill-after=1", f"{seconds:g}", *argv]
-    return [*SSH, node, "--", shlex.join(there)]
+    return [*SSH, *(["-l", user] if user else []), node, "--", shlex.join(there)]
 
 
 def run(node: str, argv: Sequence[str], seconds: float) -> Done:
-    """Run a command there to its end."""
+    """Run a command there to its end. Its output is limited: one that prints more ends."""
     try:
-        done = subprocess.run(
-            command(node, argv, seconds),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds + REACH_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return Done((error.stdout or b"").decode(errors="replace"), -1)
-    return Done(done.stdout.decode(errors="replace"), done.returncode)
+        process = ToolProcess(command(node, argv, seconds))
+    except ToolMissingError as error:
+        return Done(str(error), 127)
+    try:
+        deadline = time.monotonic() + seconds + REACH_SECONDS
+        while process.status() is None and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        status = process.status()
+        return Done(process.text(), -1 if status is None else status)
+    finally:
+        process.end()
 
 
 def on_each(nodes: Iterable[str], act: Callable[[str], Value]) -> dict[str, Value]:
@@ -81,7 +83,7 @@ def on_each(nodes: Iterable[str], act: Callable[[str], Value]) -> dict[str, Valu
 def unreachable(nodes: Iterable[str]) -> dict[str, str]:
     """Nodes that ssh cannot log in to, each with the last line of its output."""
     found = on_each(nodes, lambda node: run(node, ["true"], 5))
-    return {node: _last_line(done.text) for node, done in found.items() if done.status != 0}
+    return {node: last_line(done.text) for node, done in found.items() if done.status != 0}
 
 
 def in_use(nodes: Iterable[str]) -> dict[str, str]:
@@ -133,5 +135,6 @@ def _gid_index(gids: Iterable[Gid]) -> int | None:
     return None if gid is None else gid.index
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
+    """The last line that is not empty."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), "no answer")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodevitals.checks.allowed import VARIABLES
+from nodevitals.checks.collective import Collective, of_request
 from nodevitals.checks.model import CheckRequest, TestRequest
-from nodevitals.checks.mpirun import Collective
 from nodevitals.checks.sweep import parse_sizes
 from nodevitals.probes.fabric.settings import TestSettings
 
@@ -63,20 +63,7 @@ def _seconds(test: TestRequest, size: int, iterations: int) -> float:
 
 def collective_of(request: CheckRequest, nodes: Sequence[str]) -> Collective:
     """The collective of a request over some nodes, all sizes in one run."""
-    test = request.test
-    sizes = sizes_of(test)
-    environment = collective_environment(test)
-    return Collective(
-        backend="hccl" if test.tool == "hccl" else "nccl",
-        operation=test.operation,
-        nodes=tuple(nodes),
-        devices_per_node=test.devices_per_node or 8,
-        message_bytes=sizes[-1],
-        iterations=test.iterations or 20,
-        timeout_seconds=collective_seconds(request, len(nodes)),
-        hca=environment.get("NCCL_IB_HCA", ""),
-        gid_index=test.gid_index,
-    )
+    return of_request(request.test, nodes)
 
 
 def collective_environment(test: TestRequest) -> dict[str, str]:

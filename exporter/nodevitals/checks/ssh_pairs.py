@@ -7,11 +7,9 @@ from the plan of the agents; the pairs of one round run at the same time.
 from __future__ import annotations
 
 import itertools
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import msgspec
 
@@ -20,10 +18,10 @@ from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.plan import Pairing, Roster, rounds
 from nodevitals.probes.fabric.report import Report, failed
 from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
 
 TRIES = 10
 TRY_SECONDS = 0.3
-REAP_SECONDS = 5.0
 FIRST_PORT, LAST_PORT = 18700, 18799
 
 
@@ -80,29 +78,24 @@ def _tested(
     listens.
     """
     argv = measurement.argv(test, gids[pairing.target], port)
-    server = subprocess.Popen(
-        remote.command(pairing.target, argv, test.timeout + TRIES * TRY_SECONDS),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    limit = test.timeout + TRIES * TRY_SECONDS
+    try:
+        server = ToolProcess(remote.command(pairing.target, argv, limit))
+    except ToolMissingError as error:
+        return failed("tool_missing", str(error))
     try:
         client = measurement.argv(test, gids[pairing.source], port, pairing.target)
         for _ in range(TRIES):
             time.sleep(TRY_SECONDS)
             done = remote.run(pairing.source, client, test.timeout)
             report = _judged(test, done)
-            if report.reason != "unreachable" or server.poll() is not None:
+            if report.reason != "unreachable" or server.status() is not None:
                 break
-        if report.outcome != "ok" and server.poll() not in (None, 0):
+        if report.outcome != "ok" and server.status() not in (None, 0):
             report = _server_report(test, server, report)
         return report
     finally:
-        server.kill()
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(timeout=REAP_SECONDS)
-        if server.stdout is not None:  # not read to its end: a tool there may outlive its ssh
-            server.stdout.close()
+        server.end()
 
 
 def _judged(test: TestSettings, done: remote.Done) -> Report:
@@ -113,10 +106,7 @@ def _judged(test: TestSettings, done: remote.Done) -> Report:
     return measurement.judge(test, done.text, done.status)
 
 
-def _server_report(test: TestSettings, server: subprocess.Popen[bytes], report: Report) -> Report:
+def _server_report(test: TestSettings, server: ToolProcess, report: Report) -> Report:
     """The server's reason, where it ended by itself, is the more exact one."""
-    with suppress(subprocess.TimeoutExpired):
-        text = server.communicate(timeout=5)[0].decode(errors="replace")
-        own = _judged(test, remote.Done(text, server.returncode))
-        return report if own.reason in (None, "harness", "timeout") else own
-    return report
+    own = _judged(test, remote.Done(server.text(), server.status() or 0))
+    return report if own.reason in (None, "harness", "timeout") else own

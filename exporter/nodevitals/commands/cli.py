@@ -16,6 +16,7 @@ from nodevitals.commands.terminal import COULD_NOT_TELL, INTERRUPTED, CommandErr
 # The module of each command; its add_to(subparsers) adds the arguments and sets `run`.
 COMMANDS = {
     "serve": "nodevitals.commands.serve",
+    "hub": "nodevitals.commands.hub",
     "init": "nodevitals.commands.init.command",
     "probe": "nodevitals.commands.run_probe",
     "check-config": "nodevitals.commands.check_config",
@@ -31,7 +32,7 @@ COMMANDS = {
 GROUPS = {
     "set up": ("init", "check-config", "doctor", "completion"),
     "this node": ("serve", "probe", "history", "maintenance", "metrics"),
-    "the cluster": ("fabric", "rules"),
+    "the cluster": ("hub", "fabric", "rules"),
 }
 
 

@@ -13,9 +13,9 @@ import msgspec
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester
 
-RefusalKind = Literal["invalid", "forbidden", "not_found", "conflict", "busy"]
-"""invalid: HTTP 422. forbidden: 403. not_found: 404. conflict: 409, nodes are reserved or in use.
-busy: 429, the queue is full."""
+RefusalKind = Literal["invalid", "forbidden", "not_found", "conflict", "busy", "unavailable"]
+"""invalid: HTTP 422. forbidden: 403. not_found: 404. conflict: 409, nodes are in use, or the check
+has ended. busy: 429, the queue is full. unavailable: 503, the store cannot be written or read."""
 
 
 class RefusedError(Exception):

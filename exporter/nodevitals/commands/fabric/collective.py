@@ -7,12 +7,15 @@ does all of it.
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import sys
 
 import msgspec
 
-from nodevitals.checks import CheckError, manifests, mpirun, remote
-from nodevitals.checks.mpirun import Collective
+from nodevitals.checks import CheckError, manifests, remote, sweep
+from nodevitals.checks.collective import Collective, verify
+from nodevitals.checks.mpirun import MpirunLauncher
 from nodevitals.commands.fabric.hub_options import (
     HUB_ONLY,
     add_request_options,
@@ -30,7 +33,7 @@ from nodevitals.commands.fabric.options import (
     refuse_nodes_in_use,
 )
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
-from nodevitals.probes.fabric.report import COLLECTIVES, Report
+from nodevitals.probes.fabric.report import COLLECTIVES, Report, ResultRow
 from nodevitals.probes.fabric.settings import TestSettings
 
 EXAMPLES = """\
@@ -42,7 +45,6 @@ LOCAL_ONLY = (
     *("config", "timeout", "program", "push"),
     *("render", "apply", "image", "name", "namespace"),
 )
-NOT_LOCAL = ("sizes", "env", "mca", "traffic_class", "gid_index", "queue_pairs")
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -111,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
     if options.hub:
         refuse_given(options, LOCAL_ONLY, "is for a run without a hub: leave it out, or --hub")
         return run_on_hub(request_of(options, "collective", _requested(options)), options)
-    refuse_given(options, (*HUB_ONLY, "no_isolate", *NOT_LOCAL), "needs --hub")
+    refuse_given(options, (*HUB_ONLY, "no_isolate"), "needs --hub")
     nodes = chosen_nodes(options)
     wanted = _collective(nodes, options)
     if options.render:
@@ -121,13 +123,14 @@ def run(options: argparse.Namespace) -> int:
     if lost:
         raise CommandError("\n".join(f"{node}: ssh: {why}" for node, why in lost.items()))
     refuse_nodes_in_use(nodes, options)
-    wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
-    report = mpirun.run(wanted)
+    if wanted.gid_index is None:
+        wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
+    report = _launched(wanted, options.timeout)
     if options.push:
         _push(options.push, wanted, report)
     slow = False
     if report.outcome == "ok" and expected is not None:
-        slow = (report.rows[0].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
+        slow = (report.rows[-1].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
     if options.json:
         print_json(report)
     else:
@@ -165,19 +168,36 @@ def _push(url: str, wanted: Collective, report: Report) -> None:
         print(f"--push: {error}", file=sys.stderr)
 
 
+def _launched(wanted: Collective, seconds: float) -> Report:
+    """Run it by mpirun. One report with the rows of all sizes, up to the failed one."""
+    done = asyncio.run(MpirunLauncher().run(wanted, f"command-{os.getpid()}", seconds))
+    rows = tuple(row for report in done.reports for row in report.rows)
+    return msgspec.structs.replace(done.reports[-1], rows=rows)
+
+
 def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:
-    return Collective(
-        backend=options.backend or "nccl",
-        operation=options.operation or "all_reduce",
-        nodes=tuple(nodes),
-        devices_per_node=either(options.devices_per_node, 8),
-        message_bytes=either(options.message_bytes, 1 << 30),
-        iterations=either(options.iterations, 20),
-        timeout_seconds=options.timeout,
-        program=options.program,
-        hca=options.hca,
-        interface=options.interface,
-    )
+    try:
+        sizes = sweep.parse_sizes(options.sizes or str(either(options.message_bytes, 1 << 30)))
+        wanted = Collective(
+            backend=options.backend or "nccl",
+            operation=options.operation or "all_reduce",
+            nodes=tuple(nodes),
+            devices_per_node=either(options.devices_per_node, 8),
+            sizes=sizes,
+            iterations=either(options.iterations, 20),
+            program=options.program,
+            hca=options.hca,
+            interface=options.interface,
+            gid_index=options.gid_index,
+            traffic_class=options.traffic_class,
+            queue_pairs=options.queue_pairs,
+            environment=assignments("--env", options.env) or {},
+            mca=assignments("--mca", options.mca) or {},
+        )
+        verify(wanted)
+    except (CheckError, ValueError) as error:
+        raise CommandError(str(error)) from None
+    return wanted
 
 
 def _render(wanted: Collective, options: argparse.Namespace) -> int:
@@ -211,9 +231,12 @@ def _print(wanted: Collective, report: Report, verdict: str) -> None:
     if report.outcome != "ok":
         print(f"{wanted.operation} over {wanted.ranks} ranks: {report.reason}: {report.message}")
         return
-    row = report.rows[0]
-    bus = (row.bus_bandwidth_bytes_per_second or 0.0) / 1e9
-    print_table(
-        ("OPERATION", "RANKS", "BYTES", "BUS GB/s", "VERDICT"),
-        [(wanted.operation, wanted.ranks, row.message_bytes, f"{bus:.2f}", verdict)],
-    )
+    rows = [
+        (wanted.operation, wanted.ranks, row.message_bytes, f"{_bus(row):.2f}", verdict)
+        for row in report.rows
+    ]
+    print_table(("OPERATION", "RANKS", "BYTES", "BUS GB/s", "VERDICT"), rows)
+
+
+def _bus(row: ResultRow) -> float:
+    return (row.bus_bandwidth_bytes_per_second or 0.0) / 1e9

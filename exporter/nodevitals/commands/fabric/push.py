@@ -10,7 +10,7 @@ import urllib.error
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
-from nodevitals.checks.mpirun import Collective
+from nodevitals.checks.collective import Collective
 from nodevitals.families import Family
 from nodevitals.linux.host import node_name
 from nodevitals.probes.fabric.families import BUS, COLLECTIVE_SUCCESS
@@ -56,10 +56,10 @@ def metrics(wanted: Collective, report: Report) -> CollectorRegistry:
     success = _gauge(COLLECTIVE_SUCCESS, registry)
     success.labels(*words).set(report.outcome == "ok")
     if report.outcome == "ok":
-        row = report.rows[0]
-        labels = (*words, str(wanted.ranks), str(row.message_bytes))
-        bandwidth = row.bus_bandwidth_bytes_per_second or 0.0
-        _gauge(BUS, registry).labels(*labels).set(bandwidth)
+        bus = _gauge(BUS, registry)
+        for row in report.rows:
+            labels = (*words, str(wanted.ranks), str(row.message_bytes))
+            bus.labels(*labels).set(row.bus_bandwidth_bytes_per_second or 0.0)
     return registry
 
 

@@ -33,13 +33,15 @@ FAILURES = failure_patterns(
 )
 
 
-def argv(operation: str, message_bytes: int, iterations: int, devices: int) -> list[str]:
-    """Return one rank's command line; `devices` of each node take part."""
-    size = str(message_bytes)
+def argv(
+    operation: str, first: int, last: int, factor: int, iterations: int, devices: int
+) -> list[str]:
+    """Return one rank's command line: sizes from `first` to `last`; `devices` of each node."""
+    sizes = ["-b", str(first), "-e", str(last), *(["-f", str(factor)] if last > first else [])]
     data = [] if operation in ("all_gather", "broadcast", "alltoall") else ["-o", "sum"]
     return [
         f"{operation}_test",
-        *("-b", size, "-e", size, "-d", "fp32", *data),
+        *(*sizes, "-d", "fp32", *data),
         *("-n", str(iterations), "-w", "5", "-c", "1", "-p", str(devices)),
     ]
 

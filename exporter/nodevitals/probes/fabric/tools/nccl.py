@@ -30,7 +30,9 @@ _ROW = re.compile(
 )
 FAILURES = failure_patterns(
     (r"# Out of bounds values : .{0,300}FAILED", "corruption"),
-    (r"Test timeout|Timeout waiting", "timeout"),
+    # The line that names the device's fault, before the one that says that something failed.
+    (r"(?i)uncorrectable|fallen off the bus|GPU is lost|out of memory", "harness"),
+    (r"Test timeout|Timeout waiting|time limit for job execution", "timeout"),
     (
         r"Got completion .{0,300}(?:error|status=)\s?12\b|Connection refused|No route to host",
         "unreachable",
@@ -48,11 +50,13 @@ FAILURES = failure_patterns(
 )
 
 
-def argv(operation: str, message_bytes: int, iterations: int, devices: int = 1) -> list[str]:
-    """Return one rank's command line: one size, every result checked."""
-    size = str(message_bytes)
+def argv(
+    operation: str, first: int, last: int, factor: int, iterations: int, devices: int = 1
+) -> list[str]:
+    """Return one rank's command line: sizes from `first` to `last`, every result checked."""
+    sizes = ["-b", str(first), "-e", str(last), *(["-f", str(factor)] if last > first else [])]
     rounds = ["-n", str(iterations), "-w", "5", "-c", "1"]
-    return [f"{operation}_perf", "-b", size, "-e", size, "-g", str(devices), *rounds]
+    return [f"{operation}_perf", *sizes, "-g", str(devices), *rounds]
 
 
 def parse(text: str) -> Report:

@@ -47,9 +47,9 @@ FAILURES = failure_patterns(
     ),
     (r"Couldn't connect to|Problem in resolving|Unable to open file descriptor", "unreachable"),
     (r"Failed to modify QP \d+ to RT[RS]", "unreachable"),
-    (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
     # Retries exceeded: the peer is gone. Any other status is a mismatch between the two sides.
     (r"Failed status[- ](?:12\b|.{0,300}\(12\))", "unreachable"),
+    (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
     (r"Failed status", "harness"),
     (r"Completion with error|Failed to complete run_iter", "harness"),
 )

@@ -1,0 +1,271 @@
+"""A collective, the command line and the environment of its ranks, and what its output says.
+
+In: a test request, or a Collective. Out: command lines, files, and one Report per size. Whatever
+reaches a command line is checked here once more. Raises CheckError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Optional
+
+import msgspec
+
+from nodevitals.checks import CheckError, allowed, sweep
+from nodevitals.checks.model import TestRequest
+from nodevitals.checks.validity import OPERATIONS
+from nodevitals.probes.fabric.report import Report, ResultRow, failed
+from nodevitals.probes.fabric.tools import PARSERS, hccl, nccl
+from nodevitals.quantities import shown
+
+Backend = Literal["nccl", "hccl"]
+_PROGRAM = re.compile(r"[a-zA-Z0-9_./+-]{1,255}")
+_NODE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,252}")
+_VERSIONS = (
+    ("nccl-tests", re.compile(r"^# nccl-tests version (\d[\w.]{0,20})", re.MULTILINE)),
+    ("nccl", re.compile(r"^NCCL version (\d[\w.+-]{0,40})", re.MULTILINE)),
+)
+_LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
+_LAUNCHERS = (
+    ("Open MPI", re.compile(r"\(Open MPI\) (\d[\w.]{0,20})")),
+    ("MPICH", re.compile(r"^\s*Version:\s+(\d[\w.]{0,20})", re.MULTILINE)),
+)
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True):
+    """A collective to run: `devices_per_node` ranks on each node."""
+
+    backend: Backend
+    operation: str
+    nodes: tuple[str, ...]
+    devices_per_node: int = 8
+    sizes: tuple[int, ...] = (1 << 30,)
+    """Bytes of a message, in ascending order."""
+    iterations: int = 20
+    program: str = ""
+    """Path of the tool on the nodes; '' for its name, on PATH."""
+    hca: str = ""
+    """NCCL_IB_HCA."""
+    interface: str = ""
+    """Interface of the sockets."""
+    gid_index: Optional[int] = None
+    """The GID index where all nodes have the same; otherwise NCCL chooses."""
+    traffic_class: Optional[int] = None
+    queue_pairs: Optional[int] = None
+    rdma: bool = False
+    """Whether to fail where RDMA cannot be used, instead of using TCP. A device, a GID index, a
+    traffic class or queue pairs ask for it as well."""
+    environment: dict[str, str] = {}
+    mca: dict[str, str] = {}
+
+    @property
+    def ranks(self) -> int:
+        """Number of processes."""
+        return len(self.nodes) * self.devices_per_node
+
+
+class Sweep(NamedTuple):
+    """Sizes that one run of the tool measures: from `first` to `last`, each `factor` times the one
+    before it.
+    """
+
+    first: int
+    last: int
+    factor: int
+
+
+def of_request(test: TestRequest, nodes: Sequence[str]) -> Collective:
+    """The collective of a resolved request."""
+    backend: Backend = "hccl" if test.tool == "hccl" else "nccl"
+    try:
+        sizes = sweep.parse_sizes(test.sizes or "1GiB")
+    except ValueError as error:
+        raise CheckError(f"sizes: {error}") from None
+    found = Collective(
+        backend=backend,
+        operation=test.operation or "all_reduce",
+        nodes=tuple(nodes),
+        devices_per_node=test.devices_per_node or 8,
+        sizes=sizes,
+        iterations=test.iterations or 20,
+        # Without "=", NCCL would take mlx5_1 for mlx5_10 as well.
+        hca=f"={test.device}:{test.port}" if test.device else "",
+        gid_index=test.gid_index,
+        traffic_class=test.traffic_class,
+        queue_pairs=test.queue_pairs if test.queue_pairs > 1 else None,
+        environment=dict(test.environment),
+        mca=dict(test.mca),
+    )
+    verify(found)
+    return found
+
+
+def verify(wanted: Collective) -> None:
+    """Refuse what must not reach a command line."""
+    if wanted.operation not in OPERATIONS[wanted.backend]:
+        known = ", ".join(OPERATIONS[wanted.backend])
+        raise CheckError(f"{wanted.backend} has no {shown(wanted.operation)}: choose {known}")
+    if not wanted.sizes or list(wanted.sizes) != sorted(set(wanted.sizes)) or wanted.sizes[0] < 1:
+        raise CheckError("sizes: write them in ascending order, each once")
+    if wanted.devices_per_node < 1 or wanted.iterations < 1:
+        raise CheckError("devices per node and iterations: at least 1")
+    if wanted.program and not _PROGRAM.fullmatch(wanted.program):
+        raise CheckError(f"program: {shown(wanted.program)} is no path of a program")
+    for node in wanted.nodes:
+        if not _NODE.fullmatch(node):
+            raise CheckError(f"nodes: {shown(node)} is no name of a node")
+    for what, pairs, rules in (
+        ("environment", environment(wanted), allowed.ENVIRONMENT[wanted.backend]),
+        ("mca", wanted.mca, allowed.MCA),
+    ):
+        for name, value in pairs.items():
+            problem = allowed.problem_of(name, value, rules)
+            if problem is not None:
+                raise CheckError(f"{what}: {problem}")
+
+
+def sweeps(sizes: Sequence[int]) -> list[Sweep]:
+    """The sizes as few sweeps with whole factors, in order."""
+    found: list[Sweep] = []
+    for size in sizes:
+        last = found[-1] if found else None
+        factor = size // last.last if last and size % last.last == 0 else 0
+        if last and factor > 1 and last.factor in (1, factor):
+            found[-1] = Sweep(last.first, size, factor)
+        else:
+            found.append(Sweep(size, size, 1))
+    return found
+
+
+def sizes_of(swept: Sweep) -> list[int]:
+    """The sizes of a sweep."""
+    sizes = [swept.first]
+    while sizes[-1] < swept.last:
+        sizes.append(sizes[-1] * swept.factor)
+    return sizes
+
+
+def tool_argv(wanted: Collective, swept: Sweep) -> list[str]:
+    """Return a rank's command line."""
+    if wanted.backend == "nccl":
+        argv = nccl.argv(wanted.operation, *swept, iterations=wanted.iterations)
+    else:
+        devices = wanted.devices_per_node
+        argv = hccl.argv(wanted.operation, *swept, iterations=wanted.iterations, devices=devices)
+    return [wanted.program or argv[0], *argv[1:]]
+
+
+def environment(wanted: Collective) -> dict[str, str]:
+    """The environment of the ranks. What the request names itself has precedence."""
+    fields: dict[str, object] = {
+        "device": wanted.hca or None,
+        "queue_pairs": wanted.queue_pairs,
+        "gid_index": wanted.gid_index,
+        "traffic_class": wanted.traffic_class,
+    }
+    names = allowed.VARIABLES[wanted.backend]
+    found = {
+        names[key]: str(value)
+        for key, value in fields.items()
+        if value is not None and key in names
+    }
+    if wanted.backend == "nccl":
+        asked = {*found, *wanted.environment} - {"NCCL_IB_DISABLE"}
+        if wanted.rdma or any(name.startswith("NCCL_IB_") for name in asked):
+            found = {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", **found}
+        found = {"NCCL_DEBUG": "WARN", **found}
+    if wanted.interface:
+        found[f"{wanted.backend.upper()}_SOCKET_IFNAME"] = wanted.interface
+    return {**found, **wanted.environment}
+
+
+def judge(wanted: Collective, sizes: Sequence[int], text: str, status: int) -> tuple[Report, ...]:
+    """One report per size in order, up to the first failed one."""
+    parsed = PARSERS[wanted.backend](text)
+    rows = iter([row for row in parsed.rows if not row.in_place])
+    reports: list[Report] = []
+    row = next(rows, None)
+    for size in sizes:
+        while row is not None and not _is_of(wanted, size, row):
+            row = next(rows, None)
+        if row is None:
+            break
+        reports.append(_of_row(wanted, row))
+        if reports[-1].outcome != "ok":
+            return tuple(reports)
+        row = next(rows, None)
+    failure = _failure(parsed, sizes[min(len(reports), len(sizes) - 1)], len(reports), status)
+    if len(reports) < len(sizes):
+        return (*reports, failure or failed("harness", "no row of the requested size"))
+    if failure is not None:  # of the whole run: no size of it is sure
+        return (*reports[:-1], msgspec.structs.replace(failure, rows=reports[-1].rows))
+    return tuple(reports)
+
+
+def _failure(parsed: Report, size: int, count: int, status: int) -> Optional[Report]:
+    if parsed.outcome != "ok" and not (count and "no result in the output" in parsed.message):
+        return msgspec.structs.replace(parsed, rows=())
+    if status != 0:
+        return failed("harness", f"the launcher ended with status {status} at {size} bytes")
+    return None
+
+
+def _of_row(wanted: Collective, row: ResultRow) -> Report:
+    if row.bus_bandwidth_bytes_per_second is None and row.bandwidth_bytes_per_second is not None:
+        factor = nccl.bus_factor(wanted.operation, wanted.ranks)
+        bus = row.bandwidth_bytes_per_second * factor
+        row = msgspec.structs.replace(row, bus_bandwidth_bytes_per_second=bus)
+    row = msgspec.structs.replace(row, operation=wanted.operation)
+    if row.wrong:
+        return failed("corruption", f"{row.wrong} wrong values", [row])
+    return Report(outcome="ok", rows=(row,))
+
+
+def _is_of(wanted: Collective, size: int, row: ResultRow) -> bool:
+    # Operations that divide the data among ranks round the size down to a multiple of the ranks.
+    return 0 <= size - row.message_bytes < 64 * wanted.ranks
+
+
+def versions(text: str) -> dict[str, str]:
+    """Versions that a run printed, and that of `mpirun --version`."""
+    found = {name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))}
+    library = _LIBRARY.search(text)
+    if library and "nccl" not in found:
+        # From 2.9 on 10000 per major version, before that 1000 (nccl.h).
+        code = int(library[1])
+        major, rest = divmod(code, 10_000) if code >= 10_000 else divmod(code, 1000)
+        found["nccl"] = f"{major}.{rest // 100}.{rest % 100}"
+    for name, pattern in _LAUNCHERS:
+        match = pattern.search(text)
+        if match:
+            found[name] = match[1]
+    return found
+
+
+def hostfile(wanted: Collective) -> str:
+    """A hostfile as MPICH and the HCCL test read it: `node:ranks` per line."""
+    return "".join(f"{node}:{wanted.devices_per_node}\n" for node in wanted.nodes)
+
+
+def rank_table(devices: Mapping[str, Sequence[str]]) -> str:
+    """A rank table (ranktable.json, version 1.0): the addresses of each server's NPUs, by their
+    number. Ranks follow the order of the servers.
+
+    https://www.hiascend.com/document (HCCL, cluster information by a rank table)
+    """
+    servers, rank = [], 0
+    for server, addresses in devices.items():
+        listed = []
+        for number, address in enumerate(addresses):
+            listed.append({"device_id": str(number), "device_ip": address, "rank_id": str(rank)})
+            rank += 1
+        servers.append({"server_id": server, "device": listed})
+    table = {
+        "version": "1.0",
+        "server_count": str(len(servers)),
+        "server_list": servers,
+        "status": "completed",
+    }
+    return json.dumps(table, indent=2) + "\n"

@@ -1,0 +1,96 @@
+"""What starts a collective on its nodes, behind one interface.
+
+In: a Collective, a name and a time limit. Out: its reports. The name is that of the run: whatever
+is started carries it, so that what an earlier process of the hub left can be found and ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Optional, Protocol
+
+import msgspec
+
+from nodevitals.checks import CheckError
+from nodevitals.checks.collective import Collective
+from nodevitals.checks.model import Reason
+from nodevitals.checks.reasons import reason_of
+from nodevitals.probes.fabric import report as fabric
+from nodevitals.probes.fabric.report import Report, failed
+from nodevitals.quantities import shown
+
+MAX_NAMED = 8
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,60}[a-z0-9])?")
+
+
+class Launched(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a collective."""
+
+    reports: tuple[Report, ...]
+    """One per size in order, up to the first failed one; at least one."""
+    raw: str = ""
+    """Output of the tool and the launcher, its beginning and its end where it is long."""
+    versions: dict[str, str] = {}
+    reason: Optional[Reason] = None
+    """Why it failed; None where it did not."""
+    nodes: dict[str, str] = {}
+    """Nodes that could not take part, each with the reason in one line."""
+
+
+class Launcher(Protocol):
+    """Starts collectives. Nothing is raised but CancelledError: what fails is in the reports."""
+
+    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+        """Run a collective for at most so many seconds. Where the task is canceled, it ends
+        everywhere. What already runs under this name is ended first.
+        """
+        raise NotImplementedError
+
+    async def remove(self, name: str) -> None:
+        """End what runs under this name, and wait for its end; nothing where there is none. Raises
+        CheckError where it cannot be ended.
+        """
+        raise NotImplementedError
+
+
+def launched(
+    reports: Sequence[Report],
+    raw: str = "",
+    versions: Optional[Mapping[str, str]] = None,
+    nodes: Optional[Mapping[str, str]] = None,
+    reason: Optional[Reason] = None,
+) -> Launched:
+    """The result of a launcher, its reason that of the first failed report if none is given."""
+    reasons = (reason_of(report) for report in reports)
+    return Launched(
+        reports=tuple(reports),
+        raw=raw,
+        versions=dict(versions or {}),
+        nodes=dict(nodes or {}),
+        reason=reason or next((one for one in reasons if one is not None), None),
+    )
+
+
+def refused(
+    kind: fabric.Reason,
+    message: str,
+    nodes: Optional[Mapping[str, str]] = None,
+    raw: str = "",
+    reason: Optional[Reason] = None,
+) -> Launched:
+    """The result of a collective that did not start, or that has no usable output."""
+    return launched([failed(kind, message)], raw=raw, nodes=nodes, reason=reason)
+
+
+def named(problems: Mapping[str, str]) -> str:
+    """`node: why` of some nodes in one line."""
+    parts = [f"{node}: {why}" for node, why in list(problems.items())[:MAX_NAMED]]
+    more = len(problems) - len(parts)
+    return "; ".join(parts) + (f"; and {more} more nodes" if more else "")
+
+
+def verify_name(name: str) -> None:
+    """Refuse a name that Kubernetes would refuse. Raises CheckError."""
+    if not _NAME.fullmatch(name):
+        raise CheckError(f"{shown(name)} is no name of a run: lower-case letters, digits and -")

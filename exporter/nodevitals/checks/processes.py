@@ -1,0 +1,138 @@
+"""Runs a program to its end in the event loop: its output limited, its time too.
+
+`timeout` watches over it, in a session of its own, and gets SIGTERM from the kernel when this
+process dies: it then ends the program and, after a grace, kills its whole process group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Optional
+
+import msgspec
+
+from nodevitals.linux.process import die_with_parent
+
+HEAD_BYTES = 256 * 1024
+TAIL_BYTES = 768 * 1024
+# The output ends with the program; a child that it left may hold the pipe open.
+DRAIN_SECONDS = 1.0
+REAP_SECONDS = 5.0
+TIMED_OUT = (124, 137)
+"""Statuses of `timeout` for a program that it ended or killed."""
+
+
+class Excerpt:
+    """The beginning and the end of an output of any length."""
+
+    def __init__(self, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> None:
+        self._limits = (head, tail)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._left_out = 0
+
+    def add(self, data: bytes) -> None:
+        """Append output."""
+        room = self._limits[0] - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:] if room > 0 else data
+        if len(self._tail) > 2 * self._limits[1]:
+            self._cut()
+
+    def text(self) -> str:
+        """The output; where it was too long, whole lines of its beginning and its end."""
+        self._cut()
+        if not self._left_out:
+            return (self._head + self._tail).decode("utf-8", "replace")
+        head = self._head[: self._head.rfind(b"\n") + 1]
+        tail = self._tail[self._tail.find(b"\n") + 1 :]
+        mark = f"[{self._left_out} bytes left out]\n".encode()
+        return bytes(head + mark + tail).decode("utf-8", "replace")
+
+    def _cut(self) -> None:
+        over = len(self._tail) - self._limits[1]
+        if over > 0:
+            del self._tail[:over]
+            self._left_out += over
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The output of a program on both streams, and its exit status."""
+
+    text: str
+    status: int
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was ended for its time."""
+        return self.status in TIMED_OUT
+
+
+async def run(
+    argv: Sequence[str],
+    seconds: float,
+    grace: float = 2.0,
+    environment: Optional[dict[str, str]] = None,
+) -> Ended:
+    """Run a program for at most so many seconds; from SIGTERM on it has `grace` seconds. Where the
+    task is canceled, it ends in the same way. A status of 127: there is no such program.
+    """
+    reader = asyncio.StreamReader()
+    inner, outer = os.pipe()
+    excerpt = Excerpt()
+    try:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(inner, "rb", 0)
+        )
+        reading = asyncio.ensure_future(_read(reader, excerpt))
+        process = await asyncio.create_subprocess_exec(
+            *("timeout", f"--kill-after={grace:g}", f"{seconds:g}", *argv),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=outer,
+            stderr=outer,
+            start_new_session=True,
+            preexec_fn=_end_with_this_process,
+            env={**os.environ, "LC_ALL": "C", **(environment or {})},
+        )
+    finally:
+        os.close(outer)
+    try:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(process.wait(), seconds + grace + REAP_SECONDS)
+        await asyncio.wait({reading}, timeout=DRAIN_SECONDS)
+    finally:
+        if process.returncode is None:
+            await _end(process, grace)
+        reading.cancel()
+        transport.close()
+    return Ended(excerpt.text(), -1 if process.returncode is None else process.returncode)
+
+
+async def _read(reader: asyncio.StreamReader, excerpt: Excerpt) -> None:
+    while True:
+        data = await reader.read(65536)
+        if not data:
+            return
+        excerpt.add(data)
+
+
+async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
+    """`timeout` ends the rest; where the grace is over and it hangs, its group is killed here."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+    waiting = asyncio.ensure_future(process.wait())
+    try:
+        await asyncio.wait({waiting}, timeout=grace + 1.0)
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    await asyncio.wait({waiting}, timeout=REAP_SECONDS)
+
+
+def _end_with_this_process() -> None:
+    die_with_parent(signal.SIGTERM)

@@ -1,0 +1,72 @@
+"""`nodevitals hub`: the cluster's service, which runs checks on demand, until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from nodevitals import logs
+from nodevitals.commands.options import add_web_config_option
+from nodevitals.commands.terminal import CommandError, Subparsers, document_error
+from nodevitals.document import DocumentError
+
+DEFAULT_ADDRESS = "127.0.0.1:9857"
+EXAMPLES = """\
+examples:
+  nodevitals hub --config.file hub.yaml
+  nodevitals hub --config.file /etc/nodevitals/hub.yaml --web.listen-address :9857 \\
+    --web.config.file /etc/nodevitals/web.yaml
+
+SIGHUP reloads the configuration, SIGTERM ends the hub with status 0."""
+
+
+def add_to(commands: Subparsers) -> None:
+    """Add `hub` to the command line."""
+    parser = commands.add_parser(
+        "hub", help="run checks on demand, for a whole cluster", epilog=EXAMPLES
+    )
+    add = parser.add_argument
+    add("--config.file", dest="config", metavar="FILE", required=True, help="configuration file")
+    add(
+        "--web.listen-address",
+        dest="listen",
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help=f"address to listen on (default {DEFAULT_ADDRESS})",
+    )
+    add_web_config_option(parser)
+    add(
+        "--log.level",
+        dest="log_level",
+        choices=logs.LEVELS,
+        default="info",
+        help="lowest level that is logged (default info)",
+    )
+    add(
+        "--log.format",
+        dest="log_format",
+        choices=logs.FORMATS,
+        default="logfmt",
+        help="format of a line of the log (default logfmt)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM."""
+    try:
+        from nodevitals.hub.service import Service
+        from nodevitals.hub.store import StoreError
+    except ModuleNotFoundError as error:
+        text = f"the package {error.name} is missing: pip install 'nodevitals[hub]'"
+        raise CommandError(text) from None
+    try:
+        service = Service(options.config, options.listen, options.web_config)
+    except DocumentError as error:
+        raise document_error(options.config, error) from None
+    except StoreError as error:
+        raise CommandError(str(error)) from None
+    handler = logs.set_up(options.log_level, options.log_format)
+    asyncio.run(service.serve())
+    handler.drain(0.2)
+    return 0

@@ -1,0 +1,40 @@
+"""What every module of the hub is given."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from nodevitals.hub.checks import Checks
+from nodevitals.hub.coordinator import Coordinator
+from nodevitals.hub.members import Members
+from nodevitals.hub.settings import HubSettings
+from nodevitals.hub.store import Store
+
+
+class Hub:
+    """The hub's parts. Modules read `settings` at each use: SIGHUP replaces them."""
+
+    def __init__(
+        self,
+        settings: HubSettings,
+        store: Store,
+        members: Members,
+        coordinator: Coordinator,
+        listen: str,
+        web_config: Optional[str],
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.lists = members
+        self.coordinator = coordinator
+        self.listen = listen
+        """Value of --web.listen-address."""
+        self.web_config = web_config
+        """Value of --web.config.file."""
+        self.routes: list[Any] = []
+        """Route handlers of Litestar that modules add in their function `routes(hub)`."""
+
+    @property
+    def checks(self) -> Checks:
+        """The checks."""
+        return self.coordinator

@@ -1,0 +1,100 @@
+"""Executes the runs of one check, and continues where a hub that was killed left off.
+
+In: a check that is running, with what of it was issued and done. Out: its results. Each run waits
+until it is the first of those left on each of its nodes: no node has two tests at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from nodevitals.checks.model import Check, RunResult
+from nodevitals.hub.runners import PlannedRun, Runner, skipped
+from nodevitals.hub.store import Issued, Store, StoreError, Unfinished
+
+RETRY_SECONDS = 2.0
+
+
+class Execution:
+    """The runs of one check."""
+
+    def __init__(
+        self,
+        store: Store,
+        runner: Runner,
+        slots: asyncio.Semaphore,
+        unfinished: Unfinished,
+        progress: Callable[[RunResult], None],
+    ) -> None:
+        """`slots` bounds the runs at a time over all checks."""
+        self._store, self._runner, self._slots = store, runner, slots
+        self._check: Check = unfinished.check
+        self._progress = progress
+        self.results = {result.number: result for result in unfinished.results}
+        self._issued = {one.number: one for one in unfinished.issued}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._queues: dict[str, deque[PlannedRun]] = {}
+
+    async def execute(self, runs: Sequence[PlannedRun]) -> None:
+        """Execute those runs that have no result; cancellation ends all of them."""
+        left = [run for run in runs if run.number not in self.results]
+        # What agents may be executing already comes first.
+        left.sort(key=lambda run: (run.number not in self._issued, run.number))
+        for run in left:
+            for node in run.nodes:
+                self._queues.setdefault(node, deque()).append(run)
+        for run in left:
+            self._start_if_first(run)
+        try:
+            while self._tasks:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start_if_first(self, run: PlannedRun) -> None:
+        if all(self._queues[node][0] is run for node in run.nodes):
+            task = asyncio.get_running_loop().create_task(self._run(run))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, run: PlannedRun) -> None:
+        async with self._slots:
+            again = run.number in self._issued
+            issued = self._issued.get(run.number) or await self._issue(run)
+            try:
+                result = await self._runner.run(self._check, run, issued, again)
+            except asyncio.CancelledError:
+                self.results[run.number] = skipped(run, "canceled")
+                raise
+        await self._until_stored(lambda: self._store.record(self._check.id, result))
+        self.results[run.number] = result
+        self._progress(result)
+        following = set()
+        for node in run.nodes:
+            self._queues[node].popleft()
+            if self._queues[node]:
+                following.add(self._queues[node][0])
+        for one in following:
+            self._start_if_first(one)
+
+    async def _issue(self, run: PlannedRun) -> Issued:
+        """Store the run's name; it is not executed before that."""
+        issued = Issued(run.number, f"{self._check.id}-{run.number}", time.time())
+        await self._until_stored(lambda: self._store.issue(self._check.id, [issued]))
+        self._issued[run.number] = issued
+        return issued
+
+    async def _until_stored(self, write: Callable[[], object]) -> None:
+        while True:
+            try:
+                await write()  # type: ignore[misc]
+            except StoreError:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return

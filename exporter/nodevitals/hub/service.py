@@ -1,0 +1,139 @@
+"""The hub's process: starts the modules, restarts one that fails, ends at SIGTERM.
+
+In: settings and addresses. A module has `async def run(hub)`, which runs for ever, and may have
+`def routes(hub)`, whose handlers the web server serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Optional
+
+from nodevitals.document import DocumentError, Problem, convert, read_file
+from nodevitals.document.settings import SettingsDocument
+from nodevitals.hub.context import Hub
+from nodevitals.hub.coordinator import Coordinator
+from nodevitals.hub.members import Members
+from nodevitals.hub.runners import NoRunner, Runner
+from nodevitals.hub.settings import HubSettings
+from nodevitals.hub.store import Store
+
+# Each belongs to an area of its own; the web server comes last, as it serves what others add.
+MODULES = ("resources", "schedules", "alerts", "leases", "metrics", "web.server")
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
+
+log = logging.getLogger(__name__)
+
+
+def load(path: Optional[str]) -> HubSettings:
+    """The settings in a file, or the defaults. Raises DocumentError with every problem."""
+    document = SettingsDocument(b"" if path is None else read_file(path))
+    problems: list[Problem] = []
+    settings = convert(document.values(), HubSettings, "", problems)
+    if settings is not None:
+        problems.extend(settings.problems())
+    error = document.error(problems)
+    if error is not None or settings is None:
+        raise error or DocumentError(problems)
+    return settings
+
+
+def default_runner(_settings: HubSettings) -> Runner:
+    """What executes the runs, by the settings."""
+    return NoRunner()
+
+
+class Service:
+    """One hub."""
+
+    def __init__(
+        self,
+        config: Optional[str],
+        listen: str,
+        web_config: Optional[str],
+        runner: Optional[Runner] = None,
+    ) -> None:
+        """Open the store. Raises DocumentError and StoreError."""
+        self._config, self._listen, self._web_config = config, listen, web_config
+        self._settings = load(config)
+        self._runner = runner or default_runner(self._settings)
+        self._store = Store(self._settings.state_directory)
+
+    async def serve(self) -> None:
+        """Run until SIGTERM or SIGINT."""
+        if self._store.lost:
+            log.error("%s", self._store.lost)
+        members = Members()
+        coordinator = Coordinator(self._settings, self._store, members, self._runner)
+        hub = Hub(self._settings, self._store, members, coordinator, self._listen, self._web_config)
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload, hub)
+        await self._read_members(hub)
+        await coordinator.start()
+        modules = [import_module(f"nodevitals.hub.{name}") for name in MODULES if _exists(name)]
+        for module in modules:
+            if hasattr(module, "routes"):
+                hub.routes += module.routes(hub)
+        tasks = [
+            loop.create_task(_kept_running(name, work, hub))
+            for name, work in (
+                ("members", self._refresh_members),
+                ("checks", lambda hub: hub.coordinator.run()),
+                *((module.__name__, module.run) for module in modules if hasattr(module, "run")),
+            )
+        ]
+        log.info("started")
+        await stop.wait()
+        log.info("stopping")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _reload(self, hub: Hub) -> None:
+        try:
+            settings = load(self._config)
+        except DocumentError as error:
+            for problem in error.problems:
+                log.error("reload: %s", problem.within(str(self._config)))
+            return
+        hub.settings = hub.coordinator.settings = settings
+        log.info("reload: done")
+
+    async def _read_members(self, hub: Hub) -> None:
+        before = hub.lists.problems
+        await asyncio.to_thread(hub.lists.read, hub.settings.nodes)
+        for problem in set(hub.lists.problems) - set(before):
+            log.warning("%s", problem)
+
+    async def _refresh_members(self, hub: Hub) -> None:
+        while True:
+            await asyncio.sleep(hub.settings.nodes.refresh)
+            await self._read_members(hub)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return find_spec(f"nodevitals.hub.{name}") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+async def _kept_running(name: str, work: Callable[[Hub], Awaitable[None]], hub: Hub) -> None:
+    """Run a module for ever; one that fails is started again, and the others go on."""
+    wait = FIRST_RETRY_SECONDS
+    while True:
+        try:
+            await work(hub)
+            return
+        except Exception:
+            log.exception("%s failed; next start in %g s", name, wait)
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LAST_RETRY_SECONDS)

@@ -1,0 +1,227 @@
+"""The store: one SQLite file in the hub's state directory, with a thread of its own.
+
+In: checks, the orders that were issued for their runs, results. Out: the same, also after the
+process was killed. A finished check's results are one compressed blob, in a table that lists of
+checks do not read. Methods raise StoreError, whose text is one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Optional, TypeVar
+
+import msgspec
+
+from nodevitals.checks.model import Check, CheckDetail, RunResult
+from nodevitals.hub import tables
+from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
+
+LOCK_SECONDS = 2.0
+LEVEL = 6
+Result = TypeVar("Result")
+
+
+class StoreError(Exception):
+    """The store cannot be used now; the text says why, in one line."""
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """The name under which a run was given to agents or a launcher, and when (seconds since the
+    epoch).
+    """
+
+    number: int
+    name: str
+    time: float
+
+
+class Unfinished(msgspec.Struct, frozen=True):
+    """A check that has not ended, with what of it was issued and what is done."""
+
+    check: Check
+    results: tuple[RunResult, ...] = ()
+    issued: tuple[Issued, ...] = ()
+
+
+_encode = msgspec.json.Encoder().encode
+_check = msgspec.json.Decoder(Check).decode
+_result = msgspec.json.Decoder(RunResult).decode
+_results = msgspec.json.Decoder(tuple[RunResult, ...]).decode
+
+
+class Store:
+    """All checks. Each method is one transaction, in the store's thread."""
+
+    def __init__(self, directory: str) -> None:
+        """Lock the directory and open the file. Raises StoreError."""
+        self._path = Path(directory, tables.FILE_NAME)
+        self.lost = ""
+        """What was lost when a damaged file was replaced, in one line."""
+        try:
+            os.makedirs(directory, mode=0o755, exist_ok=True)
+            self._lock = DirectoryLock(directory, LOCK_SECONDS)
+        except OSError as error:
+            raise StoreError(f"{directory}: {error.strerror}") from None
+        except DirectoryInUseError as error:
+            text = str(error).replace("another agent", "another hub")
+            raise StoreError(f"{directory}: {text}; end it first") from None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        try:
+            self._connection, self.lost = self._thread.submit(
+                tables.open_sound, self._path
+            ).result()
+        except (*tables.ERRORS, OSError) as error:
+            self._thread.shutdown()
+            self._lock.release()
+            raise StoreError(f"{self._path}: {error}") from None
+
+    async def close(self) -> None:
+        """Close the file and release the directory."""
+        await self._do(self._connection.close)
+        self._thread.shutdown()
+        self._lock.release()
+
+    async def add(self, check: Check, key: str) -> Check:
+        """Store a new check; with a key that was used before, return the check of that time."""
+
+        def write() -> Check:
+            with self._connection as connection:
+                if key:
+                    found = connection.execute(
+                        "SELECT record FROM checks WHERE key = ?", (key,)
+                    ).fetchone()
+                    if found:
+                        return _check(found[0])
+                tables.insert_check(connection, check, _encode(check), key)
+            return check
+
+        return await self._do(write)
+
+    async def update(self, check: Check) -> None:
+        """Store the new state of a check that has not ended."""
+
+        def write() -> None:
+            with self._connection as connection:
+                tables.update_check(connection, check, _encode(check))
+
+        await self._do(write)
+
+    async def issue(self, identity: str, runs: Iterable[Issued]) -> None:
+        """Store the names of runs before they are given to agents or a launcher."""
+
+        def write() -> None:
+            with self._connection as connection:
+                connection.executemany(
+                    "INSERT INTO runs (check_id, number, name, time) VALUES (?, ?, ?, ?)",
+                    [(identity, one.number, one.name, one.time) for one in runs],
+                )
+
+        await self._do(write)
+
+    async def record(self, identity: str, result: RunResult) -> None:
+        """Store the result of a run."""
+
+        def write() -> None:
+            with self._connection as connection:
+                connection.execute(
+                    "INSERT INTO runs (check_id, number, result) VALUES (?, ?, ?)"
+                    " ON CONFLICT (check_id, number) DO UPDATE SET result = excluded.result",
+                    (identity, result.number, _encode(result)),
+                )
+
+        await self._do(write)
+
+    async def finish(self, check: Check, results: Sequence[RunResult]) -> bool:
+        """Store the verdict and the results; False where the check had ended before."""
+
+        def write() -> bool:
+            blob = zlib.compress(_encode(tuple(results)), LEVEL)
+            with self._connection as connection:
+                if not tables.update_check(connection, check, _encode(check)):
+                    return False
+                connection.execute("DELETE FROM runs WHERE check_id = ?", (check.id,))
+                connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?)", (check.id, blob))
+            return True
+
+        return await self._do(write)
+
+    async def unfinished(self) -> list[Unfinished]:
+        """The checks that have not ended, oldest first."""
+
+        def read() -> list[Unfinished]:
+            return [
+                Unfinished(check, *self._runs_of(check.id))
+                for check in map(_check, tables.unfinished(self._connection))
+            ]
+
+        return await self._do(read)
+
+    def _runs_of(self, identity: str) -> tuple[tuple[RunResult, ...], tuple[Issued, ...]]:
+        rows = self._connection.execute(
+            "SELECT number, name, time, result FROM runs WHERE check_id = ? ORDER BY number",
+            (identity,),
+        ).fetchall()
+        results = tuple(_result(row[3]) for row in rows if row[3] is not None)
+        issued = tuple(Issued(*row[:3]) for row in rows if row[1] is not None)
+        return results, issued
+
+    async def get(self, identity: str) -> Optional[CheckDetail]:
+        """One check with the results that it has so far."""
+
+        def read() -> Optional[CheckDetail]:
+            connection = self._connection
+            found = connection.execute(
+                "SELECT record FROM checks WHERE id = ?", (identity,)
+            ).fetchone()
+            if not found:
+                return None
+            blob = connection.execute(
+                "SELECT blob FROM results WHERE id = ?", (identity,)
+            ).fetchone()
+            results = _results(zlib.decompress(blob[0])) if blob else self._runs_of(identity)[0]
+            return CheckDetail(check=_check(found[0]), results=results)
+
+        return await self._do(read)
+
+    async def list(
+        self, limit: int, before: str, kind: str, node: str, outcome: str
+    ) -> list[Check]:
+        """The newest checks first."""
+
+        def read() -> list[Check]:
+            rows = tables.select(self._connection, limit, before, kind, node, outcome)
+            return [_check(record) for record in rows]
+
+        return await self._do(read)
+
+    async def like(self, check: Check) -> Optional[Check]:
+        """The last like check that was ok, but this one."""
+
+        def read() -> Optional[Check]:
+            record = tables.last_like(self._connection, check)
+            return _check(record) if record is not None else None
+
+        return await self._do(read)
+
+    async def prune(self, oldest: float, most: int) -> int:
+        """Remove ended checks that were created before `oldest`, and the oldest beyond `most`."""
+
+        def write() -> int:
+            with self._connection as connection:
+                return tables.prune(connection, oldest, most)
+
+        return await self._do(write)
+
+    async def _do(self, work: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except (*tables.ERRORS, msgspec.DecodeError, zlib.error, OSError) as error:
+            raise StoreError(f"{self._path}: {error}") from None
+        except RuntimeError as error:  # the thread was shut down
+            raise StoreError(f"{self._path}: closed ({error})") from None

@@ -1,0 +1,159 @@
+"""The failures that tools print lead to the reason of the check: hardware, harness or workload."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodevitals.checks.reasons import OF_REPORT, reason_of
+from nodevitals.probes.fabric.report import REASONS, Report
+from nodevitals.probes.fabric.tools import PARSERS
+from testbed import tooloutput
+
+BUSY = '{"start": {}, "error": "the server is busy running a test. try again later"}'
+NO_ROUTE = '{"start": {}, "error": "unable to connect to server: No route to host"}'
+REFUSED = '{"start": {}, "error": "unable to connect to server: Connection refused"}'
+CONNECT = "Unable to open file descriptor for socket connection Unable to init the socket\n"
+SLOTS = "There are not enough slots available in the system to satisfy the 24\nslots that were\n"
+MPIRUN = (
+    "mpirun detected that one or more processes exited with non-zero status, thus causing\n"
+    "the job to be terminated. The first process to do so was:\n\n  Exit code:    3\n"
+)
+HCCL = "the minbytes is 4096, maxbytes is 4096, iters is 20, warmup_iters is 5\nhccl interface "
+HCCL_FAILED = f"{HCCL}return err ./common/src/hccl_test_common.cc:401, retcode: "
+WARN = "gpu-a:4411:4502 [3] transport/net_ib.cc:91 NCCL WARN NET/IB : Got completion from peer "
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "of_tool", "of_check"),
+    [
+        ("perftest", f"Couldn't connect to 192.0.2.9:18620\n{CONNECT}", "unreachable", "harness"),
+        (
+            "perftest",
+            "Address family for hostname not supported for 2001:db8::9\n"
+            "Problem in resolving basic address and port\n" + CONNECT,
+            "unreachable",
+            "harness",
+        ),
+        (
+            "perftest",
+            "Failed to modify QP 4711 to RTR\n Unable to Connect the HCA's through the link\n",
+            "unreachable",
+            "hardware",
+        ),
+        (
+            "perftest",
+            (
+                " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n"
+                "scnt=64, ccnt=0\n"
+            ),
+            "unreachable",
+            "hardware",
+        ),
+        (
+            "perftest",
+            " Failed status-transport retry counter exceeded (12): wr_id 0\n",
+            "unreachable",
+            "hardware",
+        ),
+        (
+            "perftest",
+            (
+                " Failed status 4: wr_id 0 syndrom 0x51\nscnt=96, ccnt=32\n"
+                "  Failed to complete run_iter_bw function successfully\n"
+            ),
+            "harness",
+            "harness",
+        ),
+        (
+            "perftest",
+            (
+                "Completion with error at client\nFailed status 12: wr_id 0 syndrom 0x81\n"
+                "Error occurred while running infinitely! aborting ...\nUnexpected CM event\n"
+                "Unable to perform rdma_client function\n"
+            ),
+            "unreachable",
+            "hardware",
+        ),
+        (
+            "perftest",
+            (
+                "ethernet_read_keys: Couldn't read remote address\n Unable to read to socket/rdma_cm\n"
+                " Failed to exchange data between server and clients\n"
+            ),
+            "unreachable",
+            "harness",
+        ),
+        ("perftest", "\n Found Incompatibility issue with GID types.\n", "no_gid", "harness"),
+        ("perftest", "Couldn't listen to port 18620\n", "harness", "harness"),
+        ("perftest", " Did not detect devices \n", "no_device", "hardware"),
+        ("perftest", "IB device mlx5_9 not found\n", "no_device", "hardware"),
+        ("perftest", " Port number 1 state is Down\n", "port_down", "hardware"),
+        ("iperf3", BUSY, "peer_busy", "workload"),
+        ("iperf3", NO_ROUTE, "unreachable", "hardware"),
+        ("iperf3", REFUSED, "unreachable", "harness"),
+        (
+            "nccl",
+            (
+                "gpu-a: Test NCCL failure common.cu:958 'unhandled system error (run with "
+                "NCCL_DEBUG=INFO for details) / '\n .. gpu-a pid 77: Test failure common.cu:842\n"
+            ),
+            "harness",
+            "harness",
+        ),
+        (
+            "nccl",
+            (
+                "gpu-a: Test NCCL failure common.cu:959 'internal error - please report this issue to "
+                "the NCCL developers / '\n"
+            ),
+            "harness",
+            "harness",
+        ),
+        ("nccl", f"{'-' * 74}\n{SLOTS}{'-' * 74}\n", "harness", "harness"),
+        ("nccl", MPIRUN, "harness", "harness"),
+        ("nccl", f"{WARN}192.0.2.9<41000> with error 12, opcode 0\n", "unreachable", "hardware"),
+        ("nccl", f"{WARN}192.0.2.9<41000> with status=12 opcode=0\n", "unreachable", "hardware"),
+        ("nccl", "bash: line 1: all_reduce_perf: command not found\n", "tool_missing", "harness"),
+        ("nccl", "gpu-a: Test timeout (60s) common.cu:512\n", "timeout", "harness"),
+        (
+            "nccl",
+            "gpu-a: Test CUDA failure common.cu:1030 'uncorrectable ECC error encountered'\n",
+            "harness",
+            "hardware",
+        ),
+        (
+            "nccl",
+            (
+                "gpu-a: Test NCCL failure common.cu:958 'unhandled cuda error (run with ...) / '\n"
+                "gpu-a:77:77 [0] init.cc:12 NCCL WARN Cuda failure 'out of memory'\n"
+            ),
+            "harness",
+            "workload",
+        ),
+        (
+            "nccl",
+            tooloutput.nccl(tooloutput.nccl_row(1024, 20.0, 1.5, "3"), footer="3 FAILED"),
+            "corruption",
+            "hardware",
+        ),
+        ("hccl", f"{HCCL_FAILED}7 \nThis is an error in init_hcclComm.\n", "harness", "harness"),
+        ("hccl", f"{HCCL_FAILED}12 \nThis is an error in init_hcclComm.\n", "harness", "hardware"),
+        ("hccl", f"{HCCL_FAILED}9 \nThis is an error in init_hcclComm.\n", "timeout", "harness"),
+        ("hccl", tooloutput.hccl_row(1024, 20.0, "failed"), "corruption", "hardware"),
+        ("hccl", "", "harness", "harness"),
+    ],
+)
+def test_failure_of_a_tool_has_its_reason(
+    tool: str, text: str, of_tool: str, of_check: str
+) -> None:
+    report = PARSERS[tool](text)
+    assert (report.outcome, report.reason) == ("failed", of_tool), report
+    assert reason_of(report) == of_check
+
+
+def test_every_reason_of_a_report_is_mapped() -> None:
+    assert set(OF_REPORT) == set(REASONS)
+
+
+def test_report_with_results_has_no_reason() -> None:
+    assert reason_of(Report(outcome="ok")) is None
