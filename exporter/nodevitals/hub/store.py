@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from nodevitals.checks import remote, ssh_pairs
+from nodevitals.checks.pair_report import Verdict, as_csv, judge, matrix
 from nodevitals.checks.sweep import parse_sizes, spelled_size
-from nodevitals.checks.verdicts import Verdict, as_csv, judge, matrix
 from nodevitals.commands.fabric.hub_options import (
     HUB_ONLY,
     add_request_options,
