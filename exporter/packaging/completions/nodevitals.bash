@@ -7,9 +7,10 @@
 
 _shtab_nodevitals_fabric_subparsers=(parse plan check collective)
 _shtab_nodevitals_rules_subparsers=(check render import backtest)
-_shtab_nodevitals_subparsers=(serve init probe check-config metrics history doctor maintenance fabric rules completion)
+_shtab_nodevitals_subparsers=(serve hub init probe check-config metrics history doctor maintenance fabric rules completion)
 
 _shtab_nodevitals_serve_option_strings=(-h --help --config.file --path.rootfs --path.procfs --path.sysfs --web.listen-address --web.telemetry-path --web.config.file --web.enable-lifecycle --log.level --log.format)
+_shtab_nodevitals_hub_option_strings=(-h --help --config.file --web.listen-address --web.config.file --log.level --log.format)
 _shtab_nodevitals_init_option_strings=(-h --help --cluster --node --prometheus --alertmanager --webhook --expected --path.rootfs --path.procfs --path.sysfs)
 _shtab_nodevitals_probe_option_strings=(-h --help --raw --json --describe --config.file --path.rootfs --path.procfs --path.sysfs)
 _shtab_nodevitals_check_config_option_strings=(-h --help --web.config.file)
@@ -36,6 +37,8 @@ _shtab_nodevitals_serve___path_procfs_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_serve___path_sysfs_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_serve___web_telemetry_path_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_serve___web_config_file_COMPGEN=_shtab_compgen_files
+_shtab_nodevitals_hub___config_file_COMPGEN=_shtab_compgen_files
+_shtab_nodevitals_hub___web_config_file_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_init_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_nodevitals_init___path_rootfs_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_init___path_procfs_COMPGEN=_shtab_compgen_files
@@ -81,6 +84,8 @@ _shtab_nodevitals_rules_backtest___promtool_COMPGEN=_shtab_compgen_files
 
 _shtab_nodevitals_serve___log_level_choices=(debug info warn error)
 _shtab_nodevitals_serve___log_format_choices=(logfmt json)
+_shtab_nodevitals_hub___log_level_choices=(debug info warn error)
+_shtab_nodevitals_hub___log_format_choices=(logfmt json)
 _shtab_nodevitals_init___expected_choices=(auto none)
 _shtab_nodevitals_probe_pos_0_choices=(ascend fabric jobs kernel_log kubernetes maintenance mounts network node nvidia peers rdma switches)
 _shtab_nodevitals_metrics___format_choices=(markdown json)
@@ -94,11 +99,13 @@ _shtab_nodevitals_fabric_collective___render_choices=(volcano mpijob)
 _shtab_nodevitals_fabric_pos_0_choices=(parse plan check collective)
 _shtab_nodevitals_rules_pos_0_choices=(check render import backtest)
 _shtab_nodevitals_completion_pos_0_choices=(bash zsh)
-_shtab_nodevitals_pos_0_choices=(serve init probe check-config metrics history doctor maintenance fabric rules completion)
+_shtab_nodevitals_pos_0_choices=(serve hub init probe check-config metrics history doctor maintenance fabric rules completion)
 
 _shtab_nodevitals_serve__h_nargs=0
 _shtab_nodevitals_serve___help_nargs=0
 _shtab_nodevitals_serve___web_enable_lifecycle_nargs=0
+_shtab_nodevitals_hub__h_nargs=0
+_shtab_nodevitals_hub___help_nargs=0
 _shtab_nodevitals_init__h_nargs=0
 _shtab_nodevitals_init___help_nargs=0
 _shtab_nodevitals_probe__h_nargs=0
