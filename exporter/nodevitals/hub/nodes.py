@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Optional
 
 import httpx
@@ -17,15 +17,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals.checks.model import Check, NodeVerdict, RunResult
 from nodevitals.hub.checks import Member
+from nodevitals.hub.members import Members
 from nodevitals.hub.runners import PlannedRun, Runner, skipped
 from nodevitals.hub.settings import AgentsSettings
 from nodevitals.hub.store import Issued
 from nodevitals.probes.fabric.report import Report, failed
 
 SECONDS = 5.0
+ALL_SECONDS = 15.0
 FRESH_SECONDS = 10.0
 MAX_BYTES = 16 * 1024 * 1024
-AT_A_TIME = 64
+AT_A_TIME = 256
 _PREFIXES = tuple(
     f"nodevitals_{name}"
     for name in (
@@ -119,10 +121,15 @@ class Nodes:
         self._known: dict[str, tuple[float, Facts]] = {}
 
     async def facts(self, members: Iterable[Member]) -> dict[str, Facts]:
-        """Facts by name, not older than FRESH_SECONDS."""
+        """Facts by name, not older than FRESH_SECONDS; within ALL_SECONDS."""
         listed = list(members)
-        found = await asyncio.gather(*(self._of(member) for member in listed))
-        return {member.name: facts for member, facts in zip(listed, found)}
+        tasks = {member.name: asyncio.ensure_future(self._of(member)) for member in listed}
+        if tasks:
+            _, late = await asyncio.wait(tasks.values(), timeout=ALL_SECONDS)
+            for task in late:
+                task.cancel()
+        unknown = Facts(problem=f"/metrics: not asked within {ALL_SECONDS:g} s")
+        return {name: task.result() if task.done() else unknown for name, task in tasks.items()}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -160,12 +167,13 @@ class Nodes:
 class NodeRunner(Runner):
     """The kind `node`: what each node's own agent reports. Reading twice does no harm."""
 
-    def __init__(self, nodes: Nodes, members: Callable[[], Mapping[str, Member]]) -> None:
+    def __init__(self, nodes: Nodes, members: Members) -> None:
         self._nodes, self._members = nodes, members
 
     async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
         """One report per problem, or one that is ok."""
-        member = self._members().get(run.nodes[0])
+        del check, issued, again
+        member = self._members.by_name.get(run.nodes[0])
         if member is None:
             return skipped(run, "not_listed")
         started, clock = time.time(), time.monotonic()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from typing import Optional
 
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from nodevitals.checks.model import Check, RunResult
 from nodevitals.checks.runs import tests_of
 from nodevitals.hub.agents import WAIT_SECONDS, AgentError, Agents
 from nodevitals.hub.checks import Member
+from nodevitals.hub.members import Members
 from nodevitals.hub.runners import PlannedRun, Runner, skipped
 from nodevitals.hub.store import Issued
 from nodevitals.probes.fabric.orders import (
@@ -46,7 +46,7 @@ class _EndedError(Exception):
 class PairRunner(Runner):
     """Runs pair tests through agents."""
 
-    def __init__(self, agents: Agents, members: Callable[[], Mapping[str, Member]]) -> None:
+    def __init__(self, agents: Agents, members: Members) -> None:
         self._agents = agents
         self._members = members
         self.leaving = False
@@ -55,7 +55,7 @@ class PairRunner(Runner):
 
     async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
         """Give the order to both agents, and wait until it is done."""
-        known = self._members()
+        known = self._members.by_name
         if any(name not in known for name in run.nodes):
             return skipped(run, "not_listed")
         ends = [known[name] for name in run.nodes]
@@ -163,9 +163,7 @@ class PairRunner(Runner):
         """End the order on these nodes; what cannot be reached ends by its lease."""
         tasks = [self._agents.cancel(member, identity) for member in ends]
         try:
-            await asyncio.wait_for(
-                asyncio.gather(*tasks, return_exceptions=True), CANCEL_SECONDS
-            )
+            await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), CANCEL_SECONDS)
         except asyncio.TimeoutError:
             return
 
