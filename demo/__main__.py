@@ -35,7 +35,8 @@ def run(once: bool) -> int:
         print_verdict(missing)
         with hub.started(FOLDER / "hub") as cluster:
             found = cluster is None or cluster.check()
-            print("" if found else "NOT complete: the check did not name the slow node")
+            if not found:
+                print("NOT complete: the check did not name the slow node")
             if once:
                 print_more()
             else:
