@@ -1,25 +1,41 @@
-"""A hub whose tests are simulated: `python -m testbed.hub --config.file FILE`, as `nodevitals hub`.
+"""A hub as a process: `python -m testbed.hub --config.file FILE`, with a socket for tests.
 
-Each pair has 10 GB/s; a node named in $SLOW (`gpu-3,gpu-7`) has 40 % of that with all partners.
-Each run takes $RUN_SECONDS (default 0.2).
+With `--simulated`, runs are simulated: each pair has 10 GB/s; a node named in $SLOW (`gpu-3,gpu-7`)
+has 40 % of that with all partners, and each run takes $RUN_SECONDS (default 0.2).
+
+The socket, `driver` in the state directory, takes one JSON object per line and returns one: the
+methods of hub/checks.py by name.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
+import socket
+import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
-from nodevitals.checks.model import Check, RunResult
+import msgspec
+import yaml
+
+from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester, RunResult
 from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
 from nodevitals.hub import service
+from nodevitals.hub.checks import RefusedError
+from nodevitals.hub.context import Hub
 from nodevitals.hub.runners import PlannedRun, Runner
 from nodevitals.hub.store import Issued
 from nodevitals.probes.fabric.report import Report, ResultRow
+from testbed.node import ROOT, free_port, wait_until
 
 USUAL_BYTES_PER_SECOND = 10e9
+SOCKET = "driver"
 
 
 class SimulatedRunner(Runner):
@@ -56,7 +72,142 @@ def simulated_runner() -> SimulatedRunner:
     return SimulatedRunner(float(os.environ.get("RUN_SECONDS", "0.2")), slow)
 
 
+async def drive(hub: Hub) -> None:
+    """Serve the socket."""
+    path = Path(hub.settings.state_directory, SOCKET)
+    path.unlink(missing_ok=True)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = await _answer(hub, json.loads(await reader.readline()))
+        writer.write(msgspec.json.encode(answer) + b"\n")
+        writer.close()
+
+    server = await asyncio.start_unix_server(connected, path, limit=2**24)
+    await server.serve_forever()
+
+
+async def _answer(hub: Hub, call: dict[str, Any]) -> Any:
+    checks = hub.checks
+    asker = Requester(trigger="rest", name="test", role=call.get("role", "run"))
+    try:
+        if call["do"] in ("submit", "estimate"):
+            request = msgspec.convert(call["request"], CheckRequest)
+            if call["do"] == "estimate":
+                return await checks.estimate(request, asker)
+            return await checks.submit(request, asker, call.get("key", ""))
+        if call["do"] == "cancel":
+            return await checks.cancel(call["id"], asker)
+        if call["do"] == "get":
+            return await checks.get(call["id"])
+        return await checks.list(**call.get("with", {}))
+    except RefusedError as error:
+        return {"refused": error.kind, "text": str(error)}
+
+
+class Refused(Exception):
+    """The hub refused a call."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class HubProcess:
+    """A hub that tests start, kill and start again; it ends with the with block."""
+
+    def __init__(self, folder: Path, simulated: bool = False, **config: Any) -> None:
+        self.folder = folder
+        self.state = folder / "hub"
+        self.state.mkdir(exist_ok=True)
+        self.config = folder / "hub.yaml"
+        self.config.write_text(yaml.safe_dump({"state_directory": str(self.state), **config}))
+        self.log = folder / "hub.log"
+        self.port = free_port()
+        self.simulated = simulated
+        self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+
+    def __enter__(self) -> HubProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def argv(self) -> list[str]:
+        """The command line."""
+        more = ["--simulated"] if self.simulated else []
+        listen = f"--web.listen-address=127.0.0.1:{self.port}"
+        own = [sys.executable, "-m", "testbed.hub", f"--config.file={self.config}", listen, *more]
+        return ["setpriv", "--pdeathsig", "KILL", "--", *own]
+
+    def start(self, wait: bool = True) -> None:
+        """Start it, and wait until it takes calls."""
+        (self.state / SOCKET).unlink(missing_ok=True)
+        paths = f"{ROOT / 'exporter'}:{ROOT / 'tests'}"
+        environment = {**os.environ, "PYTHONPATH": paths, **self.environment}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.argv(), stdout=log, stderr=log, env=environment)
+        if wait:
+            wait_until(self._is_up, 30, f"the hub; its log: {self.log}")
+
+    def _is_up(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            self.call("list")
+        except OSError:
+            return False
+        return True
+
+    def kill(self, number: int = signal.SIGKILL) -> int | None:
+        """Send a signal and wait for the end; its status."""
+        if self.process is None:
+            return None
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def call(self, do: str, **more: Any) -> Any:
+        """Call a method. Raises Refused and OSError."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(40)
+            sock.connect(str(self.state / SOCKET))
+            sock.sendall(json.dumps({"do": do, **more}).encode() + b"\n")
+            text = sock.makefile("rb").read()
+        if not text:
+            raise ConnectionResetError("the hub ended")
+        answer = json.loads(text)
+        if isinstance(answer, dict) and "refused" in answer:
+            raise Refused(answer["refused"], answer["text"])
+        return answer
+
+    def submit(self, key: str = "", role: str = "run", **request: Any) -> Check:
+        """Start a check."""
+        answer = self.call("submit", request=request, key=key, role=role)
+        return msgspec.convert(answer, Check)
+
+    def list(self, **conditions: Any) -> list[Check]:
+        """The newest checks first."""
+        return msgspec.convert(self.call("list", **{"with": conditions}), list[Check])
+
+    def detail(self, identity: str) -> CheckDetail:
+        """One check."""
+        return msgspec.convert(self.call("get", id=identity), CheckDetail)
+
+    def cancel(self, identity: str) -> Check:
+        """End a check."""
+        return msgspec.convert(self.call("cancel", id=identity), Check)
+
+    def ended(self, identity: str, seconds: float = 60) -> CheckDetail:
+        """A check, once it has ended."""
+        wait_until(lambda: self.detail(identity).check.ended is not None, seconds, identity)
+        return self.detail(identity)
+
+
 if __name__ == "__main__":
     assert command
-    service.default_runner = lambda *_: simulated_runner()
-    sys.exit(main(["hub", *sys.argv[1:]]))
+    arguments = [one for one in sys.argv[1:] if one != "--simulated"]
+    if len(arguments) < len(sys.argv) - 1:
+        service.default_runner = lambda *_: simulated_runner()
+    service.default_extras = (drive,)
+    sys.exit(main(["hub", *arguments]))

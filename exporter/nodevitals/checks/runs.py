@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodevitals.checks.allowed import VARIABLES
 from nodevitals.checks.collective import Collective, of_request
 from nodevitals.checks.model import CheckRequest, TestRequest
 from nodevitals.checks.sweep import parse_sizes
@@ -48,6 +47,9 @@ def _test(request: CheckRequest, size: int) -> TestSettings:
         message_bytes=size,
         iterations=iterations,
         queue_pairs=test.queue_pairs,
+        seconds=test.seconds,
+        gid_index=test.gid_index,
+        traffic_class=test.traffic_class,
         expected=request.expected_bytes_per_second,
         timeout=_seconds(test, size, iterations),
     )
@@ -64,19 +66,6 @@ def _seconds(test: TestRequest, size: int, iterations: int) -> float:
 def collective_of(request: CheckRequest, nodes: Sequence[str]) -> Collective:
     """The collective of a request over some nodes, all sizes in one run."""
     return of_request(request.test, nodes)
-
-
-def collective_environment(test: TestRequest) -> dict[str, str]:
-    """The variables of the ranks: those of the request, and those that its fields stand for."""
-    found = dict(test.environment)
-    for field, variable in VARIABLES.get(str(test.tool), {}).items():
-        value = getattr(test, field)
-        if field == "device" and value:
-            # `=` asks for this device; without it NCCL takes mlx5_10 for mlx5_1 as well.
-            found[variable] = f"={value}" if test.port == 1 else f"={value}:{test.port}"
-        elif field != "device" and value is not None and (field, value) != ("queue_pairs", 1):
-            found[variable] = str(value)
-    return dict(sorted(found.items()))
 
 
 def collective_seconds(request: CheckRequest, nodes: int) -> float:

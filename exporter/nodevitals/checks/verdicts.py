@@ -1,103 +1,208 @@
-"""Judges the results of all pairs, and prints them.
+"""The verdict on a check: which nodes, links or rails are bad, and why.
 
-In: the results of pairs. Out: verdicts on nodes and pairs, a matrix, CSV.
+In: the check and its results, in any order. Out: Verdict. The same results give the same verdict.
+What was not measured is never well: it is `unknown`, unless something else is bad.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Optional
 
-import msgspec
+from nodevitals.checks import figures, outliers
+from nodevitals.checks.failures import findings_of, port_of, rail_of
+from nodevitals.checks.judgement import Judgement, finding, percent, some
+from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
+from nodevitals.checks.sweep import parse_sizes, spelled_size
+from nodevitals.probes.fabric.report import LATENCY
 
-from nodevitals.checks.ssh_pairs import Pair
-from nodevitals.probes.fabric.report import Report
-from nodevitals.probes.fabric.settings import TestSettings
-
-MIN_PARTNERS = 3
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem: `subject` is a node, or a pair as `a - b`."""
-
-    subject: str
-    problem: str
+MAX_SLOW_SHARE = 0.05
+"""Where more of the pairs of nodes that are well are slow, the network is shared: no link is
+named."""
+MIN_SLOW_PAIRS = 4
 
 
 def judge(
-    pairs: Sequence[Pair], test: TestSettings, expected: float | None, share: float
-) -> list[Verdict]:
-    """The problems: pairs without a figure, nodes that are slow with most partners, and slow pairs
-    of other nodes.
-
-    Slow is below `share` of the expected rate, or of the median; for latencies, above its inverse.
+    check: Check,
+    results: Iterable[RunResult],
+    baseline: Optional[float] = None,
+    isolation: Optional[Verdict] = None,
+) -> Verdict:
+    """The verdict on a check that has ended; `baseline` is the figure of the last like it,
+    `isolation` the verdict of the bisection of a collective.
     """
-    found = [
-        Verdict(subject=f"{one.source} - {one.target}", problem=_reason(one.report))
-        for one in pairs
-        if one.figure is None
-    ]
-    figures = {(one.source, one.target): one.figure for one in pairs if one.figure is not None}
-    if not figures:
-        return found
-    nodes = sorted({name for pair in figures for name in pair})
-    own = {node: [value for pair, value in figures.items() if node in pair] for node in nodes}
-    medians = {node: statistics.median(values) for node, values in own.items()}
-    # The median of nodes, not of pairs: one bad node of four is in half of all pairs.
-    usual = expected or statistics.median(medians.values())
+    return verdict_of(check.request, check.cost.runs, results, baseline, isolation)
 
-    def ratio(figure: float) -> float:
-        over, under = (usual, figure) if test.is_latency else (figure, usual)
-        return over / under if under else 1.0
 
-    slow = {
-        node: ratio(median)
-        for node, median in medians.items()
-        if len(own[node]) >= MIN_PARTNERS and ratio(median) < share
-    }
-    for node, value in slow.items():
-        found.append(Verdict(subject=node, problem=f"{value:.0%} of what is usual"))
-    for pair, figure in figures.items():
-        if ratio(figure) < share and not slow.keys() & set(pair):
-            text = f"{ratio(figure):.0%} of what is usual"
-            found.append(Verdict(subject=f"{pair[0]} - {pair[1]}", problem=text))
+def verdict_of(
+    request: CheckRequest,
+    planned: int,
+    results: Iterable[RunResult],
+    baseline: Optional[float] = None,
+    isolation: Optional[Verdict] = None,
+) -> Verdict:
+    """The same, for a resolved request of so many planned runs."""
+    runs = figures.in_order(results)
+    if request.kind == "collective":
+        return _of_collective(request, runs, baseline, isolation)
+    failures = [one for run in runs if (one := figures.failure_of(run, request)) is not None]
+    findings, doubts = findings_of(request, [run.nodes for run in runs], failures)
+    judgement = Judgement(findings, doubts)
+    if request.kind != "node":
+        _compare(request, runs, baseline, judgement)
+    if len(runs) < planned:
+        text = f"{planned - len(runs)} of {planned} tests did not run"
+        judgement.doubts.append(("harness", text))
+    return judgement.verdict(measured=len(runs) > len(failures))
+
+
+def is_bad(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> bool:
+    """Whether a collective failed or is slow, so that a bisection may name the reason."""
+    failure = figures.failure_of(result, request)
+    if failure is not None:
+        return failure.cause != "workload" and not result.skipped
+    return (_ratio(request, result, baseline) or 1.0) < request.share
+
+
+def _ratio(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> Optional[float]:
+    figure = figures.at_size(result, request.test, figures.largest(request.test))
+    reference = request.expected_bytes_per_second or baseline
+    return figure / reference if figure and reference else None
+
+
+def _of_collective(
+    request: CheckRequest,
+    runs: Sequence[RunResult],
+    baseline: Optional[float],
+    isolation: Optional[Verdict],
+) -> Verdict:
+    """Of the run over all nodes, and of the bisection that followed."""
+    whole = next((run for run in runs if set(run.nodes) == set(request.nodes)), None)
+    judgement = Judgement()
+    failure = None if whole is None else figures.failure_of(whole, request)
+    if whole is None:
+        judgement.doubts.append(("harness", "the collective did not run"))
+    elif failure is not None and failure.cause == "hardware":
+        judgement.findings.append(finding(rail_of(request), "rail", "hardware", failure.text))
+    elif failure is not None:
+        judgement.doubts.append((failure.cause, failure.text))
+    else:
+        ratio = _ratio(request, whole, baseline)
+        what = "expected rate" if request.expected_bytes_per_second else "last check's"
+        if ratio is None:
+            judgement.notes.append("there is nothing to compare it with")
+        elif ratio < request.share:
+            text = f"{percent(ratio)} of the {what}"
+            judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
+    if isolation is not None and isolation.findings:
+        judgement.notes += [
+            f"all {len(request.nodes)} nodes: {one.message}" for one in judgement.findings
+        ]
+        judgement.findings = list(isolation.findings)
+    elif isolation is not None:
+        judgement.notes.append(isolation.message)
+    return judgement.verdict(measured=whole is not None and failure is None)
+
+
+def _compare(
+    request: CheckRequest,
+    runs: Sequence[RunResult],
+    baseline: Optional[float],
+    judgement: Judgement,
+) -> None:
+    """Add what is slow with messages of the largest size."""
+    test, place = request.test, figures.largest(request.test)
+    expected = request.expected_bytes_per_second
+    last = None if baseline is None else figures.speed_of(baseline, test)
+    measured = _measured(request, runs, place)
+    if len(measured) == 1:
+        _compare_one(request, measured[0], expected or last, judgement)
+        return
+    directed = test.operation not in LATENCY
+    found = outliers.find(measured, request.share, expected, directed)
+    if found is None:
+        return
+    sizes = parse_sizes(test.sizes)
+    at = f" with {spelled_size(sizes[-1])}" if len(sizes) > 1 else ""
+    usual = "expected rate" if expected else "median"
+    named = {one.subject for one in judgement.findings if one.scope == "node"}
+    for node in found.nodes:
+        if node.name not in named:
+            way = f", {node.direction}" if node.direction else ""
+            suspects = (f"{port_of(request)}{way}",) if test.device else ()
+            text = f"{percent(node.ratio)} of the {usual}{at}{way}"
+            judgement.findings.append(
+                finding(node.name, "node", "threshold", text, node.ratio, suspects)
+            )
+    _add_slow_pairs(request, found, usual, judgement)
+    if not expected and last and found.usual < request.share * last:
+        ratio = found.usual / last
+        text = f"the median is {percent(ratio)} of the last check's"
+        judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
+    _note_smaller_sizes(request, runs, {node.name for node in found.nodes}, judgement)
+
+
+def _measured(
+    request: CheckRequest, runs: Iterable[RunResult], place: int
+) -> list[outliers.Measured]:
+    """The speeds of pairs; of a read, the data comes from the target."""
+    found = []
+    for run in runs:
+        figure = figures.at_size(run, request.test, place)
+        if figure is not None and len(run.nodes) == 2:
+            sender, receiver = run.nodes
+            if request.test.operation.startswith("read"):
+                sender, receiver = receiver, sender
+            speed = figures.speed_of(figure, request.test)
+            found.append(outliers.Measured(sender, receiver, speed))
     return found
 
 
-def _reason(report: Report) -> str:
-    return f"{report.reason}: {report.message}" if report.message else str(report.reason)
+def _compare_one(
+    request: CheckRequest,
+    one: outliers.Measured,
+    reference: Optional[float],
+    judgement: Judgement,
+) -> None:
+    if reference is None:
+        judgement.notes.append("there is nothing to compare it with")
+    elif one.speed < request.share * reference:
+        ratio = one.speed / reference
+        what = "expected rate" if request.expected_bytes_per_second else "last check"
+        subject = " - ".join(request.nodes)
+        text = f"{percent(ratio)} of the {what}"
+        judgement.findings.append(finding(subject, "link", "threshold", text, ratio))
 
 
-def matrix(pairs: Sequence[Pair], test: TestSettings) -> list[list[str]]:
-    """Rows of a table, the head first, of figures in Gb/s or microseconds, or of reasons."""
-    names = sorted({name for one in pairs for name in (one.source, one.target)})
-    cells = {frozenset((one.source, one.target)): _cell(one, test) for one in pairs}
-    unit = "us" if test.is_latency else "Gb/s"
-    rows = [[unit, *names]]
-    for row in names:
-        line = [
-            cells.get(frozenset((row, column)), "") if row != column else "-" for column in names
-        ]
-        rows.append([row, *line])
-    return rows
+def _add_slow_pairs(
+    request: CheckRequest, found: outliers.Found, usual: str, judgement: Judgement
+) -> None:
+    slow = found.pairs
+    if len(slow) >= MIN_SLOW_PAIRS and len(slow) > MAX_SLOW_SHARE * found.well:
+        text = f"{len(slow)} of {found.well} pairs of nodes that are not slow themselves are slow"
+        if request.expected_bytes_per_second:
+            judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, None))
+            return
+        advice = "other traffic, or paths between groups: repeat it, with more rounds"
+        judgement.doubts.append(("threshold", f"{text}: {advice}"))
+        if found.unproven:
+            judgement.doubts.append(("threshold", f"slow by chance or not: {some(found.unproven)}"))
+        return
+    for pair in slow:
+        subject = f"{pair.sender} - {pair.receiver}"
+        text = f"{percent(pair.ratio)} of the {usual}"
+        judgement.findings.append(finding(subject, "link", "threshold", text, pair.ratio))
 
 
-def _cell(pair: Pair, test: TestSettings) -> str:
-    if pair.figure is None:
-        return str(pair.report.reason)
-    return f"{pair.figure * 1e6:.2f}" if test.is_latency else f"{pair.figure * 8 / 1e9:.2f}"
-
-
-def as_csv(pairs: Sequence[Pair]) -> str:
-    """One line per pair: bytes per second or seconds, or why there is no figure."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("source", "target", "figure", "reason", "message"))
-    for one in pairs:
-        figure = "" if one.figure is None else f"{one.figure:.9g}"
-        writer.writerow(
-            (one.source, one.target, figure, one.report.reason or "", one.report.message)
-        )
-    return text.getvalue()
+def _note_smaller_sizes(
+    request: CheckRequest, runs: Sequence[RunResult], slow: set[str], judgement: Judgement
+) -> None:
+    """Nodes that are slow with smaller messages only are worth a note, and no finding."""
+    sizes = parse_sizes(request.test.sizes)
+    directed = request.test.operation not in LATENCY
+    for place, size in enumerate(sizes[:-1]):
+        measured = _measured(request, runs, place)
+        found = outliers.find(measured, request.share, None, directed)
+        others = [one.name for one in found.nodes if one.name not in slow] if found else []
+        if others:
+            judgement.notes.append(f"slow with {spelled_size(size)} only: {some(others)}")

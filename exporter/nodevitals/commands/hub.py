@@ -9,6 +9,7 @@ from nodevitals import logs
 from nodevitals.commands.options import add_web_config_option
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError
+from nodevitals.errors import ProbeError
 
 DEFAULT_ADDRESS = "127.0.0.1:9857"
 EXAMPLES = """\
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         service = Service(options.config, options.listen, options.web_config)
     except DocumentError as error:
         raise document_error(options.config, error) from None
-    except StoreError as error:
+    except (ProbeError, StoreError) as error:
         raise CommandError(str(error)) from None
     handler = logs.set_up(options.log_level, options.log_format)
     asyncio.run(service.serve())

@@ -7,12 +7,13 @@ nodes of running checks are reserved, and a waiting check is not overtaken on an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import string
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Optional
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Optional, TypeVar
 
 from msgspec.structs import replace
 
@@ -28,14 +29,19 @@ from nodevitals.checks.model import (
 from nodevitals.hub import planning
 from nodevitals.hub.changes import Changes
 from nodevitals.hub.checks import Checks, Member, RefusedError
-from nodevitals.hub.execution import RETRY_SECONDS, Execution
+from nodevitals.hub.execution import Execution, until_stored
 from nodevitals.hub.members import Members
+from nodevitals.hub.performance import limit_of, perform
 from nodevitals.hub.runners import Runner
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store, StoreError, Unfinished
+from nodevitals.quantities import shown
 
 PRUNE_SECONDS = 600.0
+CANCEL_SECONDS = 20.0
 MAX_LISTED = 1000
+MAX_NAMED = 5
+Result = TypeVar("Result")
 _LETTERS = string.ascii_lowercase + string.digits
 
 log = logging.getLogger(__name__)
@@ -60,7 +66,12 @@ class Coordinator(Checks):
         self._queue: dict[str, Unfinished] = {}
         self._running: dict[str, Check] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        """Each running check, to its end in the store; canceled only as the hub ends."""
+        self._runs: dict[str, asyncio.Task[Optional[Verdict]]] = {}
+        """Its runs; canceled with the check, or at its time limit."""
         self._canceled: dict[str, str] = {}
+        self._starting: set[str] = set()
+        self._entering = 0
 
     async def start(self) -> None:
         """Continue the checks that have not ended. Raises StoreError."""
@@ -71,39 +82,67 @@ class Coordinator(Checks):
                 self._queue[unfinished.check.id] = unfinished
         self._start_what_may()
 
+    async def stop(self) -> None:
+        """Let go of everything: the next hub continues."""
+        await self._runner.close()
+        tasks = [*self._runs.values(), *self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def run(self) -> None:
         """Remove what is old, for ever."""
         while True:
             limits = self.settings.limits
-            try:
+            with contextlib.suppress(StoreError):
                 await self._store.prune(time.time() - limits.keep, limits.keep_checks)
-            except StoreError as error:
-                log.error("%s", error)
             await asyncio.sleep(PRUNE_SECONDS)
 
     def members(self) -> Sequence[Member]:
+        """The nodes on the lists, by name."""
         return sorted(self._members.by_name.values(), key=lambda member: member.name)
 
     async def estimate(self, request: CheckRequest, requester: Requester) -> Check:
+        """The check as it would be started, with its cost. Raises RefusedError."""
+        if requester.role == "read":
+            raise RefusedError("forbidden", "a check needs the role run")
         if request.force and requester.role != "act":
             raise RefusedError("forbidden", "force: needs the role act")
         resolved = planning.resolve(request, self._members.by_name, self.settings)
-        cost = planning.cost(resolved)
-        most = self.settings.limits.node_hours
-        if cost.node_seconds > most * 3600:
-            hours = cost.node_seconds / 3600
-            text = f"{hours:.0f} node hours, over limits.node_hours ({most:g}): choose fewer nodes"
-            raise RefusedError("invalid", f"{text} or rounds")
+        refusal = self._runner.refusal(resolved)
+        if refusal:
+            raise RefusedError("invalid", refusal)
+        cost = planning.cost(resolved, self.settings)
         return Check(
             id=new_identity(), request=resolved, requester=requester, cost=cost, created=time.time()
         )
 
     async def submit(self, request: CheckRequest, requester: Requester, key: str = "") -> Check:
+        """Store and queue a check, once per key. Raises RefusedError."""
         check = await self.estimate(request, requester)
-        if len(self._queue) >= self.settings.limits.queued:
+        if key and (known := await _stored(self._store.by_key(key))):
+            return self._latest(known)
+        if len(self._queue) + self._entering >= self.settings.limits.queued:
             text = f"{len(self._queue)} checks wait (limits.queued): try again later"
             raise RefusedError("busy", text)
-        stored = await self._stored(self._store.add(check, key))
+        self._entering += 1
+        try:
+            if request.kind != "node" and not request.force:
+                await self._refuse_in_use(check.request)
+            # A client that goes away must not leave a check that is stored and not queued.
+            return await asyncio.shield(asyncio.ensure_future(self._enter(check, key)))
+        finally:
+            self._entering -= 1
+
+    async def _refuse_in_use(self, request: CheckRequest) -> None:
+        names = await self._runner.in_use(request)
+        if names:
+            more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+            text = f"in use by jobs: {', '.join(names[:MAX_NAMED])}{more}"
+            raise RefusedError("conflict", f"{text}; leave them out, or force (role act)")
+
+    async def _enter(self, check: Check, key: str) -> Check:
+        stored = await _stored(self._store.add(check, key))
         if stored.id == check.id:
             self._queue[check.id] = Unfinished(check)
             self._changes.put(check)
@@ -111,28 +150,29 @@ class Coordinator(Checks):
         return self._latest(stored)
 
     async def cancel(self, identity: str, requester: Requester) -> Check:
+        """End a check that is queued or running. Raises RefusedError."""
         if requester.role == "read":
-            raise RefusedError("forbidden", "needs the role run")
-        detail = await self.get(identity)
-        if detail.check.phase in ("done", "canceled"):
+            raise RefusedError("forbidden", "to cancel needs the role run")
+        await self.get(identity)
+        by = requester.name or requester.trigger
+        runs = self._runs.get(identity)
+        if waiting := self._queue.pop(identity, None):
+            self._canceled[identity] = by
+            check = self._running[identity] = waiting.check
+            task = asyncio.ensure_future(self._finish(check, waiting.results, None, ""))
+            self._tasks[identity] = task
+        elif identity in self._starting or (runs is not None and runs.cancel()):
+            self._canceled[identity] = by
+        else:
             raise RefusedError("conflict", f"{identity} has ended")
-        self._canceled[identity] = requester.name or requester.trigger
-        waiting = self._queue.pop(identity, None)
-        if waiting:
-            await self._finish(
-                Execution(self._store, self._runner, self._slots, waiting, lambda _: None),
-                waiting.check,
-                "",
-            )
-        elif task := self._tasks.get(identity):
-            task.cancel()
-            await asyncio.wait([task])
+        await asyncio.wait([self._tasks[identity]], timeout=CANCEL_SECONDS)
         return (await self.get(identity)).check
 
     async def get(self, identity: str) -> CheckDetail:
-        detail = await self._stored(self._store.get(identity))
+        """One check. Raises RefusedError."""
+        detail = await _stored(self._store.get(identity))
         if detail is None:
-            raise RefusedError("not_found", f"no check {identity[:40]}")
+            raise RefusedError("not_found", f"no check {shown(identity)}")
         return replace(detail, check=self._latest(detail.check))
 
     async def list(
@@ -143,18 +183,14 @@ class Coordinator(Checks):
         node: str = "",
         outcome: str = "",
     ) -> Sequence[Check]:
+        """The newest checks first, from before an identity on."""
         most = max(1, min(limit, MAX_LISTED))
-        found = await self._stored(self._store.list(most, before, kind or "", node, outcome))
+        found = await _stored(self._store.list(most, before, kind or "", node, outcome))
         return [self._latest(check) for check in found]
 
     def changes(self) -> AsyncIterator[Check]:
+        """Each change of a check from now on."""
         return self._changes.reader()
-
-    async def _stored(self, work):  # type: ignore[no-untyped-def]
-        try:
-            return await work
-        except StoreError as error:
-            raise RefusedError("unavailable", str(error)) from None
 
     def _latest(self, check: Check) -> Check:
         return self._running.get(check.id, check)
@@ -172,79 +208,84 @@ class Coordinator(Checks):
             taken |= nodes
 
     def _start(self, unfinished: Unfinished) -> None:
-        check = unfinished.check
-        done = len(unfinished.results)
-        started = check.started or time.time()
-        check = replace(check, phase="running", started=started, runs_done=done)
-        self._running[check.id] = check
-        task = asyncio.get_running_loop().create_task(
-            self._execute(Unfinished(check, unfinished.results, unfinished.issued))
-        )
-        self._tasks[check.id] = task
+        identity, done = unfinished.check.id, len(unfinished.results)
+        self._running[identity] = replace(unfinished.check, phase="running", runs_done=done)
+        self._starting.add(identity)
+        self._tasks[identity] = asyncio.ensure_future(self._execute(unfinished))
 
     async def _execute(self, unfinished: Unfinished) -> None:
-        check = unfinished.check
+        """All of a check, from its start to its end in the store."""
+        check = self._running[unfinished.check.id]
+        if unfinished.check.phase == "queued":
+            like = await until_stored(lambda: self._store.like(check))
+            check = replace(check, started=time.time(), baseline=like.figure if like else None)
+            await until_stored(lambda: self._store.update(check))
+        self._running[check.id] = check
+        self._changes.put(check)
+        self._starting.discard(check.id)
+        if check.id in self._canceled:
+            await self._finish(check, unfinished.results, None, "")
+            return
+        unfinished = Unfinished(check, unfinished.results, unfinished.issued)
         execution = Execution(
             self._store, self._runner, self._slots, unfinished, lambda _: self._advance(check.id)
         )
-        problem = ""
-        try:
-            await self._update(check)
-            limit = check.request.limit_seconds or 2 * check.cost.seconds + 60
-            await asyncio.wait_for(execution.execute(planning.plan(check.request)), limit)
-        except asyncio.TimeoutError:
+        problem, isolation = "", None
+        runs = self._runs[check.id] = asyncio.ensure_future(perform(check, execution, self._runner))
+        limit = limit_of(check)
+        done, _ = await asyncio.wait([runs], timeout=limit)
+        if not done:
             problem = f"not done within its time limit of {limit:g} s"
-        except asyncio.CancelledError:
-            if check.id not in self._canceled:
-                raise
-        except Exception as error:
-            log.exception("check %s", check.id)
-            problem = f"a defect of the hub: {type(error).__name__}"
-        await self._finish(execution, check, problem)
-
-    async def _update(self, check: Check) -> None:
-        self._changes.put(check)
-        while True:
-            try:
-                await self._store.update(check)
-            except StoreError as error:
-                log.error("%s", error)
-                await asyncio.sleep(RETRY_SECONDS)
+            runs.cancel()
+            await asyncio.wait([runs])
+        del self._runs[check.id]
+        if not runs.cancelled():
+            if error := runs.exception():
+                log.error("check %s", check.id, exc_info=error)
+                problem = f"a defect of the hub: {type(error).__name__}"
             else:
-                return
+                isolation = runs.result()
+        await self._finish(check, tuple(execution.results.values()), isolation, problem)
 
     def _advance(self, identity: str) -> None:
         check = self._running[identity]
         check = self._running[identity] = replace(check, runs_done=check.runs_done + 1)
         self._changes.put(check)
 
-    async def _finish(self, execution: Execution, check: Check, problem: str) -> None:
-        results: list[RunResult] = sorted(execution.results.values(), key=lambda one: one.number)
+    async def _finish(
+        self,
+        check: Check,
+        results: Sequence[RunResult],
+        isolation: Optional[Verdict],
+        problem: str,
+    ) -> None:
+        results = sorted(results, key=lambda one: one.number)
         by = self._canceled.pop(check.id, None)
         if by is not None:
             verdict = Verdict(outcome="unknown", message=f"canceled by {by}")
-        elif problem:
-            verdict = Verdict(outcome="unknown", reason="harness", message=problem)
         else:
-            verdict = planning.judge(check.request, results)
+            verdict = planning.judge(check, results, isolation)
+        if problem and by is None:
+            text = f"{problem}; {verdict.message}"
+            outcome = "unknown" if verdict.outcome == "ok" else verdict.outcome
+            reason = verdict.reason or "harness"
+            verdict = replace(verdict, outcome=outcome, reason=reason, message=text)
         ended = replace(
             self._latest(check),
             phase="done" if by is None else "canceled",
             ended=time.time(),
             verdict=verdict,
-            figure=planning.figure(results),
+            figure=planning.figure(check.request, results),
         )
-        while True:
-            try:
-                like = await self._store.like(ended)
-                ended = replace(ended, baseline=like.figure if like else None)
-                await self._store.finish(ended, results)
-            except StoreError as error:
-                log.error("%s", error)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                break
+        await until_stored(lambda: self._store.finish(ended, results))
         self._running.pop(check.id, None)
         self._tasks.pop(check.id, None)
         self._changes.put(ended)
         self._start_what_may()
+
+
+async def _stored(work: Awaitable[Result]) -> Result:
+    try:
+        return await work
+    except StoreError as error:
+        raise RefusedError("unavailable", str(error)) from None

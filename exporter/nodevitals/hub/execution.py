@@ -7,15 +7,30 @@ until it is the first of those left on each of its nodes: no node has two tests 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from nodevitals.checks.model import Check, RunResult
 from nodevitals.hub.runners import PlannedRun, Runner, skipped
 from nodevitals.hub.store import Issued, Store, StoreError, Unfinished
+from nodevitals.probes.fabric.report import failed
 
 RETRY_SECONDS = 2.0
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+
+async def until_stored(write: Callable[[], Awaitable[Result]]) -> Result:
+    """Write as soon as the store works: a full disk is not for ever."""
+    while True:
+        try:
+            return await write()
+        except StoreError:  # the store has logged it
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 class Execution:
@@ -38,8 +53,14 @@ class Execution:
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: dict[str, deque[PlannedRun]] = {}
 
-    async def execute(self, runs: Sequence[PlannedRun]) -> None:
-        """Execute those runs that have no result; cancellation ends all of them."""
+    def has_begun(self, number: int) -> bool:
+        """Whether a run was issued, by this hub or by one before it."""
+        return number in self._issued or number in self.results
+
+    async def execute(self, runs: Sequence[PlannedRun]) -> list[RunResult]:
+        """Execute those runs that have no result, and return the results of all; cancellation ends
+        all of them.
+        """
         left = [run for run in runs if run.number not in self.results]
         # What agents may be executing already comes first.
         left.sort(key=lambda run: (run.number not in self._issued, run.number))
@@ -56,6 +77,7 @@ class Execution:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        return [self.results[run.number] for run in runs]
 
     def _start_if_first(self, run: PlannedRun) -> None:
         if all(self._queues[node][0] is run for node in run.nodes):
@@ -72,7 +94,13 @@ class Execution:
             except asyncio.CancelledError:
                 self.results[run.number] = skipped(run, "canceled")
                 raise
-        await self._until_stored(lambda: self._store.record(self._check.id, result))
+            except Exception as error:  # the boundary: one run must not end the others
+                log.exception("%s", issued.name)
+                text = f"a defect of the hub: {type(error).__name__}"
+                result = RunResult(
+                    number=run.number, nodes=run.nodes, reports=(failed("harness", text),)
+                )
+        await until_stored(lambda: self._store.record(self._check.id, result))
         self.results[run.number] = result
         self._progress(result)
         following = set()
@@ -85,16 +113,7 @@ class Execution:
 
     async def _issue(self, run: PlannedRun) -> Issued:
         """Store the run's name; it is not executed before that."""
-        issued = Issued(run.number, f"{self._check.id}-{run.number}", time.time())
-        await self._until_stored(lambda: self._store.issue(self._check.id, [issued]))
+        issued = Issued(run.number, f"nv-{self._check.id}-{run.number}", time.time())
+        await until_stored(lambda: self._store.issue(self._check.id, [issued]))
         self._issued[run.number] = issued
         return issued
-
-    async def _until_stored(self, write: Callable[[], object]) -> None:
-        while True:
-            try:
-                await write()  # type: ignore[misc]
-            except StoreError:
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return

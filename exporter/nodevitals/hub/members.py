@@ -16,7 +16,7 @@ from nodevitals.hub.settings import NodesSettings
 from nodevitals.linux.beneath import read_file
 from nodevitals.linux.host import Host
 from nodevitals.probes.common.addresses import TargetGroup, parse_address
-from nodevitals.probes.common.discovery import Discovery, DiscoveryState
+from nodevitals.probes.common.discovery import Discovery, DiscoveryState, FileSource
 from nodevitals.probes.fabric.settings import DEFAULT_PORT
 
 NAME_SECONDS = 3.0
@@ -80,10 +80,9 @@ class Members:
 
     def _from_files(self, settings: NodesSettings, problems: list[str]) -> Iterator[Member]:
         kept: dict[str, list[Member]] = {}
-        for source in settings.file_sd:
-            patterns, port = (source,), DEFAULT_PORT
-            if not isinstance(source, str):
-                patterns, port = source.files, source.port or DEFAULT_PORT
+        for given in settings.file_sd:
+            source = FileSource(files=(given,)) if isinstance(given, str) else given
+            patterns, port = source.files, source.port or DEFAULT_PORT
             for path in (path for pattern in patterns for path in _expand(pattern)):
                 try:
                     kept[path] = parse_list(read_file(path), port)

@@ -1,80 +1,75 @@
-"""What a request becomes: a resolved request, its cost, its runs, and the verdict on its results."""
+"""What a request becomes: a resolved request, its cost, its runs, and the verdict on its results.
+
+In: the records of checks/model.py. Out: the same. Here the pure functions of `checks/` meet the
+hub's settings and lists.
+"""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import islice
 from typing import Optional
 
-from msgspec.structs import replace
-
-from nodevitals.checks.model import CheckRequest, Cost, RunResult, Verdict
+from nodevitals.checks import CheckError, figures, verdicts
+from nodevitals.checks import cost as costs
+from nodevitals.checks.model import Check, CheckRequest, Cost, RunResult, Verdict
+from nodevitals.checks.parameters import PresetLike, checked
+from nodevitals.checks.plan import plan as pairs_of
+from nodevitals.checks.presets import PRESETS
 from nodevitals.hub.checks import Member, RefusedError
 from nodevitals.hub.runners import PlannedRun
 from nodevitals.hub.settings import HubSettings
+
+MAX_RUNS = 1_000_000
+
+
+def presets_of(settings: HubSettings) -> dict[str, PresetLike]:
+    """All presets by name; those of the site replace those that every hub has."""
+    return {**PRESETS, **settings.presets}
 
 
 def resolve(
     request: CheckRequest, members: Mapping[str, Member], settings: HubSettings
 ) -> CheckRequest:
     """The request with all nodes and defaults. Raises RefusedError."""
-    unknown = [name for name in request.nodes if name not in members]
-    if unknown:
-        raise RefusedError("invalid", f"nodes: {unknown[0]} is on no list of the hub")
-    chosen = set(request.nodes)
-    if request.where:
-        chosen |= {
-            name
-            for name, member in members.items()
-            if request.where.items() <= member.labels.items()
-        }
-    if len(chosen) < (1 if request.kind == "node" else 2):
-        raise RefusedError("invalid", "nodes: too few; name two, or labels with `where`")
-    if request.preset and request.preset not in settings.presets:
-        raise RefusedError("invalid", f"preset: no preset {request.preset!r}")
-    return replace(request, nodes=tuple(sorted(chosen)))
+    try:
+        return checked(request, presets_of(settings), members.values())
+    except CheckError as error:
+        raise RefusedError("invalid", str(error)) from None
 
 
 def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
-    """The runs of a resolved request, in the order in which they start."""
+    """The runs of a resolved request, in the order in which they start; of a collective the one
+    over all nodes.
+    """
     if request.kind == "node":
-        chosen: Sequence[tuple[str, ...]] = [(name,) for name in request.nodes]
-    elif request.kind == "collective":
-        chosen = [request.nodes]
-    else:
-        chosen = list(combinations(request.nodes, 2))
-    return tuple(PlannedRun(number=number, nodes=nodes) for number, nodes in enumerate(chosen))
-
-
-def cost(request: CheckRequest) -> Cost:
-    """What a resolved request costs at most."""
-    runs = plan(request)
-    seconds = float(request.test.seconds or 10)
-    return Cost(
-        nodes=len(request.nodes),
-        runs=len(runs),
-        node_seconds=seconds * sum(len(run.nodes) for run in runs),
-        seconds=seconds * len(runs),
-        bytes=0.0,
+        return tuple(PlannedRun(number=n, nodes=(name,)) for n, name in enumerate(request.nodes))
+    if request.kind == "collective":
+        return (PlannedRun(number=0, nodes=request.nodes),)
+    return tuple(
+        PlannedRun(number=number, nodes=(pairing.source, pairing.target))
+        for _, number, pairing in islice(pairs_of(request).numbered(), MAX_RUNS)
     )
 
 
-def figure(results: Sequence[RunResult]) -> Optional[float]:
+def cost(request: CheckRequest, settings: HubSettings) -> Cost:
+    """What a resolved request costs at most. Raises RefusedError where that is over the limits."""
+    found = costs.cost(request, settings.limits.pairs)
+    most = settings.limits.node_hours
+    if found.node_seconds > most * 3600 or found.runs > MAX_RUNS:
+        hours = found.node_seconds / 3600
+        text = f"{found.runs} runs, {hours:.0f} node hours, over limits.node_hours ({most:g})"
+        raise RefusedError("invalid", f"{text}: choose fewer nodes, rounds, sizes or iterations")
+    return found
+
+
+def figure(request: CheckRequest, results: Sequence[RunResult]) -> Optional[float]:
     """The median of the results."""
-    rates = [
-        row.bandwidth_bytes_per_second
-        for result in results
-        for report in result.reports[-1:]
-        for row in report.rows[-1:]
-        if row.bandwidth_bytes_per_second is not None
-    ]
-    return statistics.median(rates) if rates else None
+    return figures.median_of(request, results)
 
 
-def judge(request: CheckRequest, results: Sequence[RunResult]) -> Verdict:
+def judge(
+    check: Check, results: Sequence[RunResult], isolation: Optional[Verdict] = None
+) -> Verdict:
     """The verdict on the results."""
-    missing = [one for one in results if one.skipped]
-    if missing or not results:
-        return Verdict(outcome="unknown", reason="harness", message=f"{len(missing)} runs skipped")
-    return Verdict(outcome="ok", message=f"{len(results)} runs of {request.kind} are ok")
+    return verdicts.judge(check, results, check.baseline, isolation)

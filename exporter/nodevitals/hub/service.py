@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Optional
@@ -18,14 +18,18 @@ from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
+from nodevitals.hub.kinds import KindRunner
 from nodevitals.hub.members import Members
-from nodevitals.hub.runners import NoRunner, Runner
+from nodevitals.hub.runners import Runner
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store
 
 # Each belongs to an area of its own; the web server comes last, as it serves what others add.
 MODULES = ("resources", "schedules", "alerts", "leases", "metrics", "web.server")
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
+
+default_extras: Sequence[Callable[[Hub], Awaitable[None]]] = ()
+"""What else runs beside the modules."""
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +44,13 @@ def load(path: Optional[str]) -> HubSettings:
     error = document.error(problems)
     if error is not None or settings is None:
         raise error or DocumentError(problems)
-    return settings
+    found: HubSettings = settings
+    return found
 
 
-def default_runner(_settings: HubSettings) -> Runner:
-    """What executes the runs, by the settings."""
-    return NoRunner()
+def default_runner(settings: HubSettings, members: Members) -> Runner:
+    """What executes the runs. Raises ProbeError for unusable certificates or token."""
+    return KindRunner(settings, members)
 
 
 class Service:
@@ -58,19 +63,21 @@ class Service:
         web_config: Optional[str],
         runner: Optional[Runner] = None,
     ) -> None:
-        """Open the store. Raises DocumentError and StoreError."""
+        """Open the store. Raises DocumentError, ProbeError and StoreError."""
         self._config, self._listen, self._web_config = config, listen, web_config
         self._settings = load(config)
-        self._runner = runner or default_runner(self._settings)
+        self._members = Members()
+        self._runner = runner or default_runner(self._settings, self._members)
         self._store = Store(self._settings.state_directory)
 
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT."""
         if self._store.lost:
             log.error("%s", self._store.lost)
-        members = Members()
-        coordinator = Coordinator(self._settings, self._store, members, self._runner)
-        hub = Hub(self._settings, self._store, members, coordinator, self._listen, self._web_config)
+        coordinator = Coordinator(self._settings, self._store, self._members, self._runner)
+        hub = Hub(
+            self._settings, self._store, self._members, coordinator, self._listen, self._web_config
+        )
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,6 +95,7 @@ class Service:
                 ("members", self._refresh_members),
                 ("checks", lambda hub: hub.coordinator.run()),
                 *((module.__name__, module.run) for module in modules if hasattr(module, "run")),
+                *((work.__qualname__, work) for work in default_extras),
             )
         ]
         log.info("started")
@@ -96,6 +104,8 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await coordinator.stop()
+        await self._store.close()
 
     def _reload(self, hub: Hub) -> None:
         try:

@@ -8,8 +8,8 @@ checks do not read. Methods raise StoreError, whose text is one line.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +25,8 @@ from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
 LOCK_SECONDS = 2.0
 LEVEL = 6
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 
 class StoreError(Exception):
@@ -61,6 +63,7 @@ class Store:
     def __init__(self, directory: str) -> None:
         """Lock the directory and open the file. Raises StoreError."""
         self._path = Path(directory, tables.FILE_NAME)
+        self._problem = ""
         self.lost = ""
         """What was lost when a damaged file was replaced, in one line."""
         try:
@@ -102,6 +105,15 @@ class Store:
             return check
 
         return await self._do(write)
+
+    async def by_key(self, key: str) -> Optional[Check]:
+        """The check that was stored with an idempotency key."""
+
+        def read() -> Optional[Check]:
+            rows = self._connection.execute("SELECT record FROM checks WHERE key = ?", (key,))
+            return next((_check(row[0]) for row in rows), None)
+
+        return await self._do(read)
 
     async def update(self, check: Check) -> None:
         """Store the new state of a check that has not ended."""
@@ -220,8 +232,14 @@ class Store:
 
     async def _do(self, work: Callable[[], Result]) -> Result:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            result = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            self._problem = ""
+            return result
         except (*tables.ERRORS, msgspec.DecodeError, zlib.error, OSError) as error:
-            raise StoreError(f"{self._path}: {error}") from None
-        except RuntimeError as error:  # the thread was shut down
-            raise StoreError(f"{self._path}: closed ({error})") from None
+            text = f"{self._path}: {error}"
+        except RuntimeError:  # the thread was shut down
+            text = f"{self._path}: closed"
+        if text != self._problem:
+            self._problem = text
+            log.error("%s; new checks are refused until it works again", text)
+        raise StoreError(text)

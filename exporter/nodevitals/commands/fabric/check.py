@@ -8,7 +8,7 @@ import sys
 from typing import Literal
 
 from nodevitals.checks import remote, ssh_pairs
-from nodevitals.checks.verdicts import Verdict, as_csv, judge, matrix
+from nodevitals.checks.pair_report import Verdict, as_csv, judge, matrix
 from nodevitals.commands.fabric.hub_options import (
     HUB_ONLY,
     add_request_options,

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult, TestRequest
+from nodevitals.checks.pair_report import as_csv, matrix
 from nodevitals.checks.ssh_pairs import Pair
-from nodevitals.checks.verdicts import as_csv, matrix
 from nodevitals.commands.hub_client import HubClient, HubError, NoAnswerError, client_of
 from nodevitals.commands.terminal import (
     COULD_NOT_TELL,

@@ -1,0 +1,118 @@
+"""Figures of results: one per run and size, and why there is none.
+
+In: results of runs. Out: bytes per second (of the bus for collectives), or the median in seconds of
+a latency test; speeds, of which larger is better; failures with their reasons.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+import msgspec
+
+from nodevitals.checks.model import CheckRequest, Reason, RunResult, TestRequest
+from nodevitals.checks.reasons import reason_of
+from nodevitals.checks.sweep import parse_sizes
+from nodevitals.probes.fabric.report import LATENCY, Report, failed
+
+_WORKLOAD = ("maintenance", "job_marker", "accelerator_in_use", "link_busy", "in_use")
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A run without a figure of its largest size."""
+
+    nodes: tuple[str, ...]
+    cause: Reason
+    reason: str
+    message: str
+    relative: bool = False
+    """Whether it is a fault of the hardware where the other node's other tests succeed."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+
+def in_order(results: Iterable[RunResult]) -> list[RunResult]:
+    """The results by number, each number once: the one with the most reports."""
+    best: dict[int, RunResult] = {}
+    for one in results:
+        other = best.get(one.number)
+        if other is None or _weight(one) > _weight(other):
+            best[one.number] = one
+    return [best[number] for number in sorted(best)]
+
+
+def _weight(result: RunResult) -> tuple[int, bytes]:
+    return (len(result.reports), msgspec.json.encode(result))
+
+
+def figure_of(report: Report, test: TestRequest) -> Optional[float]:
+    """The figure of a report; None where it has none that makes sense."""
+    if report.outcome != "ok" or not report.rows:
+        return None
+    row = report.rows[-1]
+    if test.operation in LATENCY:
+        value = (row.latency_seconds or {}).get("median")
+    elif test.tool in ("nccl", "hccl"):
+        value = row.bus_bandwidth_bytes_per_second
+    else:
+        value = row.bandwidth_bytes_per_second
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def speed_of(figure: float, test: TestRequest) -> float:
+    """Larger is better: the inverse of a latency."""
+    return 1 / figure if test.operation in LATENCY else figure
+
+
+def at_size(result: RunResult, test: TestRequest, place: int) -> Optional[float]:
+    """The figure of a run at one of the sizes, by its place in `sizes`."""
+    if result.skipped or place >= len(result.reports):
+        return None
+    return figure_of(result.reports[place], test)
+
+
+def largest(test: TestRequest) -> int:
+    """The place of the largest size."""
+    return len(parse_sizes(test.sizes)) - 1
+
+
+def median_of(request: CheckRequest, results: Iterable[RunResult]) -> Optional[float]:
+    """The median of all runs at the largest size; of a collective, the figure over all nodes."""
+    if request.kind == "node":
+        return None
+    place = largest(request.test)
+    runs = in_order(results)
+    if request.kind == "collective":
+        runs = [one for one in runs if set(one.nodes) == set(request.nodes)][:1]
+    figures = [at_size(one, request.test, place) for one in runs]
+    found = sorted(figure for figure in figures if figure is not None)
+    return statistics.median(found) if found else None
+
+
+def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
+    """Why a run has no figure of its largest size; None where it has one."""
+    if result.skipped:
+        cause: Reason = "workload" if result.skipped in _WORKLOAD else "harness"
+        return Failure(result.nodes, cause, result.skipped, "")
+    test = request.test
+    if request.kind == "node":
+        bad: Sequence[Report] = [one for one in result.reports if one.outcome != "ok"]
+        if result.reports and not bad:
+            return None
+    else:
+        if at_size(result, test, largest(test)) is not None:
+            return None
+        bad = [one for one in result.reports if figure_of(one, test) is None]
+    report = bad[-1] if bad else failed("harness", "it ended without a result")
+    if report.outcome == "ok":
+        report = failed("harness", "the result has no figure that makes sense")
+    reason = report.reason or "harness"
+    # A GID that was given may not exist on a port that is well.
+    relative = reason == "unreachable" or (reason == "no_gid" and test.gid_index is None)
+    return Failure(result.nodes, reason_of(report) or "harness", reason, report.message, relative)

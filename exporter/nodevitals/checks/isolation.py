@@ -1,0 +1,164 @@
+"""Finds the node, the link or the rail that makes a collective fail or slow, by bisection.
+
+In: the results of the groups that `next()` asks for; the groups of one batch have no node in common
+and may run at the same time. Out: Verdict. The state is a record of the trials: `Bisection(state)`
+goes on after a restart where it stopped, and the same results lead to the same verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+import msgspec
+
+from nodevitals.checks import figures
+from nodevitals.checks.judgement import gravest, percent, some
+from nodevitals.checks.model import CheckRequest, Reason, RunResult, Verdict
+from nodevitals.checks.search import search
+from nodevitals.checks.suspects import Answer, Batch, Conclusion, Group
+
+HCA = "NCCL_IB_HCA"
+MAX_RUNS = 64
+MAX_SECONDS = 3600.0
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A group that was run: its figure, or why there is none."""
+
+    group: Group
+    figure: Optional[float] = None
+    reason: Optional[Reason] = None
+    message: str = ""
+    seconds: float = 0.0
+
+
+class IsolationState(msgspec.Struct, kw_only=True):
+    """What a bisection knows."""
+
+    request: CheckRequest
+    reference: Optional[float] = None
+    """Figure of a healthy collective: expected, or that of the last check. Without it, only
+    failures are looked for."""
+    rails: tuple[str, ...] = ()
+    """RDMA devices that all nodes have."""
+    max_runs: int = MAX_RUNS
+    max_seconds: float = MAX_SECONDS
+    trials: tuple[Trial, ...] = ()
+    """In the order of the batches."""
+
+
+class Bisection:
+    """The search of one check."""
+
+    def __init__(self, state: IsolationState) -> None:
+        self.state = state
+        self._batch: Batch = ()
+        self._conclusion: Optional[Conclusion] = None
+        self._replay()
+
+    def next(self) -> Batch:
+        """The groups to run now; none where the search has ended."""
+        return () if self._over() else self._batch
+
+    def feed(self, results: Sequence[RunResult]) -> None:
+        """Results of the groups of the last batch, in their order. A group that was skipped ends
+        the search: its nodes have other work.
+        """
+        trials = tuple(
+            _trial(self.state.request, group, result) for group, result in zip(self._batch, results)
+        )
+        self.state = msgspec.structs.replace(self.state, trials=(*self.state.trials, *trials))
+        self._replay()
+
+    def _replay(self) -> None:
+        """Run the search up to the first batch that has no results."""
+        state = self.state
+        known = {trial.group: trial for trial in state.trials}
+        steps = search(state.request.nodes, state.rails, state.request.share)
+        self._conclusion = None
+        try:
+            self._batch = next(steps)
+            while all(group in known for group in self._batch):
+                answers = {group: self._answer(known[group]) for group in self._batch}
+                self._batch = steps.send(answers)
+        except StopIteration as end:
+            self._batch, self._conclusion = (), end.value
+
+    def _answer(self, trial: Trial) -> Answer:
+        if trial.figure is None:
+            return Answer(False, trial.reason, trial.message)
+        if self.state.reference is None or trial.group.rail:
+            return Answer(True, figure=trial.figure)
+        ratio = trial.figure / self.state.reference
+        good = ratio >= self.state.request.share
+        text = f"{percent(ratio)} of the expected rate"
+        return Answer(good, None if good else "threshold", text, ratio, trial.figure)
+
+    def _over(self) -> bool:
+        runs = len(self.state.trials) + len(self._batch)
+        blocked = any(trial.reason == "workload" for trial in self.state.trials)
+        seconds = sum(trial.seconds for trial in self.state.trials)
+        return blocked or runs > self.state.max_runs or seconds >= self.state.max_seconds
+
+    def verdict(self) -> Verdict:
+        """What is known now."""
+        blocked = [trial for trial in self.state.trials if trial.reason == "workload"]
+        if blocked:
+            return _unknown("workload", f"the search ended: {blocked[0].message}")
+        if self._conclusion is None:
+            suspects = sorted({name for group in self._batch for name in group.nodes})
+            runs = len(self.state.trials)
+            text = f"no end within {runs} runs; left are {some(suspects)}"
+            return _unknown("harness", text)
+        findings = gravest(self._conclusion.findings)
+        if not findings:
+            return _unknown(self._conclusion.reason, self._conclusion.message)
+        bad = any(one.reason in ("hardware", "threshold") for one in findings)
+        parts = [f"{one.subject}: {one.message}" for one in findings]
+        return Verdict(
+            outcome="bad" if bad else "unknown",
+            reason=findings[0].reason,
+            message="; ".join(parts[:3]),
+            findings=tuple(findings),
+        )
+
+
+def state_of(
+    request: CheckRequest,
+    baseline: Optional[float] = None,
+    rails: Sequence[str] = (),
+    max_runs: int = MAX_RUNS,
+    max_seconds: float = MAX_SECONDS,
+) -> IsolationState:
+    """The state of a search that begins, after a collective over all nodes was bad."""
+    return IsolationState(
+        request=request,
+        reference=request.expected_bytes_per_second or baseline,
+        rails=tuple(rails),
+        max_runs=max_runs,
+        max_seconds=max_seconds,
+    )
+
+
+def request_of(request: CheckRequest, group: Group) -> CheckRequest:
+    """The request of a group: its nodes, and its device alone."""
+    test = request.test
+    if group.rail:
+        environment = {key: text for key, text in test.environment.items() if key != HCA}
+        test = msgspec.structs.replace(test, device=group.rail, port=1, environment=environment)
+    return msgspec.structs.replace(request, nodes=group.nodes, test=test, isolate=False)
+
+
+def _trial(request: CheckRequest, group: Group, result: RunResult) -> Trial:
+    failure = figures.failure_of(result, request)
+    if failure is not None:
+        return Trial(
+            group=group, reason=failure.cause, message=failure.text, seconds=result.seconds
+        )
+    figure = figures.at_size(result, request.test, figures.largest(request.test))
+    return Trial(group=group, figure=figure, seconds=result.seconds)
+
+
+def _unknown(reason: Reason, message: str) -> Verdict:
+    return Verdict(outcome="unknown", reason=reason, message=message)

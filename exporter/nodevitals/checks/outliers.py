@@ -1,0 +1,236 @@
+"""Slow nodes and slow pairs among the speeds of many pairs, relative to each other.
+
+In: the speed of each pair. Out: nodes that are slow with nearly all of their partners, nodes that
+are slow in one direction, and slow pairs of nodes that are well.
+
+A node is slow where at least three quarters of its pairs are, with three partners or more that are
+not slow themselves, and where so many would be chance in fewer than one of 1,000 checks: a shared
+network makes pairs slow as well, at a share that the other pairs show. See docs/adr/0035.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, Optional
+
+import msgspec
+
+MIN_PARTNERS = 3
+MOST = 0.75
+CHANCE = 0.001
+"""Chance per check that any node is named for pairs that are slow independently."""
+LEAST_BACKGROUND = 0.02
+"""Share of slow pairs that any network is taken to have, however few the others have."""
+NEAR = 0.8
+"""Pairs above this share of the fast ones give the median and its spread."""
+MIN_NODES_OF_SPREAD = 16
+"""With fewer nodes the spread is not known well enough to be a limit."""
+SPREADS = 1.5
+LEAST_LOSS = 0.05
+"""A loss of speed that matters to no job, however small the spread."""
+
+Direction = Literal["", "sending", "receiving"]
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The speed of a pair, of which larger is better."""
+
+    sender: str
+    receiver: str
+    speed: float
+
+
+class SlowNode(msgspec.Struct, frozen=True):
+    """A slow node, and its median over the usual speed."""
+
+    name: str
+    ratio: float
+    direction: Direction = ""
+
+
+class SlowPair(msgspec.Struct, frozen=True):
+    """A slow pair of nodes that are well otherwise."""
+
+    sender: str
+    receiver: str
+    ratio: float
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What is slow."""
+
+    usual: float
+    """The expected speed, or the median of the pairs that are not slow."""
+    nodes: tuple[SlowNode, ...] = ()
+    pairs: tuple[SlowPair, ...] = ()
+    well: int = 0
+    """Number of pairs of nodes that are not slow."""
+    unproven: tuple[str, ...] = ()
+    """Nodes that are slow with most partners, which may be chance."""
+
+
+def find(
+    measured: Iterable[Measured],
+    share: float,
+    expected: Optional[float] = None,
+    directed: bool = True,
+) -> Optional[Found]:
+    """What is slow: below `share` of the usual speed, or outside the spread of the others. None
+    where nothing is measured.
+    """
+    pairs = sorted(measured, key=lambda one: (one.sender, one.receiver, one.speed))
+    if not pairs:
+        return None
+    median = _usual(pairs)
+    usual = expected or median
+    table = _Table([Measured(one.sender, one.receiver, one.speed / usual) for one in pairs])
+    found = {name: _slow(table, name, "") for name in table.slow_nodes(share, expected is None)}
+    if directed:
+        for name, direction in table.slow_directions(share, found).items():
+            found[name] = _slow(table, name, direction)
+    limit = table.limit_of_spread(median / usual)
+    if limit is not None and limit > share:
+        for name in table.slow_nodes(limit, True):
+            found.setdefault(name, _slow(table, name, ""))
+    well = [one for one in table.pairs if not {one.sender, one.receiver} & found.keys()]
+    return Found(
+        usual,
+        tuple(found[name] for name in sorted(found)),
+        tuple(SlowPair(one.sender, one.receiver, one.speed) for one in well if one.speed < share),
+        len(well),
+        tuple(sorted(table.suspects(share) - found.keys())),
+    )
+
+
+def _slow(table: _Table, name: str, direction: Direction) -> SlowNode:
+    pairs = [
+        one
+        for one in table.of[name]
+        if not direction or name == (one.sender if direction == "sending" else one.receiver)
+    ]
+    return SlowNode(name, statistics.median(one.speed for one in pairs), direction)
+
+
+def _usual(pairs: Sequence[Measured]) -> float:
+    """The median of the pairs that are not slow. The first guess is what most nodes reach with a
+    quarter of their partners: one slow node of four is in half of all pairs.
+    """
+    best = sorted(upper(one.speed for one in own) for own in by_node(pairs).values())
+    fast = statistics.median_high(best)
+    return statistics.median(one.speed for one in pairs if one.speed >= NEAR * fast)
+
+
+def upper(values: Iterable[float]) -> float:
+    """The value that three quarters do not exceed."""
+    ordered = sorted(values)
+    return ordered[math.ceil(MOST * len(ordered)) - 1]
+
+
+def by_node(pairs: Iterable[Measured]) -> dict[str, list[Measured]]:
+    """The pairs of each node."""
+    found: dict[str, list[Measured]] = {}
+    for one in pairs:
+        for name in (one.sender, one.receiver):
+            found.setdefault(name, []).append(one)
+    return found
+
+
+class _Table:
+    """Ratios of all pairs."""
+
+    def __init__(self, pairs: Sequence[Measured]) -> None:
+        self.pairs = pairs
+        self.of = by_node(pairs)
+
+    def limit_of_spread(self, median: float) -> Optional[float]:
+        """The ratio below which a pair is outside the spread of the others."""
+        if len(self.of) < MIN_NODES_OF_SPREAD:
+            return None
+        near = [one.speed / median for one in self.pairs if one.speed >= NEAR * median]
+        spread = 1.4826 * statistics.median(abs(ratio - 1) for ratio in near)
+        return median * (1 - max(LEAST_LOSS, SPREADS * spread))
+
+    def suspects(self, limit: float) -> set[str]:
+        """Nodes of which most pairs are below the limit."""
+        return {
+            name
+            for name, own in self.of.items()
+            if len(own) >= MIN_PARTNERS and _below(own, limit) >= MOST * len(own)
+        }
+
+    def slow_nodes(self, limit: float, compared: bool) -> list[str]:
+        """The same, where it is a fault of the node. `compared` with the other nodes, this must
+        be no chance; against an expected rate, all nodes may be slow.
+        """
+        suspects = self.suspects(limit)
+        if not compared:
+            return sorted(suspects)
+        background = self._background(limit, suspects)
+        return [
+            name
+            for name in sorted(suspects)
+            if self._is_no_chance(self._with_others(name, suspects), limit, background)
+        ]
+
+    def slow_directions(
+        self, limit: float, named: Collection[str]
+    ) -> Mapping[str, Literal["sending", "receiving"]]:
+        """Nodes that are slow with every partner in one direction, and with none in the other."""
+        found: dict[str, Literal["sending", "receiving"]] = {}
+        for name in sorted(self.of.keys() - set(named)):
+            own = self._with_others(name, named)
+            sent = [one for one in own if one.sender == name]
+            received = [one for one in own if one.receiver == name]
+            if min(len(sent), len(received)) < MIN_PARTNERS:
+                continue
+            if _below(sent, limit) == len(sent) and not _below(received, limit):
+                found[name] = "sending"
+            elif _below(received, limit) == len(received) and not _below(sent, limit):
+                found[name] = "receiving"
+        background = self._background(limit, {*found, *named})
+        return {
+            name: direction
+            for name, direction in found.items()
+            if self._is_no_chance(
+                [
+                    one
+                    for one in self._with_others(name, {*found, *named})
+                    if name == (one.sender if direction == "sending" else one.receiver)
+                ],
+                limit,
+                background,
+            )
+        }
+
+    def _with_others(self, name: str, others: Collection[str]) -> list[Measured]:
+        """A node's pairs without those with some others."""
+        return [
+            one
+            for one in self.of[name]
+            if (one.receiver if one.sender == name else one.sender) not in others
+        ]
+
+    def _background(self, limit: float, suspects: Collection[str]) -> float:
+        """The share of slow pairs among those without suspects."""
+        rest = [one for one in self.pairs if not {one.sender, one.receiver} & set(suspects)]
+        return max(LEAST_BACKGROUND, _below(rest, limit) / len(rest) if rest else 1.0)
+
+    def _is_no_chance(self, own: Sequence[Measured], limit: float, background: float) -> bool:
+        slow = _below(own, limit)
+        if len(own) < MIN_PARTNERS or slow < MOST * len(own):
+            return False
+        return at_least(slow, len(own), background) * len(self.of) <= CHANCE
+
+
+def _below(pairs: Iterable[Measured], limit: float) -> int:
+    return sum(one.speed < limit for one in pairs)
+
+
+def at_least(count: int, trials: int, chance: float) -> float:
+    """The probability of at least `count` of so many trials (binomial)."""
+    return math.fsum(
+        math.comb(trials, hits) * chance**hits * (1 - chance) ** (trials - hits)
+        for hits in range(count, trials + 1)
+    )

@@ -1,0 +1,121 @@
+"""Client of the agents' orders: HTTPS with a certificate on both sides, and the hub's token.
+
+In: orders. Out: their states, or AgentError. Each request has a deadline and a limit on what is
+read; a repeated request does no harm, as an agent executes an order's id once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Optional, Union
+
+import httpx
+import msgspec
+
+from nodevitals.hub.checks import Member
+from nodevitals.hub.settings import AgentsSettings
+from nodevitals.probe import ProbeError
+from nodevitals.probes.fabric.orders import (
+    MAX_STATUS_BYTES,
+    ORDERS_PATH,
+    Order,
+    OrderRefused,
+    OrderStatus,
+)
+from nodevitals.probes.fabric.secrets import Secrets
+
+CONNECT_SECONDS = 5.0
+REQUEST_SECONDS = 10.0
+WAIT_SECONDS = 5.0
+"""Of a long poll: well below the lease, so that two lost requests do not end an order."""
+Response = Union[OrderStatus, OrderRefused]
+_status = msgspec.json.Decoder(OrderStatus).decode
+_refused = msgspec.json.Decoder(OrderRefused).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class AgentError(Exception):
+    """An agent did not answer as it should; the text says how, in one line."""
+
+
+class Agents:
+    """Connections to all agents. Certificates and token are read again when they change."""
+
+    def __init__(self, settings: AgentsSettings) -> None:
+        """Raises ProbeError for unusable files."""
+        self._secrets = Secrets(settings.token_file, settings.tls)
+        self._context = self._secrets.client_context
+        self._client = self._new_client()
+
+    def _new_client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            verify=self._context,
+            trust_env=False,
+            timeout=httpx.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        )
+
+    async def refresh(self) -> None:
+        """Read the certificates and the token where they have changed. Raises ProbeError."""
+        await asyncio.to_thread(self._secrets.refresh)
+        if self._secrets.client_context is not self._context:
+            self._context = self._secrets.client_context
+            self._client = self._new_client()  # the other one closes with its last request
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def put(self, member: Member, order: Order) -> Response:
+        """Give an order to an agent; repeated, its state."""
+        return await self._ask("PUT", member, order.id, _encode(order))
+
+    async def get(self, member: Member, identity: str, wait: float = 0.0) -> Response:
+        """The state of an order, when it is done or after so many seconds."""
+        return await self._ask("GET", member, f"{identity}?wait={wait:.0f}", None, wait)
+
+    async def cancel(self, member: Member, identity: str) -> Response:
+        """End an order."""
+        return await self._ask("DELETE", member, identity, None)
+
+    async def _ask(
+        self, method: str, member: Member, path: str, body: Optional[bytes], wait: float = 0.0
+    ) -> Response:
+        host = f"[{member.host}]" if ":" in member.host else member.host
+        url = f"https://{host}:{member.port}{ORDERS_PATH}/{path}"
+        headers = {"Authorization": f"Bearer {self._secrets.token}"}
+        try:
+            return await asyncio.wait_for(
+                self._exchange(method, url, headers, body), REQUEST_SECONDS + wait
+            )
+        except asyncio.TimeoutError:
+            text = f"no response in {REQUEST_SECONDS + wait:g} s"
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            text = str(error) or type(error).__name__
+        except (msgspec.DecodeError, ValueError) as error:
+            text = f"not a response of an agent: {error}"
+        raise AgentError(f"agent of {member.name} ({member.host}:{member.port}): {text[:200]}")
+
+    async def _exchange(
+        self, method: str, url: str, headers: dict[str, str], body: Optional[bytes]
+    ) -> Response:
+        read = bytearray()
+        async with self._client.stream(method, url, headers=headers, content=body) as response:
+            async for chunk in response.aiter_raw():
+                read += chunk
+                if len(read) > MAX_STATUS_BYTES:
+                    raise ValueError(f"over {MAX_STATUS_BYTES} bytes")
+        if response.status_code == 200:
+            return _status(bytes(read))
+        if response.status_code in (403, 409) and read.startswith(b"{"):
+            return _refused(bytes(read))
+        text = bytes(read[:100]).decode("utf-8", "replace").split("\n", 1)[0]
+        raise ValueError(f"HTTP {response.status_code} {text}")
+
+
+def agents_of(settings: Optional[AgentsSettings]) -> Optional[Agents]:
+    """The client; None where pair tests are refused. Raises ProbeError."""
+    return Agents(settings) if settings is not None else None
+
+
+__all__ = ["AgentError", "Agents", "ProbeError", "agents_of"]

@@ -1,0 +1,76 @@
+"""The runner of a real hub: pairs through agents, collectives through a launcher, nodes through
+their metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
+from nodevitals.hub.agents import Agents
+from nodevitals.hub.checks import Member
+from nodevitals.hub.collectives import CollectiveRunner
+from nodevitals.hub.launcher import launcher_of
+from nodevitals.hub.members import Members
+from nodevitals.hub.nodes import NodeRunner, Nodes, short_of_devices
+from nodevitals.hub.pairs import PairRunner
+from nodevitals.hub.runners import PlannedRun, Runner, skipped
+from nodevitals.hub.settings import HubSettings
+from nodevitals.hub.store import Issued
+
+
+class KindRunner(Runner):
+    """Chooses the runner by the kind of the check."""
+
+    def __init__(self, settings: HubSettings, members: Members) -> None:
+        """Raises ProbeError for unusable certificates or token."""
+        self._members = members
+        self.agents = Agents(settings.agents) if settings.agents else None
+        self.nodes = Nodes(settings.agents) if settings.agents else None
+        launcher = launcher_of(settings.collectives)
+        self._pairs = PairRunner(self.agents, members) if self.agents else None
+        self._node = NodeRunner(self.nodes, members) if self.nodes else None
+        self._collectives = CollectiveRunner(launcher) if launcher else None
+
+    async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
+        """Execute a run."""
+        runner = self._of(check.request.kind)
+        if runner is None:
+            return skipped(run, "not_configured")
+        return await runner.run(check, run, issued, again)
+
+    def _of(self, kind: str) -> Optional[Runner]:
+        runners: dict[str, Optional[Runner]] = {"collective": self._collectives, "node": self._node}
+        return runners.get(kind, self._pairs)
+
+    def refusal(self, request: CheckRequest) -> str:
+        """Name the section of the settings that is missing."""
+        if self._of(request.kind) is not None:
+            return ""
+        if request.kind == "collective":
+            return "no launcher of collectives: set collectives.launcher in the hub's configuration"
+        return "the hub cannot talk with agents: write the section agents of its configuration"
+
+    async def in_use(self, request: CheckRequest) -> Sequence[str]:
+        """The nodes whose agents say that processes have accelerators open."""
+        if self.nodes is None:
+            return ()
+        facts = await self.nodes.facts(self._listed(request))
+        return sorted(name for name, own in facts.items() if own.in_use)
+
+    async def findings(self, check: Check) -> Sequence[NodeVerdict]:
+        """Nodes with fewer devices up than a collective needs."""
+        if self.nodes is None or check.request.kind != "collective":
+            return ()
+        facts = await self.nodes.facts(self._listed(check.request))
+        return short_of_devices(facts, check.request.test.devices_per_node or 8)
+
+    def _listed(self, request: CheckRequest) -> list[Member]:
+        known = self._members.by_name
+        return [known[name] for name in request.nodes if name in known]
+
+    async def close(self) -> None:
+        """Leave orders to their leases: the next hub takes their results."""
+        if self._pairs is not None:
+            self._pairs.leaving = True

@@ -1,0 +1,160 @@
+"""A hub as a process, with stand-ins for the agents."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.agentorders import AgentOrders
+from testbed.hub import HubProcess, Refused
+from testbed.node import ROOT, wait_until
+
+TEST = {"tool": "perftest", "device": "mlx5_0"}
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[AgentOrders]:
+    with AgentOrders(tmp_path, 8, seconds=0.1) as found:
+        yield found
+
+
+def test_a_matrix_names_the_slow_node_and_the_next_has_a_baseline(
+    tmp_path: Path, agents: AgentOrders
+) -> None:
+    agents.slow.add(agents.names[3])
+    with HubProcess(tmp_path, **agents.config) as hub:
+        check = hub.submit(kind="matrix", nodes=agents.names, test=TEST)
+        detail = hub.ended(check.id)
+        verdict = detail.check.verdict
+        assert verdict is not None
+        assert (verdict.outcome, verdict.reason) == ("bad", "threshold"), verdict
+        assert [one.subject for one in verdict.findings] == [agents.names[3]]
+        assert len(detail.results) == detail.check.runs_done == detail.check.cost.runs == 28
+        assert set(agents.executions.values()) == {1}
+        assert len(agents.executions) == 28
+        agents.slow.clear()
+        first = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id)
+        assert first.check.verdict is not None
+        assert (first.check.verdict.outcome, first.check.baseline) == ("ok", None)
+        second = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id)
+        assert second.check.baseline == second.check.figure == first.check.figure == 10e9
+        assert hub.kill(signal.SIGTERM) == 0
+        hub.start()
+        assert hub.detail(check.id) == detail
+        assert not agents.active()
+
+
+def test_a_node_has_one_check_at_a_time_and_none_is_overtaken(
+    tmp_path: Path, agents: AgentOrders
+) -> None:
+    agents.seconds = 0.5
+    a, b, c, d, e, *_ = agents.names
+    with HubProcess(tmp_path, **agents.config) as hub:
+        first = hub.submit(kind="pair", nodes=[a, b], test=TEST)
+        second = hub.submit(kind="pair", nodes=[b, c], test=TEST)
+        third = hub.submit(kind="pair", nodes=[c, d], test=TEST)
+        other = hub.submit(kind="pair", nodes=[d, e], test=TEST)
+        ended = [hub.ended(one.id).check for one in (first, second, third, other)]
+        starts = [one.started or 0.0 for one in ended]
+        ends = [one.ended or 0.0 for one in ended]
+        assert ends[0] <= starts[1]
+        assert ends[1] <= starts[2]
+        assert ends[2] <= starts[3]
+        assert all(one.verdict and one.verdict.outcome == "ok" for one in ended)
+
+
+def test_the_same_key_starts_one_check(tmp_path: Path, agents: AgentOrders) -> None:
+    with HubProcess(tmp_path, **agents.config) as hub:
+        one = hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST)
+        assert hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST).id == one.id
+        hub.ended(one.id)
+        hub.kill()
+        hub.start()
+        assert hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST).id == one.id
+        assert len(hub.list()) == sum(agents.executions.values()) == 1
+
+
+def test_cancel_ends_the_tests_and_frees_the_nodes(tmp_path: Path, agents: AgentOrders) -> None:
+    agents.seconds = 60
+    with HubProcess(tmp_path, **agents.config) as hub:
+        running = hub.submit(kind="matrix", nodes=agents.names, test=TEST)
+        waiting = hub.submit(kind="matrix", nodes=agents.names, test=TEST)
+        wait_until(lambda: len(agents.active()) == 8, 20, "the first round")
+        for check in (waiting, running):
+            ended = hub.cancel(check.id)
+            assert (ended.phase, ended.verdict and ended.verdict.message) == (
+                "canceled",
+                "canceled by test",
+            )
+        assert agents.active() == []
+        with pytest.raises(Refused, match="has ended") as refused:
+            hub.cancel(running.id)
+        assert refused.value.kind == "conflict"
+        agents.seconds = 0.1
+        again = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id).check
+        assert again.verdict and again.verdict.outcome == "ok"
+
+
+def test_a_time_limit_ends_a_check(tmp_path: Path, agents: AgentOrders) -> None:
+    agents.seconds = 60
+    with HubProcess(tmp_path, **agents.config) as hub:
+        nodes = agents.names[:2]
+        check = hub.submit(kind="pair", nodes=nodes, test=TEST, limit_seconds=1)
+        ended = hub.ended(check.id).check
+        assert ended.verdict is not None
+        assert (ended.phase, ended.verdict.outcome, ended.verdict.reason) == (
+            "done",
+            "unknown",
+            "harness",
+        )
+        assert "time limit of 1 s" in ended.verdict.message
+        assert agents.active() == []
+
+
+def test_a_hung_agent_delays_no_other_check(tmp_path: Path, agents: AgentOrders) -> None:
+    a, b, c, d, *_ = agents.names
+    agents.hung.add(a)
+    with HubProcess(tmp_path, **agents.config) as hub:
+        hung = hub.submit(kind="pair", nodes=[b, a], test=TEST, limit_seconds=3)
+        well = hub.ended(hub.submit(kind="pair", nodes=[c, d], test=TEST).id).check
+        assert well.verdict and well.verdict.outcome == "ok"
+        ended = hub.ended(hung.id).check
+        assert ended.verdict is not None
+        assert (ended.verdict.outcome, ended.verdict.reason) == ("unknown", "harness")
+        agents.hung.clear()
+
+
+def test_a_second_hub_on_the_directory_refuses(tmp_path: Path, agents: AgentOrders) -> None:
+    with HubProcess(tmp_path, **agents.config) as hub:
+        own = {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}"}
+        argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={hub.config}"]
+        second = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=own)
+        assert second.returncode == 2
+        assert second.stderr.count("\n") == 1
+        assert "another hub on" in second.stderr
+        assert hub.list() == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "text"),
+    [
+        ({"kind": "pair", "nodes": ["nowhere", "127.0.1.1"]}, "invalid", "nowhere"),
+        ({"kind": "pair", "nodes": ["127.0.1.1", "127.0.1.2"], "force": True}, "forbidden", "act"),
+        ({"kind": "collective", "nodes": ["127.0.1.1", "127.0.1.2"]}, "invalid", "launcher"),
+    ],
+)
+def test_refusals(
+    tmp_path: Path, agents: AgentOrders, request_: dict[str, object], kind: str, text: str
+) -> None:
+    test = {} if request_["kind"] == "collective" else TEST
+    with HubProcess(tmp_path, **agents.config) as hub:
+        with pytest.raises(Refused, match=text) as refused:
+            hub.call("submit", request={**request_, "test": test})
+        assert refused.value.kind == kind
+        assert hub.list() == []
