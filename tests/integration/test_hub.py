@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from testbed.agentorders import AgentOrders
 from testbed.hub import HubProcess, Refused
-from testbed.node import wait_until
+from testbed.node import ROOT, wait_until
 
 TEST = {"tool": "perftest", "device": "mlx5_0"}
 
@@ -130,7 +132,9 @@ def test_a_hung_agent_delays_no_other_check(tmp_path: Path, agents: AgentOrders)
 
 def test_a_second_hub_on_the_directory_refuses(tmp_path: Path, agents: AgentOrders) -> None:
     with HubProcess(tmp_path, **agents.config) as hub:
-        second = subprocess.run(hub.argv(), capture_output=True, text=True, timeout=30, check=False)
+        own = {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}"}
+        argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={hub.config}"]
+        second = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=own)
         assert second.returncode == 2
         assert second.stderr.count("\n") == 1
         assert "another hub on" in second.stderr

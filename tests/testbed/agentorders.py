@@ -210,6 +210,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.request = self.server.context.wrap_socket(self.request, server_side=True)  # type: ignore[attr-defined]
         super().setup()
 
+    def finish(self) -> None:
+        try:
+            super().finish()
+        finally:
+            self.request.close()
+
     def do_PUT(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self._respond(*self.agents.put(self._node(), body))

@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": "nodevitals.commands.doctor.command",
     "maintenance": "nodevitals.commands.maintenance",
     "fabric": "nodevitals.commands.fabric.commands",
+    "fast": "nodevitals.commands.fast",
     "rules": "nodevitals.commands.rules.commands",
     "completion": "nodevitals.commands.completion",
 }
@@ -32,7 +33,7 @@ COMMANDS = {
 GROUPS = {
     "set up": ("init", "check-config", "doctor", "completion"),
     "this node": ("serve", "probe", "history", "maintenance", "metrics"),
-    "the cluster": ("hub", "fabric", "rules"),
+    "the cluster": ("hub", "fabric", "fast", "rules"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 from nodevitals.hub.checks import Checks
@@ -33,6 +34,12 @@ class Hub:
         """Value of --web.config.file."""
         self.routes: list[Any] = []
         """Route handlers of Litestar that modules add in their function `routes(hub)`."""
+        self.leases: Any = None
+        """Made by leases.of(hub)."""
+        self.metrics: Any = None
+        """Made by metrics.of(hub)."""
+        self.schedule_states: Callable[[], Sequence[Any]] = tuple
+        """The schedules, as metrics.ScheduleState; set by schedules.py."""
 
     @property
     def checks(self) -> Checks:

@@ -152,6 +152,8 @@ class ResourcesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Namespace to follow; by default all."""
     list_every: Seconds = 60.0
     """Time between two lists, as watches may end without a notice."""
+    role: Literal["run", "act"] = "run"
+    """Role of those who may create the resource; `force` in a resource needs act."""
 
 
 class LimitsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@
 
 _shtab_nodevitals_fabric_subparsers=(parse plan check collective)
 _shtab_nodevitals_rules_subparsers=(check render import backtest)
-_shtab_nodevitals_subparsers=(serve hub init probe check-config metrics history doctor maintenance fabric rules completion)
+_shtab_nodevitals_subparsers=(serve hub init probe check-config metrics history doctor maintenance fabric fast rules completion)
 
 _shtab_nodevitals_serve_option_strings=(-h --help --config.file --path.rootfs --path.procfs --path.sysfs --web.listen-address --web.telemetry-path --web.config.file --web.enable-lifecycle --log.level --log.format)
 _shtab_nodevitals_hub_option_strings=(-h --help --config.file --web.listen-address --web.config.file --log.level --log.format)
@@ -23,6 +23,7 @@ _shtab_nodevitals_fabric_plan_option_strings=(-h --help --config.file --slot --n
 _shtab_nodevitals_fabric_check_option_strings=(-h --help --nodes --pool --config.file --force --tool --operation --device --port --message-bytes --sizes --iterations --seconds --queue-pairs --gid-index --traffic-class --expected --share --timeout --no-governor --hub --token-file --ca-file --where --preset --limit --note --rounds --json --csv)
 _shtab_nodevitals_fabric_collective_option_strings=(-h --help --nodes --pool --config.file --force --backend --operation --devices-per-node --message-bytes --sizes --iterations --env --mca --traffic-class --gid-index --queue-pairs --timeout --program --hca --interface --expected --share --no-isolate --push --json --hub --token-file --ca-file --where --preset --limit --note --render --apply --image --name --namespace)
 _shtab_nodevitals_fabric_option_strings=(-h --help)
+_shtab_nodevitals_fast_option_strings=(-h --help --where --probe --for --note --end --json --hub --token-file --ca-file)
 _shtab_nodevitals_rules_check_option_strings=(-h --help --promtool --job --json)
 _shtab_nodevitals_rules_render_option_strings=(-h --help --values --output --with-tests --rules --example)
 _shtab_nodevitals_rules_import_option_strings=(-h --help --output --map-metrics --json)
@@ -70,6 +71,8 @@ _shtab_nodevitals_fabric_collective___config_file_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_fabric_collective___program_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_fabric_collective___token_file_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_fabric_collective___ca_file_COMPGEN=_shtab_compgen_files
+_shtab_nodevitals_fast___token_file_COMPGEN=_shtab_compgen_files
+_shtab_nodevitals_fast___ca_file_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_rules_check_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_nodevitals_rules_check___promtool_COMPGEN=_shtab_compgen_files
 _shtab_nodevitals_rules_render_pos_0_COMPGEN=_shtab_compgen_files
@@ -99,7 +102,7 @@ _shtab_nodevitals_fabric_collective___render_choices=(volcano mpijob)
 _shtab_nodevitals_fabric_pos_0_choices=(parse plan check collective)
 _shtab_nodevitals_rules_pos_0_choices=(check render import backtest)
 _shtab_nodevitals_completion_pos_0_choices=(bash zsh)
-_shtab_nodevitals_pos_0_choices=(serve hub init probe check-config metrics history doctor maintenance fabric rules completion)
+_shtab_nodevitals_pos_0_choices=(serve hub init probe check-config metrics history doctor maintenance fabric fast rules completion)
 
 _shtab_nodevitals_serve__h_nargs=0
 _shtab_nodevitals_serve___help_nargs=0
@@ -147,6 +150,10 @@ _shtab_nodevitals_fabric_collective___apply_nargs=0
 _shtab_nodevitals_fabric_pos_0_nargs=A...
 _shtab_nodevitals_fabric__h_nargs=0
 _shtab_nodevitals_fabric___help_nargs=0
+_shtab_nodevitals_fast_pos_0_nargs='*'
+_shtab_nodevitals_fast__h_nargs=0
+_shtab_nodevitals_fast___help_nargs=0
+_shtab_nodevitals_fast___json_nargs=0
 _shtab_nodevitals_rules_check__h_nargs=0
 _shtab_nodevitals_rules_check___help_nargs=0
 _shtab_nodevitals_rules_check___json_nargs=0

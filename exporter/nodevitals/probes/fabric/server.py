@@ -21,6 +21,7 @@ import msgspec
 
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.probes.fabric import order_requests
+from nodevitals.probes.fabric.leases import LEASE_PATH, REPLY_SECONDS, LeaseMailbox
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import (
     MAX_ORDER_BYTES,
@@ -129,7 +130,10 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             self._open(body)
 
     def do_PUT(self) -> None:
-        """Accept an order of the hub."""
+        """Accept an order of the hub, or a lease."""
+        if self.path == LEASE_PATH:
+            self._put_lease()
+            return
         found = self._order()
         body = self._body(MAX_ORDER_BYTES) if found else None
         if found and body is not None:
@@ -150,25 +154,44 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             status, message = order_requests.get(orders, path)
         self._respond(message, status)
 
+    def _put_lease(self) -> None:
+        """Pass a lease on to the agent."""
+        body = self._body(MAX_BODY_BYTES) if self._is_hub() else None
+        if body is None:
+            return
+        with self.server.wait_place(REPLY_SECONDS) as seconds:
+            self.record.completed = True  # not closed to make room while it waits
+            self.record.expect(REPLY_SECONDS + RESPONSE_SECONDS)
+            status, message = self.server.leases.respond(body, seconds)
+        self._respond(message, status)
+
     def _order(self) -> tuple[OrderBook, order_requests.OrderPath] | None:
         """The orders and the path of the hub's request; None where it was refused."""
-        orders, hub = self.server.orders, self.server.hub_token
-        if orders is None or hub is None or not self.path.startswith(f"{ORDERS_PATH}/"):
-            if self._has_token(self.server.secrets.token):
-                self.send_error(HTTPStatus.NOT_FOUND)
-            return None
-        if not self._has_token(hub.token):
-            return None
-        if not has_name(self.request.getpeercert() or {}, self.server.hub_names):
-            text = "the client's certificate has none of the names of probes.fabric.hub.names"
-            message = OrderRefused(refusal="forbidden", message=text)
-            self._respond(message, HTTPStatus.FORBIDDEN)
+        orders = self.server.orders
+        if not self._is_hub() or orders is None:
             return None
         try:
             return orders, order_requests.OrderPath(self.path)
         except ValueError as error:
             self.send_error(HTTPStatus.NOT_FOUND, explain=str(error))
             return None
+
+    def _is_hub(self) -> bool:
+        """Whether this is a request of the hub, with its token and its name; else it is refused."""
+        hub = self.server.hub_token
+        known = self.path == LEASE_PATH or self.path.startswith(f"{ORDERS_PATH}/")
+        if hub is None or self.server.orders is None or not known:
+            if self._has_token(self.server.secrets.token):
+                self.send_error(HTTPStatus.NOT_FOUND)
+            return False
+        if not self._has_token(hub.token):
+            return False
+        if not has_name(self.request.getpeercert() or {}, self.server.hub_names):
+            text = "the client's certificate has none of the names of probes.fabric.hub.names"
+            message = OrderRefused(refusal="forbidden", message=text)
+            self._respond(message, HTTPStatus.FORBIDDEN)
+            return False
+        return True
 
     def _body(self, limit: int) -> bytes | None:
         """The body of the request; None where it was refused."""
@@ -199,7 +222,11 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         self._respond(response, status)
 
     def do_DELETE(self) -> None:
-        """Close a test, or end an order."""
+        """Close a test, or end an order or a lease."""
+        if self.path == LEASE_PATH:
+            if self._is_hub():
+                self._respond(self.server.leases.put((), 0.0, 0.0), HTTPStatus.OK)
+            return
         if not self.path.startswith(f"{PATH}/"):
             found = self._order()
             if found is not None:
@@ -258,12 +285,14 @@ class FabricServer(CappedServer):
         orders: OrderBook | None = None,
         hub_token: HubToken | None = None,
         hub_names: Sequence[str] = (),
+        leases: LeaseMailbox | None = None,
     ) -> None:
         self.secrets = secrets
         self.server_side = server_side
         self.orders = orders
         self.hub_token = hub_token
         self.hub_names = hub_names
+        self.leases = leases or LeaseMailbox()
         self._waits = threading.Semaphore(MAX_WAITS)
         super().__init__(listen_address, FabricHandler)
 
