@@ -7,12 +7,10 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.browser import Browser
 from testbed.hubcluster import HubCluster
 from testbed.node import PYTHON, environment, run, wait_until
 
@@ -58,10 +56,6 @@ def assert_names_the_slow_node(detail: dict[str, Any]) -> None:
     [finding] = verdict["findings"]
     assert (finding["subject"], finding["scope"], finding["reason"]) == (SLOW, "node", "threshold")
     assert 0.2 < finding["ratio"] < 0.7
-
-
-def test_check_from_the_page_names_the_slow_node(cluster: HubCluster) -> None:
-    """As a person does it: the form, its cost, the start, and the page that ends by itself."""
 
 
 def test_check_by_rest_names_the_slow_node(cluster: HubCluster) -> None:
