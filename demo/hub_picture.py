@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
 
+import requests
+
 from demo import ROOT, hub
 from testbed.browser import Browser
 
+IDENTITY = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{6}")
 WIDTH, HEIGHT = 1100, 900
 
 
@@ -23,8 +27,10 @@ def main() -> int:
         if cluster is None or not cluster.check():
             return 1
         with Browser(WIDTH, HEIGHT) as browser:
-            browser.open(f"{cluster.url}/")
-            browser.click("a[href*='/checks/2']")  # the newest
+            listed = requests.get(f"{cluster.url}/api/v1/checks?limit=1", timeout=10)
+            identity = IDENTITY.search(listed.text)
+            assert identity is not None, listed.text
+            browser.open(f"{cluster.url}/checks/{identity[0]}")
             browser.picture(path)
     print(path)
     return 0
