@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.agentorders import AgentOrders
-from testbed.hub import HubProcess, Refused
+from testbed.hub import HubProcess, RefusedCallError
 from testbed.node import ROOT, wait_until
 
 TEST = {"tool": "perftest", "device": "mlx5_0"}
@@ -93,12 +93,13 @@ def test_cancel_ends_the_tests_and_frees_the_nodes(tmp_path: Path, agents: Agent
                 "canceled by test",
             )
         assert agents.active() == []
-        with pytest.raises(Refused, match="has ended") as refused:
+        with pytest.raises(RefusedCallError, match="has ended") as refused:
             hub.cancel(running.id)
         assert refused.value.kind == "conflict"
         agents.seconds = 0.1
         again = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id).check
-        assert again.verdict and again.verdict.outcome == "ok"
+        assert again.verdict is not None
+        assert again.verdict.outcome == "ok"
 
 
 def test_a_time_limit_ends_a_check(tmp_path: Path, agents: AgentOrders) -> None:
@@ -123,7 +124,8 @@ def test_a_hung_agent_delays_no_other_check(tmp_path: Path, agents: AgentOrders)
     with HubProcess(tmp_path, **agents.config) as hub:
         hung = hub.submit(kind="pair", nodes=[b, a], test=TEST, limit_seconds=3)
         well = hub.ended(hub.submit(kind="pair", nodes=[c, d], test=TEST).id).check
-        assert well.verdict and well.verdict.outcome == "ok"
+        assert well.verdict is not None
+        assert well.verdict.outcome == "ok"
         ended = hub.ended(hung.id).check
         assert ended.verdict is not None
         assert (ended.verdict.outcome, ended.verdict.reason) == ("unknown", "harness")
@@ -154,7 +156,7 @@ def test_refusals(
 ) -> None:
     test = {} if request_["kind"] == "collective" else TEST
     with HubProcess(tmp_path, **agents.config) as hub:
-        with pytest.raises(Refused, match=text) as refused:
+        with pytest.raises(RefusedCallError, match=text) as refused:
             hub.call("submit", request={**request_, "test": test})
         assert refused.value.kind == kind
         assert hub.list() == []

@@ -104,7 +104,7 @@ async def _answer(hub: Hub, call: dict[str, Any]) -> Any:
         return {"refused": error.kind, "text": str(error)}
 
 
-class Refused(Exception):
+class RefusedCallError(Exception):
     """The hub refused a call."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -168,7 +168,7 @@ class HubProcess:
         return self.process.wait(30)
 
     def call(self, do: str, **more: Any) -> Any:
-        """Call a method. Raises Refused and OSError."""
+        """Call a method. Raises RefusedCallError and OSError."""
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(40)
             sock.connect(str(self.state / SOCKET))
@@ -178,7 +178,7 @@ class HubProcess:
             raise ConnectionResetError("the hub ended")
         answer = json.loads(text)
         if isinstance(answer, dict) and "refused" in answer:
-            raise Refused(answer["refused"], answer["text"])
+            raise RefusedCallError(answer["refused"], answer["text"])
         return answer
 
     def submit(self, key: str = "", role: str = "run", **request: Any) -> Check:

@@ -79,6 +79,12 @@ CASES = {
         Case("--web.telemetry-path /", 2),
         Case("--web.listen-address nonsense", 2),
     ],
+    "hub": [
+        Case("--config.file {wrong}", 1),
+        Case("--config.file {none}", 2),
+        Case("--config.file {hub}", 2),
+        Case("", 2),
+    ],
     "probe": [
         Case("node", 0),
         Case("mounts", 0),
@@ -133,6 +139,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "wrong": "probe: {}\n",
         "failing": "probes: {mounts: {targets: [{path: /nowhere}]}}\n",
         "planned": f"probes: {{maintenance: {{file: {folder}/maintenance}}}}\n",
+        "hub": "{state_directory: /proc/nowhere}\n",
         "rules/a.yaml": RULES,
         "broken/a.yaml": "groups: {}\n",
     }

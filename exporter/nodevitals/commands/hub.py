@@ -27,8 +27,7 @@ def add_to(commands: Subparsers) -> None:
         "hub", help="run checks on demand, for a whole cluster", epilog=EXAMPLES
     )
     add = parser.add_argument
-    config = "configuration file (needed)"
-    add("--config.file", dest="config", metavar="FILE", required=True, help=config)
+    add("--config.file", dest="config", metavar="FILE", required=True, help="configuration file, such as hub.yaml")
     add(
         "--web.listen-address",
         dest="listen",

@@ -42,23 +42,19 @@ def connect(path: Path) -> sqlite3.Connection:
     """Open the file for writing, and bring its tables to this version."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
     try:
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
         connection.execute("PRAGMA journal_mode = WAL")
-        # An order is sent after its name was stored: a power loss must not undo that.
-        # https://www.sqlite.org/pragma.html#pragma_synchronous
-        connection.execute("PRAGMA synchronous = FULL")
-        _migrate(connection)
+        # Survives kill -9. A power loss may lose the last rows, and an agent refuses a second order
+        # of the same id. https://www.sqlite.org/pragma.html#pragma_synchronous
+        connection.execute("PRAGMA synchronous = NORMAL")
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    [version] = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
-    for number, script in enumerate(MIGRATIONS[version:], version + 1):
-        connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
 
 
 def open_sound(path: Path) -> tuple[sqlite3.Connection, str]:
@@ -71,13 +67,13 @@ def open_sound(path: Path) -> tuple[sqlite3.Connection, str]:
         if answer == "ok":
             return connection, ""
         connection.close()
-        found = str(answer)
+        found = " ".join(str(answer).split())
     except sqlite3.OperationalError:
         raise  # the disk or its permissions, not the file
     except sqlite3.NotSupportedError:
         raise
     except ERRORS as error:
-        found = str(error)
+        found = " ".join(str(error).split())
     aside = path.with_suffix(".db.corrupt")
     with contextlib.suppress(FileNotFoundError):
         os.replace(path, aside)
