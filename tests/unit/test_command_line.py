@@ -107,7 +107,6 @@ CASES = {
         Case("show --config.file {wrong}", 1),
         Case("end --for 2h", 2),
     ],
-    "hub": [Case("--config.file {wrong}", 1), Case("--config.file {none}", 2), Case("", 2)],
     "fabric parse": [Case("iperf3 {good}", 1), Case("iperf3 {none}", 2)],
     "fabric plan": [
         Case("--config.file {good}", 0),
