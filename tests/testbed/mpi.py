@@ -77,10 +77,11 @@ def _mpich(arguments: list[str]) -> None:
 
 
 def _expect(given: dict[str, str], mca: dict[str, str], program: list[str]) -> None:
-    if program[:2] != ["timeout", "--kill-after=5"] or float(program[2]) <= 0:
+    watch = ["timeout", "--foreground", "--kill-after=5"]
+    if program[:3] != watch or float(program[3]) <= 0:
         _refuse(f"mpirun: nothing ends the ranks in time: {program}")
     wanted = json.loads(os.environ.get("FAKE_COLLECTIVE_EXPECT", "null"))
-    found = {"environment": given, "mca": mca, "tool": program[3:]}
+    found = {"environment": given, "mca": mca, "tool": program[4:]}
     if wanted is not None and wanted != found:
         _refuse(f"mpirun: expected {wanted}, found {found}")
 

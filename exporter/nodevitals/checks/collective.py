@@ -6,9 +6,8 @@ reaches a command line is checked here once more. Raises CheckError.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, Optional
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from nodevitals.checks import CheckError, allowed, sweep
 from nodevitals.checks.model import TestRequest
 from nodevitals.checks.validity import OPERATIONS
-from nodevitals.probes.fabric.report import Report, ResultRow, failed
+from nodevitals.probes.fabric.report import Report, ResultRow, failed, untagged
 from nodevitals.probes.fabric.tools import PARSERS, hccl, nccl
 from nodevitals.quantities import shown
 
@@ -230,6 +229,7 @@ def _is_of(wanted: Collective, size: int, row: ResultRow) -> bool:
 
 def versions(text: str) -> dict[str, str]:
     """Versions that a run printed, and that of `mpirun --version`."""
+    text = untagged(text)
     found = {name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))}
     library = _LIBRARY.search(text)
     if library and "nccl" not in found:
@@ -242,30 +242,3 @@ def versions(text: str) -> dict[str, str]:
         if match:
             found[name] = match[1]
     return found
-
-
-def hostfile(wanted: Collective) -> str:
-    """A hostfile as MPICH and the HCCL test read it: `node:ranks` per line."""
-    return "".join(f"{node}:{wanted.devices_per_node}\n" for node in wanted.nodes)
-
-
-def rank_table(devices: Mapping[str, Sequence[str]]) -> str:
-    """A rank table (ranktable.json, version 1.0): the addresses of each server's NPUs, by their
-    number. Ranks follow the order of the servers.
-
-    https://www.hiascend.com/document (HCCL, cluster information by a rank table)
-    """
-    servers, rank = [], 0
-    for server, addresses in devices.items():
-        listed = []
-        for number, address in enumerate(addresses):
-            listed.append({"device_id": str(number), "device_ip": address, "rank_id": str(rank)})
-            rank += 1
-        servers.append({"server_id": server, "device": listed})
-    table = {
-        "version": "1.0",
-        "server_count": str(len(servers)),
-        "server_list": servers,
-        "status": "completed",
-    }
-    return json.dumps(table, indent=2) + "\n"

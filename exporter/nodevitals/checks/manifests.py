@@ -1,134 +1,282 @@
-"""Manifests of collectives for Kubernetes: a Volcano Job, or an MPIJob of the MPI operator."""
+"""Manifests of collectives for Kubernetes: a Volcano Job, or an MPIJob of the MPI operator.
+
+In: a Collective, and the cluster's options. Out: the object. Each node runs one worker with its
+devices; the launcher waits until it can log in to all of them. Every word in a script is quoted.
+
+https://github.com/volcano-sh/apis (batch/v1alpha1),
+https://github.com/kubeflow/mpi-operator (kubeflow.org/v2beta1),
+https://github.com/k8snetworkplumbingwg/multi-net-spec (the annotation networks)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+import shlex
+from typing import Any, Literal, Optional
 
+import msgspec
 import yaml
 
-from nodevitals.checks import CheckError
-from nodevitals.checks.collective import Backend, Collective, sweeps, tool_argv
-from nodevitals.checks.mpirun import exported
+from nodevitals.checks import mpirun
+from nodevitals.checks.collective import Backend, Collective, environment, sweeps, tool_argv
 
+Kind = Literal["volcano", "mpijob"]
 RESOURCES: dict[Backend, str] = {"nccl": "nvidia.com/gpu", "hccl": "huawei.com/Ascend910"}
-REQUEST_SECONDS = 30
+RUN_LABEL, ROLE_LABEL = "nodevitals.io/run", "nodevitals.io/role"
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+# Not 22: with hostNetwork the node's own sshd has it.
+SSH_PORT = 22622
+SSH_OPTIONS = (
+    *(
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        "UserKnownHostsFile=/dev/null",
+    ),
+    *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5", "-p", str(SSH_PORT)),
+)
+# A finished object that no hub removes.
+KEEP_SECONDS = 3600
+# Until all workers have started.
+START_SECONDS = 120
+HOSTFILE = "/tmp/hostfile"  # noqa: S108 -- of the launcher's own container
+MARK = "# nodevitals sweep "
+"""Begins the line before the output of each run of the tool."""
+HOSTS: dict[Kind, str] = {
+    "volcano": "cat /etc/volcano/worker.host",
+    "mpijob": "sed 's/[ :].*//' /etc/mpi/hostfile",
+}
+_SCRIPT = """\
+set -eu
+list=
+: >/tmp/hostfile
+for host in $({hosts}); do
+  tries=0
+  until ssh {ssh} "$host" true 2>/tmp/error; do
+    tries=$((tries + 1))
+    if [ "$tries" -ge {tries} ]; then
+      echo "no ssh to worker $host: $(tail -n 1 /tmp/error)"
+      exit 75
+    fi
+    sleep 2
+  done
+  list="$list,$host:{slots}"
+  echo "$host:{slots}" >>/tmp/hostfile
+done
+list="${{list#,}}"
+printf '#!/bin/sh\\nexec ssh %s "$@"\\n' {quoted_ssh} >/tmp/ssh; chmod +x /tmp/ssh
+export HYDRA_LAUNCHER_EXEC=/tmp/ssh
+mpirun --version
+"""
 
 
-def manifest(
-    wanted: Collective, kind: Literal["volcano", "mpijob"], image: str, name: str, namespace: str
-) -> str:
-    """Return a Volcano Job or an MPIJob (kubeflow.org/v2beta1) as YAML."""
-    document = _volcano(wanted, image) if kind == "volcano" else _mpijob(wanted, image)
-    document["metadata"] = {"name": name, "namespace": namespace}
-    order = ("apiVersion", "kind", "metadata", "spec")
-    return yaml.safe_dump({key: document[key] for key in order}, sort_keys=False, width=100)
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pods of a cluster need."""
+
+    image: str
+    namespace: str = "default"
+    rdma_resource: str = ""
+    rdma_count: int = 1
+    networks: str = ""
+    host_network: bool = False
+    shared_memory: str = "16Gi"
+    queue: str = ""
+    device_resource: str = ""
+    """Resource of the devices; by default that of NVIDIA's or Ascend's device plugin."""
 
 
-def _mpijob(wanted: Collective, image: str) -> dict[str, Any]:
-    launcher = {"name": "launcher", "image": image, "command": _in_cluster(wanted, "")}
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "spec": {
-            "slotsPerWorker": wanted.devices_per_node,
-            "runPolicy": {
-                "cleanPodPolicy": "Running",
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": 300,
-            },
-            "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "template": {"spec": {"containers": [launcher]}}},
-                "Worker": {
-                    "replicas": len(wanted.nodes),
-                    "template": {"spec": _worker(wanted, image, [])},
-                },
-            },
+def document(
+    wanted: Collective, kind: Kind, options: JobOptions, name: str, seconds: float
+) -> dict[str, Any]:
+    """Return a Volcano Job (batch.volcano.sh/v1alpha1) or an MPIJob (kubeflow.org/v2beta1)."""
+    if options.rdma_resource:
+        wanted = msgspec.structs.replace(wanted, rdma=True)
+    limit = int(seconds) + START_SECONDS
+    launcher = _launcher(wanted, kind, options, name, seconds)
+    worker = _worker(wanted, options, name)
+    for template in (launcher, worker):
+        template["spec"]["activeDeadlineSeconds"] = limit
+    made = (_volcano if kind == "volcano" else _mpijob)(wanted, options, launcher, worker, limit)
+    labels = {RUN_LABEL: name, "app.kubernetes.io/managed-by": "nodevitals"}
+    metadata = {"name": name, "namespace": options.namespace, "labels": labels}
+    return {key: made.get(key, metadata) for key in _ORDER}
+
+
+_ORDER = ("apiVersion", "kind", "metadata", "spec")
+
+
+def manifest(wanted: Collective, kind: Kind, options: JobOptions, name: str, seconds: float) -> str:
+    """Return the same as YAML."""
+    made = document(wanted, kind, options, name, seconds)
+    return yaml.safe_dump(made, sort_keys=False, width=100)
+
+
+def _volcano(
+    wanted: Collective,
+    options: JobOptions,
+    launcher: dict[str, Any],
+    worker: dict[str, Any],
+    _: int,
+) -> dict[str, Any]:
+    ended = [{"events": ["PodFailed", "PodEvicted"], "action": "TerminateJob"}]
+    tasks = [
+        {
+            "name": "launcher",
+            "replicas": 1,
+            "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}, *ended],
+            "template": launcher,
         },
-    }
-
-
-def _volcano(wanted: Collective, image: str) -> dict[str, Any]:
-    # The plugin svc writes the workers' names into this file.
-    hosts = f"--host $(sed 's/$/:{wanted.devices_per_node}/' /etc/volcano/worker.host | paste -sd,)"
-    script = f"mkdir -p /run/sshd; /usr/sbin/sshd; {' '.join(_in_cluster(wanted, hosts))}"
-    launcher = {"name": "launcher", "image": image, "command": ["sh", "-c", script]}
-    serve = ["sh", "-c", "mkdir -p /run/sshd; exec /usr/sbin/sshd -D"]
-    never = {"restartPolicy": "Never"}
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "spec": {
-            "schedulerName": "volcano",
-            "minAvailable": len(wanted.nodes) + 1,
-            "plugins": {"ssh": [], "svc": []},
-            "maxRetry": 1,
-            "tasks": [
-                {
-                    "name": "launcher",
-                    "replicas": 1,
-                    "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
-                    "template": {"spec": {"containers": [launcher], **never}},
-                },
-                {
-                    "name": "worker",
-                    "replicas": len(wanted.nodes),
-                    "template": {"spec": {**_worker(wanted, image, serve), **never}},
-                },
-            ],
+        {
+            "name": "worker",
+            "replicas": len(wanted.nodes),
+            "policies": ended,
+            "template": worker,
         },
-    }
-
-
-def _in_cluster(wanted: Collective, hosts: str) -> list[str]:
-    where = [hosts] if hosts else []
-    ranks = ["-np", str(wanted.ranks)]
-    return [
-        "mpirun",
-        "--allow-run-as-root",
-        *where,
-        *ranks,
-        *exported(wanted),
-        *tool_argv(wanted, sweeps(wanted.sizes)[0]),
     ]
+    spec = {
+        "schedulerName": "volcano",
+        **({"queue": options.queue} if options.queue else {}),
+        "minAvailable": len(wanted.nodes) + 1,
+        "maxRetry": 1,
+        "ttlSecondsAfterFinished": KEEP_SECONDS,
+        # svc writes the names of the workers to a file, ssh gives all pods one key.
+        "plugins": {"ssh": [], "svc": []},
+        "tasks": tasks,
+    }
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "spec": spec}
 
 
-def _worker(wanted: Collective, image: str, command: Sequence[str]) -> Mapping[str, Any]:
+def _mpijob(
+    wanted: Collective,
+    options: JobOptions,
+    launcher: dict[str, Any],
+    worker: dict[str, Any],
+    limit: int,
+) -> dict[str, Any]:
+    policy: dict[str, Any] = {
+        "cleanPodPolicy": "Running",
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": limit,
+        "ttlSecondsAfterFinished": KEEP_SECONDS,
+    }
+    if options.queue:
+        policy["schedulingPolicy"] = {"queue": options.queue}
+    never = {"restartPolicy": "Never"}
+    spec = {
+        "slotsPerWorker": wanted.devices_per_node,
+        "runPolicy": policy,
+        "mpiReplicaSpecs": {
+            "Launcher": {"replicas": 1, **never, "template": launcher},
+            "Worker": {"replicas": len(wanted.nodes), **never, "template": worker},
+        },
+    }
+    return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "spec": spec}
+
+
+def _launcher(
+    wanted: Collective, kind: Kind, options: JobOptions, name: str, seconds: float
+) -> dict[str, Any]:
+    container = {
+        "name": "launcher",
+        "image": options.image,
+        "command": ["sh", "-c", script(wanted, kind, seconds)],
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+    }
+    return _template(name, "launcher", container)
+
+
+def script(wanted: Collective, kind: Kind, seconds: float) -> str:
+    """What the launcher runs: the tool once per sweep of sizes, after its mark."""
+    ssh = shlex.join(SSH_OPTIONS)
+    lines = [
+        _SCRIPT.format(
+            hosts=HOSTS[kind],
+            ssh=ssh,
+            quoted_ssh=shlex.quote(ssh),
+            tries=START_SECONDS // 2,
+            slots=wanted.devices_per_node,
+        )
+    ]
+    limit = ["timeout", "--kill-after=15", f"{seconds + 1:g}"]
+    for number, swept in enumerate(sweeps(wanted.sizes)):
+        rank = ["timeout", "--kill-after=5", f"{seconds:g}", *tool_argv(wanted, swept)]
+        before, after = _mpirun(wanted)
+        words = [shlex.join([*limit, *before]), '"$list"', shlex.join([*after, *rank])]
+        if wanted.backend == "hccl":
+            words = [shlex.join([*limit, *before, *after, *rank])]
+        lines += [f"echo {shlex.quote(f'{MARK}{number}')}", " ".join(words)]
+    return "\n".join(lines) + "\n"
+
+
+def _mpirun(wanted: Collective) -> tuple[list[str], list[str]]:
+    """The words before the list of hosts, and those after it up to the tool."""
+    ranks = str(wanted.ranks)
+    if wanted.backend == "hccl":
+        pairs = [word for pair in environment(wanted).items() for word in ("-genv", *pair)]
+        return ["mpirun", "-f", HOSTFILE, "-n", ranks], pairs
+    parameters = {"plm_rsh_args": " ".join(SSH_OPTIONS), "plm_rsh_no_tree_spawn": "1", **wanted.mca}
+    mca = [word for pair in parameters.items() for word in ("--mca", *pair)]
+    after = ["-np", ranks, "--bind-to", "none", "--tag-output", *mca, *mpirun.exported(wanted)]
+    return ["mpirun", "--allow-run-as-root", "--host"], after
+
+
+def _worker(wanted: Collective, options: JobOptions, name: str) -> dict[str, Any]:
     """One worker on each of the nodes, with all of its devices."""
-    resource = {RESOURCES[wanted.backend]: wanted.devices_per_node}
-    container: dict[str, Any] = {"name": "worker", "image": image}
-    if command:
-        container["command"] = list(command)
-    container["resources"] = {"limits": resource}
+    device = options.device_resource or RESOURCES[wanted.backend]
+    limits: dict[str, Any] = {device: wanted.devices_per_node}
+    if options.rdma_resource:
+        limits[options.rdma_resource] = options.rdma_count
+    serve = (
+        "ulimit -l unlimited 2>/dev/null; mkdir -p /run/sshd; ssh-keygen -A >/dev/null; "
+        f"exec /usr/sbin/sshd -D -e -p {SSH_PORT}"
+    )
+    container = {
+        "name": "worker",
+        "image": options.image,
+        "command": ["sh", "-c", serve],
+        "resources": {"limits": limits, "requests": limits},
+        # RDMA registers memory, which is then locked.
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],  # noqa: S108
+    }
+    made = _template(name, "worker", container)
+    if options.networks:
+        made["metadata"]["annotations"] = {NETWORKS: options.networks}
+    memory = {"medium": "Memory", "sizeLimit": options.shared_memory}
     named = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(wanted.nodes)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
+    same = {
+        "labelSelector": {"matchLabels": {RUN_LABEL: name, ROLE_LABEL: "worker"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    made["spec"] |= {
+        "volumes": [{"name": "shared-memory", "emptyDir": memory}],
+        "affinity": {
+            "nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [named]}]}},
+            "podAntiAffinity": {required: [same]},
+        },
+        "tolerations": [{"key": device, "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    if options.host_network:
+        made["spec"] |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    return made
+
+
+def _template(name: str, role: str, container: dict[str, Any]) -> dict[str, Any]:
     return {
-        "containers": [container],
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        "metadata": {"labels": {RUN_LABEL: name, ROLE_LABEL: role}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "containers": [container],
+        },
     }
 
 
-def create(text: str) -> str:
-    """Create the object of a manifest, in the cluster of the kubeconfig or of this pod. Returns its
-    kind, namespace and name. Raises CheckError.
-    """
-    try:
-        from kubernetes import client, config
-        from urllib3.exceptions import HTTPError
-    except ImportError:
-        raise CheckError("install nodevitals with the extra kubernetes") from None
-    document = yaml.safe_load(text)
-    group, _, version = document["apiVersion"].partition("/")
-    kind, metadata = document["kind"], document["metadata"]
-    namespace, name = metadata["namespace"], metadata["name"]
-    plural = f"{kind.lower()}s"
-    try:
-        config.load_config()  # type: ignore[no-untyped-call]
-        client.CustomObjectsApi().create_namespaced_custom_object(
-            group, version, namespace, plural, document, _request_timeout=REQUEST_SECONDS
-        )
-    except client.ApiException as error:
-        raise CheckError(f"{namespace}/{name}: {error.status} {error.reason}") from None
-    except (config.ConfigException, OSError, HTTPError) as error:
-        raise CheckError(f"{' '.join(str(error).split())}") from None
-    return f"{kind} {namespace}/{name}"
+def parts_of(log: str) -> Optional[list[str]]:
+    """The output of each sweep in a launcher's log; None where it did not come to the first."""
+    parts = f"\n{log}".split(f"\n{MARK}")
+    return [part.partition("\n")[2] for part in parts[1:]] or None

@@ -37,7 +37,9 @@ def argv(wanted: Collective, swept: Sweep, seconds: float, user: str = "") -> li
     hosts = ",".join(f"{node}:{wanted.devices_per_node}" for node in wanted.nodes)
     ranks = str(wanted.ranks)
     limit = f"{seconds + RANK_GRACE_SECONDS:g}"
-    rank = ["timeout", f"--kill-after={RANK_GRACE_SECONDS:g}", limit, *one.tool_argv(wanted, swept)]
+    # In the foreground it stays in the process group of mpirun, and ends with it.
+    watch = ["timeout", "--foreground", f"--kill-after={RANK_GRACE_SECONDS:g}", limit]
+    rank = [*watch, *one.tool_argv(wanted, swept)]
     if wanted.backend == "hccl":
         pairs = [word for pair in one.environment(wanted).items() for word in ("-genv", *pair)]
         return ["mpirun", "-hosts", hosts, "-n", ranks, *pairs, *rank]

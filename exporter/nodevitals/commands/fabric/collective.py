@@ -43,7 +43,8 @@ examples:
   nodevitals fabric collective --hub https://hub.example.org --pool train --sizes "8B..8GiB x2\""""
 LOCAL_ONLY = (
     *("config", "timeout", "program", "push"),
-    *("render", "apply", "image", "name", "namespace"),
+    *("render", "apply", "image", "name", "namespace", "rdma_resource", "rdma_count"),
+    *("networks", "host_network", "shared_memory", "queue"),
 )
 
 
@@ -105,6 +106,18 @@ def add_to(subparsers: Subparsers) -> None:
     add("--name", default="nodevitals-collective", help=name)
     namespace = "for --render: where to create it (default default)"
     add("--namespace", default="default", help=namespace)
+    resource = "for --render: resource of the RDMA devices, such as rdma/hca (default: none)"
+    add("--rdma-resource", default="", metavar="NAME", help=resource)
+    count = "for --render: number of that resource per worker (default 1)"
+    add("--rdma-count", type=int, default=1, metavar="N", help=count)
+    networks = "for --render: networks of multus, NAMESPACE/NAME (default: none)"
+    add("--networks", default="", metavar="LIST", help=networks)
+    host = "for --render: run in the network of the nodes (default: do not)"
+    add("--host-network", action="store_true", help=host)
+    memory = "for --render: size of /dev/shm (default 16Gi)"
+    add("--shared-memory", default="16Gi", metavar="SIZE", help=memory)
+    queue = "for --render: queue of the job (default: that of the cluster)"
+    add("--queue", default="", metavar="NAME", help=queue)
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -203,15 +216,26 @@ def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:
 def _render(wanted: Collective, options: argparse.Namespace) -> int:
     if not options.image:
         raise CommandError("--render: which image has the tool, mpirun and sshd? --image IMAGE")
-    text = manifests.manifest(
-        wanted, options.render, options.image, options.name, options.namespace
+    settings = manifests.JobOptions(
+        image=options.image,
+        namespace=options.namespace,
+        rdma_resource=options.rdma_resource,
+        rdma_count=options.rdma_count,
+        networks=options.networks,
+        host_network=options.host_network,
+        shared_memory=options.shared_memory,
+        queue=options.queue,
     )
-    print(text, end="")
+    arguments = (wanted, options.render, settings, options.name, options.timeout)
+    print(manifests.manifest(*arguments), end="")
     if options.apply:
         try:
-            print(f"{manifests.create(text)} created", file=sys.stderr)
+            from nodevitals.checks.kubernetes_api import apply  # imports lightkube
+
+            created = asyncio.run(apply(manifests.document(*arguments)))
         except CheckError as error:
             raise CommandError(f"--apply: {error}") from None
+        print(f"{created} created", file=sys.stderr)
     return 0
 
 

@@ -1,0 +1,201 @@
+"""Starts collectives as Volcano Jobs or MPIJobs, and reads the results from the launcher's log.
+
+In: a Collective. Out: its reports. The job has the name of the run and is asked for every POLL
+seconds (a watch may end without a notice). It is deleted whatever happens; where this process dies,
+its own time limit ends it, and `remove` deletes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Optional, TypeVar
+
+from nodevitals.checks import CheckError, manifests, podstate
+from nodevitals.checks import collective as one
+from nodevitals.checks.collective import Collective
+from nodevitals.checks.kubernetes_api import TRANSIENT, ApiFaultError, Jobs
+from nodevitals.checks.launchers import Launched, launched, refused, verify_name
+from nodevitals.checks.manifests import JobOptions, Kind
+from nodevitals.probes.fabric.report import Report, failed
+
+POLL_SECONDS = 2.0
+PENDING_SECONDS = 120.0
+"""Time that the pods may wait for their nodes, and then for their images."""
+DELETE_SECONDS = 60.0
+RETRIES = 5
+KINDS: dict[Kind, tuple[str, str]] = {
+    "volcano": ("batch.volcano.sh/v1alpha1", "Job"),
+    "mpijob": ("kubeflow.org/v2beta1", "MPIJob"),
+}
+Value = TypeVar("Value")
+
+
+class KubernetesLauncher:
+    """Jobs of one kind in one namespace."""
+
+    def __init__(self, kind: Kind, options: JobOptions) -> None:
+        self._kind = kind
+        self._options = options
+
+    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+        """As in Launcher."""
+        try:
+            verify_name(name)
+            one.verify(wanted)
+            jobs = self._jobs()
+        except CheckError as error:
+            return refused("harness", str(error))
+        try:
+            return await self._run(jobs, wanted, name, seconds)
+        finally:
+            await jobs.close()
+
+    async def remove(self, name: str) -> None:
+        """As in Launcher."""
+        verify_name(name)
+        jobs = self._jobs()
+        try:
+            await _gone(jobs, name)
+        finally:
+            await jobs.close()
+
+    def _jobs(self) -> Jobs:
+        return Jobs(*KINDS[self._kind], self._options.namespace)
+
+    async def _run(self, jobs: Jobs, wanted: Collective, name: str, seconds: float) -> Launched:
+        document = manifests.document(wanted, self._kind, self._options, name, seconds)
+        try:
+            await _gone(jobs, name)
+            await _create(jobs, document, name)
+        except CheckError as error:
+            return refused("harness", str(error))
+        except asyncio.CancelledError:  # it may have been created
+            await _shielded(_gone(jobs, name))
+            raise
+        try:
+            result = await self._follow(jobs, wanted, name, seconds)
+        except CheckError as error:
+            result = refused("harness", str(error))
+        finally:
+            trouble = await _shielded(_gone(jobs, name))
+        if trouble:
+            note = f"\n[the job is left to its time limit: {trouble}]\n"
+            result = launched(
+                result.reports, result.raw + note, result.versions, result.nodes, result.reason
+            )
+        return result
+
+    async def _follow(self, jobs: Jobs, wanted: Collective, name: str, seconds: float) -> Launched:
+        """Wait until the launcher's pod has ended, or until it cannot any more."""
+        clock = asyncio.get_running_loop().time
+        pending = clock() + PENDING_SECONDS
+        deadline: Optional[float] = None
+        while True:
+            job = await _retried(lambda: jobs.get(name))
+            if job is None:
+                return refused("harness", f"job {name} was deleted while it ran")
+            pods = await _retried(lambda: jobs.pods(manifests.RUN_LABEL, name))
+            state = podstate.of(job, pods, len(wanted.nodes) + 1)
+            if state.launcher_ended:
+                return await self._ended(jobs, wanted, state)
+            if state.problem is not None:
+                return await self._problem(jobs, state, state.problem)
+            if state.started and deadline is None:
+                deadline = clock() + seconds + manifests.START_SECONDS
+            if deadline is None and clock() >= pending:
+                return await self._problem(jobs, state, state.waiting)
+            if deadline is not None and clock() >= deadline:
+                late = podstate.Problem("timeout", f"no end within {seconds:g} s")
+                return await self._problem(jobs, state, late)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _ended(self, jobs: Jobs, wanted: Collective, state: podstate.State) -> Launched:
+        log = await _retried(lambda: jobs.log(state.launcher))
+        reports = judged(wanted, log, state.status)
+        return launched(reports, log, one.versions(log))
+
+    async def _problem(
+        self, jobs: Jobs, state: podstate.State, problem: podstate.Problem
+    ) -> Launched:
+        log = ""
+        if state.launcher:
+            with suppress(ApiFaultError):
+                log = await jobs.log(state.launcher)
+        return refused(problem.reason, problem.message, problem.nodes, log)
+
+
+def judged(wanted: Collective, log: str, status: int) -> list[Report]:
+    """One report per size of a launcher's log; only its last sweep can have failed."""
+    parts = manifests.parts_of(log)
+    if parts is None:
+        last = next((line for line in reversed(log.splitlines()) if line.strip()), "nothing")
+        return [failed("harness", f"the launcher ended with status {status}: {last}")]
+    reports: list[Report] = []
+    for number, swept in enumerate(one.sweeps(wanted.sizes)):
+        text = parts[number] if number < len(parts) else ""
+        own = status if number >= len(parts) - 1 else 0
+        reports += one.judge(wanted, one.sizes_of(swept), text, own)
+        if reports[-1].outcome != "ok":
+            break
+    return reports
+
+
+async def _create(jobs: Jobs, document: dict[str, Any], name: str) -> None:
+    """Create the job. A server that failed may have created it all the same: then it is this one,
+    as none had the name before.
+    """
+    repeated = False
+    for attempt in range(RETRIES):
+        try:
+            await jobs.create(document)
+        except ApiFaultError as fault:
+            if fault.code == 409 and repeated:
+                return
+            if fault.code == 409:
+                await _gone(jobs, name)
+            elif fault.code not in TRANSIENT or attempt == RETRIES - 1:
+                raise
+            else:
+                repeated = True
+                await asyncio.sleep(POLL_SECONDS)
+        else:
+            return
+    raise CheckError(f"job {name} exists, and comes again after it is deleted")
+
+
+async def _gone(jobs: Jobs, name: str) -> None:
+    """Delete the job and wait until it and its pods are gone. Raises CheckError."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + DELETE_SECONDS
+    while (job := await _retried(lambda: jobs.get(name))) is not None:
+        if clock() >= deadline:
+            raise CheckError(f"job {name} is not deleted after {DELETE_SECONDS:g} s: see its pods")
+        if not (job.get("metadata") or {}).get("deletionTimestamp"):
+            await _retried(lambda: jobs.delete(name))
+        await asyncio.sleep(min(POLL_SECONDS, 0.5))
+
+
+async def _retried(ask: Callable[[], Awaitable[Value]]) -> Value:
+    """Ask again after a fault that passes."""
+    for _ in range(RETRIES - 1):
+        try:
+            return await ask()
+        except ApiFaultError as fault:
+            if fault.code not in TRANSIENT:
+                raise
+        await asyncio.sleep(POLL_SECONDS)
+    return await ask()
+
+
+async def _shielded(work: Awaitable[None]) -> str:
+    """Finish some work though this task is canceled. Returns why it failed, or ''."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    error = task.exception()
+    if error is not None and not isinstance(error, CheckError):
+        raise error
+    return str(error) if error else ""

@@ -1,0 +1,322 @@
+"""Collectives as jobs of a cluster: their results, and one line for each way in which they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodevitals.checks import CheckError, kubernetes_api, kubernetes_launcher
+from nodevitals.checks.collective import Collective
+from nodevitals.checks.kubernetes_launcher import KubernetesLauncher
+from nodevitals.checks.launchers import Launched
+from nodevitals.checks.manifests import MARK, JobOptions, Kind
+from testbed import jobserver, mpi, tooloutput
+from testbed.jobserver import JobServer
+from testbed.node import wait_until
+
+WANTED = Collective(
+    backend="nccl", operation="all_reduce", nodes=("gpu-0", "gpu-1"), sizes=(1 << 20, 1 << 21)
+)
+NAME = "nodevitals-20260101-000000-abc123-0"
+OPTIONS = JobOptions(image="tests:1", namespace="tests", rdma_resource="rdma/hca")
+FACTOR = 2 * 15 / 16
+
+
+def log_of(sizes: tuple[int, ...] = WANTED.sizes, wrong: str = "0") -> bytes:
+    rows = [tooloutput.nccl_row(size, 2500.0, FACTOR, wrong) for size in sizes]
+    output = tooloutput.nccl("".join(rows), footer="0 OK" if wrong == "0" else "9 FAILED")
+    tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in output.splitlines())
+    return f"{mpi.OPEN_MPI}{MARK}0\n{tagged}".encode()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobServer]:
+    monkeypatch.setattr(kubernetes_launcher, "POLL_SECONDS", 0.01)
+    with JobServer(tmp_path) as made:
+        monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
+        made.log = log_of()
+        yield made
+
+
+def run(kind: Kind = "volcano", seconds: float = 60.0, wanted: Collective = WANTED) -> Launched:
+    return asyncio.run(KubernetesLauncher(kind, OPTIONS).run(wanted, NAME, seconds))
+
+
+@pytest.mark.parametrize("kind", ["volcano", "mpijob"])
+def test_results_come_from_the_launchers_log_and_the_job_is_deleted(
+    server: JobServer, kind: Kind
+) -> None:
+    found = run(kind)
+    assert found.reason is None, found
+    assert [report.rows[0].message_bytes for report in found.reports] == list(WANTED.sizes)
+    bus = (1 << 21) / 2.5e-3 * FACTOR
+    (row,) = found.reports[1].rows
+    assert row.bus_bandwidth_bytes_per_second == pytest.approx(bus, rel=0.02)
+    assert found.versions == {"Open MPI": "4.1.4", "nccl-tests": "2.17.1", "nccl": "2.28.7"}
+    assert "# Using devices" in found.raw
+    assert not server.jobs
+    assert server.deleted == [NAME]
+
+
+def test_job_of_an_earlier_process_is_removed_first(server: JobServer) -> None:
+    run()
+    old = dict(server.created[0], linger=3)
+    server.jobs[NAME] = old
+    assert run().reason is None
+    assert server.deleted == [NAME, NAME, NAME]  # of the first run, the old one, the second run
+    assert len(server.created) == 2
+    assert not server.jobs
+
+
+def test_remove_is_idempotent(server: JobServer) -> None:
+    launcher = KubernetesLauncher("volcano", OPTIONS)
+    asyncio.run(launcher.remove(NAME))
+    assert not server.deleted
+    run()
+    server.jobs[NAME] = dict(server.created[0], linger=2)
+    asyncio.run(launcher.remove(NAME))
+    asyncio.run(launcher.remove(NAME))
+    assert not server.jobs
+
+
+TAKEN = "0/9 nodes are available: 2 Insufficient nvidia.com/gpu, 7 node(s) didn't match."
+SLOW_START = {"launcher": jobserver.PENDING, "worker": jobserver.PENDING}
+
+
+@pytest.mark.parametrize(
+    ("step", "job_status", "reason", "of_report", "text"),
+    [
+        (
+            {"launcher": jobserver.PENDING, "worker": jobserver.unschedulable(TAKEN)},
+            {"state": {"phase": "Pending"}},
+            "workload",
+            "peer_busy",
+            "Insufficient nvidia.com/gpu",
+        ),
+        (
+            {"worker": jobserver.unschedulable("0/9 nodes are available: 9 had untolerated taint")},
+            {"state": {"phase": "Pending"}},
+            "harness",
+            "harness",
+            "untolerated taint",
+        ),
+        ({}, {"state": {"phase": "Pending"}}, "workload", "peer_busy", "0 of 3 pods"),
+        ({}, {}, "harness", "harness", "is Volcano or the MPI operator installed?"),
+        (SLOW_START, {"state": {"phase": "Pending"}}, "harness", "harness", "does not start"),
+        (
+            {
+                "launcher": jobserver.RUNNING,
+                "worker": jobserver.waiting("ImagePullBackOff", 'Back-off pulling "tests:1"'),
+            },
+            {"state": {"phase": "Running"}},
+            "harness",
+            "harness",
+            "ImagePullBackOff",
+        ),
+        (
+            {"launcher": jobserver.RUNNING, "worker": jobserver.ended(137)},
+            {"state": {"phase": "Running"}},
+            "harness",
+            "harness",
+            "worker",
+        ),
+        (
+            {
+                "launcher": jobserver.PENDING,
+                "worker": {
+                    "phase": "Failed",
+                    "reason": "UnexpectedAdmissionError",
+                    "message": "Allocate failed due to requested number of devices unavailable",
+                },
+            },
+            {"state": {"phase": "Running"}},
+            "workload",
+            "peer_busy",
+            "devices unavailable",
+        ),
+        (
+            {},
+            {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]},
+            "harness",
+            "harness",
+            "DeadlineExceeded",
+        ),
+        ({}, {"state": {"phase": "Aborted"}}, "harness", "harness", "Aborted"),
+    ],
+)
+def test_job_that_does_not_run_has_a_reason(
+    server: JobServer,
+    monkeypatch: pytest.MonkeyPatch,
+    step: dict[str, Any],
+    job_status: dict[str, Any],
+    reason: str,
+    of_report: str,
+    text: str,
+) -> None:
+    monkeypatch.setattr(kubernetes_launcher, "PENDING_SECONDS", 0.2)
+    server.scenario, server.job_status = (step,), job_status
+    found = run()
+    assert (found.reason, found.reports[0].reason) == (reason, of_report), found
+    assert text in found.reports[0].message
+    assert "\n" not in found.reports[0].message
+    assert not server.jobs
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "of_report", "reason"),
+    [
+        (b"", 1, "harness", "harness"),
+        (b"no ssh to worker gpu-1: Connection refused\n", 75, "harness", "harness"),
+        (bytes(range(256)) * 40, 1, "harness", "harness"),
+        (log_of(wrong="9"), 1, "corruption", "hardware"),
+        (log_of(()), 0, "harness", "harness"),
+        (log_of(), 3, "harness", "harness"),
+        (
+            f"{MARK}0\nsh: 1: all_reduce_perf: command not found\n".encode(),
+            127,
+            "tool_missing",
+            "harness",
+        ),
+    ],
+)
+def test_bad_log_is_never_a_result(
+    server: JobServer, log: bytes, status: int, of_report: str, reason: str
+) -> None:
+    last = jobserver.SUCCEEDED if status == 0 else jobserver.ended(status)
+    server.scenario = ({"launcher": last, "worker": jobserver.RUNNING},)
+    server.log = log
+    found = run()
+    assert (found.reports[-1].reason, found.reason) == (of_report, reason), found
+    assert not server.jobs
+
+
+def test_stopped_sweep_keeps_the_sizes_before(server: JobServer) -> None:
+    server.log = log_of((1 << 20,))
+    server.scenario = ({"launcher": jobserver.ended(124), "worker": jobserver.RUNNING},)
+    first, second = run().reports
+    assert (first.outcome, second.outcome) == ("ok", "failed")
+
+
+def test_log_of_100_megabytes_takes_little_memory(server: JobServer) -> None:
+    """Also where it has no line ends: a limited part of its beginning and its end is kept."""
+    server.log, server.log_times = b"x" * (1 << 20), 100
+    tracemalloc.start()
+    found = run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.reason == "harness"
+    assert len(found.raw) < 2 << 20
+    assert peak < 40 << 20
+
+
+EACH = ("POST jobs", "GET jobs", "GET pods", "GET pods/log")
+
+
+@pytest.mark.parametrize(
+    ("request_", "fault"),
+    [*((one, code) for one in EACH for code in (401, 403)), ("POST jobs", 422), ("POST jobs", 400)],
+)
+def test_refused_request_is_reported_in_one_line(
+    server: JobServer, request_: str, fault: int
+) -> None:
+    server.faults[request_] = [fault] * 50
+    found = run()
+    assert found.reason == "harness"
+    message = found.reports[0].message
+    assert str(fault) in message
+    assert "\n" not in message
+    assert f" in {OPTIONS.namespace}" in message
+
+
+def test_missing_kind_is_reported(server: JobServer) -> None:
+    server.faults["POST jobs"] = [404]
+    found = run()
+    assert "jobs.batch.volcano.sh in tests: 404 not found" in found.reports[0].message
+
+
+@pytest.mark.parametrize(
+    ("request_", "fault"),
+    [
+        *((one, fault) for one in EACH for fault in (503, "cut")),
+        *(("POST jobs", 429), ("GET pods", "garbage"), ("POST jobs", "garbage")),
+    ],
+)
+def test_fault_that_passes_is_survived(server: JobServer, request_: str, fault: object) -> None:
+    server.faults[request_] = [fault, fault]
+    found = run()
+    assert found.reason is None, found
+    assert not server.jobs
+
+
+def test_hanging_server_is_given_up(server: JobServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 0.1)
+    server.faults["GET pods"] = ["hang"] * 50
+    found = run()
+    assert "no answer" in found.reports[0].message
+    assert not server.jobs
+
+
+def test_job_that_was_stored_without_an_answer_is_adopted(server: JobServer) -> None:
+    server.faults["POST jobs"] = ["stored"]
+    found = run()
+    assert found.reason is None, found
+    assert len(server.created) == 1
+
+
+def test_job_that_another_client_deletes_is_reported(server: JobServer) -> None:
+    async def lose() -> Launched:
+        task = asyncio.ensure_future(KubernetesLauncher("volcano", OPTIONS).run(WANTED, NAME, 60))
+        while not server.jobs:
+            await asyncio.sleep(0.01)
+        server.jobs.clear()
+        return await task
+
+    server.scenario = (SLOW_START,)
+    found = asyncio.run(lose())
+    assert "was deleted while it ran" in found.reports[0].message
+
+
+def test_deletion_that_fails_keeps_the_result(server: JobServer) -> None:
+    server.faults["DELETE jobs"] = [403]
+    found = run()
+    assert found.reason is None
+    assert "left to its time limit" in found.raw
+    assert "403" in found.raw
+    with pytest.raises(CheckError, match="403"):
+        server.faults["DELETE jobs"] = [403]
+        asyncio.run(KubernetesLauncher("volcano", OPTIONS).remove(NAME))
+
+
+def test_canceled_run_deletes_the_job(server: JobServer) -> None:
+    async def cancel() -> None:
+        task = asyncio.ensure_future(KubernetesLauncher("volcano", OPTIONS).run(WANTED, NAME, 60))
+        while not server.jobs:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    server.scenario = (SLOW_START,)
+    asyncio.run(cancel())
+    wait_until(lambda: not server.jobs, 10, "the deletion of the job")
+
+
+def test_run_that_does_not_end_is_ended(server: JobServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_launcher.manifests, "START_SECONDS", 1)
+    server.scenario = ({"launcher": jobserver.RUNNING, "worker": jobserver.RUNNING},)
+    found = run(seconds=0.5)
+    assert (found.reports[0].reason, found.reason) == ("timeout", "harness")
+    assert not server.jobs
+
+
+def test_name_that_is_none_is_refused(server: JobServer) -> None:
+    found = asyncio.run(KubernetesLauncher("volcano", OPTIONS).run(WANTED, "../x", 5))
+    assert "is no name of a run" in found.reports[0].message
+    assert not server.requests

@@ -1,0 +1,195 @@
+"""Collectives: sweeps, what reaches a command line, and one report per size."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodevitals.checks import CheckError
+from nodevitals.checks.collective import (
+    Collective,
+    Sweep,
+    environment,
+    judge,
+    of_request,
+    sizes_of,
+    sweeps,
+    verify,
+    versions,
+)
+from nodevitals.checks.model import TestRequest
+from nodevitals.checks.mpirun import argv
+from nodevitals.checks.processes import Excerpt
+from testbed import tooloutput
+
+NODES = ("gpu-1", "gpu-2")
+WANTED = Collective(backend="nccl", operation="all_reduce", nodes=NODES, sizes=(1024, 2048, 4096))
+RANKS = 16
+GOOD = [tooloutput.nccl_row(size, 50.0, 1.875) for size in WANTED.sizes]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ((8,), [(8, 8, 1)]),
+        ((8, 16, 32), [(8, 32, 2)]),
+        ((8, 65536, 1 << 20), [(8, 65536, 8192), (1 << 20, 1 << 20, 1)]),
+        ((3, 5), [(3, 3, 1), (5, 5, 1)]),
+        ((1, 2, 4, 12, 36), [(1, 4, 2), (12, 36, 3)]),
+    ],
+)
+def test_sizes_are_measured_in_few_sweeps(
+    sizes: tuple[int, ...], found: list[tuple[int, int, int]]
+) -> None:
+    assert sweeps(sizes) == [Sweep(*one) for one in found]
+
+
+@given(st.sets(st.integers(1, 1 << 36), min_size=1, max_size=40))
+def test_sweeps_measure_each_size_once_and_in_order(numbers: set[int]) -> None:
+    sizes = sorted(numbers)
+    assert [size for swept in sweeps(sizes) for size in sizes_of(swept)] == sizes
+
+
+def test_tcp_is_no_way_out_where_rdma_was_asked_for() -> None:
+    assert environment(WANTED) == {"NCCL_DEBUG": "WARN"}
+    for test in (
+        TestRequest(device="mlx5_1"),
+        TestRequest(traffic_class=0),
+        TestRequest(gid_index=0),
+        TestRequest(queue_pairs=8),
+        TestRequest(environment={"NCCL_IB_HCA": "mlx5_1"}),
+    ):
+        found = environment(of_request(test, NODES))
+        assert (found["NCCL_NET"], found["NCCL_IB_DISABLE"]) == ("IB", "0"), test
+    tcp = of_request(TestRequest(environment={"NCCL_NET": "Socket"}), NODES)
+    assert environment(tcp) == {"NCCL_DEBUG": "WARN", "NCCL_NET": "Socket"}
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        TestRequest(environment={"LD_PRELOAD": "/x.so"}),
+        TestRequest(environment={"NCCL_NET_PLUGIN": "/x.so"}),
+        TestRequest(environment={"NCCL_ALGO": "$(id)"}),
+        TestRequest(mca={"plm_rsh_agent": "sh"}),
+        TestRequest(mca={"plm_rsh_args": "-o ProxyCommand=id"}),
+        TestRequest(mca={"pml": "ob1;id"}),
+        TestRequest(tool="hccl", operation="sendrecv"),
+        TestRequest(operation="../x"),
+        TestRequest(device="mlx5_0;id"),
+        TestRequest(sizes="8B..4B x2"),
+    ],
+)
+def test_what_must_not_reach_a_command_line_is_refused(test: TestRequest) -> None:
+    with pytest.raises(CheckError) as refusal:
+        of_request(test, NODES)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"nodes": ("-oProxyCommand=id",)}, {"program": "x y"}, {"sizes": (4, 2)}]
+)
+def test_what_the_command_line_names_is_checked_as_well(changed: dict[str, Any]) -> None:
+    values: dict[str, Any] = {"backend": "nccl", "operation": "all_reduce", "nodes": NODES}
+    with pytest.raises(CheckError):
+        verify(Collective(**{**values, **changed}))
+
+
+WORD = st.text(max_size=20)
+
+
+@given(
+    st.builds(
+        dict,
+        operation=WORD,
+        device=WORD,
+        sizes=WORD,
+        environment=st.dictionaries(st.one_of(WORD, st.just("NCCL_IB_HCA")), WORD, max_size=2),
+        mca=st.dictionaries(st.one_of(WORD, st.just("btl_tcp_if_include")), WORD, max_size=2),
+    ),
+    st.lists(WORD, max_size=2),
+)
+def test_no_word_of_a_client_is_more_than_a_word(fields: dict[str, Any], nodes: list[str]) -> None:
+    """What is accepted has no character that a shell, mpirun or ssh would interpret."""
+    try:
+        wanted = of_request(TestRequest(**fields), nodes)
+    except CheckError:
+        return
+    for word in argv(wanted, sweeps(wanted.sizes)[0], 60):
+        assert re.fullmatch(r"[A-Za-z0-9 .,:=_/^@+-]*", word), word
+
+
+def test_each_size_has_a_report() -> None:
+    reports = judge(WANTED, WANTED.sizes, tooloutput.nccl("".join(GOOD)), 0)
+    assert [report.rows[0].message_bytes for report in reports] == list(WANTED.sizes)
+    assert all(report.outcome == "ok" and len(report.rows) == 1 for report in reports)
+
+
+def test_small_sizes_that_are_rounded_down_are_taken_in_order() -> None:
+    rows = "".join(tooloutput.nccl_row(0, 20.0, 0.9375) for _ in range(3))
+    wanted = Collective(backend="nccl", operation="all_gather", nodes=NODES, sizes=(8, 16, 32))
+    reports = judge(wanted, wanted.sizes, tooloutput.nccl(rows, "all_gather"), 0)
+    assert [report.outcome for report in reports] == ["ok"] * 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "footer", "status", "outcomes", "reason"),
+    [
+        (GOOD[:2], "0 OK", 0, ["ok", "ok", "failed"], "harness"),
+        (GOOD[:1], "0 OK", 124, ["ok", "failed"], "harness"),
+        (GOOD, "0 OK", 1, ["ok", "ok", "failed"], "harness"),
+        (GOOD, "7 FAILED", 0, ["ok", "ok", "failed"], "corruption"),
+        (GOOD[1:], "0 OK", 0, ["failed"], "harness"),
+        (
+            [GOOD[0], tooloutput.nccl_row(2048, 50.0, 1.875, "7"), GOOD[2]],
+            "7 FAILED",
+            1,
+            ["ok", "failed"],
+            "corruption",
+        ),
+    ],
+)
+def test_bad_output_ends_the_reports_with_a_failure(
+    rows: list[str], footer: str, status: int, outcomes: list[str], reason: str
+) -> None:
+    text = tooloutput.nccl("".join(rows), footer=footer)
+    reports = judge(WANTED, WANTED.sizes, text, status)
+    assert [report.outcome for report in reports] == outcomes
+    assert reports[-1].reason == reason
+
+
+@given(st.text(max_size=300), st.integers(-10, 300))
+def test_garbage_is_never_a_result(text: str, status: int) -> None:
+    assert judge(WANTED, WANTED.sizes, text, status)[-1].outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("mpirun (Open MPI) 4.1.4\n", {"Open MPI": "4.1.4"}),
+        ("HYDRA build details:\n    Version:           3.2.1\n", {"MPICH": "3.2.1"}),
+        ("0: NCCL version 2.16.2+cuda11.6\n", {"nccl": "2.16.2+cuda11.6"}),
+        ("# nccl-tests version 2.9 nccl-library=2804\n", {"nccl-tests": "2.9", "nccl": "2.8.4"}),
+        ("nothing", {}),
+    ],
+)
+def test_versions_are_read(text: str, found: dict[str, str]) -> None:
+    assert versions(text) == found
+
+
+@given(st.lists(st.binary(max_size=30), max_size=30))
+def test_excerpt_keeps_whole_lines_of_both_ends(parts: list[bytes]) -> None:
+    excerpt = Excerpt(head=20, tail=30)
+    for part in parts:
+        excerpt.add(part)
+    whole = b"".join(parts)
+    text = excerpt.text()
+    if len(whole) <= 50:
+        assert text == whole.decode("utf-8", "replace")
+    else:
+        assert f"[{len(whole) - 50} bytes left out]" in text
+        assert len(text) < 50 + 40
