@@ -10,19 +10,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from demo.faults import InjectedFault
+from demo.hub import Cluster
 from demo.pictures import draw
 from demo.pipeline import Pipeline
 from demo.report import GRAFANA, Changes, Table
 from testbed.webhook import Receiver
 
 PICTURES, QUIT = "i", "q"
+CHECK, SLOW = "k", "w"
+OTHER_NODE = "gpu-3"
 TICK_SECONDS = 0.5
 
 
 class Menu:
     """The faults by key, those that are injected, and the alerts that were printed."""
 
-    def __init__(self, faults: list[InjectedFault], receiver: Receiver) -> None:
+    def __init__(
+        self, faults: list[InjectedFault], receiver: Receiver, cluster: Cluster | None
+    ) -> None:
+        self._cluster = cluster
         self._by_key = {fault.key: fault for fault in faults}
         self._injected: set[str] = set()
         self._receiver = receiver
@@ -42,6 +48,9 @@ class Menu:
         print("Type a key, then Enter; the key of a fault once more repairs it:")
         for key, fault in self._by_key.items():
             print(f"  {key}  {fault.title}")
+        if self._cluster is not None:
+            print(f"  {SLOW}  hub: the link of {OTHER_NODE} becomes slow, or as fast as before")
+            print(f"  {CHECK}  hub: start a check of all pairs at {self._cluster.url}/")
         print(f"  {PICTURES}  draw the dashboards as pictures")
         print(f"  {QUIT}  quit", flush=True)
 
@@ -53,9 +62,13 @@ class Menu:
 
     def toggle(self, key: str) -> None:
         """Inject or repair a fault."""
+        if self._cluster is not None and key in (CHECK, SLOW):
+            self._act(self._cluster, key)
+            return
         fault = self._by_key.get(key)
         if fault is None:
-            keys = ", ".join([*self._by_key, PICTURES, QUIT])
+            own = () if self._cluster is None else (SLOW, CHECK)
+            keys = ", ".join([*self._by_key, *own, PICTURES, QUIT])
             print(f"no key {key!r}; the keys are {keys}", flush=True)
             return
         repair = key in self._injected
@@ -69,10 +82,19 @@ class Menu:
             self._table.row("", "", "its alert stays: the damage is permanent")
         self._injected ^= {key}
 
+    def _act(self, cluster: Cluster, key: str) -> None:
+        try:
+            if key == SLOW:
+                self._table.row("hub", "", cluster.toggle(OTHER_NODE))
+            else:
+                cluster.check()
+        except (OSError, subprocess.SubprocessError) as error:
+            self._table.row("FAILED", "", f"the hub: {error}")
 
-def interact(faults: list[InjectedFault], pipeline: Pipeline) -> None:
+
+def interact(faults: list[InjectedFault], pipeline: Pipeline, cluster: Cluster | None) -> None:
     """Inject and repair faults by key, and print alerts, until q, end of input or ^C."""
-    menu = Menu(faults, pipeline.receiver)
+    menu = Menu(faults, pipeline.receiver, cluster)
     menu.print()
     for key in lines(sys.stdin.fileno()):
         menu.print_changes()

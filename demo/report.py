@@ -66,11 +66,14 @@ def shortest(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
-def print_verdict(missing: list[str], once: bool) -> None:
+def print_verdict(missing: list[str]) -> None:
     """Print the tour's result."""
-    print(f"NOT complete: {', '.join(missing)}" if missing else COMPLETE)
-    if once:
-        print(f"{MORE}\n{GRAFANA}", flush=True)
+    print(f"NOT complete: {', '.join(missing)}" if missing else COMPLETE, flush=True)
+
+
+def print_more() -> None:
+    """Print what else there is."""
+    print(f"{MORE}\n{GRAFANA}", flush=True)
 
 
 class Table:

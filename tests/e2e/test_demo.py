@@ -1,4 +1,6 @@
-"""`make demo ONCE=1`: every alert of the tour arrives, and no process or file is left."""
+"""`make demo ONCE=1`: every alert of the tour arrives, the hub names the slow node, and no
+process or file is left.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +44,8 @@ def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
     for alert in ALERTS:
         assert f"firing    {alert} " in done.stdout
     assert "/classic/alerts" in done.stdout
+    assert "gpu-7  threshold" in done.stdout
+    assert "/checks/" in done.stderr
     assert not (ROOT / ".demo").exists()
     assert [one.cmdline() for one in psutil.process_iter() if is_marked(one, mark)] == []
 

@@ -195,3 +195,34 @@ def test_gid_table_of_a_port() -> None:
     )
     assert [(gid.index, gid.interface) for gid in parse_gids(text)] == [(0, ""), (3, "eth0")]
     assert parse_gids("grep: no such file\n") == []
+
+
+def test_every_size_of_a_sweep_is_tested_with_every_parameter(nodes: Nodes) -> None:
+    """The tools of the test bed end where an argument is not one of theirs."""
+    for name in NAMES[:2]:
+        change(nodes, name, FAKE_DEVICE=f"{DEVICE}:1:9")
+    sweep = ("--sizes", "64KiB..1MiB x4", "--queue-pairs", "8", "--gid-index", "9")
+    status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:2]), *sweep, "--json")
+    assert (status, errors) == (0, ""), output
+    rows = [row for pair in json.loads(output)["pairs"] for row in pair["report"]["rows"]]
+    assert [row["message_bytes"] for row in rows] == [65536, 262144, 1048576]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--sizes", "8..4"), "--sizes: "),
+        (("--sizes", "8B,16B", "--csv"), "--csv has one size"),
+        (("--seconds", "5", "--iterations", "5"), "--seconds: either these or --iterations"),
+        (("--seconds", "30"), "--timeout: is not over the duration"),
+        (("--queue-pairs", "65"), "Expected `int` <= 64"),
+        (("--operation", "send_lat", "--seconds", "3"), "--seconds: latencies are measured"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_one_line(
+    nodes: Nodes, arguments: tuple[str, ...], problem: str
+) -> None:
+    status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:2]), *arguments)
+    assert (status, output) == (2, "")
+    assert errors.startswith(problem)
+    assert len(errors.splitlines()) == 1

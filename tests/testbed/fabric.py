@@ -89,7 +89,7 @@ class Fabric:
         (self.folder / "token").write_text(TOKEN + "\n")
         (self.folder / "hub-token").write_text(HUB_TOKEN + "\n")
         (self.folder / "hub").mkdir()
-        _issue(self.folder / "hub", authority, HUB_NAME)
+        issue(self.folder / "hub", authority, HUB_NAME)
         for name in self.names:
             self.spaces[name] = network.add(name)
             self._plug(name)
@@ -158,7 +158,7 @@ class Fabric:
     def _add(self, name: str, authority: trustme.CA) -> None:
         folder = self.folder / name
         (folder / "sys/class/net").mkdir(parents=True)
-        _issue(folder, authority, self.addresses[name], name)
+        issue(folder, authority, self.addresses[name], name)
         config = self.config(name)
         config["probes"]["fabric"]["enabled"] = False
         self.nodes[name] = FabricNode(folder, self.spaces[name], config, **REAL_TOOLS)
@@ -180,7 +180,8 @@ class Fabric:
                 ip("link", "del", link)
 
 
-def _issue(folder: Path, authority: trustme.CA, *names: str) -> None:
+def issue(folder: Path, authority: trustme.CA, *names: str) -> None:
+    """Write a certificate in these names, and its key, into a folder."""
     certificate = authority.issue_cert(*names)
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
     for number, blob in enumerate(certificate.cert_chain_pems):

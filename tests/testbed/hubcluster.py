@@ -19,30 +19,31 @@ from typing import Any
 import requests
 import trustme
 
-from testbed.fabric import REAL_TOOLS, Fabric, FabricNode
-from testbed.namespaces import ip
+from testbed.fabric import REAL_TOOLS, Fabric, FabricNode, issue
 from testbed.node import PYTHON, environment, free_port, wait_until
 
-HUB_NAME = "hub.example"
-HUB_ADDRESS = "10.98.0.254"
-HUB_TOKEN = "a token of the hub's, for agents"
 TOKENS = {"viewer": "read", "operator": "run", "admin": "act"}
-LINK_RATE, SLOW_RATE = "400mbit", "150mbit"
-# 8 MB: 0.2 s at the links' rate.
-TEST = {"tool": "iperf3", "operation": "tcp", "device": "fab0", "iterations": 64}
+LINK_RATE, SLOW_RATE = "200mbit", "80mbit"
+# 16 MB: 0.7 s at the rate of a link.
+TEST = {
+    "tool": "iperf3",
+    "operation": "tcp",
+    "device": "fab0",
+    "sizes": "128KiB",
+    "iterations": 128,
+}
 
 
 class HubFabric(Fabric):
     """Agents `gpu-1` … that take orders of the hub; they have no plan of their own."""
 
     def __init__(self, folder: Path, count: int = 8) -> None:
-        super().__init__(folder, count, slot="1m")
+        super().__init__(folder, count, hub={}, tests=[])
         self.names = [f"gpu-{number}" for number in range(1, count + 1)]
         self.addresses = {name: f"10.98.0.{n}" for n, name in enumerate(self.names, 1)}
 
     def __enter__(self) -> HubFabric:
         super().__enter__()
-        ip("addr", "add", f"{HUB_ADDRESS}/24", "dev", self.switch)
         self._name_nodes()
         for name in self.names:
             self.throttle(name, LINK_RATE)
@@ -64,24 +65,14 @@ class HubFabric(Fabric):
     def config(self, name: str) -> dict[str, Any]:
         """Return a node's configuration."""
         config = super().config(name)
-        fabric = config["probes"]["fabric"]
-        del fabric["slot"]
-        fabric |= {
-            "name": name,
-            "static": [{"targets": list(self.names)}],
-            "interval": "1s",
-            "tests": [],
-            "hub": {"token_file": str(self.folder / "hub-token"), "names": [HUB_NAME]},
-        }
+        listed = {"name": name, "static": [{"targets": list(self.names)}]}
+        config["probes"]["fabric"] |= {**listed, "enabled": True}
         return config
 
     def _add(self, name: str, authority: trustme.CA) -> None:
-        if not (self.folder / "hub-token").exists():
-            (self.folder / "hub-token").write_text(HUB_TOKEN + "\n")
-            _write_certificate(self.folder / "hub", authority, HUB_NAME)
         folder = self.folder / name
         (folder / "sys/class/net").mkdir(parents=True)
-        _write_certificate(folder, authority, name)
+        issue(folder, authority, name)
         self.nodes[name] = FabricNode(folder, self.spaces[name], self.config(name), **REAL_TOOLS)
 
     def _name_nodes(self) -> None:
@@ -214,11 +205,3 @@ def _tokens(tokens: dict[str, str]) -> list[dict[str, str]]:
         {"name": name, "role": TOKENS[name], "sha256": hashlib.sha256(token.encode()).hexdigest()}
         for name, token in tokens.items()
     ]
-
-
-def _write_certificate(folder: Path, authority: trustme.CA, name: str) -> None:
-    folder.mkdir(exist_ok=True)
-    certificate = authority.issue_cert(name)
-    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
-    for number, blob in enumerate(certificate.cert_chain_pems):
-        blob.write_to_path(str(folder / "cert.pem"), append=number > 0)

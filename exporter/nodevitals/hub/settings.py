@@ -105,8 +105,8 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A check that is repeated (schedules.py)."""
 
     check: CheckRequest
-    """What to run, as in the REST API. Example: `{kind: matrix, preset: NAME, where: {pool: train}}`
-    """
+    """What to run, as in the REST API.
+    Example: `{kind: matrix, preset: NAME, where: {pool: train}}`"""
     every: Seconds = 86400.0
     """Time between two starts."""
     window: str = ""
@@ -152,6 +152,8 @@ class ResourcesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Namespace to follow; by default all."""
     list_every: Seconds = 60.0
     """Time between two lists, as watches may end without a notice."""
+    role: Literal["run", "act"] = "run"
+    """Role of those who may create the resource; `force` in a resource needs act."""
 
 
 class LimitsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

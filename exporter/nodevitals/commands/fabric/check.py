@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Literal
+
+import msgspec
 
 from nodevitals.checks import remote, ssh_pairs
 from nodevitals.checks.pair_report import Verdict, as_csv, judge, matrix
+from nodevitals.checks.sweep import parse_sizes, spelled_size
 from nodevitals.commands.fabric.hub_options import (
     HUB_ONLY,
     add_request_options,
@@ -33,7 +37,6 @@ examples:
   nodevitals fabric check --nodes gpu-1,gpu-2,gpu-3 --device mlx5_0
   nodevitals fabric check --pool train --config.file nodevitals.yaml --tool iperf3
   nodevitals fabric check --hub https://hub.example.org --pool train --device mlx5_0 --rounds 3"""
-NOT_BY_SSH = ("sizes", "seconds", "queue_pairs", "gid_index", "traffic_class")
 SSH_ONLY = ("config", "timeout", "no_governor")
 
 
@@ -76,10 +79,10 @@ def run(options: argparse.Namespace) -> int:
     if options.hub:
         refuse_given(options, SSH_ONLY, "is for tests by ssh: leave it out, or --hub")
         return run_on_hub(request_of(options, "matrix", _requested(options)), options)
-    refuse_given(options, (*HUB_ONLY, "rounds", *NOT_BY_SSH), "needs --hub")
-    test = _test(options)
+    refuse_given(options, (*HUB_ONLY, "rounds"), "needs --hub")
+    tests = _tests(options)
     expected = expected_rate(options.expected)
-    if test.is_latency and expected is not None:
+    if tests[0].is_latency and expected is not None:
         raise CommandError("--expected is a rate: latencies are compared with each other")
     chosen = chosen_nodes(options)
     lost = remote.unreachable(chosen)
@@ -89,10 +92,13 @@ def run(options: argparse.Namespace) -> int:
     if len(nodes) < 2:
         raise CommandError("fewer than two nodes can be reached: try `ssh -o BatchMode=yes NODE`")
     refuse_nodes_in_use(nodes, options)
-    results = _measured(nodes, test, governors=not options.no_governor)
+    results = _measured(nodes, tests, governors=not options.no_governor)
     verdicts = [Verdict(subject=node, problem=f"ssh: {why}") for node, why in lost.items()]
-    verdicts += judge(results, test, expected, options.share)
-    _print(results, verdicts, test, options)
+    for test, pairs in zip(tests, results):
+        for one in judge(pairs, test, expected, options.share):
+            of = f" with {spelled_size(test.message_bytes)}" if len(tests) > 1 else ""
+            verdicts.append(Verdict(subject=one.subject, problem=one.problem + of))
+    _print(tests, results, verdicts, options)
     return int(bool(verdicts))
 
 
@@ -116,34 +122,61 @@ def _operation(name: str | None) -> str | None:
     return f"{name}_bw" if name in ("write", "read", "send") else name
 
 
-def _test(options: argparse.Namespace) -> TestSettings:
+def _tests(options: argparse.Namespace) -> list[TestSettings]:
+    """One test per size."""
     tool: Literal["perftest", "iperf3"] = options.tool or "perftest"
     operation = "tcp" if tool == "iperf3" else _operation(options.operation) or "write_bw"
-    test = TestSettings(
-        tool=tool,
-        operation=operation,
-        device=options.device or "",
-        ib_port=either(options.port, 1),
-        message_bytes=either(options.message_bytes, 65536),
-        iterations=either(options.iterations, 1000),
-        timeout=options.timeout,
-    )
-    problems = [f"--{problem.path}: {problem.message}" for problem in test.problems()]
-    if test.tool == "perftest" and not test.device:
+    try:
+        sizes = parse_sizes(options.sizes) if options.sizes else ()
+    except ValueError as error:
+        raise CommandError(f"--sizes: {error}") from None
+    if len(sizes) > 1 and options.csv:
+        raise CommandError("--csv has one size: choose --json, or one of --sizes")
+    tests = [
+        TestSettings(
+            tool=tool,
+            operation=operation,
+            device=options.device or "",
+            ib_port=either(options.port, 1),
+            message_bytes=size,
+            iterations=either(options.iterations, 1000),
+            queue_pairs=either(options.queue_pairs, 1),
+            seconds=options.seconds,
+            gid_index=options.gid_index,
+            traffic_class=options.traffic_class,
+            timeout=options.timeout,
+        )
+        for size in sizes or (either(options.message_bytes, 65536),)
+    ]
+    problems = [f"--{_flag(problem.path)}: {problem.message}" for problem in tests[0].problems()]
+    if tool == "perftest" and not options.device:
         problems.append("--device: which RDMA device, as in /sys/class/infiniband?")
+    if options.seconds is not None and options.iterations is not None:
+        problems.append("--seconds: either these or --iterations")
     if problems:
         raise CommandError("\n".join(problems))
-    return test
+    try:  # the bounds of the numbers
+        return msgspec.convert(msgspec.to_builtins(tests), list[TestSettings])
+    except msgspec.ValidationError as error:
+        raise CommandError(f"{error}") from None
 
 
-def _measured(nodes: list[str], test: TestSettings, governors: bool) -> list[ssh_pairs.Pair]:
+def _flag(path: str) -> str:
+    return path.replace("_", "-")
+
+
+def _measured(
+    nodes: list[str], tests: list[TestSettings], governors: bool
+) -> list[list[ssh_pairs.Pair]]:
     """Test with the processors at full speed, and restore their governors whatever happens."""
-    gids = remote.gid_indexes(nodes, test) if test.tool == "perftest" else dict.fromkeys(nodes)
+    gids: Mapping[str, int | None] = dict.fromkeys(nodes, tests[0].gid_index)
+    if tests[0].tool == "perftest" and tests[0].gid_index is None:
+        gids = remote.gid_indexes(nodes, tests[0])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if governors:
             remote.set_governors(nodes)
-        return ssh_pairs.run(nodes, test, gids, _progress)
+        return [ssh_pairs.run(nodes, test, gids, _progress) for test in tests]
     finally:
         if governors:
             remote.restore_governors(nodes)
@@ -158,19 +191,23 @@ def _progress(done: int, total: int) -> None:
 
 
 def _print(
-    results: list[ssh_pairs.Pair],
+    tests: list[TestSettings],
+    results: list[list[ssh_pairs.Pair]],
     verdicts: list[Verdict],
-    test: TestSettings,
     options: argparse.Namespace,
 ) -> None:
     if options.json:
-        print_json({"pairs": results, "verdicts": verdicts})
-    elif options.csv:
-        print(as_csv(results), end="")
-    else:
-        head, *rows = matrix(results, test)
+        print_json({"pairs": [one for pairs in results for one in pairs], "verdicts": verdicts})
+        return
+    if options.csv:
+        print(as_csv(results[0]), end="")
+        return
+    for test, pairs in zip(tests, results):
+        if len(tests) > 1:
+            print(f"messages of {spelled_size(test.message_bytes)}:")
+        head, *rows = matrix(pairs, test)
         print_table(head, rows)
         print()
-        print_table(("WHAT", "PROBLEM"), [(one.subject, one.problem) for one in verdicts])
-        if not verdicts:
-            print(f"all {len(results)} pairs are well")
+    print_table(("WHAT", "PROBLEM"), [(one.subject, one.problem) for one in verdicts])
+    if not verdicts:
+        print(f"all {len(results[0])} pairs are well")

@@ -1,0 +1,114 @@
+"""The hub and eight agents in network namespaces: each way to start a check finds the slow node."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from testbed.hubcluster import HubCluster
+from testbed.node import PYTHON, environment, run, wait_until
+
+CHECKS = "/api/v1/checks"
+SLOW = "gpu-7"
+# All pairs of these: four partners for each, in rounds of three tests at a time.
+SOME = ["gpu-4", "gpu-5", "gpu-6", SLOW, "gpu-8"]
+PAIR = {"kind": "pair", "nodes": ["gpu-1", "gpu-2"], "preset": "links"}
+USUAL = "150Mb/s"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubCluster]:
+    """Started once: each test is of other nodes, or waits for those before it."""
+    with HubCluster(tmp_path_factory.mktemp("cluster"), slow=SLOW) as cluster:
+        yield cluster
+
+
+def ended(cluster: HubCluster, identity: str) -> dict[str, Any]:
+    def detail() -> dict[str, Any] | None:
+        body = cluster.hub.request("GET", f"{CHECKS}/{identity}").json()
+        return body if body["check"]["phase"] in ("done", "canceled") else None
+
+    found: dict[str, Any] = wait_until(detail, 90, "the end of the check")
+    return found
+
+
+def started(cluster: HubCluster, request: dict[str, Any]) -> str:
+    key = {"Idempotency-Key": str(uuid.uuid4())}
+    answer = cluster.hub.request("POST", CHECKS, json=request, headers=key)
+    assert answer.status_code in (200, 201, 202), answer.text
+    return str(answer.json()["id"])
+
+
+def command(cluster: HubCluster, *arguments: str) -> list[str]:
+    token = str(cluster.hub.token_file("operator"))
+    return ["fabric", "check", "--hub", cluster.hub.url, "--token-file", token, *arguments]
+
+
+def assert_names_the_slow_node(detail: dict[str, Any]) -> None:
+    verdict = detail["check"]["verdict"]
+    assert verdict["outcome"] == "bad", verdict
+    [finding] = verdict["findings"]
+    assert (finding["subject"], finding["scope"], finding["reason"]) == (SLOW, "node", "threshold")
+    assert 0.2 < finding["ratio"] < 0.7
+
+
+def test_check_by_rest_names_the_slow_node(cluster: HubCluster) -> None:
+    request = {"kind": "matrix", "nodes": SOME, "preset": "links"}
+    estimate = cluster.hub.request("POST", f"{CHECKS}/estimate", json=request).json()
+    assert (estimate["cost"]["nodes"], estimate["cost"]["runs"]) == (5, 10)
+    detail = ended(cluster, started(cluster, request))
+    assert_names_the_slow_node(detail)
+    assert len(detail["results"]) == 10
+    listed = cluster.hub.request("GET", f"{CHECKS}?node={SLOW}", token="viewer").json()
+    assert detail["check"]["id"] in json.dumps(listed)
+
+
+def test_check_by_command_names_the_slow_node(cluster: HubCluster) -> None:
+    done = run(*command(cluster, "--where", "leaf=b", "--nodes", "gpu-4", "--preset", "links"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{cluster.hub.url}/checks/" in done.stderr
+    [line] = [line for line in done.stdout.splitlines() if "threshold" in line]
+    assert line.startswith(SLOW)
+    assert len(done.stdout.splitlines()[0].split()) == 6  # the unit, and five nodes
+
+
+def test_command_prints_json_and_is_0_where_nothing_is_wrong(cluster: HubCluster) -> None:
+    nodes = ("--nodes", "gpu-1,gpu-2", "--preset", "links", "--expected", USUAL)
+    done = run(*command(cluster, *nodes, "--json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["check"]["verdict"]["outcome"] == "ok"
+
+
+def test_interrupt_of_the_command_cancels_the_check(cluster: HubCluster) -> None:
+    argv = command(cluster, "--where", "pool=train", "--preset", "links", "--json")
+    with subprocess.Popen(
+        [PYTHON, "-m", "nodevitals", *argv],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        identity = process.stderr.readline().split()[1].rstrip(":")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, ""), errors
+    assert ended(cluster, identity)["check"]["phase"] == "canceled"
+
+
+def test_nodes_of_a_canceled_check_are_free(cluster: HubCluster) -> None:
+    """The one above, or any other: nothing is left of it on the agents."""
+    detail = ended(cluster, started(cluster, {**PAIR, "expected_bytes_per_second": 1e7}))
+    assert detail["check"]["verdict"]["outcome"] == "ok", detail
+
+
+def test_reader_may_not_start_a_check(cluster: HubCluster) -> None:
+    answer = cluster.hub.request("POST", CHECKS, token="viewer", json=PAIR)
+    assert answer.status_code == 403
+    assert len(answer.text.splitlines()) == 1
