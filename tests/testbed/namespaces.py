@@ -36,6 +36,13 @@ class Namespace:
         self.our_address = f"10.99.{number}.1"
         self._sockets: list[socket.socket] = []
         ip("netns", "add", self.name)
+        try:
+            self._plug()
+        except subprocess.CalledProcessError:
+            ip("netns", "del", self.name)
+            raise
+
+    def _plug(self) -> None:
         pair = ("type", "veth", "peer", "name", "eth0", "netns", self.name)
         ip("link", "add", self.link, *pair)
         ip("addr", "add", f"{self.our_address}/30", "dev", self.link)
