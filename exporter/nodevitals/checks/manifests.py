@@ -109,7 +109,21 @@ _ORDER = ("apiVersion", "kind", "metadata", "spec")
 def manifest(wanted: Collective, kind: Kind, options: JobOptions, name: str, seconds: float) -> str:
     """Return the same as YAML."""
     made = document(wanted, kind, options, name, seconds)
-    return yaml.safe_dump(made, sort_keys=False, width=100)
+    return yaml.dump(made, Dumper=_Readable, sort_keys=False, width=100)
+
+
+class _Readable(yaml.SafeDumper):
+    """Without references, and scripts as lines."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _text)
 
 
 def _volcano(
