@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from nodevitals.checks.collective import Collective, of_request, sweeps
-from nodevitals.checks.manifests import JobOptions, Kind, document, manifest, script
+from nodevitals.checks.job_script import Kind, script
+from nodevitals.checks.manifests import JobOptions, document, manifest
 from nodevitals.checks.model import TestRequest
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
