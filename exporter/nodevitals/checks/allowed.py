@@ -62,12 +62,13 @@ class Names(msgspec.Struct, frozen=True):
 
     def problem(self, value: str) -> Optional[str]:
         """What the value should be, where it is not."""
-        pattern, example = {
-            "devices": (_DEVICES, "mlx5_0,mlx5_1:1"),
-            "interfaces": (_INTERFACES, "eth0,bond0"),
-            "networks": (_NETWORKS, "eth0,192.0.2.0/24"),
-        }[self.kind]
-        return None if pattern.fullmatch(value) else f"write names, such as {example}"
+        if self.kind == "devices":
+            known, example = _DEVICES.fullmatch(value), "mlx5_0,mlx5_1:1"
+        elif self.kind == "interfaces":
+            known, example = _INTERFACES.fullmatch(value), "eth0,bond0"
+        else:
+            known, example = _NETWORKS.fullmatch(value), "eth0,192.0.2.0/24"
+        return None if known else f"write names, such as {example}"
 
 
 Rule = Union[Integer, Words, Names]
@@ -143,7 +144,6 @@ MCA: dict[str, Rule] = {
     "oob_tcp_if_exclude": Names("networks"),
     "oob_tcp_if_include": Names("networks"),
     "orte_keep_fqdn_hostnames": SWITCH,
-    "plm_rsh_no_tree_spawn": SWITCH,
     "plm_rsh_num_concurrent": Integer(1, 1024),
     "pml": Words(("ob1", "ucx", "cm"), several=True),
     "routed": Words(("direct", "radix", "binomial")),

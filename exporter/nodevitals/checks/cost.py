@@ -18,7 +18,6 @@ FASTEST = 200e9
 ROUND_SECONDS = 1.0
 NODE_CHECK_SECONDS = 60.0
 PARALLEL_PAIRS = 256
-ISOLATION_RUNS = 64
 
 
 def cost(request: CheckRequest, parallel_pairs: int = PARALLEL_PAIRS) -> Cost:
@@ -54,7 +53,7 @@ def _bytes(request: CheckRequest, size: int) -> float:
 
 
 def _of_collective(request: CheckRequest) -> Cost:
-    """All nodes once; where a bisection may follow, half of them in each of its runs."""
+    """All nodes once. A bisection that follows has a budget of its own (isolation.py)."""
     test, count = request.test, len(request.nodes)
     seconds = collective_seconds(request, count)
     # In and out of place. A ring sends each byte twice; alltoall one message per rank.

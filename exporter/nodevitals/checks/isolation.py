@@ -17,6 +17,7 @@ from nodevitals.checks.judgement import gravest, percent, some
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, Verdict
 from nodevitals.checks.search import search
 from nodevitals.checks.suspects import Answer, Batch, Conclusion, Group
+from nodevitals.checks.sweep import parse_sizes, spelled
 
 HCA = "NCCL_IB_HCA"
 MAX_RUNS = 64
@@ -40,12 +41,16 @@ class IsolationState(msgspec.Struct, kw_only=True):
     reference: Optional[float] = None
     """Figure of a healthy collective: expected, or that of the last check. Without it, only
     failures are looked for."""
+    whole: Optional[float] = None
+    """Figure over all nodes, where it is slow."""
     rails: tuple[str, ...] = ()
     """RDMA devices that all nodes have."""
     max_runs: int = MAX_RUNS
     max_seconds: float = MAX_SECONDS
     trials: tuple[Trial, ...] = ()
     """In the order of the batches."""
+    spent_seconds: float = 0.0
+    """Time of all batches, each as long as its longest run."""
 
 
 class Bisection:
@@ -63,12 +68,20 @@ class Bisection:
 
     def feed(self, results: Sequence[RunResult]) -> None:
         """Results of the groups of the last batch, in their order. A group that was skipped ends
-        the search: its nodes have other work.
+        the search: its nodes have other work. A missing result is a failure.
         """
-        trials = tuple(
-            _trial(self.state.request, group, result) for group, result in zip(self._batch, results)
+        trials = [
+            _trial(request_of(self.state.request, group), group, result)
+            for group, result in zip(self._batch, results)
+        ]
+        for group in self._batch[len(results) :]:
+            trials.append(Trial(group=group, reason="harness", message="it did not run"))
+        spent = max((trial.seconds for trial in trials), default=0.0)
+        self.state = msgspec.structs.replace(
+            self.state,
+            trials=(*self.state.trials, *trials),
+            spent_seconds=self.state.spent_seconds + spent,
         )
-        self.state = msgspec.structs.replace(self.state, trials=(*self.state.trials, *trials))
         self._replay()
 
     def _replay(self) -> None:
@@ -91,15 +104,22 @@ class Bisection:
         if self.state.reference is None or trial.group.rail:
             return Answer(True, figure=trial.figure)
         ratio = trial.figure / self.state.reference
-        good = ratio >= self.state.request.share
+        good = ratio >= self._limit(self.state.reference)
         text = f"{percent(ratio)} of the expected rate"
         return Answer(good, None if good else "threshold", text, ratio, trial.figure)
+
+    def _limit(self, reference: float) -> float:
+        """Bad groups are as slow as the whole, and good ones reach the reference: a slow one is
+        nearer to the former.
+        """
+        middle = (1 + (self.state.whole or 0.0) / reference) / 2
+        return max(self.state.request.share, middle if self.state.whole else 0.0)
 
     def _over(self) -> bool:
         runs = len(self.state.trials) + len(self._batch)
         blocked = any(trial.reason == "workload" for trial in self.state.trials)
-        seconds = sum(trial.seconds for trial in self.state.trials)
-        return blocked or runs > self.state.max_runs or seconds >= self.state.max_seconds
+        late = self.state.spent_seconds >= self.state.max_seconds
+        return blocked or late or runs > self.state.max_runs
 
     def verdict(self) -> Verdict:
         """What is known now."""
@@ -130,11 +150,15 @@ def state_of(
     rails: Sequence[str] = (),
     max_runs: int = MAX_RUNS,
     max_seconds: float = MAX_SECONDS,
+    whole: Optional[float] = None,
 ) -> IsolationState:
-    """The state of a search that begins, after a collective over all nodes was bad."""
+    """The state of a search that begins, after a collective over all nodes was bad; `whole` is its
+    figure, if it has one.
+    """
     return IsolationState(
         request=request,
         reference=request.expected_bytes_per_second or baseline,
+        whole=whole,
         rails=tuple(rails),
         max_runs=max_runs,
         max_seconds=max_seconds,
@@ -142,8 +166,9 @@ def state_of(
 
 
 def request_of(request: CheckRequest, group: Group) -> CheckRequest:
-    """The request of a group: its nodes, and its device alone."""
-    test = request.test
+    """The request of a group: its nodes, the largest size, and its device alone."""
+    size = spelled([parse_sizes(request.test.sizes)[-1]])
+    test = msgspec.structs.replace(request.test, sizes=size)
     if group.rail:
         environment = {key: text for key, text in test.environment.items() if key != HCA}
         test = msgspec.structs.replace(test, device=group.rail, port=1, environment=environment)

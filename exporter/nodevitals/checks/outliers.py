@@ -5,7 +5,7 @@ are slow in one direction, and slow pairs of nodes that are well.
 
 A node is slow where at least three quarters of its pairs are, with three partners or more that are
 not slow themselves, and where so many would be chance in fewer than one of 1,000 checks: a shared
-network makes pairs slow as well, at a share that the other pairs show. See docs/adr/0035.
+network makes pairs slow as well, at a share that the other pairs show (docs/adr/0035-verdicts.md).
 """
 
 from __future__ import annotations

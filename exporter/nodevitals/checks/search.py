@@ -9,6 +9,8 @@ all nodes that was bad.
 3. Each node that is left with a known good one. Two that are good so: the link between them.
 4. Where both halves are good, quarters of both together: the link between two of them. Where these
    are good as well and the whole is bad again, it is only the number of nodes.
+
+What is named was bad twice.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from nodevitals.checks.suspects import (
     Steps,
     ask,
     bad_rails,
+    confirmed,
     found_by,
     singles,
 )
@@ -96,7 +99,8 @@ def _cross(one: Nodes, other: Nodes, knowledge: Knowledge, answer: Answer) -> St
     pairs = _parts(one, other)
     groups = [Group((*first, *second)) for first, second in pairs]
     if len(groups) == 1:
-        return [found_by(answer, " - ".join((*one, *other)), "link")]
+        again = yield from confirmed(groups, knowledge)
+        return [found_by(answer, " - ".join(group.nodes), "link") for group in again]
     answers = yield from ask(groups)
     worse = [place for place, group in enumerate(groups) if not answers[group].good]
     if not worse:

@@ -103,11 +103,11 @@ def singles(small: Sequence[Nodes], knowledge: Knowledge) -> Steps:
     if good:
         groups = [Group((name, good[place % len(good)])) for place, name in enumerate(suspects)]
         answers = yield from ask(groups)
-        for group in groups:
-            if not answers[group].good:
-                named.add(group.nodes[0])
-                ports = yield from _ports(group, knowledge)
-                found.append(found_by(answers[group], group.nodes[0], "node", ports))
+        bad = yield from confirmed([one for one in groups if not answers[one].good], knowledge)
+        for group in bad:
+            named.add(group.nodes[0])
+            ports = yield from _ports(group, knowledge)
+            found.append(found_by(answers[group], group.nodes[0], "node", ports))
     for nodes in small:
         if not named & set(nodes):
             found += yield from _among(nodes, knowledge)
@@ -150,7 +150,7 @@ def _among(nodes: Nodes, knowledge: Knowledge) -> Steps:
         for other in nodes[place + 1 :]
     ]
     answers = yield from ask(pairs)
-    worse = [pair for pair in pairs if not answers[pair].good]
+    worse = yield from confirmed([pair for pair in pairs if not answers[pair].good], knowledge)
     if not worse:
         knowledge.doubts.append(("harness", f"{' and '.join(nodes)} were bad once, and then good"))
         return []
@@ -162,6 +162,19 @@ def _among(nodes: Nodes, knowledge: Knowledge) -> Steps:
     text = f"no node among {', '.join(nodes)} is good: {answers[worse[0]].text}"
     knowledge.doubts.append((answers[worse[0]].reason or "harness", text))
     return []
+
+
+def confirmed(
+    groups: Sequence[Group], knowledge: Knowledge
+) -> Generator[Batch, Answers, list[Group]]:
+    """Those of some bad groups that are bad a second time: no node is named by one figure."""
+    again = {group: msgspec.structs.replace(group, repeated=True) for group in groups}
+    answers = yield from ask(list(again.values()))
+    for group, second in again.items():
+        if answers[second].good:
+            text = f"{' and '.join(group.nodes)} were bad once, and then good"
+            knowledge.doubts.append(("harness", text))
+    return [group for group in groups if not answers[again[group]].good]
 
 
 def ask(groups: Sequence[Group]) -> Generator[Batch, Answers, Answers]:

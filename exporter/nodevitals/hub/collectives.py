@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from nodevitals.checks import CheckError
 from nodevitals.checks.collective import of_request
+from nodevitals.checks.figures import at_size, largest
 from nodevitals.checks.isolation import Bisection, request_of, state_of
 from nodevitals.checks.launchers import Launcher
 from nodevitals.checks.model import Check, RunResult, Verdict
@@ -70,7 +71,8 @@ async def isolate(
     request = check.request
     if not request.isolate or not is_bad(request, whole, check.baseline):
         return None
-    bisection = Bisection(state_of(request, check.baseline, rails))
+    figure = at_size(whole, request.test, largest(request.test))
+    bisection = Bisection(state_of(request, check.baseline, rails, whole=figure))
     number = whole.number + 1
     while batch := bisection.next():
         runs = []

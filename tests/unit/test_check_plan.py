@@ -1,0 +1,103 @@
+"""The plan and the cost of pair tests, to 10,000 nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodevitals.checks.cost import cost
+from nodevitals.checks.model import CheckRequest
+from nodevitals.checks.plan import plan
+from testbed.slowfleet import collective, matrix, names
+
+
+@settings(deadline=None)
+@given(st.integers(2, 40), st.none() | st.integers(1, 60), st.randoms())
+def test_each_node_has_one_partner_per_round_and_no_pair_comes_twice(
+    count: int, rounds: int | None, order: st.DataObject
+) -> None:
+    nodes = list(names(count))
+    expected = plan(matrix(nodes, rounds))
+    order.shuffle(nodes)  # type: ignore[attr-defined]
+    made = plan(matrix(nodes, rounds))
+    assert list(made) == list(expected)
+    assert len(made) == min(rounds or 10**9, count - 1 + count % 2)
+    pairs: Counter[frozenset[str]] = Counter()
+    for one in made:
+        busy = [name for pairing in one for name in (pairing.source, pairing.target)]
+        assert len(busy) == len(set(busy)) == 2 * (count // 2)
+        pairs.update(frozenset((pairing.source, pairing.target)) for pairing in one)
+    assert set(pairs.values()) == {1}
+    assert len(pairs) == made.runs
+    if rounds is None:
+        assert len(pairs) == count * (count - 1) // 2
+
+
+def test_nodes_are_the_source_about_as_often_as_the_target() -> None:
+    sources = Counter(one.source for _, _, one in plan(matrix(names(64))).numbered())
+    assert all(24 <= sources[name] <= 39 for name in names(64))
+
+
+def test_a_pair_is_tested_in_the_direction_that_was_asked_for() -> None:
+    request = CheckRequest(kind="pair", nodes=("z", "a"))
+    ((place, number, pairing),) = plan(request).numbered()
+    assert (place, number, pairing.source, pairing.target) == (0, 0, "z", "a")
+    assert list(plan(collective(names(4)))) == []
+
+
+def test_partners_in_a_tournament_are_spread_over_all_nodes() -> None:
+    """Neighbours by name are often neighbours in a rack."""
+    nodes = names(1000)
+    for name in nodes[::97]:
+        partners = [
+            nodes.index(one.target if one.source == name else one.source)
+            for _, _, one in plan(matrix(nodes, 8)).numbered()
+            if name in (one.source, one.target)
+        ]
+        assert max(partners) - min(partners) > 500
+
+
+def test_rounds_of_10_000_nodes_are_made_when_they_are_asked_for() -> None:
+    made = plan(matrix(names(10_000), 8))
+    assert (len(made), made.runs) == (8, 40_000)
+    assert len(made[7]) == len(made[-1]) == 5000
+    assert made[2:4] == [made[2], made[3]]
+    partners: dict[str, set[str]] = {}
+    for _, _, one in made.numbered():
+        partners.setdefault(one.source, set()).add(one.target)
+        partners.setdefault(one.target, set()).add(one.source)
+    assert {len(found) for found in partners.values()} == {8}
+
+
+def test_cost_is_that_of_all_pairs_at_their_time_limits() -> None:
+    request = matrix(names(9))
+    found = cost(request)
+    limit = 15 + 1000 * (1 << 20) / 1.25e9
+    assert (found.nodes, found.runs) == (9, 36)
+    assert found.bytes == 36 * 1000 * (1 << 20)
+    assert abs(found.node_seconds - 2 * 36 * limit) < 1e-6
+    assert abs(found.seconds - 9 * (limit + 1)) < 1e-6
+
+
+def test_cost_counts_turns_where_pairs_must_wait() -> None:
+    request = matrix(names(1000), 8)
+    alone, few = cost(request, parallel_pairs=500), cost(request, parallel_pairs=100)
+    assert few.seconds == 5 * alone.seconds
+    assert few.node_seconds == alone.node_seconds
+
+
+def test_cost_of_a_stated_duration_assumes_the_fastest_link() -> None:
+    request = matrix(names(2))
+    test = msgspec.structs.replace(request.test, iterations=None, seconds=10)
+    assert cost(msgspec.structs.replace(request, test=test)).bytes == 10 * 200e9
+
+
+def test_cost_of_a_collective_and_of_a_node_check() -> None:
+    found = cost(collective(names(4)))
+    assert (found.nodes, found.runs) == (4, 1)
+    assert found.node_seconds == 4 * found.seconds
+    assert found.bytes == 4 * 2 * 50 * (1 << 30)
+    assert cost(CheckRequest(kind="node", nodes=names(3))).bytes == 0
