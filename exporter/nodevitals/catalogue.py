@@ -10,6 +10,7 @@ import contextlib
 from typing import Any
 
 from nodevitals import probes
+from nodevitals.hub_families import HUB_FAMILIES
 from nodevitals.probe import Families, Family, Probe
 from nodevitals.probes.fabric.families import PUSHED
 from nodevitals.state.history import HistoryProbe
@@ -21,6 +22,9 @@ PROBE_SUCCESS = _probe.gauge(
 )
 PROBE_DURATION = _probe.gauge("duration_seconds", "Duration of the last run that ended.")
 PROBE_INTERVAL = _probe.gauge("interval_seconds", "Configured time between two runs.")
+PROBE_LEASE_INTERVAL = _probe.gauge(
+    "lease_interval_seconds", "Time between two runs under a lease; missing without one."
+)
 PROBE_LAST_SUCCESS = _probe.gauge(
     "last_success_timestamp_seconds", "Unix time of the last successful run; missing before it."
 )
@@ -97,7 +101,7 @@ def all_families() -> dict[str, Family]:
     """Every family by name. Raises ValueError when two probes declare one name differently."""
     found: dict[str, Family] = {}
     owned = (family for kind in _kinds() for family in kind.families)
-    for family in (*AGENT_FAMILIES, *PUSHED, *owned):
+    for family in (*AGENT_FAMILIES, *PUSHED, *HUB_FAMILIES, *owned):
         if found.setdefault(family.name, family) != family:
             raise ValueError(f"family {family.name} is declared twice, differently")
     return dict(sorted(found.items()))
@@ -121,6 +125,7 @@ def markdown() -> str:
     """docs/METRICS.md: a table per probe, and one for what several probes share."""
     owners: dict[str, list[str]] = {family.name: ["the agent"] for family in AGENT_FAMILIES}
     owners |= {family.name: ["`fabric collective --push`"] for family in PUSHED}
+    owners |= {family.name: ["the hub"] for family in HUB_FAMILIES}
     for kind in _kinds():
         for family in kind.families:
             owners.setdefault(family.name, []).append(f"`{kind.name}`")

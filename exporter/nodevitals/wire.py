@@ -76,6 +76,39 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     body: Annotated[bytes, msgspec.Meta(max_length=MAX_MESSAGE_BYTES)]
 
 
+LEASES = "leases"
+"""The receiver of a Lease, in place of a probe's name: the agent itself."""
+MAX_LEASE_SECONDS = 60.0
+MAX_LEASED_PROBES = 8
+
+
+class Lease(msgspec.Struct, array_like=True, frozen=True):
+    """To the agent, in a Message to LEASES: run these probes every second for so long. It replaces
+    the one before it; without a probe it ends that.
+    """
+
+    probes: Annotated[
+        tuple[Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARACTERS)], ...],
+        msgspec.Meta(max_length=MAX_LEASED_PROBES),
+    ]
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_LEASE_SECONDS)]
+    number: int = 0
+    """Chosen by the sender; the reply has the same."""
+
+
+LeaseState = Literal["active", "off", "excluded", "targets", "failing", "slow"]
+"""active: at least one target runs more often. off: the probe has no target here. excluded: the
+history, and the probe that asks. targets: it has too many. failing: no last run was ok. slow: a run
+takes over half of the configured interval."""
+
+
+class LeaseReply(msgspec.Struct, array_like=True, frozen=True):
+    """From the agent to the probe that sent a Lease: what became of it, by probe."""
+
+    number: int
+    states: dict[str, LeaseState]
+
+
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one run returned: the one record from the worker to the snapshot.
 

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "exporter/nodevitals"
 ROOMS = (
     "errors",
     "families",
+    "hub_families",
     "quantities",
     "document",
     "wire",

@@ -24,6 +24,8 @@ from nodevitals.probes.fabric.budget import Meter
 from nodevitals.probes.fabric.guard import Guard
 from nodevitals.probes.fabric.members import MemberLists
 from nodevitals.probes.fabric.occupancy import Occupancy
+from nodevitals.probes.fabric.order_book import OrderBook
+from nodevitals.probes.fabric.orders import OrderRefused, OrderStatus
 from nodevitals.probes.fabric.protocol import (
     MAX_BODY_BYTES,
     Closed,
@@ -33,19 +35,22 @@ from nodevitals.probes.fabric.protocol import (
     Refused,
     TransportError,
 )
-from nodevitals.probes.fabric.secrets import Secrets
+from nodevitals.probes.fabric.secrets import HubToken, Secrets
 from nodevitals.probes.fabric.server import FabricServer
 from nodevitals.probes.fabric.server_side import ServerSide
 from nodevitals.probes.fabric.settings import (
     FabricSettings,
     FabricTlsSettings,
+    HubSettings,
     StaticSource,
     TestSettings,
 )
 from testbed.fabricport import PATH, TEST_KEY, FabricPort
 from testbed.loopback import DEVICE, TOKEN
+from testbed.ordering import HUB_TOKEN, ORDERS
 
 HOST = "127.0.0.1"
+ORDER = "order-fuzz"
 IMPOSSIBLE = ("a..b", "a" * 70, "a b", "a\0b", ".a", "é" * 300)
 REQUEST = OpenRequest(id="x", source=HOST, slot=1, test=TEST_KEY)
 EXAMPLES = settings(
@@ -65,6 +70,19 @@ fields = st.fixed_dictionaries(
         "slot": values,
         "test": st.one_of(values, st.just(TEST_KEY)),
         "other": values,
+    },
+)
+
+
+tests = st.fixed_dictionaries(
+    {},
+    optional={
+        "tool": st.one_of(values, st.sampled_from(["perftest", "iperf3"])),
+        "operation": st.one_of(values, st.sampled_from(["write_bw", "tcp"])),
+        **dict.fromkeys(
+            ("device", "ib_port", "message_bytes", "iterations", "queue_pairs"), values
+        ),
+        **dict.fromkeys(("seconds", "gid_index", "traffic_class", "expected", "timeout"), values),
     },
 )
 
@@ -96,6 +114,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, blob in enumerate(certificate.cert_chain_pems):
         blob.write_to_path(str(folder / "cert.pem"), append=number > 0)
     (folder / "token").write_text(TOKEN)
+    (folder / "hub-token").write_text(HUB_TOKEN)
     return folder
 
 
@@ -108,8 +127,8 @@ def secrets(folder: Path) -> Secrets:
 
 @pytest.fixture(scope="module")
 def port(folder: Path, secrets: Secrets) -> Iterator[FabricPort]:
-    """A server whose lists are not read: it plans no test, so that each request gets a response
-    without a tool.
+    """A server whose lists are not read: it plans no test, and accepts no order, so that each
+    request gets a response without a tool.
     """
     test = TestSettings(tool="perftest", operation="write_bw", device=DEVICE)
     options = FabricSettings(static=(StaticSource(targets=(HOST,)),), tests=(test,), slot=60.0)
@@ -118,7 +137,10 @@ def port(folder: Path, secrets: Secrets) -> Iterator[FabricPort]:
     lists = MemberLists(options, host)
     queues = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
     side = ServerSide(options, host, guard, lists, Occupancy(), *queues)
-    server = FabricServer(f"{HOST}:0", secrets, side)
+    hub = HubSettings(token_file=str(folder / "hub-token"), names=(HOST,))
+    orders = OrderBook(hub, lists, Occupancy(), *queues)
+    token = HubToken(hub.token_file, secrets)
+    server = FabricServer(f"{HOST}:0", secrets, side, orders, token, hub.names)
     thread = server.start()
     yield FabricPort(HOST, server.server_port, folder / "ca.pem", folder)
     server.shutdown()
@@ -152,6 +174,55 @@ def test_every_field_gets_a_response(
     head = f"POST {PATH} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n"
     data = f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text
     assert_response(port, data, caplog)
+
+
+orders = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.one_of(values, st.just(ORDER)),
+        "issued": values,
+        "node": st.one_of(values, st.just(HOST)),
+        "source": st.one_of(values, st.just(HOST)),
+        "target": st.one_of(values, st.just("127.0.0.2")),
+        "force": values,
+        "tests": st.one_of(values, st.lists(tests, max_size=40)),
+        "other": values,
+    },
+)
+
+
+@EXAMPLES
+@example(body={"id": ORDER, "issued": 1e308, "node": "", "source": "", "target": "x", "tests": []})
+@given(body=orders)
+def test_every_order_gets_a_refusal(port: FabricPort, body: dict[str, object]) -> None:
+    """In one line, whatever its fields are; the book has none of them."""
+    text = as_json(body)
+    head = f"PUT {ORDERS}/{ORDER} HTTP/1.1\r\nAuthorization: Bearer {HUB_TOKEN}\r\n"
+    data = f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text
+    status, answer = port.send(data)
+    assert status in (409, 403)
+    assert "\n" not in msgspec.json.decode(answer, type=OrderRefused).message
+
+
+@EXAMPLES
+@given(
+    method=st.sampled_from(["PUT", "GET", "DELETE", "POST"]),
+    path=st.one_of(
+        st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), max_size=60),
+        st.integers().map(lambda seconds: f"{ORDER}?wait={seconds}"),
+    ),
+    body=st.binary(max_size=300),
+)
+def test_every_request_for_an_order_gets_a_response(
+    port: FabricPort, method: str, path: str, body: bytes
+) -> None:
+    head = f"{method} {ORDERS}/{path} HTTP/1.1\r\nAuthorization: Bearer {HUB_TOKEN}\r\n"
+    status, text = port.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    if text.startswith("{"):
+        msgspec.json.decode(text, type=OrderStatus if status == 200 else OrderRefused)
+    else:
+        assert text.startswith(f"{status} ")
+    assert status in (400, 401, 404, 409, 414)
 
 
 @EXAMPLES

@@ -160,3 +160,76 @@ def test_refusals(
             hub.call("submit", request={**request_, "test": test})
         assert refused.value.kind == kind
         assert hub.list() == []
+
+
+METRICS = """\
+# HELP nodevitals_accelerator_up Whether it answers.
+# TYPE nodevitals_accelerator_up gauge
+nodevitals_accelerator_up{vendor="nvidia",device="0",uuid="a"} 1
+nodevitals_accelerator_up{vendor="nvidia",device="1",uuid="b"} {second}
+nodevitals_accelerators_expected{vendor="nvidia"} 2
+nodevitals_accelerator_processes{vendor="nvidia",device="0",uuid="a"} {processes}
+nodevitals_build_info{version="1.2",python_version="3.11"} 1
+nodevitals_probe_success{probe="nvidia",target=""} 1
+"""
+
+
+def metrics(second: int = 1, processes: int = 0) -> str:
+    return METRICS.replace("{second}", str(second)).replace("{processes}", str(processes))
+
+
+def test_nodes_in_use_are_refused(tmp_path: Path, agents: AgentOrders) -> None:
+    a, b, *_ = agents.names
+    agents.metrics.update({a: metrics(), b: metrics(processes=2)})
+    with HubProcess(tmp_path, **agents.config) as hub:
+        with pytest.raises(RefusedCallError, match=f"in use by jobs: {b};") as refused:
+            hub.submit(kind="pair", nodes=[a, b], test=TEST)
+        assert refused.value.kind == "conflict"
+        forced = hub.submit(kind="pair", nodes=[a, b], test=TEST, force=True, role="act")
+        verdict = hub.ended(forced.id).check.verdict
+        assert verdict is not None
+        assert verdict.outcome == "ok"
+
+
+def test_a_node_check_names_lost_devices_and_silent_agents(
+    tmp_path: Path, agents: AgentOrders
+) -> None:
+    a, b, c, *_ = agents.names
+    agents.metrics.update({a: metrics(), b: metrics(second=0)})
+    with HubProcess(tmp_path, **agents.config) as hub:
+        detail = hub.ended(hub.submit(kind="node", nodes=[a, b, c]).id)
+        verdict = detail.check.verdict
+        assert verdict is not None
+        assert verdict.outcome == "bad"
+        found = [(one.subject, one.reason, one.message) for one in verdict.findings]
+        assert found == [
+            (b, "hardware", "no_device: 1 of 2 devices are up"),
+            (c, "harness", "harness: /metrics: HTTP 404"),
+        ]
+        assert detail.results[0].versions == {"nodevitals": "1.2"}
+
+
+def test_a_full_queue_refuses_and_sighup_reads_the_configuration_again(
+    tmp_path: Path, agents: AgentOrders
+) -> None:
+    agents.seconds = 60
+    nodes = agents.names[:2]
+    with HubProcess(tmp_path, **agents.config, limits={"queued": 1}) as hub:
+        hub.submit(kind="pair", nodes=nodes, test=TEST)
+        wait_until(lambda: hub.list()[0].phase == "running", 20)
+        hub.submit(kind="pair", nodes=nodes, test=TEST)
+        with pytest.raises(RefusedCallError, match=r"limits\.queued") as refused:
+            hub.submit(kind="pair", nodes=nodes, test=TEST)
+        assert refused.value.kind == "busy"
+        text = hub.config.read_text()
+        assert hub.process is not None
+        hub.config.write_text("nonsense: 1\n")
+        hub.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reload: " in hub.log.read_text(), 20)
+        assert "nonsense" in hub.log.read_text()
+        assert "reload: done" not in hub.log.read_text()
+        hub.config.write_text(text.replace("queued: 1", "queued: 3"))
+        hub.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reload: done" in hub.log.read_text(), 20)
+        hub.submit(kind="pair", nodes=nodes, test=TEST)
+        assert len(hub.list()) == 3

@@ -58,6 +58,8 @@ class AgentOrders:
         self.seconds, self.lease = seconds, lease
         self.slow: set[str] = set()
         self.hung: set[str] = set()
+        self.metrics: dict[str, str] = {}
+        """What nodes expose at /metrics; the others do not answer there."""
         self.executions: Counter[str] = Counter()
         self.at_a_time = 0
         self._orders: dict[tuple[str, str], Standing] = {}
@@ -78,7 +80,10 @@ class AgentOrders:
         authority.configure_trust(self.context)
         pem = str(folder / "hub.pem")
         files = {"cert_file": pem, "key_file": pem, "ca_file": str(folder / "ca.pem")}
-        self.agents = {"token_file": str(folder / "token"), "tls": files, "metrics_port": 1}
+        self.agents: dict[str, Any] = {
+            "token_file": str(folder / "token"),
+            "tls": files,
+        }
 
     def __enter__(self) -> AgentOrders:
         bed = self
@@ -89,12 +94,20 @@ class AgentOrders:
         self._server = _Server(("0.0.0.0", 0), Handler)
         self._server.context = self.context
         self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+        class MetricsHandler(_MetricsHandler):
+            agents = bed
+
+        self._metrics_server = ThreadingHTTPServer(("0.0.0.0", 0), MetricsHandler)
+        self.agents["metrics_port"] = self._metrics_server.server_address[1]
+        for server in (self._server, self._metrics_server):
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        for server in (self._server, self._metrics_server):
+            server.shutdown()
+            server.server_close()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -238,6 +251,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+class _MetricsHandler(BaseHTTPRequestHandler):
+    agents: AgentOrders
+
+    def do_GET(self) -> None:
+        text = self.agents.metrics.get(str(self.request.getsockname()[0]))
+        self.send_response(404 if text is None else 200)
+        self.end_headers()
+        self.wfile.write((text or "").encode())
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""

@@ -73,10 +73,15 @@ class Fabric:
         self.switch = f"nvs{os.getpid() % 100000}"
 
     def __enter__(self) -> Fabric:
-        self._stack = ExitStack()
-        network = self._stack.enter_context(Network())
+        with ExitStack() as stack:
+            self._set_up(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def _set_up(self, stack: ExitStack) -> None:
+        network = stack.enter_context(Network())
         ip("link", "add", self.switch, "type", "bridge")
-        self._stack.callback(self._unplug)
+        stack.callback(self._unplug)
         ip("link", "set", self.switch, "up")
         ip("addr", "add", f"{HUB_ADDRESS}/24", "dev", self.switch)
         authority = trustme.CA()
@@ -90,7 +95,6 @@ class Fabric:
             self._plug(name)
         for name in self.names:
             self._add(name, authority)
-        return self
 
     def __exit__(self, *_: object) -> None:
         with ThreadPoolExecutor(2) as threads:
@@ -171,8 +175,9 @@ class Fabric:
         space.ip("link", "set", "lo", "up")
 
     def _unplug(self) -> None:
-        with suppress(subprocess.CalledProcessError):
-            ip("link", "del", self.switch)
+        for link in (*self.ports.values(), self.switch):
+            with suppress(subprocess.CalledProcessError):
+                ip("link", "del", link)
 
 
 def _issue(folder: Path, authority: trustme.CA, *names: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import socket
 import subprocess
 import threading
@@ -27,7 +28,9 @@ class Namespace:
     """One namespace, and the servers in it."""
 
     def __init__(self, name: str, number: int) -> None:
-        self.name = f"nv{os.getpid()}-{name}"
+        # Their names are files of /run, which other runs share; in their pid namespaces all have
+        # the same pid.
+        self.name = f"nv{secrets.token_hex(4)}-{name}"
         self.link = f"nv{os.getpid() % 100000}.{number}"
         self.address = f"10.99.{number}.2"
         self.our_address = f"10.99.{number}.1"
@@ -87,11 +90,15 @@ class Namespace:
         return int(server.getsockname()[1])
 
     def remove(self) -> None:
-        """Close the servers, and delete the namespace."""
+        """Close the servers, and delete the namespace, with its link: the kernel would delete that
+        later.
+        """
         for sock in self._sockets:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+        with suppress(subprocess.CalledProcessError):
+            ip("link", "del", self.link)
         ip("netns", "del", self.name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import ssl
 import time
 from collections.abc import Mapping
 from http.client import HTTPResponse
@@ -51,6 +52,12 @@ class OrderClient:
             with HTTPResponse(sock) as response:
                 response.begin()
                 return response.status
+
+    def slow(self, data: bytes) -> ssl.SSLSocket:
+        """A connection on which these bytes were sent, and nothing follows."""
+        sock = self._port.connect()
+        sock.sendall(data)
+        return sock
 
     def head(self, method: str, path: str, length: int) -> bytes:
         """The head of a request."""

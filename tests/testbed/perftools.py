@@ -4,6 +4,7 @@ what the real ones print. Their environment decides what happens:
 FAKE_DEVICE   the existing device, as `mlx5_0:1:5`: name, port, GID index ('' on InfiniBand)
 FAKE_GBITS    bandwidth of this side; the result is that of the slower one
 FAKE_SECONDS  duration of a transfer
+FAKE_TCLASS   the only traffic class that the fabric carries; any where it is not set
 """
 
 from __future__ import annotations
@@ -26,9 +27,14 @@ def main(name: str) -> None:
     parser = argparse.ArgumentParser(prog=name, allow_abbrev=False)
     add = parser.add_argument
     add("-d", required=True)
-    for flag in ("-i", "-p", "-s", "-n"):
+    for flag in ("-i", "-p", "-s"):
         add(flag, type=int, required=True)
+    end = parser.add_mutually_exclusive_group(required=True)
+    end.add_argument("-n", type=int, default=0)
+    end.add_argument("-D", type=int, default=0)
     add("-x")
+    add("--tclass", type=int, default=0)
+    add("--version", action="version", version="Version: 6.06")
     add("-q", type=int, default=1)
     add("--report_gbits", action="store_true")
     add("-F", action="store_true", required=True)
@@ -39,8 +45,13 @@ def main(name: str) -> None:
         sys.exit(" Did not detect devices \n If device exists, check if driver is up")
     if (options.x or "") != gid:
         sys.exit(" Found Incompatibility issue with GID types.")
+    if str(options.tclass) != os.environ.get("FAKE_TCLASS", str(options.tclass)):
+        sys.exit(" Completion with error at client\n Failed status 12: wr_id 0")
     operation = name.removeprefix("ib_")
-    request = f"{name} {options.i} {options.s} {options.n} {options.q}".encode()
+    if options.D and operation.endswith("_lat"):
+        sys.exit("no percentiles are printed with -D")
+    sizes = (options.i, options.s, options.n, options.D, options.q, options.tclass)
+    request = " ".join(map(str, (name, *sizes))).encode()
     (_run_client if options.peer else _run_server)(options, operation, request)
 
 
@@ -107,6 +118,6 @@ def _print(options: argparse.Namespace, operation: str, gbits: float) -> None:
     else:
         unit = "Gb/sec" if options.report_gbits else "MB/sec"
         average = gbits * 1.25e8 / tooloutput.UNITS[unit]
-        row = tooloutput.bandwidth_row(options.s, options.n, average, unit)
+        row = tooloutput.bandwidth_row(options.s, options.n or 560845, average, unit)
         print(tooloutput.bandwidth_columns(unit) + row)
     print(tooloutput.LINE)

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from nodevitals.probe import ProbeError
-from nodevitals.probes.fabric.secrets import Secrets, is_issued_for
+from nodevitals.probes.fabric.secrets import Secrets, has_name, is_issued_for
 from nodevitals.probes.fabric.settings import FabricTlsSettings
 
 
@@ -77,3 +77,18 @@ def test_unusable_token_is_refused(tmp_path: Path, files: FabricTlsSettings, tok
     (tmp_path / "token").write_text(token, encoding="utf-8")
     with pytest.raises(ProbeError, match="printable ASCII"):
         Secrets(str(tmp_path / "token"), files)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_hub"),
+    [
+        ([("DNS", "Hub.example")], True),
+        ([("DNS", "node-1"), ("IP Address", "10.0.0.9")], True),
+        ([("DNS", "*.example")], False),  # all nodes may share it
+        ([("DNS", "node-1")], False),
+        ([], False),
+    ],
+)
+def test_no_wildcard_is_the_hub(names: list[tuple[str, str]], is_hub: bool) -> None:
+    certificate = {"subjectAltName": tuple(names)}
+    assert has_name(certificate, ("hub.example", "10.0.0.9")) == is_hub

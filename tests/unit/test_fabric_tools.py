@@ -6,13 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from nodevitals.probes.fabric import measurement
+from nodevitals.probes.fabric.order_entry import limited
 from nodevitals.probes.fabric.report import ResultRow
+from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
 from testbed import tooloutput as out
 from testbed.node import environment, run
@@ -271,3 +276,57 @@ def test_command_parse_prints_the_report(tmp_path: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)["reason"]) == (1, "harness")
     done = run("fabric", "parse", "perftest", str(tmp_path / "none"))
     assert (done.returncode, done.stderr) == (2, f"{tmp_path}/none: No such file or directory\n")
+
+
+def test_every_parameter_is_in_the_command_line() -> None:
+    """Spelled as in perftest's perftest_parameters.c and iperf3's iperf_api.c; one end, not two."""
+    test = TestSettings(
+        tool="perftest",
+        operation="write_bw",
+        device="mlx5_1",
+        ib_port=2,
+        message_bytes=1 << 20,
+        queue_pairs=8,
+        seconds=10,
+        gid_index=5,
+        traffic_class=106,
+        timeout=30.0,
+    )
+    words = "ib_write_bw -d mlx5_1 -i 2 -x 5 -p 18600 -s 1048576 -D 10 --tclass=106 -q 8"
+    assert measurement.argv(test, 5, 18600) == [*words.split(), "--report_gbits", "-F"]
+    assert list(test.problems()) == []
+    tcp = replace(test, tool="iperf3", operation="tcp", device="eth0", gid_index=None)
+    words = "iperf3 -c node-2 -p 18600 --connect-timeout 2000 -t 10 -l 1048576 -P 8 --tos 106 -J"
+    assert measurement.argv(tcp, None, 18600, "node-2") == words.split()
+    assert "-t" not in measurement.argv(replace(tcp, seconds=None), None, 18600, "node-2")
+
+
+@pytest.mark.parametrize(
+    ("changed", "path"),
+    [
+        ({"operation": "send_lat"}, "seconds"),
+        ({"timeout": 10.0}, "timeout"),
+        ({"tool": "iperf3", "operation": "tcp", "gid_index": 3}, "gid_index"),
+    ],
+)
+def test_parameter_that_does_not_fit_is_a_problem(changed: dict[str, Any], path: str) -> None:
+    test = TestSettings(
+        tool="perftest", operation="write_bw", device="mlx5_1", seconds=10, timeout=20.0
+    )
+    assert list(test.problems()) == []
+    assert [problem.path for problem in replace(test, **changed).problems()] == [path]
+
+
+def test_key_of_a_test_is_that_of_earlier_versions() -> None:
+    """Nodes of two versions test each other; what is new and set makes another key."""
+    test = TestSettings(tool="perftest", operation="write_bw", device="mlx5_1")
+    assert test.key == "perftest-write_bw-mlx5_1-1-65536-1000-1"
+    assert replace(test, seconds=5, traffic_class=0).key == f"{test.key}-5s-tc0"
+    assert replace(test, gid_index=3).key == test.key
+
+
+@pytest.mark.parametrize(("size", "text"), [(100, "x" * 90), (40, "é" * 400), (64, "a\n" * 10**5)])
+def test_long_output_is_kept_by_both_ends(size: int, text: str) -> None:
+    kept = limited(text, size)
+    assert len(kept.encode()) <= size
+    assert kept == text or (kept[0], kept[-1]) == (text[0], text[-1])

@@ -27,7 +27,13 @@ def add_to(commands: Subparsers) -> None:
         "hub", help="run checks on demand, for a whole cluster", epilog=EXAMPLES
     )
     add = parser.add_argument
-    add("--config.file", dest="config", metavar="FILE", required=True, help="configuration file, such as hub.yaml")
+    add(
+        "--config.file",
+        dest="config",
+        metavar="FILE",
+        required=True,
+        help="configuration file, such as hub.yaml",
+    )
     add(
         "--web.listen-address",
         dest="listen",

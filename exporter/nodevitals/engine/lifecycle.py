@@ -57,6 +57,8 @@ class Lifecycle:
         self, timing: Timing, spread: float, now: float, start_seconds: float = 0.0
     ) -> None:
         self.timing = timing
+        self.interval_seconds = timing.interval_seconds
+        """Time between two runs: that of the timing, or a shorter one under a lease."""
         self._start_seconds = start_seconds
         self.allowed_seconds = timing.timeout_seconds
         """What the run in flight, or the last one, may take."""
@@ -147,6 +149,7 @@ class Lifecycle:
         failed = not self._answered or self.phase is Phase.IDLE
         if failed:
             self._failures += 1
+            self.interval_seconds = self.timing.interval_seconds
             self._plan(now)
             if again and self._failures == 1:
                 self._due = now
@@ -164,12 +167,21 @@ class Lifecycle:
     def change(self, timing: Timing, now: float) -> None:
         """Run by another timing, the next time soon, and in a new process."""
         self.timing = timing
+        self.interval_seconds = timing.interval_seconds
         self._origin = now + self._spread * timing.interval_seconds
         self._outdated = True
         if self.phase in (Phase.WAITING, Phase.IDLE, Phase.LINGERING):
             self._due = self._soon(now)
         if self.phase is Phase.IDLE:
             self._enter(Phase.LINGERING, now)
+
+    def pace(self, interval_seconds: float, now: float) -> None:
+        """Run at another interval, in the same process and with the same deadlines."""
+        if interval_seconds == self.interval_seconds:
+            return
+        self.interval_seconds = interval_seconds
+        if self.phase in (Phase.WAITING, Phase.IDLE, Phase.LINGERING) and not self._failures:
+            self._plan(now)
 
     def retire(self, now: float) -> None:
         """No more runs; a process that lives is ended."""
@@ -183,14 +195,14 @@ class Lifecycle:
 
         Missed places are left out: a node that slept does not run everything at once.
         """
-        interval = self.timing.interval_seconds
+        interval = self.interval_seconds
         place = math.floor((now - self._origin) / interval) + 1
         if self._failures > 1:
             wait = min(LONGEST_BACKOFF_SECONDS, interval * 2.0 ** min(self._failures - 1, 10))
             # From where the run was meant to begin: it always begins a little late.
             allowed = (self._scheduled + wait - self._origin) / interval
             place = max(place, math.ceil(allowed - 1e-6))
-        self._due = self._origin + max(0, place) * interval
+        self._due = self._origin + place * interval
         if self._outdated and not self._failures:  # this run had the settings of before
             self._due = self._soon(now)
 

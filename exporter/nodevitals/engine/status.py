@@ -9,6 +9,7 @@ from nodevitals.catalogue import (
     PROBE_DURATION,
     PROBE_INTERVAL,
     PROBE_LAST_SUCCESS,
+    PROBE_LEASE_INTERVAL,
     PROBE_RUNS,
     PROBE_STUCK,
     PROBE_SUCCESS,
@@ -78,6 +79,7 @@ class Status:
             (PROBE_STUCK, round(overdue, 3)),
             (PROBE_DURATION, None if last is None else last.duration_seconds),
             (PROBE_LAST_SUCCESS, target.last_success),
+            (PROBE_LEASE_INTERVAL, target.lease_interval_seconds),
         ]
         samples = [
             Sample(family.name, target.spec.key, value)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from nodevitals.engine.channel import Worker
 from nodevitals.engine.intake import Intake, failure, stuck, timeout
+from nodevitals.engine.leases import Leases
 from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
 from nodevitals.engine.overview import TargetView
@@ -27,7 +28,7 @@ from nodevitals.linux.host import Clock, Host, node_name, stable_fraction
 from nodevitals.probe import Family
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
-from nodevitals.wire import Condition, ProbeResult
+from nodevitals.wire import LEASES, Condition, ProbeResult
 
 # Of the time that a run may take: then it reports what it has read. The rest is for the report.
 REPORT_SHARE = 0.9
@@ -58,6 +59,7 @@ class Supervisor:
         self._schedule = Schedule(self.processes.room)
         self._intake = Intake(families, snapshot, journal)
         self._status = Status(snapshot, journal)
+        self._leases = Leases()
         self._stuck = 0
         self._publisher = Publisher(snapshot)
         self.last_tick = self._clock.monotonic()
@@ -94,6 +96,8 @@ class Supervisor:
         self.processes.tick()
         self.loader.tick()
         self._hurry_history(now)
+        if self._leases.expired(now):
+            self._pace_all(now)
         if self._schedule.loading and self.journal.ready:
             self._schedule.loading = False
             for target in self.targets.values():
@@ -147,6 +151,7 @@ class Supervisor:
             now + TICK_SECONDS,
             self.processes.wake,
             self._schedule.wake(now),
+            self._leases.wake,
             self.loader.wake,
         ]
         if self.snapshot.changed:
@@ -233,7 +238,7 @@ class Supervisor:
         target.finished()
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
-            self._deliver(result)
+            self._deliver(target, result, now)
         self._ended(target, taken)
         self._schedule.plan(target, now)
 
@@ -267,11 +272,28 @@ class Supervisor:
         self._show(target, now)
         self._schedule.plan(target, now)
 
-    def _deliver(self, result: ProbeResult) -> None:
+    def _deliver(self, sender: Target, result: ProbeResult, now: float) -> None:
         for message in result.messages:
+            if message.probe == LEASES:
+                reply = self._leases.take(sender, message.body, self.targets.values(), now)
+                sender.deliver(reply)
+                sender.lifecycle.hurry(now)
+                self._pace_all(now)
             for other in self.targets.values():
                 if other.spec.probe == message.probe:
                     other.deliver(message.body)
+
+    def _pace_all(self, now: float) -> None:
+        for target in self.targets.values():
+            if self._pace(target, now):
+                self._show(target, now)
+                self._schedule.plan(target, now)
+
+    def _pace(self, target: Target, now: float) -> bool:
+        """Run a target as often as a lease or its configuration says. Whether that differs."""
+        before = target.lifecycle.interval_seconds
+        target.lifecycle.pace(self._leases.interval(target, now), now)
+        return target.lifecycle.interval_seconds != before
 
     def _ended(self, target: Target, result: ProbeResult) -> None:
         """A run has ended, one way or another."""
@@ -290,7 +312,8 @@ class Supervisor:
             condition = Condition(target.spec.target, state_of(result), result.text)
             self.journal.observe(now, target.spec.probe, [condition])
         self._status.log(target, result)
-        self._show(target, self._clock.monotonic())
+        self._pace(target, target.ended_at)
+        self._show(target, target.ended_at)
 
     def _show(self, target: Target, now: float) -> None:
         if self.targets.get(target.spec.key) is target:

@@ -205,6 +205,12 @@ class Target:
         self.lifecycle.change(spec.timing, now)
 
     @property
+    def lease_interval_seconds(self) -> float | None:
+        """Time between two runs under a lease; None without one."""
+        interval = self.lifecycle.interval_seconds
+        return interval if interval < self.spec.timing.interval_seconds else None
+
+    @property
     def absent(self) -> bool:
         """Whether its hardware is not there, and not expected."""
         return self.last is not None and self.last.outcome == "absent"

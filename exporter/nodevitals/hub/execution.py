@@ -51,6 +51,7 @@ class Execution:
         self.results = {result.number: result for result in unfinished.results}
         self._issued = {one.number: one for one in unfinished.issued}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._none_left = asyncio.Event()
         self._queues: dict[str, deque[PlannedRun]] = {}
 
     def has_begun(self, number: int) -> bool:
@@ -67,11 +68,12 @@ class Execution:
         for run in left:
             for node in run.nodes:
                 self._queues.setdefault(node, deque()).append(run)
+        self._none_left = asyncio.Event()
         for run in left:
             self._start_if_first(run)
         try:
-            while self._tasks:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._tasks:
+                await self._none_left.wait()
         finally:
             tasks = list(self._tasks)
             for task in tasks:
@@ -83,7 +85,12 @@ class Execution:
         if all(self._queues[node][0] is run for node in run.nodes):
             task = asyncio.get_running_loop().create_task(self._run(run))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._none_left.set()
 
     async def _run(self, run: PlannedRun) -> None:
         async with self._slots:

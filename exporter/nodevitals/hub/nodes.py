@@ -117,13 +117,17 @@ class Nodes:
             timeout=SECONDS,
             limits=httpx.Limits(max_connections=AT_A_TIME, max_keepalive_connections=0),
         )
-        self._slots = asyncio.Semaphore(AT_A_TIME)
+        self._slots: Optional[asyncio.Semaphore] = None
         self._known: dict[str, tuple[float, Facts]] = {}
 
     async def facts(self, members: Iterable[Member]) -> dict[str, Facts]:
         """Facts by name, not older than FRESH_SECONDS; within ALL_SECONDS."""
         listed = list(members)
-        tasks = {member.name: asyncio.ensure_future(self._of(member)) for member in listed}
+        if self._slots is None:  # Python 3.9 binds it to the loop that runs
+            self._slots = asyncio.Semaphore(AT_A_TIME)
+        tasks = {
+            member.name: asyncio.ensure_future(self._of(member, self._slots)) for member in listed
+        }
         if tasks:
             _, late = await asyncio.wait(tasks.values(), timeout=ALL_SECONDS)
             for task in late:
@@ -135,11 +139,11 @@ class Nodes:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _of(self, member: Member) -> Facts:
+    async def _of(self, member: Member, slots: asyncio.Semaphore) -> Facts:
         known = self._known.get(member.name)
         if known is not None and time.monotonic() - known[0] < FRESH_SECONDS:
             return known[1]
-        async with self._slots:
+        async with slots:
             try:
                 facts = parse(await asyncio.wait_for(self._read(member), SECONDS))
             except asyncio.TimeoutError:

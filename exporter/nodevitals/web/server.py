@@ -173,10 +173,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _metrics(self, query: str) -> None:
         try:
-            names = parse_qs(query, max_num_fields=100).get("collect[]", [])
+            fields = parse_qs(query, max_num_fields=100)
         except ValueError:
             self._respond(HTTPStatus.BAD_REQUEST, b"too many parameters\n")
             return
+        # `collect`, as service discovery sets it: no label of Prometheus is named collect[].
+        listed = ",".join(fields.get("collect", [])).split(",")
+        names = [*fields.get("collect[]", []), *filter(None, listed)]
         unknown = sorted(set(names) - self.server.agent.probe_names())
         if unknown:
             known = sorted(self.server.agent.probe_names())

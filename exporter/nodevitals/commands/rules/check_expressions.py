@@ -17,6 +17,7 @@ TARGET_LABELS = ("job", "instance", "cluster", "__name__")
 # Families of other exporters; their labels are not in the catalogue.
 FOREIGN = re.compile(r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+")
 JOB = "nodevitals"
+HUB_JOB = "nodevitals-hub"
 THRESHOLD = "nodevitals:threshold"
 # How an alert finds that a threshold is missing.
 _WATCHED = re.compile(
@@ -75,7 +76,7 @@ def _check_job(rule: Rule, selector: Selector, job: str | None) -> Iterator[Find
         text = f'{selector.name} without job="{job or JOB}": a second scrape job would double it'
         yield _finding(rule, selector.line, "label/job", text)
     for matcher in matchers:
-        if job is not None and matcher.operator == "=" and matcher.value != job:
+        if job is not None and matcher.operator == "=" and matcher.value not in (job, HUB_JOB):
             text = f'{selector.name} selects job="{matcher.value}", not "{job}"'
             yield _finding(rule, selector.line, "label/job", text)
 

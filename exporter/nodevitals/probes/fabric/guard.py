@@ -60,6 +60,6 @@ class Guard:
         """Charge a test that ran here from `started` (seconds since the epoch) to the budget.
         Returns its bytes.
         """
-        size = measurement.bytes_of(test, self._host)
+        size = measurement.bytes_of(test, self._host, seconds)
         self._meter.charge(started, seconds, size)
         return size

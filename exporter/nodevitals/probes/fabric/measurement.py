@@ -35,11 +35,14 @@ def link_of(test: TestSettings, host: Host) -> TestedLink:
     return TestedLink(files, 1, speed * MEGABIT if speed else None)
 
 
-def bytes_of(test: TestSettings, host: Host) -> float:
-    """The most bytes that a test moves: of one with a duration, what its link carries in it."""
+def bytes_of(test: TestSettings, host: Host, ran_seconds: float | None = None) -> float:
+    """The most bytes that a test moves, or moved while its tool ran for so long: of one with a
+    duration, what its link carries in that time.
+    """
     if test.seconds is None:
         return test.total_bytes
-    return test.seconds * (link_of(test, host).rate or FASTEST_LINK)
+    seconds = test.seconds if ran_seconds is None else min(test.seconds, ran_seconds)
+    return seconds * (link_of(test, host).rate or FASTEST_LINK)
 
 
 def expected_of(test: TestSettings, host: Host) -> float | None:

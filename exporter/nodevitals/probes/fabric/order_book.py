@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import Callable
 
 from nodevitals import __version__
+from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.members import MemberLists
 from nodevitals.probes.fabric.occupancy import Occupancy
 from nodevitals.probes.fabric.order_entry import OrderEntry
@@ -28,6 +29,7 @@ from nodevitals.probes.fabric.orders import (
 )
 from nodevitals.probes.fabric.results import FinishedOrder, FinishedTest, outcome_of
 from nodevitals.probes.fabric.settings import HubSettings
+from nodevitals.probes.fabric.tool_process import version_of
 
 MAX_RESULTS = 32
 """Number of orders whose results are kept; of the others, the identities."""
@@ -72,20 +74,25 @@ class OrderBook:
             if known is not None and known.order == order:
                 known.renew()
                 return known.status()
-            differs = _refused("invalid", "another order has this id")
-            entry = self._accepted(order) if known is None else differs
+            if known is not None:
+                return self.refuse("invalid", "another order has this id")
+            entry = self._accepted(order)
         if isinstance(entry, OrderRefused):
-            self._finished.put(FinishedOrder(outcome="refused"))
             return entry
         if entry.peer is not None:
             self._work.put(lambda: self.run(entry))
         return entry.status()
 
+    def refuse(self, refusal: OrderRefusal, message: str, reason: str = "") -> OrderRefused:
+        """The refusal of an order, which is counted."""
+        self._finished.put(FinishedOrder(outcome="refused"))
+        return OrderRefused(refusal=refusal, reason=reason or None, message=message)
+
     def get(self, identity: str, wait_seconds: float) -> OrderStatus | OrderRefused:
         """The state of an order, when it is done or after so many seconds; renews its lease."""
         entry = self._entries.get(identity)
         if entry is None:
-            return _refused("unknown", "no such order here, or its result is no longer kept")
+            return _unknown("no such order here, or its result is no longer kept")
         entry.renew()
         return entry.status(min(wait_seconds, MAX_WAIT_SECONDS))
 
@@ -95,7 +102,7 @@ class OrderBook:
             entry = self._entries.get(identity)
             if entry is None:
                 self._remember(identity)
-                return _refused("unknown", "no such order here; it will not be accepted later")
+                return _unknown("no such order here; it will not be accepted later")
         entry.end("canceled")
         self._work.put(self.settle)
         return entry.status(END_SECONDS)
@@ -128,10 +135,11 @@ class OrderBook:
 
     def finish(self, entry: OrderEntry) -> None:
         """An order has ended (the runner's thread)."""
+        versions = _tool_versions(entry) if entry.status().state == "running" else {}
         with self._lock:
             self._current = None
         self._occupancy.free(entry.order.id)
-        entry.finish()
+        entry.finish(versions)
         self._finished.put(FinishedOrder(outcome=outcome_of(entry.status())))
 
     def _accepted(self, order: Order) -> OrderEntry | OrderRefused:
@@ -143,7 +151,7 @@ class OrderBook:
         is_source = membership is not None and order.source == membership.name
         peer = membership.members[order.target] if membership and is_source else None
         if not self._occupancy.take(order.id):
-            return _refused("busy", "a test runs on this node", reason="testing")
+            return self.refuse("busy", "a test runs on this node", reason="testing")
         self._remember(order.id)
         entry = self._current = OrderEntry(order, peer, {"nodevitals": __version__})
         self._entries[order.id] = entry
@@ -156,17 +164,17 @@ class OrderBook:
         """Why an order cannot be accepted, whatever runs."""
         membership = self._lists.membership
         if order.force and not self._settings.force:
-            return _refused("forbidden", "probes.fabric.hub.force is not set on this node")
+            return self.refuse("forbidden", "probes.fabric.hub.force is not set on this node")
         problem = problem_of(order)
         if problem:
-            return _refused("invalid", problem)
+            return self.refuse("invalid", problem)
         if membership is None:
-            return _refused("not_listed", "the lists of peers have not been read")
+            return self.refuse("not_listed", "the lists of peers have not been read")
         if order.node != membership.name or order.node not in (order.source, order.target):
-            return _refused("not_this_node", f"this is {membership.name}")
+            return self.refuse("not_this_node", f"this is {membership.name}")
         for name in (order.source, order.target):
             if name not in membership.members:
-                return _refused("not_listed", f"{name[:64]} is not on the lists of this node")
+                return self.refuse("not_listed", f"{name[:64]} is not on the lists of this node")
         return self._stale(order)
 
     def _stale(self, order: Order) -> OrderRefused | None:
@@ -178,16 +186,16 @@ class OrderBook:
         while self._identities and next(iter(self._identities.values())) < now - REMEMBERED_SECONDS:
             self._identities.popitem(last=False)
         if order.id in self._identities:
-            return _refused("stale", "an order with this id was here before")
+            return self.refuse("stale", "an order with this id was here before")
         if not age >= -CLOCK_SECONDS:
             text = "was issued in the future: check the clocks of the hub and of this node"
-            return _refused("stale", text)
+            return self.refuse("stale", text)
         if age > MAX_AGE_SECONDS:
-            return _refused("stale", f"was issued {age:.0f} s ago, over {MAX_AGE_SECONDS:g}")
+            return self.refuse("stale", f"was issued {age:.0f} s ago, over {MAX_AGE_SECONDS:g}")
         if age > now - self._started:
-            return _refused("stale", "was issued before this agent started")
+            return self.refuse("stale", "was issued before this agent started")
         if len(self._identities) >= MAX_IDENTITIES:
-            return _refused("busy", f"over {MAX_IDENTITIES} orders in an hour", reason="orders")
+            return self.refuse("busy", f"over {MAX_IDENTITIES} orders in an hour", reason="orders")
         return None
 
     def _remember(self, identity: str) -> None:
@@ -195,5 +203,12 @@ class OrderBook:
             self._identities[identity] = time.monotonic()
 
 
-def _refused(refusal: OrderRefusal, message: str, reason: str | None = None) -> OrderRefused:
-    return OrderRefused(refusal=refusal, reason=reason, message=message)
+def _tool_versions(entry: OrderEntry) -> dict[str, str]:
+    """The versions of the tools of an order; without those that report none."""
+    programs = {test.tool: measurement.argv(test, None, 0)[0] for test in entry.order.tests}
+    found = {tool: version_of(program) for tool, program in programs.items()}
+    return {tool: version for tool, version in found.items() if version}
+
+
+def _unknown(message: str) -> OrderRefused:
+    return OrderRefused(refusal="unknown", message=message)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -82,11 +83,16 @@ class OrderEntry:
         with self._changed:
             self._status = replace(self._status, raw=self._status.raw + text)
 
-    def finish(self) -> None:
-        """It has ended: no tool runs."""
+    def finish(self, versions: Mapping[str, str]) -> None:
+        """It has ended: no tool runs. `versions` are those of its tools."""
         with self._changed:
-            seconds = time.monotonic() - self._accepted
-            self._status = replace(self._status, state="done", skipped=self.reason, seconds=seconds)
+            self._status = replace(
+                self._status,
+                state="done",
+                skipped=self.reason,
+                seconds=time.monotonic() - self._accepted,
+                versions={**self._status.versions, **versions},
+            )
             self._changed.notify_all()
 
     def status(self, wait_seconds: float = 0.0) -> OrderStatus:

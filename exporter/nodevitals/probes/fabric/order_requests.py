@@ -37,9 +37,9 @@ def put(orders: OrderBook, path: OrderPath, body: bytes) -> Response:
     try:
         order = parse(body, Order)
     except ValueError as error:
-        return _answer(OrderRefused(refusal="invalid", message=str(error)[:300]))
+        return _answer(orders.refuse("invalid", str(error)[:300]))
     if order.id != path.identity:
-        return _answer(OrderRefused(refusal="invalid", message="the path has another id"))
+        return _answer(orders.refuse("invalid", "the path has another id"))
     return _answer(orders.put(order))
 
 

@@ -16,6 +16,7 @@ from nodevitals.probe import Probe, ProbeError, Readings
 from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
+from nodevitals.probes.fabric.leases import LeaseMailbox
 from nodevitals.probes.fabric.report import REASONS, Report
 from nodevitals.probes.fabric.results import (
     ORDER_OUTCOMES,
@@ -24,6 +25,7 @@ from nodevitals.probes.fabric.results import (
     StartedTest,
 )
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
+from nodevitals.wire import LEASES, LeaseReply
 
 if TYPE_CHECKING:
     from nodevitals.probes.fabric.runner import FabricRunner
@@ -61,6 +63,7 @@ class FabricProbe(Probe):
     families = fabric.ALL
     Settings = FabricSettings
     State = FabricState
+    Message = LeaseReply
     resident = True
     persistent = True
     start_seconds = 10.0
@@ -78,6 +81,7 @@ class FabricProbe(Probe):
         self._secrets = Secrets(self.settings.token_file, self.settings.tls)
         hub = self.settings.hub
         self._hub_token = HubToken(hub.token_file, self._secrets) if hub else None
+        self._leases = LeaseMailbox()
 
     def run(self, readings: Readings) -> None:
         """Report what has happened since the last run."""
@@ -90,6 +94,7 @@ class FabricProbe(Probe):
             self._meter = Meter(self.settings.budget, self.state.spent)
             self._runner = self._started()
             self.state.since = self.state.since or time.time()
+        self._pass_leases(readings)
         self._declare(readings)
         for finished in self._runner.finished():
             if isinstance(finished, FinishedOrder):
@@ -122,6 +127,7 @@ class FabricProbe(Probe):
                 runner.orders,
                 self._hub_token,
                 settings.hub.names if settings.hub else (),
+                self._leases,
             )
         except OSError as error:
             text = f"cannot listen on {settings.listen_address}: {error.strerror}"
@@ -129,6 +135,16 @@ class FabricProbe(Probe):
         runner.start()
         server.start()
         return runner
+
+    def _pass_leases(self, readings: Readings) -> None:
+        """Pass what the hub asked for to the agent, and its reply to the server."""
+        membership = self._runner.lists.membership if self._runner else None
+        self._leases.name = membership.name if membership else ""
+        for reply in readings.received:
+            self._leases.replied(reply)
+        lease = self._leases.unsent()
+        if lease is not None:
+            readings.send(LEASES, lease)
 
     def _declare(self, readings: Readings) -> None:
         """Start the counters at 0, so that the first event counts as an increase: those of planned

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import http.server
-import io
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,12 @@ import msgspec
 
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.probes.fabric import order_requests
+from nodevitals.probes.fabric.bounded_reader import (
+    MAX_HEAD_BYTES,
+    BoundedReader,
+    HeadTooLargeError,
+)
+from nodevitals.probes.fabric.leases import LEASE_PATH, REPLY_SECONDS, LeaseMailbox
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import (
     MAX_ORDER_BYTES,
@@ -39,41 +44,11 @@ from nodevitals.probes.fabric.protocol import (
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name, is_issued_for
 from nodevitals.probes.fabric.server_side import OPEN_SECONDS, ServerSide
 
-# A peer's request has some 300 bytes. A connection costs its thread's stack, TLS, and this.
-MAX_HEAD_BYTES = 8 * 1024
 # A node has one partner in a slot; connections beyond these close the oldest unfinished one.
 MAX_PEER_CONNECTIONS = 32
 # Requests of the hub that wait at a time; others get the state at once.
 MAX_WAITS = 8
 _LENGTH = re.compile(r"[0-9]{1,5}")
-
-
-class _HeadTooLargeError(Exception):
-    pass
-
-
-class _BoundedReader:
-    """The stream of one request: a limit on the bytes of its head, and on those of its body."""
-
-    def __init__(self, stream: io.BufferedIOBase) -> None:
-        self._stream = stream
-        self._left = MAX_HEAD_BYTES
-
-    def readline(self, _limit: int = -1) -> bytes:
-        """A line of the head, within the rest of the limit."""
-        line = self._stream.readline(self._left + 1)
-        self._left -= len(line)
-        if self._left < 0:
-            raise _HeadTooLargeError
-        return line
-
-    def body(self, size: int) -> bytes:
-        """The body, of a size within its limit."""
-        return self._stream.read(size)
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
 
 
 class FabricHandler(http.server.BaseHTTPRequestHandler):
@@ -100,14 +75,14 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         self.record.socket = self.request
         self.request.do_handshake()
         super().setup()
-        self.stream = _BoundedReader(self.rfile)
+        self.stream = BoundedReader(self.rfile)
         self.rfile = self.stream  # type: ignore[assignment]
 
     def handle_one_request(self) -> None:
         """Handle the request; the size of its head is limited."""
         try:
             super().handle_one_request()
-        except _HeadTooLargeError:
+        except HeadTooLargeError:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"over {MAX_HEAD_BYTES} bytes")
 
     def parse_request(self) -> bool:
@@ -129,7 +104,10 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             self._open(body)
 
     def do_PUT(self) -> None:
-        """Accept an order of the hub."""
+        """Accept an order of the hub, or a lease."""
+        if self.path == LEASE_PATH:
+            self._put_lease()
+            return
         found = self._order()
         body = self._body(MAX_ORDER_BYTES) if found else None
         if found and body is not None:
@@ -150,25 +128,44 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             status, message = order_requests.get(orders, path)
         self._respond(message, status)
 
+    def _put_lease(self) -> None:
+        """Pass a lease on to the agent."""
+        body = self._body(MAX_BODY_BYTES) if self._is_hub() else None
+        if body is None:
+            return
+        with self.server.wait_place(REPLY_SECONDS) as seconds:
+            self.record.completed = True  # not closed to make room while it waits
+            self.record.expect(REPLY_SECONDS + RESPONSE_SECONDS)
+            status, message = self.server.leases.respond(body, seconds)
+        self._respond(message, status)
+
     def _order(self) -> tuple[OrderBook, order_requests.OrderPath] | None:
         """The orders and the path of the hub's request; None where it was refused."""
-        orders, hub = self.server.orders, self.server.hub_token
-        if orders is None or hub is None or not self.path.startswith(f"{ORDERS_PATH}/"):
-            if self._has_token(self.server.secrets.token):
-                self.send_error(HTTPStatus.NOT_FOUND)
-            return None
-        if not self._has_token(hub.token):
-            return None
-        if not has_name(self.request.getpeercert() or {}, self.server.hub_names):
-            text = "the client's certificate has none of the names of probes.fabric.hub.names"
-            message = OrderRefused(refusal="forbidden", message=text)
-            self._respond(message, HTTPStatus.FORBIDDEN)
+        orders = self.server.orders
+        if not self._is_hub() or orders is None:
             return None
         try:
             return orders, order_requests.OrderPath(self.path)
         except ValueError as error:
             self.send_error(HTTPStatus.NOT_FOUND, explain=str(error))
             return None
+
+    def _is_hub(self) -> bool:
+        """Whether this is a request of the hub, with its token and its name; else it is refused."""
+        hub = self.server.hub_token
+        known = self.path == LEASE_PATH or self.path.startswith(f"{ORDERS_PATH}/")
+        if hub is None or self.server.orders is None or not known:
+            if self._has_token(self.server.secrets.token):
+                self.send_error(HTTPStatus.NOT_FOUND)
+            return False
+        if not self._has_token(hub.token):
+            return False
+        if not has_name(self.request.getpeercert() or {}, self.server.hub_names):
+            text = "the client's certificate has none of the names of probes.fabric.hub.names"
+            message = OrderRefused(refusal="forbidden", message=text)
+            self._respond(message, HTTPStatus.FORBIDDEN)
+            return False
+        return True
 
     def _body(self, limit: int) -> bytes | None:
         """The body of the request; None where it was refused."""
@@ -199,10 +196,15 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         self._respond(response, status)
 
     def do_DELETE(self) -> None:
-        """Close a test, or end an order."""
+        """Close a test, or end an order or a lease."""
+        if self.path == LEASE_PATH:
+            if self._is_hub():
+                self._respond(self.server.leases.put((), 0.0, 0.0), HTTPStatus.OK)
+            return
         if not self.path.startswith(f"{PATH}/"):
             found = self._order()
             if found is not None:
+                self.record.completed = True  # not closed to make room while the tool ends
                 status, message = order_requests.delete(*found)
                 self._respond(message, status)
         elif self._has_token(self.server.secrets.token):
@@ -258,12 +260,14 @@ class FabricServer(CappedServer):
         orders: OrderBook | None = None,
         hub_token: HubToken | None = None,
         hub_names: Sequence[str] = (),
+        leases: LeaseMailbox | None = None,
     ) -> None:
         self.secrets = secrets
         self.server_side = server_side
         self.orders = orders
         self.hub_token = hub_token
         self.hub_names = hub_names
+        self.leases = leases or LeaseMailbox()
         self._waits = threading.Semaphore(MAX_WAITS)
         super().__init__(listen_address, FabricHandler)
 

@@ -6,16 +6,20 @@ The kernel kills it with the thread that started it, and so with the worker: not
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
+from nodevitals.errors import ProbeError
 from nodevitals.linux import tool
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 REAP_SECONDS = 0.5
+VERSION_SECONDS = 1.0
 _LISTEN = "0A"
+_VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,4}")
 
 
 class ToolMissingError(Exception):
@@ -63,6 +67,14 @@ class ToolProcess:
 def _prepare() -> None:
     tool.prepare()
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES))
+
+
+def version_of(program: str) -> str:
+    """What a tool prints as its version, such as `3.12`; '' where it prints none in time."""
+    with suppress(ProbeError):
+        match = _VERSION.search(tool.run([program, "--version"], VERSION_SECONDS).text[:1000])
+        return match[0] if match else ""
+    return ""
 
 
 def listens(port: int) -> bool:

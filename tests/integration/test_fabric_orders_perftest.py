@@ -1,0 +1,175 @@
+"""Orders for perftest, whose stand-ins check every argument, beside the tests of the plan."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.loopback import DEVICE, TEST, TOKEN, Loopback
+from testbed.node import Node, wait_until
+from testbed.ordering import HUB_NAME, HUB_TOKEN, OrderClient, order
+
+A, B = "127.0.0.2", "127.0.0.3"
+GID, TRAFFIC_CLASS = 5, 106
+BANDWIDTH = {
+    "tool": "perftest",
+    "device": DEVICE,
+    "queue_pairs": 8,
+    "gid_index": GID,
+    "traffic_class": TRAFFIC_CLASS,
+}
+LATENCY = {**BANDWIDTH, "queue_pairs": 1}
+SIZES = [8 << (4 * power) for power in range(7)]
+
+
+def made(folder: Path, **settings: Any) -> Loopback:
+    """Two agents that take orders."""
+    (folder / "hub-token").write_text(HUB_TOKEN)
+    hub = {"token_file": str(folder / "hub-token"), "names": [HUB_NAME]}
+    return Loopback(folder, 2, hub=hub, **settings)
+
+
+def start(loopback: Loopback) -> None:
+    """Start the agents, and wait until they listen."""
+    loopback.start()
+    for node in loopback.nodes.values():
+        wait_until(partial(_is_member, node))
+
+
+def _is_member(node: Node) -> bool:
+    return node.value("nodevitals_fabric_members") == 2
+
+
+def client(loopback: Loopback, name: str) -> OrderClient:
+    if not (loopback.folder / HUB_NAME).exists():
+        loopback.issue(HUB_NAME)
+    port = loopback.proxies[name].port
+    return OrderClient(name, port, loopback.folder / "ca.pem", loopback.folder / HUB_NAME)
+
+
+def accepted(loopback: Loopback, wanted: dict[str, Any], side: str) -> bool:
+    """Whether this side accepts the order now: a planned test may run there."""
+    status, body = client(loopback, wanted[side]).put({**wanted, "node": wanted[side]})
+    assert status == 200 or body["refusal"] in ("busy", "stale"), body
+    return status == 200
+
+
+def ordered(loopback: Loopback, *tests: dict[str, Any]) -> dict[str, Any]:
+    """The state of the source, A, once an order for these tests is done."""
+
+    def state() -> dict[str, Any] | None:
+        wanted = order(A, B, *tests)
+        if not accepted(loopback, wanted, "target"):
+            return None
+        if not accepted(loopback, wanted, "source"):
+            client(loopback, B).delete(wanted["id"])
+            return None
+        ended: dict[str, Any] = wait_until(lambda: _ended(loopback, wanted), 60)
+        client(loopback, B).delete(wanted["id"])
+        return ended
+
+    found: dict[str, Any] = wait_until(state, 40)
+    return found
+
+
+def _ended(loopback: Loopback, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    status, body = client(loopback, A).get(wanted["id"], 5)
+    assert status == 200, body
+    return body if body["state"] == "done" else None
+
+
+def on_roce(loopback: Loopback) -> None:
+    for node in loopback.nodes.values():
+        node.environment["FAKE_DEVICE"] = f"{DEVICE}:1:{GID}"
+        node.environment["FAKE_TCLASS"] = str(TRAFFIC_CLASS)
+
+
+@pytest.mark.parametrize("operation", ["write_bw", "read_bw", "send_bw"])
+def test_sweep_with_eight_queue_pairs(tmp_path: Path, operation: str) -> None:
+    with made(tmp_path, tests=[], slot="60s") as loopback:
+        on_roce(loopback)
+        start(loopback)
+        sweep = [{**BANDWIDTH, "operation": operation, "message_bytes": size} for size in SIZES]
+        timed = {**sweep[-1], "seconds": 10, "timeout": 30}
+        state = ordered(loopback, *sweep, timed)
+        assert [one["outcome"] for one in state["reports"]] == ["ok"] * 8, state
+        sizes = [one["rows"][0]["message_bytes"] for one in state["reports"]]
+        assert sizes == [*SIZES, SIZES[-1]]
+        assert state["versions"]["perftest"] == "6.06"
+
+
+@pytest.mark.parametrize("operation", ["send_lat", "write_lat"])
+def test_latencies_with_a_given_gid(tmp_path: Path, operation: str) -> None:
+    with made(tmp_path, tests=[], slot="60s") as loopback:
+        on_roce(loopback)
+        start(loopback)
+        test = {**LATENCY, "operation": operation, "message_bytes": 8}
+        (report,) = ordered(loopback, test)["reports"]
+        assert report["rows"][0]["latency_seconds"]["median"] == pytest.approx(1.47e-6)
+        (report,) = ordered(loopback, {**test, "gid_index": 3})["reports"]
+        assert report["reason"] == "no_gid"
+        (report,) = ordered(loopback, {**test, "traffic_class": 0}, test)["reports"]
+        assert report["outcome"] == "failed"
+
+
+def test_planned_tests_and_orders_exclude_each_other(tmp_path: Path) -> None:
+    """Each of them is done, and then the plan goes on."""
+    planned = {**TEST, "timeout": "1s"}
+    with made(tmp_path, tests=[planned], slot="3s") as loopback:
+        for node in loopback.nodes.values():
+            node.environment["FAKE_SECONDS"] = "0.8"
+        start(loopback)
+        runs = "nodevitals_fabric_runs_total"
+
+        def total() -> float:
+            found = [node.value(runs, outcome="ok") for node in loopback.nodes.values()]
+            return sum(one or 0.0 for one in found)
+
+        wait_until(loopback.tool_processes, 30, "a planned test")
+        wanted = order(A, B, {**TEST, "message_bytes": 8})
+        status, body = client(loopback, B).put({**wanted, "node": B})
+        assert (status, body["refusal"]) == (409, "busy")
+        many = [{**TEST, "message_bytes": 1 << power} for power in range(4)]
+        state = ordered(loopback, *many)
+        assert [one["outcome"] for one in state["reports"]] == ["ok"] * 4, state
+        before = total()
+        wait_until(lambda: total() > before, 40, "a planned test after the order")
+
+
+def test_result_of_a_planned_size_is_exposed(tmp_path: Path) -> None:
+    """It is that of the planned test; other sizes are the hub's alone."""
+    planned = {**TEST, "timeout": "1s"}
+    with made(tmp_path, tests=[planned], slot="600s") as loopback:
+        start(loopback)
+        node = loopback.nodes[A]
+        family = "nodevitals_fabric_bandwidth_bytes_per_second"
+        assert ordered(loopback, {**TEST, "message_bytes": 8})["reports"][0]["outcome"] == "ok"
+        wait_until(lambda: (node.value("nodevitals_fabric_orders_total", outcome="ok") or 0) >= 1)
+        assert node.value(family) is None
+        assert ordered(loopback, TEST)["reports"][0]["outcome"] == "ok"
+        wait_until(lambda: node.value(family, peer=B, message_bytes="65536"))
+
+
+def test_budget_holds_for_orders(tmp_path: Path) -> None:
+    budget = {"seconds_per_hour": 3600, "bytes_per_hour": 3 * 65_536_000}
+    with made(tmp_path, tests=[], slot="60s", budget=budget) as loopback:
+        start(loopback)
+        sweep = [{**TEST, "ib_port": 1, "iterations": 1000 - number} for number in range(5)]
+        state = ordered(loopback, *sweep)
+        assert len(state["reports"]) == 3
+        assert state["skipped"] in ("budget", "peer_busy")
+
+
+@pytest.mark.parametrize(
+    ("token", "names"), [(TOKEN, "the hub's token is that of the agents"), ("short", "at least 16")]
+)
+def test_unusable_token_of_the_hub_is_an_error(tmp_path: Path, token: str, names: str) -> None:
+    with made(tmp_path, tests=[], slot="60s") as loopback:
+        (tmp_path / "hub-token").write_text(token)
+        node = loopback.nodes[A]
+        with node:
+            wait_until(lambda: names in node.log(), 20)
+            assert node.value("nodevitals_probe_success", probe="fabric") == 0
