@@ -207,3 +207,29 @@ def test_a_node_check_names_lost_devices_and_silent_agents(
             (c, "harness", "harness: /metrics: HTTP 404"),
         ]
         assert detail.results[0].versions == {"nodevitals": "1.2"}
+
+
+def test_a_full_queue_refuses_and_sighup_reads_the_configuration_again(
+    tmp_path: Path, agents: AgentOrders
+) -> None:
+    agents.seconds = 60
+    nodes = agents.names[:2]
+    with HubProcess(tmp_path, **agents.config, limits={"queued": 1}) as hub:
+        hub.submit(kind="pair", nodes=nodes, test=TEST)
+        wait_until(lambda: hub.list()[0].phase == "running", 20)
+        hub.submit(kind="pair", nodes=nodes, test=TEST)
+        with pytest.raises(RefusedCallError, match=r"limits\.queued") as refused:
+            hub.submit(kind="pair", nodes=nodes, test=TEST)
+        assert refused.value.kind == "busy"
+        text = hub.config.read_text()
+        assert hub.process is not None
+        hub.config.write_text("nonsense: 1\n")
+        hub.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reload: " in hub.log.read_text(), 20)
+        assert "nonsense" in hub.log.read_text()
+        assert "reload: done" not in hub.log.read_text()
+        hub.config.write_text(text.replace("queued: 1", "queued: 3"))
+        hub.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reload: done" in hub.log.read_text(), 20)
+        hub.submit(kind="pair", nodes=nodes, test=TEST)
+        assert len(hub.list()) == 3

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from nodevitals.checks import CheckError, kubernetes_api, kubernetes_launcher, manifests
+from nodevitals.checks import CheckError, job_script, kubernetes_api, kubernetes_launcher
 from nodevitals.checks.collective import Collective
+from nodevitals.checks.job_script import MARK, Kind
 from nodevitals.checks.kubernetes_launcher import KubernetesLauncher
 from nodevitals.checks.launchers import Launched
-from nodevitals.checks.manifests import MARK, JobOptions, Kind
+from nodevitals.checks.manifests import JobOptions
 from testbed import jobserver, mpi, tooloutput
 from testbed.jobserver import JobServer
 from testbed.node import wait_until
@@ -309,7 +310,7 @@ def test_canceled_run_deletes_the_job(server: JobServer) -> None:
 
 
 def test_run_that_does_not_end_is_ended(server: JobServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "START_SECONDS", 1)
+    monkeypatch.setattr(job_script, "START_SECONDS", 1)
     server.scenario = ({"launcher": jobserver.RUNNING, "worker": jobserver.RUNNING},)
     found = run(seconds=0.5)
     assert (found.reports[0].reason, found.reason) == ("timeout", "harness")

@@ -22,9 +22,7 @@ OK = Verdict(outcome="ok", message="no fault found")
 def new_check(*nodes: str, created: float = 1000.0, kind: str = "pair") -> Check:
     request = CheckRequest(kind=kind, nodes=nodes or ("a1", "a2"))  # type: ignore[arg-type]
     asker = Requester(trigger="rest")
-    return Check(
-        id=new_identity(), request=request, requester=asker, cost=COST, created=created
-    )
+    return Check(id=new_identity(), request=request, requester=asker, cost=COST, created=created)
 
 
 def ended(check: Check, figure: float | None = None) -> Check:

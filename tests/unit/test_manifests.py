@@ -9,9 +9,11 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from nodevitals.checks.collective import Collective, of_request, sweeps
-from nodevitals.checks.manifests import JobOptions, Kind, document, script
+from nodevitals.checks.job_script import Kind, script
+from nodevitals.checks.manifests import JobOptions, document, manifest
 from nodevitals.checks.model import TestRequest
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
@@ -157,3 +159,12 @@ def test_script_names_the_worker_that_it_cannot_log_in_to(tmp_path: Path) -> Non
     status, output = run_script(tmp_path, WANTED, "echo Connection refused >&2; exit 255")
     assert status == "75"
     assert output == "no ssh to worker w-0: Connection refused\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_is_that_of_the_object_and_readable(kind: Kind) -> None:
+    text = manifest(WANTED, kind, OPTIONS, NAME, 300)
+    assert yaml.safe_load(text) == document(WANTED, kind, OPTIONS, NAME, 300)
+    assert "&id" not in text
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[lines.index("- |") + 1] == "set -eu"

@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Optional, TypeVar
 
-from nodevitals.checks import CheckError, manifests, podstate
+from nodevitals.checks import CheckError, job_script, manifests, podstate
 from nodevitals.checks import collective as one
 from nodevitals.checks.collective import Collective
+from nodevitals.checks.job_script import Kind
 from nodevitals.checks.kubernetes_api import TRANSIENT, ApiFaultError, Jobs
 from nodevitals.checks.launchers import Launched, launched, refused, verify_name
-from nodevitals.checks.manifests import JobOptions, Kind
+from nodevitals.checks.manifests import JobOptions
 from nodevitals.probes.fabric.report import Report, failed
 
 POLL_SECONDS = 2.0
@@ -103,7 +104,7 @@ class KubernetesLauncher:
             if state.problem is not None:
                 return await self._problem(jobs, state, state.problem)
             if state.started and deadline is None:
-                deadline = clock() + seconds + manifests.START_SECONDS
+                deadline = clock() + seconds + job_script.START_SECONDS
             if deadline is None and clock() >= pending:
                 return await self._problem(jobs, state, state.waiting)
             if deadline is not None and clock() >= deadline:
@@ -128,7 +129,7 @@ class KubernetesLauncher:
 
 def judged(wanted: Collective, log: str, status: int) -> list[Report]:
     """One report per size of a launcher's log; only its last sweep can have failed."""
-    parts = manifests.parts_of(log)
+    parts = job_script.parts_of(log)
     if parts is None:
         last = next((line for line in reversed(log.splitlines()) if line.strip()), "nothing")
         return [failed("harness", f"the launcher ended with status {status}: {last}")]

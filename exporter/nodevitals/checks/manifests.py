@@ -10,65 +10,20 @@ https://github.com/k8snetworkplumbingwg/multi-net-spec (the annotation networks)
 
 from __future__ import annotations
 
-import shlex
-from typing import Any, Literal, Optional
+from typing import Any
 
 import msgspec
 import yaml
 
-from nodevitals.checks import mpirun
-from nodevitals.checks.collective import Backend, Collective, environment, sweeps, tool_argv
+from nodevitals.checks import job_script
+from nodevitals.checks.collective import Backend, Collective
+from nodevitals.checks.job_script import SSH_PORT, Kind
 
-Kind = Literal["volcano", "mpijob"]
 RESOURCES: dict[Backend, str] = {"nccl": "nvidia.com/gpu", "hccl": "huawei.com/Ascend910"}
 RUN_LABEL, ROLE_LABEL = "nodevitals.io/run", "nodevitals.io/role"
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
-# Not 22: with hostNetwork the node's own sshd has it.
-SSH_PORT = 22622
-SSH_OPTIONS = (
-    *(
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        "StrictHostKeyChecking=no",
-        "-o",
-        "UserKnownHostsFile=/dev/null",
-    ),
-    *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5", "-p", str(SSH_PORT)),
-)
 # A finished object that no hub removes.
 KEEP_SECONDS = 3600
-# Until all workers have started.
-START_SECONDS = 120
-HOSTFILE = "/tmp/hostfile"  # noqa: S108 -- of the launcher's own container
-MARK = "# nodevitals sweep "
-"""Begins the line before the output of each run of the tool."""
-HOSTS: dict[Kind, str] = {
-    "volcano": "cat /etc/volcano/worker.host",
-    "mpijob": "sed 's/[ :].*//' /etc/mpi/hostfile",
-}
-_SCRIPT = """\
-set -eu
-list=
-: >/tmp/hostfile
-for host in $({hosts}); do
-  tries=0
-  until ssh {ssh} "$host" true 2>/tmp/error; do
-    tries=$((tries + 1))
-    if [ "$tries" -ge {tries} ]; then
-      echo "no ssh to worker $host: $(tail -n 1 /tmp/error)"
-      exit 75
-    fi
-    sleep 2
-  done
-  list="$list,$host:{slots}"
-  echo "$host:{slots}" >>/tmp/hostfile
-done
-list="${{list#,}}"
-printf '#!/bin/sh\\nexec ssh %s "$@"\\n' {quoted_ssh} >/tmp/ssh; chmod +x /tmp/ssh
-export HYDRA_LAUNCHER_EXEC=/tmp/ssh
-mpirun --version
-"""
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +47,7 @@ def document(
     """Return a Volcano Job (batch.volcano.sh/v1alpha1) or an MPIJob (kubeflow.org/v2beta1)."""
     if options.rdma_resource:
         wanted = msgspec.structs.replace(wanted, rdma=True)
-    limit = int(seconds) + START_SECONDS
+    limit = int(seconds) + job_script.START_SECONDS
     launcher = _launcher(wanted, kind, options, name, seconds)
     worker = _worker(wanted, options, name)
     for template in (launcher, worker):
@@ -109,7 +64,21 @@ _ORDER = ("apiVersion", "kind", "metadata", "spec")
 def manifest(wanted: Collective, kind: Kind, options: JobOptions, name: str, seconds: float) -> str:
     """Return the same as YAML."""
     made = document(wanted, kind, options, name, seconds)
-    return yaml.safe_dump(made, sort_keys=False, width=100)
+    return yaml.dump(made, Dumper=_Readable, sort_keys=False, width=100)
+
+
+class _Readable(yaml.SafeDumper):
+    """Without references, and scripts as lines."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _text)
 
 
 def _volcano(
@@ -180,45 +149,10 @@ def _launcher(
     container = {
         "name": "launcher",
         "image": options.image,
-        "command": ["sh", "-c", script(wanted, kind, seconds)],
+        "command": ["sh", "-c", job_script.script(wanted, kind, seconds)],
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
     }
     return _template(name, "launcher", container)
-
-
-def script(wanted: Collective, kind: Kind, seconds: float) -> str:
-    """What the launcher runs: the tool once per sweep of sizes, after its mark."""
-    ssh = shlex.join(SSH_OPTIONS)
-    lines = [
-        _SCRIPT.format(
-            hosts=HOSTS[kind],
-            ssh=ssh,
-            quoted_ssh=shlex.quote(ssh),
-            tries=START_SECONDS // 2,
-            slots=wanted.devices_per_node,
-        )
-    ]
-    limit = ["timeout", "--kill-after=15", f"{seconds + 1:g}"]
-    for number, swept in enumerate(sweeps(wanted.sizes)):
-        rank = ["timeout", "--kill-after=5", f"{seconds:g}", *tool_argv(wanted, swept)]
-        before, after = _mpirun(wanted)
-        words = [shlex.join([*limit, *before]), '"$list"', shlex.join([*after, *rank])]
-        if wanted.backend == "hccl":
-            words = [shlex.join([*limit, *before, *after, *rank])]
-        lines += [f"echo {shlex.quote(f'{MARK}{number}')}", " ".join(words)]
-    return "\n".join(lines) + "\n"
-
-
-def _mpirun(wanted: Collective) -> tuple[list[str], list[str]]:
-    """The words before the list of hosts, and those after it up to the tool."""
-    ranks = str(wanted.ranks)
-    if wanted.backend == "hccl":
-        pairs = [word for pair in environment(wanted).items() for word in ("-genv", *pair)]
-        return ["mpirun", "-f", HOSTFILE, "-n", ranks], pairs
-    parameters = {"plm_rsh_args": " ".join(SSH_OPTIONS), "plm_rsh_no_tree_spawn": "1", **wanted.mca}
-    mca = [word for pair in parameters.items() for word in ("--mca", *pair)]
-    after = ["-np", ranks, "--bind-to", "none", "--tag-output", *mca, *mpirun.exported(wanted)]
-    return ["mpirun", "--allow-run-as-root", "--host"], after
 
 
 def _worker(wanted: Collective, options: JobOptions, name: str) -> dict[str, Any]:
@@ -274,9 +208,3 @@ def _template(name: str, role: str, container: dict[str, Any]) -> dict[str, Any]
             "containers": [container],
         },
     }
-
-
-def parts_of(log: str) -> Optional[list[str]]:
-    """The output of each sweep in a launcher's log; None where it did not come to the first."""
-    parts = f"\n{log}".split(f"\n{MARK}")
-    return [part.partition("\n")[2] for part in parts[1:]] or None

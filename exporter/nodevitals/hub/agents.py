@@ -14,7 +14,6 @@ import msgspec
 
 from nodevitals.hub.checks import Member
 from nodevitals.hub.settings import AgentsSettings
-from nodevitals.probe import ProbeError
 from nodevitals.probes.fabric.orders import (
     MAX_STATUS_BYTES,
     ORDERS_PATH,
@@ -111,11 +110,3 @@ class Agents:
             return _refused(bytes(read))
         text = bytes(read[:100]).decode("utf-8", "replace").split("\n", 1)[0]
         raise ValueError(f"HTTP {response.status_code} {text}")
-
-
-def agents_of(settings: Optional[AgentsSettings]) -> Optional[Agents]:
-    """The client; None where pair tests are refused. Raises ProbeError."""
-    return Agents(settings) if settings is not None else None
-
-
-__all__ = ["AgentError", "Agents", "ProbeError", "agents_of"]

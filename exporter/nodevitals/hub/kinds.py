@@ -70,6 +70,11 @@ class KindRunner(Runner):
         known = self._members.by_name
         return [known[name] for name in request.nodes if name in known]
 
+    async def refresh(self) -> None:
+        """Read certificates and token where they have changed. Raises ProbeError."""
+        if self.agents is not None:
+            await self.agents.refresh()
+
     async def close(self) -> None:
         """Leave orders to their leases: the next hub takes their results."""
         if self._pairs is not None:

@@ -46,6 +46,9 @@ class Runner:
         del check
         return ()
 
+    async def refresh(self) -> None:
+        """Read again what may have changed, such as certificates. Raises ProbeError."""
+
     async def close(self) -> None:
         """The hub ends: let go of what runs, without ending it."""
 

@@ -16,6 +16,7 @@ from typing import Optional
 
 from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
+from nodevitals.errors import ProbeError
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.kinds import KindRunner
@@ -127,6 +128,10 @@ class Service:
         while True:
             await asyncio.sleep(hub.settings.nodes.refresh)
             await self._read_members(hub)
+            try:
+                await self._runner.refresh()
+            except ProbeError as error:
+                log.error("%s; those read before stay in use", error.message)
 
 
 def _exists(name: str) -> bool:

@@ -1,0 +1,93 @@
+"""What the launcher of a job runs: it waits for its workers, then starts the tool on them.
+
+In: a Collective. Out: a script, in which every word is quoted; and the parts of its output.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal, Optional
+
+from nodevitals.checks import mpirun
+from nodevitals.checks.collective import Collective, environment, sweeps, tool_argv
+
+Kind = Literal["volcano", "mpijob"]
+# Not 22: with hostNetwork the node's own sshd has it.
+SSH_PORT = 22622
+SSH_OPTIONS = (
+    *("-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR"),
+    *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
+    *("-p", str(SSH_PORT)),
+)
+# Until all workers have started.
+START_SECONDS = 120
+HOSTFILE = "/tmp/hostfile"  # noqa: S108 -- of the launcher's own container
+MARK = "# nodevitals sweep "
+"""Begins the line before the output of each run of the tool."""
+HOSTS: dict[Kind, str] = {
+    "volcano": "cat /etc/volcano/worker.host",
+    "mpijob": "sed 's/[ :].*//' /etc/mpi/hostfile",
+}
+_SCRIPT = """\
+set -eu
+list=
+: >/tmp/hostfile
+for host in $({hosts}); do
+  tries=0
+  until ssh {ssh} "$host" true 2>/tmp/error; do
+    tries=$((tries + 1))
+    if [ "$tries" -ge {tries} ]; then
+      echo "no ssh to worker $host: $(tail -n 1 /tmp/error)"
+      exit 75
+    fi
+    sleep 2
+  done
+  list="$list,$host:{slots}"
+  echo "$host:{slots}" >>/tmp/hostfile
+done
+list="${{list#,}}"
+printf '#!/bin/sh\\nexec ssh %s "$@"\\n' {quoted_ssh} >/tmp/ssh; chmod +x /tmp/ssh
+export HYDRA_LAUNCHER_EXEC=/tmp/ssh
+mpirun --version
+"""
+
+
+def script(wanted: Collective, kind: Kind, seconds: float) -> str:
+    """What the launcher runs: the tool once per sweep of sizes, after its mark."""
+    ssh = shlex.join(SSH_OPTIONS)
+    lines = [
+        _SCRIPT.format(
+            hosts=HOSTS[kind],
+            ssh=ssh,
+            quoted_ssh=shlex.quote(ssh),
+            tries=START_SECONDS // 2,
+            slots=wanted.devices_per_node,
+        )
+    ]
+    limit = ["timeout", "--kill-after=15", f"{seconds + 1:g}"]
+    for number, swept in enumerate(sweeps(wanted.sizes)):
+        rank = ["timeout", "--kill-after=5", f"{seconds:g}", *tool_argv(wanted, swept)]
+        before, after = _mpirun(wanted)
+        words = [shlex.join([*limit, *before]), '"$list"', shlex.join([*after, *rank])]
+        if wanted.backend == "hccl":
+            words = [shlex.join([*limit, *before, *after, *rank])]
+        lines += [f"echo {shlex.quote(f'{MARK}{number}')}", " ".join(words)]
+    return "\n".join(lines) + "\n"
+
+
+def _mpirun(wanted: Collective) -> tuple[list[str], list[str]]:
+    """The words before the list of hosts, and those after it up to the tool."""
+    ranks = str(wanted.ranks)
+    if wanted.backend == "hccl":
+        pairs = [word for pair in environment(wanted).items() for word in ("-genv", *pair)]
+        return ["mpirun", "-f", HOSTFILE, "-n", ranks], pairs
+    parameters = {"plm_rsh_args": " ".join(SSH_OPTIONS), "plm_rsh_no_tree_spawn": "1", **wanted.mca}
+    mca = [word for pair in parameters.items() for word in ("--mca", *pair)]
+    after = ["-np", ranks, "--bind-to", "none", "--tag-output", *mca, *mpirun.exported(wanted)]
+    return ["mpirun", "--allow-run-as-root", "--host"], after
+
+
+def parts_of(log: str) -> Optional[list[str]]:
+    """The output of each sweep in a launcher's log; None where it did not come to the first."""
+    parts = f"\n{log}".split(f"\n{MARK}")
+    return [part.partition("\n")[2] for part in parts[1:]] or None
