@@ -261,10 +261,9 @@ class Coordinator(Checks):
     ) -> None:
         results = sorted(results, key=lambda one: one.number)
         by = self._canceled.pop(check.id, None)
+        verdict, figure = _judged(check, results, isolation)
         if by is not None:
             verdict = Verdict(outcome="unknown", message=f"canceled by {by}")
-        else:
-            verdict = planning.judge(check, results, isolation)
         if problem and by is None:
             text = f"{problem}; {verdict.message}"
             outcome = "unknown" if verdict.outcome == "ok" else verdict.outcome
@@ -275,13 +274,26 @@ class Coordinator(Checks):
             phase="done" if by is None else "canceled",
             ended=time.time(),
             verdict=verdict,
-            figure=planning.figure(check.request, results),
+            figure=figure,
         )
         await until_stored(lambda: self._store.finish(ended, results))
         self._running.pop(check.id, None)
         self._tasks.pop(check.id, None)
         self._changes.put(ended)
         self._start_what_may()
+
+
+def _judged(
+    check: Check, results: Sequence[RunResult], isolation: Optional[Verdict]
+) -> tuple[Verdict, Optional[float]]:
+    """The verdict and the figure. A defect there must not keep the nodes reserved for ever."""
+    try:
+        verdict = planning.judge(check, results, isolation)
+        return verdict, planning.figure(check.request, results)
+    except Exception as error:
+        log.exception("check %s", check.id)
+        text = f"a defect of the hub: {type(error).__name__}"
+        return Verdict(outcome="unknown", reason="harness", message=text), None
 
 
 async def _stored(work: Awaitable[Result]) -> Result:
