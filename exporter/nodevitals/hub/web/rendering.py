@@ -37,17 +37,17 @@ def language_of(scope: Any) -> str:
 def moment(seconds: Optional[float]) -> str:
     """A time, in UTC."""
     if seconds is None:
-        return "–"
+        return "-"
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
     except (OverflowError, ValueError, OSError):
-        return "–"
+        return "-"
 
 
 def span(seconds: Optional[float]) -> str:
     """A length of time."""
     if seconds is None:
-        return "–"
+        return "-"
     if seconds < 120:
         return f"{seconds:.3g} s"
     if seconds < 7200:
@@ -58,7 +58,7 @@ def span(seconds: Optional[float]) -> str:
 def rate(value: Optional[float], latency: bool = False) -> str:
     """A figure: bits per second, or the seconds of a latency."""
     if value is None:
-        return "–"
+        return "-"
     if latency:
         return f"{value * 1e6:.3g} µs"
     for size, unit in ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")):
