@@ -23,7 +23,7 @@ from nodevitals.checks.model import (
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.members import Members
-from nodevitals.hub.runners import NoRunner
+from nodevitals.hub.runners import Runner
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store
 from nodevitals.hub.web.access import Access
@@ -107,7 +107,7 @@ async def site(folder: Path, access: dict[str, Any], users: dict[str, str]) -> A
     )
     store, members = Store(settings.state_directory), Members()
     members.read(settings.nodes)
-    coordinator = Coordinator(settings, store, members, NoRunner())
+    coordinator = Coordinator(settings, store, members, Runner())
     hub = Hub(settings, store, members, coordinator, "127.0.0.1:0", None)
     found = Access(settings.access, Passwords(users))
     app = Gate(build_app(hub, lambda: found, str), lambda: found, str)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import msgspec
 from litestar import Request, Response, delete, get, post
+from litestar.params import Body
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
 from nodevitals.hub import planning
@@ -29,6 +30,7 @@ _COLUMNS = (
 )
 MAX_LISTED = 1000
 
+Sent = Annotated[CheckRequest, Body()]
 KEY_HEADER = "idempotency-key"
 MAX_KEY_CHARACTERS = 200
 
@@ -136,7 +138,7 @@ def handlers(hub: Hub) -> list[Any]:
     """The handlers of Litestar."""
 
     @post(PATH, status_code=201)
-    async def submit(data: CheckRequest, request: Request[Any, Any, Any]) -> Check:
+    async def submit(data: Sent, request: Request[Any, Any, Any]) -> Check:
         """Start a check; with the same header Idempotency-Key once."""
         key = request.headers.get(KEY_HEADER, "")
         if len(key) > MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
@@ -145,7 +147,7 @@ def handlers(hub: Hub) -> list[Any]:
         return await hub.checks.submit(data, requester_of(request), key)
 
     @post(f"{PATH}/estimate", status_code=200)
-    async def estimate(data: CheckRequest, request: Request[Any, Any, Any]) -> Check:
+    async def estimate(data: Sent, request: Request[Any, Any, Any]) -> Check:
         """The check with its cost, not started."""
         return await hub.checks.estimate(data, requester_of(request))
 
