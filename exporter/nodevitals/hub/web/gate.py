@@ -111,6 +111,8 @@ class Gate:
             media = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media != "application/json":
                 raise _RefusedRequest(415, "write the header Content-Type: application/json")
+            if length == "0" and "transfer-encoding" not in headers:
+                raise _RefusedRequest(400, "the body is empty: send JSON")
         trigger: Trigger = "rest" if is_rest else "page"
         if headers.get("user-agent", "").startswith("nodevitals"):
             trigger = "command"
