@@ -20,10 +20,13 @@ STYLE = (_FOLDER / "static/style.css").read_bytes()
 
 def language_of(scope: Any) -> str:
     """`?lang=`, else the cookie, else the first known one of Accept-Language, else English."""
-    asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=200).get("lang", [""])
+    query: str = scope["query_string"].decode("latin-1")
+    asked = parse_qs(query).get("lang", [""])
     if asked[0] in LANGUAGES:
         return asked[0]
-    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    headers: dict[bytes, str] = {
+        name.lower(): value.decode("latin-1") for name, value in scope["headers"]
+    }
     for part in headers.get(b"cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
         if name == "lang" and value in LANGUAGES:
