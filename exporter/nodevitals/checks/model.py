@@ -88,7 +88,7 @@ class CheckRequest(
     of both."""
     preset: str = ""
     """Name of a preset; fields of `test` that are given override it."""
-    test: TestRequest = TestRequest()
+    test: TestRequest = msgspec.field(default_factory=TestRequest)
     """What is measured, and how."""
     rounds: Optional[Annotated[int, msgspec.Meta(ge=1, le=1000)]] = None
     """matrix: rounds of a tournament, in each of which every node has one partner; by default all

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import msgspec
 from litestar import Request, Response, delete, get, post
-from litestar.params import Parameter
+from litestar.params import Body
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
 from nodevitals.hub import planning
@@ -30,8 +30,9 @@ _COLUMNS = (
 )
 MAX_LISTED = 1000
 
-Listed = Annotated[int, Parameter(ge=1, le=MAX_LISTED)]
-Key = Annotated[Optional[str], Parameter(header="Idempotency-Key", max_length=200)]
+Sent = Annotated[CheckRequest, Body()]
+KEY_HEADER = "idempotency-key"
+MAX_KEY_CHARACTERS = 200
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ def _cell(text: str) -> str:
 def _reading_handlers(hub: Hub) -> list[Any]:
     @get(PATH)
     async def list_checks(
-        limit: Listed = 100,
+        limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LISTED)] = 100,
         before: str = "",
         kind: Optional[Kind] = None,
         node: str = "",
@@ -137,14 +138,16 @@ def handlers(hub: Hub) -> list[Any]:
     """The handlers of Litestar."""
 
     @post(PATH, status_code=201)
-    async def submit(data: CheckRequest, request: Request[Any, Any, Any], key: Key = None) -> Check:
-        """Start a check; with the same Idempotency-Key once."""
-        if key is not None and not (key.isascii() and key.isprintable()):
-            raise RefusedError("invalid", "Idempotency-Key: write printable ASCII")
-        return await hub.checks.submit(data, requester_of(request), key or "")
+    async def submit(data: Sent, request: Request[Any, Any, Any]) -> Check:
+        """Start a check; with the same header Idempotency-Key once."""
+        key = request.headers.get(KEY_HEADER, "")
+        if len(key) > MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+            text = f"write at most {MAX_KEY_CHARACTERS} printable ASCII characters"
+            raise RefusedError("invalid", f"Idempotency-Key: {text}")
+        return await hub.checks.submit(data, requester_of(request), key)
 
     @post(f"{PATH}/estimate", status_code=200)
-    async def estimate(data: CheckRequest, request: Request[Any, Any, Any]) -> Check:
+    async def estimate(data: Sent, request: Request[Any, Any, Any]) -> Check:
         """The check with its cost, not started."""
         return await hub.checks.estimate(data, requester_of(request))
 

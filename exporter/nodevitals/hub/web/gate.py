@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Callable
 from urllib.parse import urlsplit
 
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Send
 
 from nodevitals.checks.model import Requester, Role, Trigger
 from nodevitals.hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
@@ -59,7 +59,7 @@ class Gate:
         self._app, self._access = app, access
         self._external_url, self._extra = external_url, extra_headers
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -111,6 +111,8 @@ class Gate:
             media = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media != "application/json":
                 raise _RefusedRequest(415, "write the header Content-Type: application/json")
+            if length == "0" and "transfer-encoding" not in headers:
+                raise _RefusedRequest(400, "the body is empty: send JSON")
         trigger: Trigger = "rest" if is_rest else "page"
         if headers.get("user-agent", "").startswith("nodevitals"):
             trigger = "command"

@@ -20,10 +20,13 @@ STYLE = (_FOLDER / "static/style.css").read_bytes()
 
 def language_of(scope: Any) -> str:
     """`?lang=`, else the cookie, else the first known one of Accept-Language, else English."""
-    asked = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=200).get("lang", [""])
+    query: str = scope["query_string"].decode("latin-1")
+    asked = parse_qs(query).get("lang", [""])
     if asked[0] in LANGUAGES:
         return asked[0]
-    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    headers: dict[bytes, str] = {
+        name.lower(): value.decode("latin-1") for name, value in scope["headers"]
+    }
     for part in headers.get(b"cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
         if name == "lang" and value in LANGUAGES:
@@ -37,17 +40,17 @@ def language_of(scope: Any) -> str:
 def moment(seconds: Optional[float]) -> str:
     """A time, in UTC."""
     if seconds is None:
-        return "–"
+        return "-"
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
     except (OverflowError, ValueError, OSError):
-        return "–"
+        return "-"
 
 
 def span(seconds: Optional[float]) -> str:
     """A length of time."""
     if seconds is None:
-        return "–"
+        return "-"
     if seconds < 120:
         return f"{seconds:.3g} s"
     if seconds < 7200:
@@ -58,7 +61,7 @@ def span(seconds: Optional[float]) -> str:
 def rate(value: Optional[float], latency: bool = False) -> str:
     """A figure: bits per second, or the seconds of a latency."""
     if value is None:
-        return "–"
+        return "-"
     if latency:
         return f"{value * 1e6:.3g} µs"
     for size, unit in ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")):

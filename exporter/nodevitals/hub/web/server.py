@@ -86,7 +86,7 @@ class BoundedProtocol(H11Protocol):
                 deadline.cancel()
 
     def _abort(self) -> None:
-        self.transport.abort()  # type: ignore[attr-defined]
+        self.transport.abort()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -201,7 +201,7 @@ class WebServer:
             if self._context is not None:
                 sock.context = self._context
 
-        context.sni_callback = choose  # type: ignore[assignment]
+        context.sni_callback = choose
         return context
 
 

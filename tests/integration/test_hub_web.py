@@ -1,0 +1,186 @@
+"""The hub's REST API and pages: access, refusals, other sites' requests, escaping."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodevitals.hub.checks import RefusedError
+from nodevitals.hub.web.pages import fields_of, request_of
+from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
+
+HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+USERS = {"alice": HASH, "bob": HASH}
+TOKEN = "a-token-of-the-pipeline"
+IDENTITY = "20260101-000000-abcdef"
+EVIL = "<script>alert(1)</script>"
+PAIR = {"kind": "pair", "nodes": ["gpu-1", "gpu-2"], "test": {"tool": "iperf3"}}
+
+
+def basic(user: str, password: str = "secret") -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def run(folder: Path, steps: Any, anonymous: Any = "read", users: Any = None) -> None:
+    """Run a coroutine function of a site with a finished check."""
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    tokens = folder / "tokens.yaml"
+    tokens.write_text(f"- {{name: ci, role: act, sha256: {digest}}}\n")
+    access = {"anonymous": anonymous, "users": {"alice": "run"}, "tokens_file": str(tokens)}
+
+    async def whole() -> None:
+        async with site(folder, access, USERS if users is None else users) as found:
+            await keep(found.hub.store, *matrix_check(8, "gpu-7", IDENTITY, EVIL))
+            await steps(found)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "path", "body", "headers"),
+    [
+        (400, "POST", "/api/v1/checks", None, {"content_type": "application/json"}),
+        (401, "POST", "/api/v1/checks", PAIR, {"authorization": ""}),
+        (401, "GET", "/api/v1/me", None, {"authorization": "Bearer wrong"}),
+        (401, "GET", "/api/v1/me", None, {"authorization": basic("alice", "wrong")}),
+        (401, "GET", "/api/v1/me", None, {"authorization": "Basic %%%"}),
+        (403, "POST", "/api/v1/checks", PAIR, {"authorization": basic("bob")}),
+        (403, "POST", "/api/v1/checks", {**PAIR, "force": True}, {}),
+        (404, "GET", "/api/v1/checks/20260101-000000-zzzzzz", None, {}),
+        (404, "GET", "/api/v1/../../etc/passwd", None, {}),
+        (405, "PATCH", "/api/v1/checks", {}, {}),
+        (409, "DELETE", f"/api/v1/checks/{IDENTITY}", None, {}),
+        (413, "POST", "/api/v1/checks", {"note": "x" * 300_000}, {}),
+        (414, "GET", "/?node=" + "x" * 5000, None, {}),
+        (415, "POST", "/api/v1/checks", PAIR, {"content_type": "text/plain"}),
+        (422, "POST", "/api/v1/checks", {"kind": "other"}, {}),
+        (422, "POST", "/api/v1/checks", {**PAIR, "nodes": ["gpu-1", "--help"]}, {}),
+        (422, "POST", "/api/v1/checks", {**PAIR, "unknown": 1}, {}),
+        (422, "GET", "/api/v1/checks?limit=x", None, {}),
+    ],
+)
+def test_a_refusal_has_its_status_and_one_line(
+    tmp_path: Path, status: int, method: str, path: str, body: Any, headers: dict[str, str]
+) -> None:
+    async def steps(found: Site) -> None:
+        sent = {"authorization": basic("alice"), **headers}
+        sent = {name: value for name, value in sent.items() if value}
+        answer = await found.call(method, path, body, **sent)
+        assert answer.status_code == status, answer.text
+        error = answer.json()["error"]
+        assert error
+        assert "\n" not in error
+        assert ("www-authenticate" in answer.headers) == (status == 401)
+
+    run(tmp_path, steps)
+
+
+def test_each_role_may_do_what_it_should(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        who = {"read": basic("bob"), "run": basic("alice"), "act": f"Bearer {TOKEN}"}
+        for role, sent in who.items():
+            assert (await found.call("GET", "/api/v1/me", authorization=sent)).json()[
+                "role"
+            ] == role
+            for path in ("/", "/checks/new", f"/checks/{IDENTITY}", "/api/v1/openapi.json"):
+                assert (await found.call("GET", path, authorization=sent)).status_code == 200
+            answer = await found.call("DELETE", f"/api/v1/checks/{IDENTITY}", authorization=sent)
+            assert answer.status_code == (403 if role == "read" else 409)
+
+    run(tmp_path, steps)
+
+
+def test_without_an_anonymous_role_only_health_is_open(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        for path in ("/", "/checks/new", f"/checks/{IDENTITY}", "/api/v1/nodes", "/nothing"):
+            assert (await found.call("GET", path)).status_code == 401
+        assert (await found.call("GET", "/healthz")).status_code == 200
+
+    run(tmp_path, steps, anonymous=None)
+
+
+def test_what_a_page_of_another_site_sends_is_refused(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        path = f"/checks/{IDENTITY}/cancel"
+        for headers in ({"origin": "https://evil.example"}, {"origin": "null"}):
+            assert (await found.call("POST", path, **headers)).status_code == 403
+        cross = await found.call("POST", path, sec_fetch_site="cross-site")
+        assert cross.status_code == 403
+        own = await found.call("POST", path, origin=ORIGIN, sec_fetch_site="same-origin")
+        assert own.status_code == 409
+        token = {"authorization": f"Bearer {TOKEN}", "origin": "https://evil.example"}
+        assert (await found.call("POST", path, **token)).status_code == 409
+
+    run(tmp_path, steps, anonymous="run")
+
+
+def test_every_text_is_escaped_in_both_languages(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        for path in ("/", f"/checks/{IDENTITY}", f"/checks/new?copy={IDENTITY}"):
+            for language in ("en", "zh"):
+                answer = await found.call("GET", path, accept_language=language)
+                assert answer.status_code == 200
+                assert "<script" not in answer.text
+                assert "&lt;script&gt;" in answer.text
+                assert f'lang="{language}"' in answer.text
+                assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+    run(tmp_path, steps)
+
+
+def test_the_page_names_the_slow_node_and_its_share(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        text = (await found.call("GET", f"/checks/{IDENTITY}")).text
+        assert '<td class="t1">41</td>' in text
+        assert text.index("gpu-7") < text.index('class="map')
+
+    run(tmp_path, steps)
+
+
+def test_a_tournament_of_many_nodes_makes_a_small_page(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        identity = "20260101-000001-abcdef"
+        await keep(found.hub.store, *matrix_check(100, "gpu-7", identity))
+        text = (await found.call("GET", f"/checks/{identity}")).text
+        assert 'class="map' not in text
+        assert len(text) < 100_000
+
+    run(tmp_path, steps)
+
+
+def test_tokens_in_clear_that_others_may_read_are_not_valid(tmp_path: Path) -> None:
+    from nodevitals.hub.web.access import Tokens
+
+    path = tmp_path / "tokens.yaml"
+    path.write_text(f"- {{name: ci, role: run, token: {TOKEN}}}\n")
+    tokens = Tokens()
+    path.chmod(0o644)
+    tokens.refresh(str(path))
+    assert tokens.find(TOKEN) is None
+    path.chmod(0o600)
+    tokens.refresh(str(path))
+    assert tokens.find(TOKEN) is not None
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.dictionaries(
+            st.sampled_from(["kind", "nodes", "where", "port", "seconds", "rounds", "force"]),
+            st.text(max_size=20),
+        ).map(lambda fields: "&".join(f"{k}={v}" for k, v in fields.items()).encode("utf-8")),
+    )
+)
+def test_any_form_gives_a_request_or_a_refusal(body: bytes) -> None:
+    with contextlib.suppress(RefusedError):
+        assert request_of(fields_of(body)).kind in ("pair", "matrix", "collective", "node")

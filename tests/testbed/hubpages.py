@@ -1,0 +1,119 @@
+"""The hub's web application on a real store with invented checks, without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from nodevitals.checks.model import (
+    Check,
+    CheckRequest,
+    Cost,
+    NodeVerdict,
+    Requester,
+    RunResult,
+    Verdict,
+)
+from nodevitals.hub.context import Hub
+from nodevitals.hub.coordinator import Coordinator
+from nodevitals.hub.members import Members
+from nodevitals.hub.runners import Runner
+from nodevitals.hub.settings import HubSettings
+from nodevitals.hub.store import Store
+from nodevitals.hub.web.access import Access
+from nodevitals.hub.web.app import build_app
+from nodevitals.hub.web.gate import Gate
+from nodevitals.probes.fabric.report import Report, ResultRow
+from nodevitals.web.passwords import Passwords
+
+ORIGIN = "http://hub.example.org"
+
+
+def matrix_check(
+    count: int, slow: str, identity: str, text: str = "41 % of the median"
+) -> tuple[Check, list[RunResult]]:
+    """A finished matrix check in which one node is slow."""
+    names = tuple(f"gpu-{number}" for number in range(1, count + 1))
+    test = {"tool": "iperf3", "operation": "tcp", "sizes": "64KiB", "seconds": 1}
+    request = msgspec.convert(
+        {"kind": "matrix", "nodes": names, "test": test, "note": text[:500]}, CheckRequest
+    )
+    pairs = [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+    results = []
+    for number, pair in enumerate(pairs):
+        rate = 1e10 * (0.41 if slow in pair else 1.0)
+        row = ResultRow(operation="tcp", message_bytes=65536, bandwidth_bytes_per_second=rate)
+        report = Report(outcome="ok", message=text, rows=(row,))
+        versions = {"iperf3": text}
+        results.append(
+            RunResult(number=number, nodes=pair, reports=(report,), raw=text, versions=versions)
+        )
+    finding = NodeVerdict(
+        subject=slow, scope="node", reason="threshold", message=text, suspects=(text,)
+    )
+    verdict = Verdict(outcome="bad", reason="threshold", message=text, findings=(finding,))
+    cost = Cost(nodes=count, runs=len(pairs), node_seconds=60, seconds=60, bytes=1e9)
+    check = Check(
+        id=identity,
+        request=request,
+        requester=Requester(trigger="rest", name=text),
+        cost=cost,
+        created=1.7e9,
+        started=1.7e9,
+        ended=1.7e9 + 60,
+        phase="done",
+        runs_done=len(pairs),
+        verdict=verdict,
+        figure=1e10,
+        baseline=1e10,
+    )
+    return check, results
+
+
+async def keep(store: Store, check: Check, results: list[RunResult]) -> None:
+    """Store a finished check."""
+    await store.add(msgspec.structs.replace(check, phase="queued", verdict=None), "")
+    await store.finish(check, results)
+
+
+class Site:
+    """A hub's web application and a client of it."""
+
+    def __init__(self, hub: Hub, client: httpx.AsyncClient) -> None:
+        self.hub, self.client = hub, client
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """One request; a body is sent as JSON."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            sent.setdefault("content-type", "application/json")
+        return await self.client.request(method, path, content=data, headers=sent)
+
+
+@asynccontextmanager
+async def site(folder: Path, access: dict[str, Any], users: dict[str, str]) -> AsyncIterator[Site]:
+    """The application on a store in a folder."""
+    nodes = {"static": [{"targets": [f"gpu-{n}" for n in range(1, 9)], "labels": {"pool": "a"}}]}
+    settings = msgspec.convert(
+        {"state_directory": str(folder / "state"), "access": access, "nodes": nodes}, HubSettings
+    )
+    store, members = Store(settings.state_directory), Members()
+    members.read(settings.nodes)
+    coordinator = Coordinator(settings, store, members, Runner())
+    hub = Hub(settings, store, members, coordinator, "127.0.0.1:0", None)
+    found = Access(settings.access, Passwords(users))
+    app = Gate(build_app(hub, lambda: found, str), lambda: found, str)
+    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+            yield Site(hub, client)
+    finally:
+        await store.close()
