@@ -2,7 +2,8 @@
 failure in turn.
 
 Versions grow by one with each change. A write with an older resourceVersion, or the uid of another
-object, is a conflict; a watch sends what changed since its version, and 410 where that is forgotten.
+object, is a conflict; a watch sends what changed since its version, and 410 where it
+is forgotten.
 """
 
 from __future__ import annotations
@@ -204,7 +205,8 @@ class CheckApi:
         if self.fail and "patch" in self.failing:
             return self.fail, failure(self.fail, "as the test wants")
         words = path.partition("?")[0].removeprefix(PREFIX).split("/")
-        assert words[4] == "status" and set(body) == {"metadata", "status"}
+        assert words[4] == "status"
+        assert set(body) == {"metadata", "status"}
         with self.changed:
             one = self.objects.get(f"{words[1]}/{words[3]}")
             if one is None:

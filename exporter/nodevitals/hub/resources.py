@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import httpx2
 import msgspec
 from lightkube import AsyncClient
-from lightkube.config.client_adapter import AsyncClient as connection
-from lightkube.config.client_adapter import ConnectionParams
+from lightkube.config import client_adapter
 from lightkube.core.exceptions import ApiError, ConfigError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import Status
@@ -69,7 +68,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be done until its generation changes. A check is never run again."""
+        """Whether nothing is to be done until its generation changes; a check never runs again."""
         if self.status.get("phase") not in ENDED:
             return False
         return bool(self.status.get("checkId")) or (
@@ -79,7 +78,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 def resource_of(found: Any) -> Resource:
     """A resource as the API server has it. Raises KeyError, TypeError or ValueError."""
-    metadata = found.metadata.to_dict()
+    metadata = found["metadata"]
     status = found.get("status")
     return Resource(
         namespace=str(metadata["namespace"]),
@@ -389,8 +388,9 @@ async def run(hub: Hub) -> None:
     if not hub.settings.resources.enabled:
         return
     client = AsyncClient(timeout=httpx2.Timeout(REQUEST_SECONDS), field_manager="nodevitals-hub")
-    params = ConnectionParams(timeout=httpx2.Timeout(REQUEST_SECONDS))
-    events = connection(client.config, params)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line per request
+    params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(REQUEST_SECONDS))
+    events = client_adapter.AsyncClient(client.config, params)
     try:
         await Resources(hub, client, events).run()
     finally:
