@@ -15,7 +15,7 @@ _STATUS = {
     "observedGeneration": {"type": "integer", "format": "int64"},
     "verdict": {"type": "string", "enum": ["ok", "bad", "unknown"]},
     **dict.fromkeys(("reason", "message", "warning", "link", "checkId", "progress"), _TEXT),
-    **dict.fromkeys(("started", "ended"), {"type": "string", "format": "date-time"}),
+    **{key: {"type": "string", "format": "date-time"} for key in ("started", "ended")},
 }
 _COLUMNS = {
     "Kind": ".spec.kind",
@@ -102,7 +102,7 @@ def crd() -> str:
     }
 
     class Plain(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
+        def ignore_aliases(self, _: Any) -> bool:
             return True
 
     return yaml.dump(document, Dumper=Plain, sort_keys=False, width=100)

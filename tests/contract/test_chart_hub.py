@@ -8,8 +8,8 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-
 from helm.crd import crd, spec_schema
+
 from nodevitals.hub.resource_spec import request_of
 from testbed.charts import CHART
 
