@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, cast
 
 import httpx2
 import msgspec
@@ -201,7 +201,7 @@ class Resources:
             async for line in response.aiter_lines():
                 event = msgspec.json.decode(line)
                 if event["type"] == "ERROR":
-                    raise ApiError(status=Status.from_dict(event["object"]))
+                    raise ApiError(status=cast(Status, Status.from_dict(event["object"])))
                 resource = _read(CheckResource.from_dict(event["object"]))
                 if event["type"] != "BOOKMARK" and resource is not None:
                     self._seen(resource, event["type"] == "DELETED")
@@ -316,7 +316,7 @@ class Resources:
                 return
             # The API server refuses a version that is not the newest, and the uid of another.
             metadata = {"resourceVersion": resource.version, "uid": resource.uid}
-            where = {"name": resource.name, "namespace": resource.namespace}
+            where: dict[str, Any] = {"name": resource.name, "namespace": resource.namespace}
             try:
                 body = {"metadata": metadata, "status": changed}
                 found = await self._client.patch(
