@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from helm.alertmanager import chart_alertmanager
+from helm.crd import crd
 from helm.rules import chart_rules
 from nodevitals.commands.rules.site.pack import Pack
 
@@ -21,6 +22,7 @@ def chart_files(pack: Pack, dashboards: Mapping[Path, str]) -> dict[Path, str]:
     """The files below `files/` for a rule pack, and dashboards as .../LANGUAGE/NAME.json."""
     files = CHART / "files"
     return {
+        files / "crds" / "checks.yaml": crd(),
         **{files / "rules" / name: text for name, text in chart_rules(pack).items()},
         **{
             files / "dashboards" / path.parent.name / path.name: _minified(text)

@@ -70,13 +70,6 @@ def _worded(text: str) -> str:
     return f"spec{path.rstrip('`')}: {' '.join(message.split())}"[:MAX_MESSAGE]
 
 
-def spec_of(request: CheckRequest) -> dict[str, Any]:
-    """The spec of a request."""
-    values: dict[str, Any] = msgspec.structs.asdict(request)
-    values["test"] = TestSpec(**msgspec.structs.asdict(request.test))
-    return dict(msgspec.to_builtins(CheckSpec(**values)))
-
-
 def stamp(seconds: Optional[float]) -> Optional[str]:
     """A time as Kubernetes writes it."""
     if seconds is None:

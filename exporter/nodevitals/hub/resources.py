@@ -13,13 +13,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, cast
 
 import httpx2
 import msgspec
 from lightkube import AsyncClient
+from lightkube.config import client_adapter
 from lightkube.core.exceptions import ApiError, ConfigError
 from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.meta_v1 import Status
 from lightkube.types import PatchType
 
 from nodevitals.checks.model import Check, Requester
@@ -66,7 +68,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be done until its generation changes. A check is never run again."""
+        """Whether nothing is to be done until its generation changes; a check never runs again."""
         if self.status.get("phase") not in ENDED:
             return False
         return bool(self.status.get("checkId")) or (
@@ -76,7 +78,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 def resource_of(found: Any) -> Resource:
     """A resource as the API server has it. Raises KeyError, TypeError or ValueError."""
-    metadata = found.metadata.to_dict()
+    metadata = found["metadata"]
     status = found.get("status")
     return Resource(
         namespace=str(metadata["namespace"]),
@@ -93,8 +95,8 @@ def resource_of(found: Any) -> Resource:
 class Resources:
     """All resources that the hub follows, by uid."""
 
-    def __init__(self, hub: Hub, client: AsyncClient) -> None:
-        self._hub, self._client = hub, client
+    def __init__(self, hub: Hub, client: AsyncClient, events: httpx2.AsyncClient) -> None:
+        self._hub, self._client, self._events = hub, client, events
         self._known: dict[str, Resource] = {}
         self._checks: dict[str, str] = {}
         """uid of a resource by the identity of its check."""
@@ -102,6 +104,7 @@ class Resources:
         self._some = asyncio.Event()
         self._full = False
         self._said = ""
+        self._looked_for_orphans = False
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -170,40 +173,46 @@ class Resources:
         for resource in sorted(found.values(), key=lambda one: (one.created, one.name)):
             if not resource.settled:
                 self._mark(resource.uid)
-        self._mark("")
+        if not self._looked_for_orphans:
+            self._mark("")
         return listed.resourceVersion
 
     async def _watch(self, version: Optional[str]) -> None:
-        """Read changes for `list_every`, or until the server ends the watch."""
+        """Read changes for `list_every`, or until the server ends the watch. Not lightkube's watch:
+        that one asks again at once where a server ends it at once.
+        """
         seconds = self._hub.settings.resources.list_every
-        events = self._client.watch(
-            CheckResource,
-            namespace=self._namespace,
-            resource_version=version,
-            server_timeout=max(1, int(seconds)),
-        )
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._read_events(events), seconds + WATCH_GRACE_SECONDS)
-
-    async def _read_events(self, events: Any) -> None:
+        within = f"/namespaces/{self._namespace}" if self._namespace != "*" else ""
+        path = f"/apis/{GROUP}/{VERSION}{within}/{PLURAL}"
+        wanted = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version or "0"}
+        wanted["timeoutSeconds"] = str(max(1, int(seconds)))
         started = asyncio.get_running_loop().time()
-        try:
-            async for event, one in events:
-                resource = _read(one)
-                if resource is None:
-                    continue
-                if event == "DELETED":
-                    self._known.pop(resource.uid, None)
-                else:
-                    self._known[resource.uid] = resource
-                if event == "DELETED" or not resource.settled:
-                    self._mark(resource.uid)
-                # lightkube goes on with a watch that the server has ended; a list is due then.
-                spent = asyncio.get_running_loop().time() - started
-                if spent > self._hub.settings.resources.list_every:
-                    return
-        finally:
-            await events.aclose()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._read_events(path, wanted), seconds + WATCH_GRACE_SECONDS)
+        spent = asyncio.get_running_loop().time() - started
+        await asyncio.sleep(max(0.0, min(FIRST_RETRY_SECONDS, seconds) - spent))
+
+    async def _read_events(self, path: str, wanted: dict[str, str]) -> None:
+        timeout = httpx2.Timeout(REQUEST_SECONDS, read=None)
+        async with self._events.stream("GET", path, params=wanted, timeout=timeout) as response:
+            if response.status_code != 200:
+                await response.aread()
+                raise ApiError(request=response.request, response=response)
+            async for line in response.aiter_lines():
+                event = msgspec.json.decode(line)
+                if event["type"] == "ERROR":
+                    raise ApiError(status=cast(Status, Status.from_dict(event["object"])))
+                resource = _read(CheckResource.from_dict(event["object"]))
+                if event["type"] != "BOOKMARK" and resource is not None:
+                    self._seen(resource, event["type"] == "DELETED")
+
+    def _seen(self, resource: Resource, deleted: bool) -> None:
+        if deleted:
+            self._known.pop(resource.uid, None)
+        else:
+            self._known[resource.uid] = resource
+        if deleted or not resource.settled:
+            self._mark(resource.uid)
 
     # ---- what is to be done ----------------------------------------------------------------------
 
@@ -307,7 +316,7 @@ class Resources:
                 return
             # The API server refuses a version that is not the newest, and the uid of another.
             metadata = {"resourceVersion": resource.version, "uid": resource.uid}
-            where = {"name": resource.name, "namespace": resource.namespace}
+            where: dict[str, Any] = {"name": resource.name, "namespace": resource.namespace}
             try:
                 body = {"metadata": metadata, "status": changed}
                 found = await self._client.patch(
@@ -348,7 +357,8 @@ class Resources:
                 and check.requester.name.startswith(prefix)
                 and self._checks.get(check.id) not in self._known
             )
-            if len(page) < 1000 or page[-1].phase in ("done", "canceled"):
+            if len(page) < 1000:
+                self._looked_for_orphans = True
                 return
             before = page[-1].id
 
@@ -378,7 +388,11 @@ async def run(hub: Hub) -> None:
     if not hub.settings.resources.enabled:
         return
     client = AsyncClient(timeout=httpx2.Timeout(REQUEST_SECONDS), field_manager="nodevitals-hub")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line per request
+    params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(REQUEST_SECONDS))
+    events = client_adapter.AsyncClient(client.config, params)
     try:
-        await Resources(hub, client).run()
+        await Resources(hub, client, events).run()
     finally:
+        await events.aclose()
         await client.close()
