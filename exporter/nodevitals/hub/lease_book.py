@@ -23,6 +23,10 @@ SHORTEST_SECONDS = 10.0
 LONGEST_SECONDS = 7 * 86400.0
 
 
+class AgentError(Exception):
+    """An agent did not do it; the text says why, in one line."""
+
+
 class LeaseWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for second-level monitoring, as a client sends it."""
 

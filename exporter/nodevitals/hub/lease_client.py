@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from nodevitals.hub.checks import Member
-from nodevitals.hub.leases import AgentError
+from nodevitals.hub.lease_book import AgentError
 from nodevitals.hub.settings import AgentsSettings
 from nodevitals.probe import ProbeError
 from nodevitals.probes.fabric.leases import (

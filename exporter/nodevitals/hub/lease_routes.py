@@ -13,7 +13,6 @@ from nodevitals.hub.lease_book import HubLease, LeasedNode, LeaseWanted
 
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
-    from nodevitals.hub.leases import Leases
 
 SD_PATH = "/api/v1/sd/fast"
 LEASES_PATH = "/api/v1/leases"
@@ -32,8 +31,8 @@ def requester_of(request: Request[Any, Any, Any]) -> Requester:
     return found if isinstance(found, Requester) else Requester(trigger="rest", role="read")
 
 
-def made(hub: Hub, leases: Leases) -> list[Any]:
-    """The handlers."""
+def made(hub: Hub, leases: Any) -> list[Any]:
+    """The handlers; `leases` are the Leases of leases.py, which imports this module."""
 
     @get(LEASES_PATH)
     async def list_leases() -> LeaseList:
@@ -43,12 +42,14 @@ def made(hub: Hub, leases: Leases) -> list[Any]:
     @post(LEASES_PATH)
     async def ask(data: JSONBody[LeaseWanted], request: Request[Any, Any, Any]) -> HubLease:
         """Run the named probes of these nodes every second for some time."""
-        return await leases.ask(data, requester_of(request))
+        lease: HubLease = await leases.ask(data, requester_of(request))
+        return lease
 
     @delete(f"{LEASES_PATH}/{{identity:str}}", status_code=200)
     async def end(identity: FromPath[str], request: Request[Any, Any, Any]) -> HubLease:
         """End a lease now."""
-        return await leases.end(identity, requester_of(request))
+        lease: HubLease = await leases.end(identity, requester_of(request))
+        return lease
 
     @get(SD_PATH)
     async def targets() -> list[dict[str, Any]]:
@@ -56,6 +57,9 @@ def made(hub: Hub, leases: Leases) -> list[Any]:
         agents = hub.settings.agents
         if agents is None:
             return []
-        return leases.scrape_targets(agents.metrics_port, agents.metrics_scheme)
+        found: list[dict[str, Any]] = leases.scrape_targets(
+            agents.metrics_port, agents.metrics_scheme
+        )
+        return found
 
     return [list_leases, ask, end, targets]

@@ -17,7 +17,7 @@ import msgspec
 
 from nodevitals.checks.model import Requester
 from nodevitals.hub.checks import Member, RefusedError
-from nodevitals.hub.lease_book import HubLease, LeaseBook, LeasedNode, LeaseWanted
+from nodevitals.hub.lease_book import AgentError, HubLease, LeaseBook, LeasedNode, LeaseWanted
 from nodevitals.hub.settings import AgentsSettings, LeasesSettings
 from nodevitals.linux.host import Clock
 from nodevitals.wire import MAX_LEASE_SECONDS, LeaseState
@@ -32,10 +32,6 @@ FILE_NAME = "leases.json"
 log = logging.getLogger(__name__)
 Send = Callable[[Member, tuple[str, ...], float], Awaitable[dict[str, LeaseState]]]
 """Asks one agent, for probes and seconds; without probes it ends its lease. Raises AgentError."""
-
-
-class AgentError(Exception):
-    """An agent did not do it; the text says why, in one line."""
 
 
 class Leases:

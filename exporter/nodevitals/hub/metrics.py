@@ -153,6 +153,7 @@ async def run(hub: Hub) -> None:
 
 def routes(hub: Hub) -> list[Any]:
     """GET /metrics."""
+
     @get("/metrics", sync_to_thread=False, include_in_schema=False)
     def metrics() -> Response[bytes]:
         """All families of the hub."""
