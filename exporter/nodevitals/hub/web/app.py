@@ -1,0 +1,47 @@
+"""The Litestar application: REST, pages, and the routes that other modules of the hub add.
+
+In: the hub's parts. Out: an application that expects to be behind Gate (gate.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+from litestar import Litestar, Response, get
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+
+from nodevitals import __version__
+from nodevitals.hub.web import api, pages
+from nodevitals.hub.web.access import Access
+from nodevitals.hub.web.errors import handle
+from nodevitals.hub.web.gate import MAX_BODY_BYTES
+
+if TYPE_CHECKING:
+    from nodevitals.hub.context import Hub
+
+
+def build_app(hub: Hub, access: Callable[[], Access], health: Callable[[], str]) -> Litestar:
+    """The application of a hub, with `hub.routes`."""
+
+    @get("/healthz", include_in_schema=False)
+    async def healthz() -> Response[str]:
+        """Whether the loop ticks."""
+        problem = health()
+        return Response(
+            f"{problem or 'ok'}\n", media_type="text/plain", status_code=503 if problem else 200
+        )
+
+    handlers: list[Any] = [healthz, *api.handlers(hub), *pages.handlers(hub, access), *hub.routes]
+    return Litestar(
+        handlers,
+        openapi_config=OpenAPIConfig(
+            title="nodevitals hub",
+            version=__version__,
+            path="/api/v1",
+            render_plugins=[JsonRenderPlugin(path="/openapi.json")],
+        ),
+        exception_handlers={Exception: handle},
+        request_max_body_size=MAX_BODY_BYTES,
+        logging_config=None,
+    )

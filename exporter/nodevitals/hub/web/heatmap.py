@@ -1,0 +1,147 @@
+"""Results of pairs as a matrix, by node and by size, for a page.
+
+In: a check with its results. Out: small numbers of rows, whatever the number of nodes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from typing import NamedTuple, Optional
+
+from nodevitals.checks import figures
+from nodevitals.checks.model import CheckDetail, RunResult
+from nodevitals.checks.sweep import parse_sizes
+
+MAX_MATRIX_NODES = 64
+MAX_ROWS = 100
+MAX_RAW = 10
+MAX_RAW_CHARACTERS = 4000
+
+
+class Cell(NamedTuple):
+    """A pair's share of the median in percent; None where it was not measured."""
+
+    percent: Optional[int]
+    tone: str
+
+
+class NodeRow(NamedTuple):
+    """A node's median, and its share of the median of all in percent."""
+
+    name: str
+    figure: float
+    percent: int
+    tone: str
+
+
+class RunRow(NamedTuple):
+    """A run."""
+
+    nodes: tuple[str, ...]
+    figure: Optional[float]
+    problem: str
+
+
+class SizeRow(NamedTuple):
+    """The median at a size; `width` in percent of the largest."""
+
+    size: int
+    figure: float
+    width: int
+
+
+class Overview(NamedTuple):
+    """What a page shows of results."""
+
+    names: tuple[str, ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    nodes: tuple[NodeRow, ...] = ()
+    all_nodes: int = 0
+    sizes: tuple[SizeRow, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+    raw: tuple[RunResult, ...] = ()
+    median: Optional[float] = None
+
+
+def tone_of(percent: Optional[int]) -> str:
+    """The class of a cell: t0 is the slowest, t5 usual."""
+    if percent is None:
+        return "t"
+    return f"t{sum(percent >= bound for bound in (30, 50, 70, 80, 90))}"
+
+
+def overview(detail: CheckDetail) -> Overview:
+    """Count and compare the results."""
+    request, results = detail.check.request, figures.in_order(detail.results)
+    if request.kind == "node":
+        rows = [_run_row(one, None, detail) for one in results]
+        rows.sort(key=lambda row: (not row.problem, row.nodes))
+        return Overview(runs=tuple(rows[:MAX_ROWS]), raw=_raw(results))
+    test = request.test
+    place = figures.largest(test)
+    found = [(one, figures.at_size(one, test, place)) for one in results]
+    speeds = {
+        (one.nodes[0], one.nodes[-1]): figures.speed_of(value, test)
+        for one, value in found
+        if value is not None
+    }
+    usual = statistics.median(speeds.values()) if speeds else None
+    ordered = sorted(found, key=lambda x: -1.0 if x[1] is None else figures.speed_of(x[1], test))
+    known = [value for _, value in found if value is not None]
+    is_matrix = request.kind == "matrix"
+    names = tuple(request.nodes) if is_matrix and len(request.nodes) <= MAX_MATRIX_NODES else ()
+    return Overview(
+        names=names,
+        rows=tuple(tuple(_cell(speeds.get((a, b)), usual) for b in names) for a in names),
+        nodes=_by_node(detail, speeds, usual) if is_matrix else (),
+        all_nodes=len(request.nodes),
+        sizes=_by_size(detail, results),
+        runs=tuple(_run_row(one, value, detail) for one, value in ordered[:MAX_ROWS]),
+        raw=_raw([one for one, _ in ordered]),
+        median=statistics.median(known) if known else None,
+    )
+
+
+def _cell(speed: Optional[float], usual: Optional[float]) -> Cell:
+    percent = None if speed is None or not usual else round(100 * speed / usual)
+    return Cell(percent, tone_of(percent))
+
+
+def _by_node(
+    detail: CheckDetail, speeds: dict[tuple[str, str], float], usual: Optional[float]
+) -> tuple[NodeRow, ...]:
+    by_node: dict[str, list[float]] = defaultdict(list)
+    for pair, speed in speeds.items():
+        for name in pair:
+            by_node[name].append(speed)
+    rows = []
+    for name, values in by_node.items():
+        middle = statistics.median(values)
+        percent = round(100 * middle / usual) if usual else 0
+        figure = figures.speed_of(middle, detail.check.request.test)  # its own inverse
+        rows.append(NodeRow(name, figure, percent, tone_of(percent)))
+    return tuple(sorted(rows, key=lambda row: (row.percent, row.name))[:20])
+
+
+def _by_size(detail: CheckDetail, results: list[RunResult]) -> tuple[SizeRow, ...]:
+    test = detail.check.request.test
+    found = []
+    for place, size in enumerate(parse_sizes(test.sizes)):
+        values = [figures.at_size(one, test, place) for one in results]
+        known = [value for value in values if value is not None]
+        if known:
+            found.append((size, statistics.median(known)))
+    if len(found) < 2:
+        return ()
+    most = max(value for _, value in found)
+    return tuple(SizeRow(size, value, round(100 * value / most)) for size, value in found)
+
+
+def _run_row(run: RunResult, figure: Optional[float], detail: CheckDetail) -> RunRow:
+    failure = figures.failure_of(run, detail.check.request)
+    return RunRow(run.nodes, figure, failure.text[:300] if failure else "")
+
+
+def _raw(results: list[RunResult]) -> tuple[RunResult, ...]:
+    return tuple(one for one in results if one.raw)[:MAX_RAW]
