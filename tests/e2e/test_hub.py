@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testbed.browser import Browser
 from testbed.hubcluster import HubCluster
 from testbed.node import PYTHON, environment, run, wait_until
 
@@ -56,6 +57,23 @@ def assert_names_the_slow_node(detail: dict[str, Any]) -> None:
     [finding] = verdict["findings"]
     assert (finding["subject"], finding["scope"], finding["reason"]) == (SLOW, "node", "threshold")
     assert 0.2 < finding["ratio"] < 0.7
+
+
+def test_check_from_the_page_names_the_slow_node(cluster: HubCluster) -> None:
+    """As a person does it: the form, its cost, the start, and the page that ends by itself."""
+    with Browser() as browser:
+        browser.send_headers(Authorization=f"Bearer {cluster.hub.tokens['operator']}")
+        browser.open(f"{cluster.hub.url}/checks/new")
+        browser.choose("select[name=kind]", "matrix")
+        browser.choose("select[name=preset]", "links")
+        browser.fill("textarea[name=nodes]", " ".join(SOME))
+        browser.click("button[value=cost]")
+        assert "10 " in browser.text().partition("Cost")[2].partition("Start")[0]
+        browser.click("button[value=start]")
+        page = browser.wait_for(f"bad: {SLOW}: ", 90)
+        assert "of the median" in page
+        identity = browser.address().rpartition("/")[2]
+    assert_names_the_slow_node(ended(cluster, identity))
 
 
 def test_check_by_rest_names_the_slow_node(cluster: HubCluster) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import requests
 import trustme
+import yaml
 
 from testbed.fabric import REAL_TOOLS, Fabric, FabricNode, issue
 from testbed.node import PYTHON, environment, free_port, wait_until
@@ -99,7 +100,7 @@ class HubProcess:
         self.log_file = folder / "hub.log"
         self.config_file = folder / "hub.yaml"
         self.tokens = {name: f"token-of-{name}" for name in TOKENS}
-        (folder / "tokens.yaml").write_text(json.dumps(_tokens(self.tokens)))
+        (folder / "tokens.yaml").write_text(yaml.safe_dump(_tokens(self.tokens)))
         state = {"state_directory": str(folder / "state"), "external_url": self.url}
         access = {"access": {"tokens_file": str(folder / "tokens.yaml")}}
         self.config_file.write_text(json.dumps({**state, **access, **config}))
