@@ -22,15 +22,11 @@ from nodevitals.quantities import shown
 Backend = Literal["nccl", "hccl"]
 _PROGRAM = re.compile(r"[a-zA-Z0-9_./+-]{1,255}")
 _NODE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,252}")
-_VERSIONS = (
-    ("nccl-tests", re.compile(r"^# nccl-tests version (\d[\w.]{0,20})", re.MULTILINE)),
-    ("nccl", re.compile(r"^NCCL version (\d[\w.+-]{0,40})", re.MULTILINE)),
-)
+_NCCL_TESTS = re.compile(r"^# nccl-tests version (\d[\w.]{0,20})", re.MULTILINE)
+_NCCL = re.compile(r"^NCCL version (\d[\w.+-]{0,40})", re.MULTILINE)
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
-_LAUNCHERS = (
-    ("Open MPI", re.compile(r"\(Open MPI\) (\d[\w.]{0,20})")),
-    ("MPICH", re.compile(r"^\s*Version:\s+(\d[\w.]{0,20})", re.MULTILINE)),
-)
+_OPEN_MPI = re.compile(r"\(Open MPI\) (\d[\w.]{0,20})")
+_MPICH = re.compile(r"^ {0,20}Version: {1,80}(\d[\w.]{0,20})", re.MULTILINE)
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,15 +226,17 @@ def _is_of(wanted: Collective, size: int, row: ResultRow) -> bool:
 def versions(text: str) -> dict[str, str]:
     """Versions that a run printed, and that of `mpirun --version`."""
     text = untagged(text)
-    found = {name: match[1] for name, pattern in _VERSIONS if (match := pattern.search(text))}
+    matches = {
+        "nccl-tests": _NCCL_TESTS.search(text),
+        "nccl": _NCCL.search(text),
+        "Open MPI": _OPEN_MPI.search(text),
+        "MPICH": _MPICH.search(text),
+    }
+    found = {name: match[1] for name, match in matches.items() if match}
     library = _LIBRARY.search(text)
     if library and "nccl" not in found:
         # From 2.9 on 10000 per major version, before that 1000 (nccl.h).
         code = int(library[1])
         major, rest = divmod(code, 10_000) if code >= 10_000 else divmod(code, 1000)
         found["nccl"] = f"{major}.{rest // 100}.{rest % 100}"
-    for name, pattern in _LAUNCHERS:
-        match = pattern.search(text)
-        if match:
-            found[name] = match[1]
     return found
