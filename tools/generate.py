@@ -2,11 +2,11 @@
 """Write the files that are made from code; with --check, fail where one is stale.
 
 docs/METRICS.md from the families, the example configuration and docs/configuration.md from the
-Settings, those of the hub as well, the tables of probes in the READMEs and docs/probes.md from their docstrings and
-tools/main_of_probes.py, docs/alerts.md and the example of the values file from the rules, the
-inhibitions of Alertmanager's minimal configuration from the full one, the JSON of the dashboards,
-the schema of the chart's values and its copies of rules, dashboards and Alertmanager's
-configuration, and from the parsers docs/commands.md, completions and the man page.
+Settings, those of the hub as well, the tables of probes in the READMEs and docs/probes.md from
+their docstrings and tools/main_of_probes.py, docs/alerts.md and the example of the values file from
+the rules, the inhibitions of Alertmanager's minimal configuration from the full one, the JSON of
+the dashboards, the schema of the chart's values and its copies of rules, dashboards and
+Alertmanager's configuration, and from the parsers docs/commands.md, completions and the man page.
 """
 
 from __future__ import annotations

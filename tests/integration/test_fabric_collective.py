@@ -228,7 +228,7 @@ def test_apply_creates_the_job(
 ) -> None:
     arguments = ("--render", kind, "--image", "tests:1", "--namespace", "tests", "--apply")
     with JobServer(tmp_path) as server:
-        more = {"KUBECONFIG": str(server.kubeconfig)}
+        more: dict[str, Any] = {"KUBECONFIG": str(server.kubeconfig)}
         done = run(nodes, *arguments, "--rdma-resource", "rdma/hca", **more)
         assert done.returncode == 0, done.stderr
         assert done.stderr == f"{created} tests/nodevitals-collective created\n"
