@@ -106,7 +106,8 @@ def test_command_prints_json_and_is_0_where_nothing_is_wrong(cluster: HubCluster
 def test_interrupt_of_the_command_cancels_the_check(cluster: HubCluster) -> None:
     argv = command(cluster, "--where", "pool=train", "--preset", "links", "--json")
     with subprocess.Popen(
-        [PYTHON, "-m", "nodevitals", *argv],
+        # A shell's background jobs, these tests among them, ignore the signal.
+        ["env", "--default-signal=INT", PYTHON, "-m", "nodevitals", *argv],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
