@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from testbed.browser import Browser
-from testbed.hubcluster import HubCluster
+from testbed.hubcluster import TEST, HubCluster
 from testbed.node import PYTHON, environment, run, wait_until
 
 CHECKS = "/api/v1/checks"
@@ -26,7 +26,9 @@ USUAL = "150Mb/s"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubCluster]:
     """Started once: each test is of other nodes, or waits for those before it."""
-    with HubCluster(tmp_path_factory.mktemp("cluster"), slow=SLOW) as cluster:
+    # 8 MB: 0.35 s at the rate of a link.
+    presets = {"links": {"kind": "matrix", "test": {**TEST, "iterations": 64}}}
+    with HubCluster(tmp_path_factory.mktemp("cluster"), slow=SLOW, presets=presets) as cluster:
         yield cluster
 
 
