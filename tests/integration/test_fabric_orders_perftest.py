@@ -28,7 +28,10 @@ SIZES = [8 << (4 * power) for power in range(7)]
 
 
 def made(folder: Path, **settings: Any) -> Loopback:
-    """Two agents that take orders."""
+    """Two agents that take orders. A run that lasts longer than its timeout ends the server,
+    and on a busy machine 300 ms are not enough.
+    """
+    settings = {"interval": "2s", "timeout": "2s", **settings}
     (folder / "hub-token").write_text(HUB_TOKEN)
     hub = {"token_file": str(folder / "hub-token"), "names": [HUB_NAME]}
     return Loopback(folder, 2, hub=hub, **settings)

@@ -26,7 +26,8 @@ class Leased(Loopback):
         token = folder / "hub-token"
         token.write_text(HUB_TOKEN + "\n")
         hub = {"token_file": str(token), "names": [HUB_NAME]}
-        super().__init__(folder, 1, hub=hub, tests=[])
+        settings = {"interval": "1s", "timeout": "1s", "slot": "60s"}
+        super().__init__(folder, 1, hub=hub, tests=[], **settings)
 
     def __enter__(self) -> Leased:
         super().__enter__()
