@@ -102,6 +102,7 @@ DASHBOARDS = ("fleet", "fabric", "usage")
 """Those that a central server serves; the others are about one node, job or server."""
 _PAIRS = "results of single pairs, nodes or ports stay in the cluster"
 _THRESHOLDS = "thresholds and results of single nodes stay in the cluster"
+_CHECKS = "checks stay in the cluster, at its hub"
 _PEERS = "connections between nodes stay in the cluster"
 ABSENT = {
     "fleet": {"Jobs that succeeded": "the jobs of Kubernetes stay in the cluster"},
@@ -117,6 +118,9 @@ ABSENT = {
         "Pairs that do not connect": _PEERS,
         "Peers that some nodes do not reach": _PEERS,
         "Nodes that do not reach all peers": _PEERS,
+        "Newest checks": _CHECKS,
+        "Found bad": _CHECKS,
+        "Checks over their baselines": _CHECKS,
     },
 }
 """Panels of these dashboards that have no data centrally, with the reason."""

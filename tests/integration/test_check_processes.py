@@ -29,7 +29,7 @@ def test_child_that_holds_the_pipe_does_not_delay_the_end() -> None:
 
 
 def test_program_that_ignores_sigterm_is_killed() -> None:
-    done = run("sh", "-c", "trap '' TERM; echo here; while :; do sleep 0.1; done", seconds=1)
+    done = run("sh", "-c", "trap '' TERM; echo here; while :; do sleep 0.1; done", seconds=2)
     assert done.timed_out
     assert done.text == "here\n"
 

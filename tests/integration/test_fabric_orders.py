@@ -123,7 +123,7 @@ def site(shared: Site) -> Iterator[Site]:
     shared.placed.clear()
     source, target = shared.run(TCP)
     assert [one["outcome"] for one in source["reports"]] == ["ok"], (source, target)
-    assert shared.quiet()
+    wait_until(shared.quiet, what="the end of the tools")
 
 
 def _start(fabric: Fabric, name: str) -> None:
@@ -252,7 +252,9 @@ def test_only_the_hub_orders(site: Site) -> None:
     assert site.client(A, token=TOKEN).get("order-unknown")[0] == 401
     assert site.node(A).value("nodevitals_probe_success", probe="fabric") == 1
     token.write_text(HUB_TOKEN)
-    wait_until(lambda: hub.get("order-unknown")[0] == 409, 20, "the token")
+    for address in (A, B, C):
+        one = site.client(address)
+        wait_until(lambda: one.get("order-unknown")[0] == 409, 20, "the token")  # noqa: B023
 
 
 def test_target_serves_only_what_was_ordered_there(site: Site) -> None:
@@ -290,7 +292,7 @@ def test_delete_on_one_side_ends_both(site: Site) -> None:
     site.running(wanted)
     site.client(B).delete(wanted["id"])
     assert site.done(wanted)["skipped"] == "canceled"
-    assert not site.tools(A)
+    wait_until(lambda: not site.tools(A), what="the end of the tools")
 
 
 def _hub(fabric: Fabric, wanted: dict[str, Any]) -> None:
@@ -334,7 +336,7 @@ def test_job_that_arrives_stops_it(site: Site, reason: str) -> None:
     wanted = site.place(order(A, B, LONG, TCP))
     site.running(wanted)
     (site.fabric.folder / reason.removesuffix("_marker")).touch()
-    wait_until(site.quiet, 5, "the end of the tools")
+    wait_until(site.quiet, what="the end of the tools")
     found = {side: site.done(wanted, side)["skipped"] for side in ("source", "target")}
     assert reason in found.values()
     assert set(found.values()) <= {reason, "peer_busy"}

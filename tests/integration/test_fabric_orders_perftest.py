@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,10 @@ SIZES = [8 << (4 * power) for power in range(7)]
 
 
 def made(folder: Path, **settings: Any) -> Loopback:
-    """Two agents that take orders."""
+    """Two agents that take orders. A run that lasts longer than its timeout ends the server,
+    and on a busy machine 300 ms are not enough.
+    """
+    settings = {"interval": "2s", "timeout": "2s", **settings}
     (folder / "hub-token").write_text(HUB_TOKEN)
     hub = {"token_file": str(folder / "hub-token"), "names": [HUB_NAME]}
     return Loopback(folder, 2, hub=hub, **settings)
@@ -53,7 +58,7 @@ def client(loopback: Loopback, name: str) -> OrderClient:
 def accepted(loopback: Loopback, wanted: dict[str, Any], side: str) -> bool:
     """Whether this side accepts the order now: a planned test may run there."""
     status, body = client(loopback, wanted[side]).put({**wanted, "node": wanted[side]})
-    assert status == 200 or body["refusal"] in ("busy", "stale"), body
+    assert status == 200 or body["refusal"] == "busy", body
     return status == 200
 
 
@@ -87,32 +92,40 @@ def on_roce(loopback: Loopback) -> None:
         node.environment["FAKE_TCLASS"] = str(TRAFFIC_CLASS)
 
 
-@pytest.mark.parametrize("operation", ["write_bw", "read_bw", "send_bw"])
-def test_sweep_with_eight_queue_pairs(tmp_path: Path, operation: str) -> None:
-    with made(tmp_path, tests=[], slot="60s") as loopback:
+@pytest.fixture(scope="module")
+def roce(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    """Two agents without a plan; only one GID and one traffic class work between them."""
+    with made(tmp_path_factory.mktemp("roce"), tests=[], slot="60s") as loopback:
         on_roce(loopback)
         start(loopback)
-        sweep = [{**BANDWIDTH, "operation": operation, "message_bytes": size} for size in SIZES]
-        timed = {**sweep[-1], "seconds": 10, "timeout": 30}
-        state = ordered(loopback, *sweep, timed)
-        assert [one["outcome"] for one in state["reports"]] == ["ok"] * 8, state
-        sizes = [one["rows"][0]["message_bytes"] for one in state["reports"]]
-        assert sizes == [*SIZES, SIZES[-1]]
-        assert state["versions"]["perftest"] == "6.06"
+        yield loopback
+
+
+def test_sweep_with_eight_queue_pairs(roce: Loopback) -> None:
+    sweep = [{**BANDWIDTH, "operation": "write_bw", "message_bytes": size} for size in SIZES]
+    timed = {**sweep[-1], "seconds": 10, "timeout": 30}
+    state = ordered(roce, *sweep, timed)
+    assert [one["outcome"] for one in state["reports"]] == ["ok"] * 8, state
+    sizes = [one["rows"][0]["message_bytes"] for one in state["reports"]]
+    assert sizes == [*SIZES, SIZES[-1]]
+    assert state["versions"]["perftest"] == "6.06"
+
+
+def test_other_operations_with_eight_queue_pairs(roce: Loopback) -> None:
+    operations = ("read_bw", "send_bw")
+    state = ordered(roce, *({**BANDWIDTH, "operation": one} for one in operations))
+    assert [one["outcome"] for one in state["reports"]] == ["ok"] * 2, state
 
 
 @pytest.mark.parametrize("operation", ["send_lat", "write_lat"])
-def test_latencies_with_a_given_gid(tmp_path: Path, operation: str) -> None:
-    with made(tmp_path, tests=[], slot="60s") as loopback:
-        on_roce(loopback)
-        start(loopback)
-        test = {**LATENCY, "operation": operation, "message_bytes": 8}
-        (report,) = ordered(loopback, test)["reports"]
-        assert report["rows"][0]["latency_seconds"]["median"] == pytest.approx(1.47e-6)
-        (report,) = ordered(loopback, {**test, "gid_index": 3})["reports"]
-        assert report["reason"] == "no_gid"
-        (report,) = ordered(loopback, {**test, "traffic_class": 0}, test)["reports"]
-        assert report["outcome"] == "failed"
+def test_latencies_with_a_given_gid(roce: Loopback, operation: str) -> None:
+    test = {**LATENCY, "operation": operation, "message_bytes": 8}
+    (report,) = ordered(roce, test)["reports"]
+    assert report["rows"][0]["latency_seconds"]["median"] == pytest.approx(1.47e-6)
+    (report,) = ordered(roce, {**test, "gid_index": 3})["reports"]
+    assert report["reason"] == "no_gid"
+    (report,) = ordered(roce, {**test, "traffic_class": 0}, test)["reports"]
+    assert report["outcome"] == "failed"
 
 
 def test_planned_tests_and_orders_exclude_each_other(tmp_path: Path) -> None:
@@ -120,7 +133,7 @@ def test_planned_tests_and_orders_exclude_each_other(tmp_path: Path) -> None:
     planned = {**TEST, "timeout": "1s"}
     with made(tmp_path, tests=[planned], slot="3s") as loopback:
         for node in loopback.nodes.values():
-            node.environment["FAKE_SECONDS"] = "0.8"
+            node.environment["FAKE_SECONDS"] = "0.5"
         start(loopback)
         runs = "nodevitals_fabric_runs_total"
 
@@ -128,13 +141,17 @@ def test_planned_tests_and_orders_exclude_each_other(tmp_path: Path) -> None:
             found = [node.value(runs, outcome="ok") for node in loopback.nodes.values()]
             return sum(one or 0.0 for one in found)
 
-        wait_until(loopback.tool_processes, 30, "a planned test")
-        wanted = order(A, B, {**TEST, "message_bytes": 8})
-        status, body = client(loopback, B).put({**wanted, "node": B})
-        assert (status, body["refusal"]) == (409, "busy")
-        many = [{**TEST, "message_bytes": 1 << power} for power in range(4)]
+        def refused() -> bool:
+            wanted = order(A, B, {**TEST, "message_bytes": 8})
+            if not accepted(loopback, wanted, "target"):
+                return True
+            client(loopback, B).delete(wanted["id"])
+            return False
+
+        wait_until(refused, 40, "a planned test, during which no order is accepted")
+        many = [{**TEST, "message_bytes": 1 << power} for power in range(2)]
         state = ordered(loopback, *many)
-        assert [one["outcome"] for one in state["reports"]] == ["ok"] * 4, state
+        assert [one["outcome"] for one in state["reports"]] == ["ok"] * 2, state
         before = total()
         wait_until(lambda: total() > before, 40, "a planned test after the order")
 
@@ -142,6 +159,7 @@ def test_planned_tests_and_orders_exclude_each_other(tmp_path: Path) -> None:
 def test_result_of_a_planned_size_is_exposed(tmp_path: Path) -> None:
     """It is that of the planned test; other sizes are the hub's alone."""
     planned = {**TEST, "timeout": "1s"}
+    wait_until(lambda: time.time() % 600 < 570, 40, "the next slot")  # none begins meanwhile
     with made(tmp_path, tests=[planned], slot="600s") as loopback:
         start(loopback)
         node = loopback.nodes[A]
@@ -171,5 +189,5 @@ def test_unusable_token_of_the_hub_is_an_error(tmp_path: Path, token: str, names
         (tmp_path / "hub-token").write_text(token)
         node = loopback.nodes[A]
         with node:
-            wait_until(lambda: names in node.log(), 20)
-            assert node.value("nodevitals_probe_success", probe="fabric") == 0
+            wait_until(lambda: names in node.log())
+            wait_until(lambda: node.value("nodevitals_probe_success", probe="fabric") == 0)

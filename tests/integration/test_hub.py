@@ -18,10 +18,41 @@ from testbed.node import ROOT, wait_until
 TEST = {"tool": "perftest", "device": "mlx5_0"}
 
 
-@pytest.fixture
-def agents(tmp_path: Path) -> Iterator[AgentOrders]:
-    with AgentOrders(tmp_path, 8, seconds=0.1) as found:
+QUICK = 0.1
+
+
+@pytest.fixture(scope="module")
+def shared_agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentOrders]:
+    with AgentOrders(tmp_path_factory.mktemp("agents"), 8, seconds=QUICK) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def shared_hub(
+    tmp_path_factory: pytest.TempPathFactory, shared_agents: AgentOrders
+) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub"), **shared_agents.config) as hub:
+        yield hub
+
+
+@pytest.fixture
+def agents(shared_agents: AgentOrders) -> Iterator[AgentOrders]:
+    """Eight nodes; after each test, they are idle and well."""
+    yield shared_agents
+    shared_agents.seconds = QUICK
+    shared_agents.executions.clear()
+    for changed in (shared_agents.slow, shared_agents.hung, shared_agents.metrics):
+        changed.clear()
+
+
+@pytest.fixture
+def hub(agents: AgentOrders, shared_hub: HubProcess) -> Iterator[HubProcess]:
+    """A hub that others have used; after each test, no check goes on."""
+    yield shared_hub
+    for check in shared_hub.list(limit=1000):
+        if check.ended is None:
+            shared_hub.cancel(check.id)
+    wait_until(lambda: not agents.active())
 
 
 def test_a_matrix_names_the_slow_node_and_the_next_has_a_baseline(
@@ -51,96 +82,91 @@ def test_a_matrix_names_the_slow_node_and_the_next_has_a_baseline(
 
 
 def test_a_node_has_one_check_at_a_time_and_none_is_overtaken(
-    tmp_path: Path, agents: AgentOrders
+    agents: AgentOrders, hub: HubProcess
 ) -> None:
     agents.seconds = 0.5
     a, b, c, d, e, *_ = agents.names
-    with HubProcess(tmp_path, **agents.config) as hub:
-        first = hub.submit(kind="pair", nodes=[a, b], test=TEST)
-        second = hub.submit(kind="pair", nodes=[b, c], test=TEST)
-        third = hub.submit(kind="pair", nodes=[c, d], test=TEST)
-        other = hub.submit(kind="pair", nodes=[d, e], test=TEST)
-        ended = [hub.ended(one.id).check for one in (first, second, third, other)]
-        starts = [one.started or 0.0 for one in ended]
-        ends = [one.ended or 0.0 for one in ended]
-        assert ends[0] <= starts[1]
-        assert ends[1] <= starts[2]
-        assert ends[2] <= starts[3]
-        assert all(one.verdict and one.verdict.outcome == "ok" for one in ended)
+    first = hub.submit(kind="pair", nodes=[a, b], test=TEST)
+    second = hub.submit(kind="pair", nodes=[b, c], test=TEST)
+    third = hub.submit(kind="pair", nodes=[c, d], test=TEST)
+    other = hub.submit(kind="pair", nodes=[d, e], test=TEST)
+    ended = [hub.ended(one.id).check for one in (first, second, third, other)]
+    starts = [one.started or 0.0 for one in ended]
+    ends = [one.ended or 0.0 for one in ended]
+    assert ends[0] <= starts[1]
+    assert ends[1] <= starts[2]
+    assert ends[2] <= starts[3]
+    assert all(one.verdict and one.verdict.outcome == "ok" for one in ended)
 
 
-def test_the_same_key_starts_one_check(tmp_path: Path, agents: AgentOrders) -> None:
-    with HubProcess(tmp_path, **agents.config) as hub:
-        one = hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST)
-        assert hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST).id == one.id
-        hub.ended(one.id)
-        hub.kill()
-        hub.start()
-        assert hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST).id == one.id
-        assert len(hub.list()) == sum(agents.executions.values()) == 1
+def test_the_same_key_starts_one_check(agents: AgentOrders, hub: HubProcess) -> None:
+    one = hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST)
+    assert hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST).id == one.id
+    hub.ended(one.id)
+    hub.kill()
+    hub.start()
+    assert hub.submit("k", kind="pair", nodes=agents.names[:2], test=TEST).id == one.id
+    assert sum(agents.executions.values()) == 1
+    assert [check.id for check in hub.list(limit=1000)].count(one.id) == 1
 
 
-def test_cancel_ends_the_tests_and_frees_the_nodes(tmp_path: Path, agents: AgentOrders) -> None:
+def test_cancel_ends_the_tests_and_frees_the_nodes(agents: AgentOrders, hub: HubProcess) -> None:
     agents.seconds = 60
-    with HubProcess(tmp_path, **agents.config) as hub:
-        running = hub.submit(kind="matrix", nodes=agents.names, test=TEST)
-        waiting = hub.submit(kind="matrix", nodes=agents.names, test=TEST)
-        wait_until(lambda: len(agents.active()) == 8, 20, "the first round")
-        for check in (waiting, running):
-            ended = hub.cancel(check.id)
-            assert (ended.phase, ended.verdict and ended.verdict.message) == (
-                "canceled",
-                "canceled by test",
-            )
-        assert agents.active() == []
-        with pytest.raises(RefusedCallError, match="has ended") as refused:
-            hub.cancel(running.id)
-        assert refused.value.kind == "conflict"
-        agents.seconds = 0.1
-        again = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id).check
-        assert again.verdict is not None
-        assert again.verdict.outcome == "ok"
-
-
-def test_a_time_limit_ends_a_check(tmp_path: Path, agents: AgentOrders) -> None:
-    agents.seconds = 60
-    with HubProcess(tmp_path, **agents.config) as hub:
-        nodes = agents.names[:2]
-        check = hub.submit(kind="pair", nodes=nodes, test=TEST, limit_seconds=1)
-        ended = hub.ended(check.id).check
-        assert ended.verdict is not None
-        assert (ended.phase, ended.verdict.outcome, ended.verdict.reason) == (
-            "done",
-            "unknown",
-            "harness",
+    running = hub.submit(kind="matrix", nodes=agents.names, test=TEST)
+    waiting = hub.submit(kind="matrix", nodes=agents.names, test=TEST)
+    wait_until(lambda: len(agents.active()) == 8, 20, "the first round")
+    for check in (waiting, running):
+        ended = hub.cancel(check.id)
+        assert (ended.phase, ended.verdict and ended.verdict.message) == (
+            "canceled",
+            "canceled by test",
         )
-        assert "time limit of 1 s" in ended.verdict.message
-        assert agents.active() == []
+    assert agents.active() == []
+    with pytest.raises(RefusedCallError, match="has ended") as refused:
+        hub.cancel(running.id)
+    assert refused.value.kind == "conflict"
+    agents.seconds = 0.1
+    again = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id).check
+    assert again.verdict is not None
+    assert again.verdict.outcome == "ok"
 
 
-def test_a_hung_agent_delays_no_other_check(tmp_path: Path, agents: AgentOrders) -> None:
+def test_a_time_limit_ends_a_check(agents: AgentOrders, hub: HubProcess) -> None:
+    agents.seconds = 60
+    nodes = agents.names[:2]
+    check = hub.submit(kind="pair", nodes=nodes, test=TEST, limit_seconds=1)
+    ended = hub.ended(check.id).check
+    assert ended.verdict is not None
+    assert (ended.phase, ended.verdict.outcome, ended.verdict.reason) == (
+        "done",
+        "unknown",
+        "harness",
+    )
+    assert "time limit of 1 s" in ended.verdict.message
+    assert agents.active() == []
+
+
+def test_a_hung_agent_delays_no_other_check(agents: AgentOrders, hub: HubProcess) -> None:
     a, b, c, d, *_ = agents.names
     agents.hung.add(a)
-    with HubProcess(tmp_path, **agents.config) as hub:
-        hung = hub.submit(kind="pair", nodes=[b, a], test=TEST, limit_seconds=3)
-        well = hub.ended(hub.submit(kind="pair", nodes=[c, d], test=TEST).id).check
-        assert well.verdict is not None
-        assert well.verdict.outcome == "ok"
-        ended = hub.ended(hung.id).check
-        assert ended.verdict is not None
-        assert (ended.verdict.outcome, ended.verdict.reason) == ("unknown", "harness")
-        agents.hung.clear()
+    hung = hub.submit(kind="pair", nodes=[b, a], test=TEST, limit_seconds=1)
+    well = hub.ended(hub.submit(kind="pair", nodes=[c, d], test=TEST).id).check
+    assert well.verdict is not None
+    assert well.verdict.outcome == "ok"
+    ended = hub.ended(hung.id).check
+    assert ended.verdict is not None
+    assert (ended.verdict.outcome, ended.verdict.reason) == ("unknown", "harness")
+    agents.hung.clear()
 
 
-def test_a_second_hub_on_the_directory_refuses(tmp_path: Path, agents: AgentOrders) -> None:
-    with HubProcess(tmp_path, **agents.config) as hub:
-        own = {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}"}
-        argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={hub.config}"]
-        second = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=own)
-        assert second.returncode == 2
-        assert second.stderr.count("\n") == 1
-        assert "another hub on" in second.stderr
-        assert hub.list() == []
+def test_a_second_hub_on_the_directory_refuses(agents: AgentOrders, hub: HubProcess) -> None:
+    own = {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}"}
+    argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={hub.config}"]
+    second = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=own)
+    assert second.returncode == 2
+    assert second.stderr.count("\n") == 1
+    assert "another hub on" in second.stderr
+    hub.call("list")
 
 
 @pytest.mark.parametrize(
@@ -151,15 +177,13 @@ def test_a_second_hub_on_the_directory_refuses(tmp_path: Path, agents: AgentOrde
         ({"kind": "collective", "nodes": ["127.0.1.1", "127.0.1.2"]}, "invalid", "launcher"),
     ],
 )
-def test_refusals(
-    tmp_path: Path, agents: AgentOrders, request_: dict[str, object], kind: str, text: str
-) -> None:
+def test_refusals(hub: HubProcess, request_: dict[str, object], kind: str, text: str) -> None:
+    before = hub.list(limit=1000)
     test = {} if request_["kind"] == "collective" else TEST
-    with HubProcess(tmp_path, **agents.config) as hub:
-        with pytest.raises(RefusedCallError, match=text) as refused:
-            hub.call("submit", request={**request_, "test": test})
-        assert refused.value.kind == kind
-        assert hub.list() == []
+    with pytest.raises(RefusedCallError, match=text) as refused:
+        hub.call("submit", request={**request_, "test": test})
+    assert refused.value.kind == kind
+    assert hub.list(limit=1000) == before
 
 
 METRICS = """\
@@ -181,7 +205,7 @@ def metrics(second: int = 1, processes: int = 0) -> str:
 def test_nodes_in_use_are_refused(tmp_path: Path, agents: AgentOrders) -> None:
     a, b, *_ = agents.names
     agents.metrics.update({a: metrics(), b: metrics(processes=2)})
-    with HubProcess(tmp_path, **agents.config) as hub:
+    with HubProcess(tmp_path, **agents.config) as hub:  # it keeps what it has read
         with pytest.raises(RefusedCallError, match=f"in use by jobs: {b};") as refused:
             hub.submit(kind="pair", nodes=[a, b], test=TEST)
         assert refused.value.kind == "conflict"
@@ -196,7 +220,7 @@ def test_a_node_check_names_lost_devices_and_silent_agents(
 ) -> None:
     a, b, c, *_ = agents.names
     agents.metrics.update({a: metrics(), b: metrics(second=0)})
-    with HubProcess(tmp_path, **agents.config) as hub:
+    with HubProcess(tmp_path, **agents.config) as hub:  # it keeps what it has read
         detail = hub.ended(hub.submit(kind="node", nodes=[a, b, c]).id)
         verdict = detail.check.verdict
         assert verdict is not None
@@ -216,7 +240,7 @@ def test_a_full_queue_refuses_and_sighup_reads_the_configuration_again(
     nodes = agents.names[:2]
     with HubProcess(tmp_path, **agents.config, limits={"queued": 1}) as hub:
         hub.submit(kind="pair", nodes=nodes, test=TEST)
-        wait_until(lambda: hub.list()[0].phase == "running", 20)
+        wait_until(lambda: hub.list()[0].phase == "running")
         hub.submit(kind="pair", nodes=nodes, test=TEST)
         with pytest.raises(RefusedCallError, match=r"limits\.queued") as refused:
             hub.submit(kind="pair", nodes=nodes, test=TEST)

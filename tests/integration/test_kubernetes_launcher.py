@@ -255,7 +255,7 @@ def test_fault_that_passes_is_survived(server: JobServer, request_: str, fault: 
 
 
 def test_hanging_server_is_given_up(server: JobServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 0.3)
     server.faults["GET pods"] = ["hang"] * 50
     found = run()
     assert "no answer" in found.reports[0].message
@@ -306,7 +306,7 @@ def test_canceled_run_deletes_the_job(server: JobServer) -> None:
 
     server.scenario = (SLOW_START,)
     asyncio.run(cancel())
-    wait_until(lambda: not server.jobs, 10, "the deletion of the job")
+    wait_until(lambda: not server.jobs, 20, "the deletion of the job")
 
 
 def test_run_that_does_not_end_is_ended(server: JobServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,8 @@ class Leased(Loopback):
         token = folder / "hub-token"
         token.write_text(HUB_TOKEN + "\n")
         hub = {"token_file": str(token), "names": [HUB_NAME]}
-        super().__init__(folder, 1, hub=hub, tests=[])
+        settings = {"interval": "1s", "timeout": "1s", "slot": "60s"}
+        super().__init__(folder, 1, hub=hub, tests=[], **settings)
 
     def __enter__(self) -> Leased:
         super().__enter__()
@@ -60,15 +61,32 @@ class Leased(Loopback):
         """The interval under a lease."""
         return self.node.value(LEASED, probe="node")
 
+    def reset(self) -> None:
+        """End the lease, and configure the agent as at first."""
+        assert self.client().request("DELETE", PATH)[0] == 200
+        self.write()
+        self.node.hang_up()
+        interval = "nodevitals_probe_interval_seconds"
+        wait_until(lambda: self.node.value(interval, probe="node") == 15)
+        wait_until(lambda: self.interval() is None)
+        wait_until(lambda: self.node.value(SUCCESS, probe="node"))
 
-@pytest.fixture
-def leased(tmp_path: Path) -> Iterator[Leased]:
-    with Leased(tmp_path) as made:
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leased]:
+    with Leased(tmp_path_factory.mktemp("leased")) as made:
         yield made
 
 
+@pytest.fixture
+def leased(shared: Leased) -> Iterator[Leased]:
+    """The agent; after each test, it is as before."""
+    yield shared
+    shared.reset()
+
+
 def test_probe_runs_every_second_until_the_lease_is_not_renewed(leased: Leased) -> None:
-    status, body = leased.lease("node", "rdma", "fabric", "history", seconds=8)
+    status, body = leased.lease("node", "rdma", "fabric", "history")
     states = {"node": "active", "rdma": "off", "fabric": "excluded", "history": "excluded"}
     assert (status, body["states"]) == (200, states)
     wait_until(lambda: leased.interval() == 1)
@@ -78,7 +96,8 @@ def test_probe_runs_every_second_until_the_lease_is_not_renewed(leased: Leased) 
         moments.add(leased.node.value(SUCCESS, probe="node") or 0.0)
         return len(moments) >= 4
 
-    wait_until(look)  # the lease has ended before as many runs of 15 s
+    wait_until(look, 40)  # as many runs of 15 s take longer
+    assert leased.lease("node", seconds=1)[0] == 200
     wait_until(lambda: leased.interval() is None)
     assert leased.node.value("nodevitals_probe_interval_seconds", probe="node") == 15
     assert leased.node.value("nodevitals_probe_success", probe="node") == 1

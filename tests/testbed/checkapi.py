@@ -12,19 +12,42 @@ import contextlib
 import json
 import threading
 import uuid
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import jsonschema
 import yaml
 
+from testbed.node import ROOT
+
 PREFIX = "/apis/nodevitals.io/v1alpha1/"
+_formats = jsonschema.FormatChecker(formats=())
+
+
+@_formats.checks("date-time", raises=ValueError)
+def _is_date_time(value: object) -> bool:
+    return not isinstance(value, str) or datetime.fromisoformat(value).tzinfo is not None
+
+
+def _status_schema() -> dict[str, Any]:
+    """That of the CRD; the API server drops fields that it does not name."""
+    crd = yaml.safe_load((ROOT / "helm/nodevitals/files/crds/checks.yaml").read_text())
+    [version] = crd["spec"]["versions"]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    return {**status, "additionalProperties": False}
+
+
+STATUS = jsonschema.Draft4Validator(_status_schema(), format_checker=_formats)
 
 
 class CheckApi:
     """The server; tests change its fields. `fail` is the status of each answer while it is set, for
-    the verbs in `failing`; `deaf` watches send nothing and never end.
+    the verbs in `failing`, or `garbage`, or `hang`; `deaf` watches send nothing and never end.
+
+    A status that the CRD's schema does not allow is refused, and listed in `invalid`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,13 +56,16 @@ class CheckApi:
         self.events: list[tuple[int, str, dict[str, Any]]] = []
         self.oldest = 0
         """Versions before are forgotten."""
-        self.fail = 0
+        self.fail: int | str = 0
         self.failing = {"list", "watch", "get", "patch"}
         self.headers: dict[str, str] = {}
         self.deaf = False
         self.conflicts = 0
         """Number of next patches that find a newer version."""
         self.requests: list[str] = []
+        self.failures = 0
+        """Number of requests that failed as the test wants."""
+        self.invalid: list[str] = []
         self.changed = threading.Condition(threading.RLock())
         self._ended = False
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -67,6 +93,23 @@ class CheckApi:
             self.changed.notify_all()
         self._http.shutdown()
         self._http.server_close()
+
+    def set(
+        self,
+        fail: int | str = 0,
+        *failing: str,
+        deaf: bool = False,
+    ) -> None:
+        """Fail so, for these verbs or all; what was set before ends."""
+        with self.changed:
+            self.failing = set(failing) or {"list", "watch", "get", "patch"}
+            self.fail, self.deaf, self.oldest, self.conflicts = fail, deaf, 0, 0
+            self.changed.notify_all()
+
+    def names(self) -> list[str]:
+        """The names of all resources."""
+        with self.changed:
+            return [key.partition("/")[2] for key in self.objects]
 
     # ---- what kubectl does -----------------------------------------------------------------------
 
@@ -125,10 +168,10 @@ class CheckApi:
                     server.get(self)
 
             def do_PATCH(self) -> None:
-                length = int(self.headers["Content-Length"])
-                body = json.loads(self.rfile.read(length))
                 with contextlib.suppress(OSError):
-                    reply(self, *server.patch(self.path, self.headers["Content-Type"], body))
+                    body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                    if not server.fails(self, "patch"):
+                        reply(self, *server.patch(self.path, self.headers["Content-Type"], body))
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -146,16 +189,34 @@ class CheckApi:
         self._reply = reply
         return Handler
 
+    def fails(self, handler: BaseHTTPRequestHandler, verb: str) -> bool:
+        """Count a request, and answer it where it is to fail."""
+        self.requests.append(verb)
+        fail = self.fail
+        if not fail or verb not in self.failing:
+            return False
+        self.failures += 1
+        if fail == "hang":
+            handler.close_connection = True
+            with self.changed:
+                while self.fail == "hang" and not self._ended:
+                    self.changed.wait(0.05)
+        elif fail == "garbage":
+            handler.close_connection = True
+            handler.wfile.write(b'HTTP/1.0 200 OK\r\n\r\n{"items": 3, "metadata": [\xff')
+        else:
+            self._reply(handler, int(fail), failure(int(fail), "as the test wants"))
+        return True
+
     def get(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer a list, a watch or a get."""
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         words = parts.path.removeprefix(PREFIX).split("/")
         verb = "watch" if "watch" in query else "list" if words[-1] == "checks" else "get"
-        self.requests.append(verb)
-        if self.fail and verb in self.failing:
-            self._reply(handler, self.fail, failure(self.fail, "as the test wants"))
-        elif verb == "watch":
+        if self.fails(handler, verb):
+            return
+        if verb == "watch":
             self._watch(handler, int(query["resourceVersion"]), float(query["timeoutSeconds"]))
         elif verb == "get":
             with self.changed:
@@ -201,9 +262,6 @@ class CheckApi:
     def patch(self, path: str, kind: str, body: Any) -> tuple[int, Any]:
         """Merge a status into an object."""
         assert kind == "application/merge-patch+json"
-        self.requests.append("patch")
-        if self.fail and "patch" in self.failing:
-            return self.fail, failure(self.fail, "as the test wants")
         words = path.partition("?")[0].removeprefix(PREFIX).split("/")
         assert words[4] == "status"
         assert set(body) == {"metadata", "status"}
@@ -218,7 +276,12 @@ class CheckApi:
                 if body["metadata"][key] != one["metadata"][key]:
                     return 409, failure(409, f"the object has been modified: {key}")
             status = {**(one.get("status") or {}), **body["status"]}
-            one["status"] = {key: value for key, value in status.items() if value is not None}
+            status = {key: value for key, value in status.items() if value is not None}
+            wrong = [error.message for error in STATUS.iter_errors(status)]
+            if wrong:
+                self.invalid += wrong
+                return 422, failure(422, "; ".join(wrong))
+            one["status"] = status
             self._change("MODIFIED", one)
             return 200, one
 

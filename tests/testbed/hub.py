@@ -1,7 +1,8 @@
 """A hub as a process: `python -m testbed.hub --config.file FILE`, with a socket for tests.
 
 With `--simulated`, runs are simulated: each pair has 10 GB/s; a node named in $SLOW (`gpu-3,gpu-7`)
-has 40 % of that with all partners, and each run takes $RUN_SECONDS (default 0.2).
+has 40 % of that with all partners, and each run takes $RUN_SECONDS (default 0.2); one with a node
+named in $HELD does not end. $WAITS are the waits for the API server (resource_objects.Waits).
 
 The socket, `driver` in the state directory, takes one JSON object per line and returns one: the
 methods of hub/checks.py by name.
@@ -26,9 +27,10 @@ import yaml
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester, RunResult
 from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
-from nodevitals.hub import service
+from nodevitals.hub import resources, service
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.context import Hub
+from nodevitals.hub.resource_objects import Waits
 from nodevitals.hub.runners import PlannedRun, Runner
 from nodevitals.hub.store import Issued
 from nodevitals.probes.fabric.report import Report, ResultRow
@@ -41,13 +43,16 @@ SOCKET = "driver"
 class SimulatedRunner(Runner):
     """Reports figures after a while, without any agent."""
 
-    def __init__(self, seconds: float, slow: frozenset[str]) -> None:
+    def __init__(
+        self, seconds: float, slow: frozenset[str], held: frozenset[str] = frozenset()
+    ) -> None:
         self.seconds = seconds
         self.slow = slow
+        self.held = held
 
     async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
         """Wait, and return one row per run."""
-        await asyncio.sleep(self.seconds)
+        await asyncio.sleep(3600 if self.held & set(run.nodes) else self.seconds)
         rate = USUAL_BYTES_PER_SECOND * (0.4 if self.slow & set(run.nodes) else 1.0)
         row = ResultRow(
             operation=check.request.test.operation or None,
@@ -68,8 +73,10 @@ class SimulatedRunner(Runner):
 
 def simulated_runner() -> SimulatedRunner:
     """The runner that the environment describes."""
-    slow = frozenset(filter(None, os.environ.get("SLOW", "").split(",")))
-    return SimulatedRunner(float(os.environ.get("RUN_SECONDS", "0.2")), slow)
+    slow, held = (
+        frozenset(filter(None, os.environ.get(name, "").split(","))) for name in ("SLOW", "HELD")
+    )
+    return SimulatedRunner(float(os.environ.get("RUN_SECONDS", "0.2")), slow, held)
 
 
 async def drive(hub: Hub) -> None:
@@ -210,4 +217,6 @@ if __name__ == "__main__":
     if len(arguments) < len(sys.argv) - 1:
         service.default_runner = lambda *_: simulated_runner()
     service.default_extras = (drive,)
+    if "WAITS" in os.environ:
+        resources.default_waits = Waits(*map(float, os.environ["WAITS"].split(",")))
     sys.exit(main(["hub", *arguments]))

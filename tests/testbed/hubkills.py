@@ -53,7 +53,7 @@ def kill_at_random_moments(folder: Path, kills: int, seed: int) -> KillOutcome:
                     hub.start()
             wait_until(hub._is_up, 30, "the hub")
         wait_until(lambda: all(one.ended for one in hub.list()), 120, "the end of all checks")
-        wait_until(lambda: not agents.active(), 3 * LEASE_SECONDS, "the end of all orders")
+        wait_until(lambda: not agents.active(), 30, "the end of all orders")
         return _outcome(hub, agents, kills)
 
 

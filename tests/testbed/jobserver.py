@@ -111,6 +111,7 @@ class JobServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # a head and a body are two packets
 
             def _any(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)

@@ -96,7 +96,8 @@ def wording(hint: Any) -> str:
         return " or ".join(wording(choice) for choice in arguments)
     if origin is Annotated:
         plain, *marks = arguments
-        bounds = [_bounds(mark) for mark in marks if isinstance(mark, msgspec.Meta)]
+        unit = "characters" if plain is str else "items"
+        bounds = [_bounds(mark, unit) for mark in marks if isinstance(mark, msgspec.Meta)]
         return " ".join([wording(plain), *bounds]).rstrip()
     if origin is Literal or hint is bool:
         return f"one of {', '.join(allowed_words(hint))}"
@@ -118,10 +119,12 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return _choices(arguments[0]) if origin is Annotated else (hint,)
 
 
-def _bounds(meta: msgspec.Meta) -> str:
+def _bounds(meta: msgspec.Meta, unit: str) -> str:
     parts = []
-    if meta.min_length is not None or meta.max_length is not None:
-        parts.append(f"of {meta.min_length or 0} to {meta.max_length} characters")
+    if meta.max_length is not None:
+        parts.append(f"of {meta.min_length or 0} to {meta.max_length} {unit}")
+    elif meta.min_length is not None:
+        parts.append(f"of at least {meta.min_length} {unit}")
     if meta.gt is not None:
         parts.append(f"above {meta.gt:g}" + (f", up to {meta.le:,}" if meta.le is not None else ""))
     elif meta.ge is not None and meta.le is not None:
