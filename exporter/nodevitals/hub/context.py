@@ -38,6 +38,8 @@ class Hub:
         """Made by leases.of(hub)."""
         self.metrics: Any = None
         """Made by metrics.of(hub)."""
+        self.schedules: Any = None
+        """Made by schedules.of(hub)."""
         self.schedule_states: Callable[[], Sequence[Any]] = tuple
         """The schedules, as metrics.ScheduleState; set by schedules.py."""
 

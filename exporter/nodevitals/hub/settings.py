@@ -13,6 +13,7 @@ import msgspec
 
 from nodevitals.checks.model import CheckRequest, Role, TestRequest
 from nodevitals.document import Problem
+from nodevitals.hub import schedule_plan
 from nodevitals.probes.common.discovery import FileSource, NameSource
 from nodevitals.probes.fabric.settings import FabricTlsSettings, StaticSource
 from nodevitals.quantities import Seconds
@@ -208,3 +209,5 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for number, alert in enumerate(self.alerts):
             if alert.preset not in self.presets:
                 yield Problem(f"alerts[{number}].preset", f"no preset {alert.preset!r}: add it")
+        for name, schedule in self.schedules.items():
+            yield from schedule_plan.problems(name, schedule, self.presets, self.limits.keep)
