@@ -20,6 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 PREFIX = "/apis/nodevitals.io/v1alpha1/"
+# What it permits; the role of the chart is the same.
+ROLE = {("get", "checks"), ("list", "checks"), ("watch", "checks"), ("patch", "checks/status")}
 
 
 class CheckApi:
@@ -155,6 +157,8 @@ class CheckApi:
         self.requests.append(verb)
         if self.fail and verb in self.failing:
             self._reply(handler, self.fail, failure(self.fail, "as the test wants"))
+        elif (verb, "checks") not in ROLE:
+            self._reply(handler, 403, failure(403, f"checks.nodevitals.io is forbidden: {verb}"))
         elif verb == "watch":
             self._watch(handler, int(query["resourceVersion"]), float(query["timeoutSeconds"]))
         elif verb == "get":
@@ -206,6 +210,8 @@ class CheckApi:
             return self.fail, failure(self.fail, "as the test wants")
         words = path.partition("?")[0].removeprefix(PREFIX).split("/")
         assert words[4] == "status"
+        if ("patch", "checks/status") not in ROLE:
+            return 403, failure(403, "checks.nodevitals.io is forbidden: patch")
         assert set(body) == {"metadata", "status"}
         with self.changed:
             one = self.objects.get(f"{words[1]}/{words[3]}")
