@@ -421,3 +421,28 @@ def test_the_notes_say_where_the_pages_are() -> None:
     [notes] = [text for path, text in files.items() if path.endswith("NOTES.txt")]
     assert "port-forward service/nodevitals-hub 9857" in notes
     assert "until fabric.enabled is true" in notes
+
+
+PAGE = (ROOT / "docs/kubernetes.md").read_text()
+
+
+def fence(title: str) -> str:
+    """The text of the fence of the page with this title."""
+    [found] = re.findall(rf'(?ms)^```\w+ title="{re.escape(title)}"\n(.*?)^```$', PAGE)
+    return str(found)
+
+
+def test_the_values_of_the_page_render(tmp_path: Path) -> None:
+    settings = settings_of(render(yaml.safe_load(fence("values of the chart"))), tmp_path)
+    assert settings.resources.enabled
+    assert settings.agents is not None
+
+
+def test_the_resource_of_the_page_is_valid_and_its_columns_are_those_of_the_crd() -> None:
+    resource, columns = yaml.safe_load(fence("check.yaml")), yaml.safe_load(crd())["spec"]
+    assert (resource["kind"], resource["apiVersion"]) == ("Check", "nodevitals.io/v1alpha1")
+    assert accepted_by_the_schema(resource["spec"])
+    assert request_of(resource["spec"]).test.queue_pairs == 8
+    printed = [one["name"].upper() for one in columns["versions"][0]["additionalPrinterColumns"]]
+    [header] = [line for line in PAGE.splitlines() if line.startswith("NAME  ")]
+    assert header.split() == ["NAME", *printed]
