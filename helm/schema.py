@@ -1,5 +1,6 @@
-"""JSON Schema of the chart's values, for Helm. In: the types of the values and of the agent's
-settings, with their docstrings. Out: `values.schema.json`, in which an unknown key is an error.
+"""JSON Schema of the chart's values, for Helm. In: the types of the values, of the agent's
+and of the hub's settings, with their docstrings. Out: `values.schema.json`, in which an unknown key
+is an error.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from helm.hub import HubConfig
 from helm.nodes import AgentConfig, Nodes, Values
 from helm.rules_schema import name_rules
 from helm.values import ChartValues
@@ -19,9 +21,11 @@ from nodevitals.commands.example import fields_of
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.values import Wait
 from nodevitals.config import Config
+from nodevitals.hub.settings import HubSettings
 from nodevitals.probe import Probe
 from nodevitals.quantities import BytesPerSecond, Seconds
 
+_FILES = {AgentConfig: "#/definitions/config", HubConfig: "#/definitions/hub"}
 _DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}
 # As Prometheus reads it: without fractions.
 _WAIT = {"type": "string", "pattern": r"^[0-9]+(ms|s|m|h|d)$"}
@@ -34,7 +38,7 @@ def values_schema(probes: Mapping[str, type[Probe]], pack: Pack) -> str:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart nodevitals",
         **_struct(ChartValues),
-        "definitions": {"config": _config(probes)},
+        "definitions": {"config": _config(probes), "hub": _hub()},
     }
     name_rules(schema, pack)
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
@@ -49,6 +53,13 @@ def _config(probes: Mapping[str, type[Probe]]) -> dict[str, Any]:
         **_closed(sections),
     }
     return {"title": "the agent's settings (nodevitals.yaml)", **schema}
+
+
+def _hub() -> dict[str, Any]:
+    """The hub's configuration, without what the chart itself says."""
+    schema = _struct(HubSettings)
+    del schema["properties"]["state_directory"]
+    return {"title": "the hub's settings (hub.yaml)", **schema}
 
 
 def _probe(kind: type[Probe]) -> dict[str, Any]:
@@ -75,7 +86,7 @@ def _needs(struct: type[msgspec.Struct]) -> dict[str, Any]:
         return {}
     hints = typing.get_type_hints(struct)
     fields = [one for one in msgspec.structs.fields(struct) if one.required]
-    names = [one.encode_name for one in fields if hints[one.name] is not AgentConfig]
+    names = [one.encode_name for one in fields if hints[one.name] not in _FILES]
     return {"required": names} if names else {}
 
 
@@ -86,8 +97,8 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
 def _any(hint: Any) -> dict[str, Any]:
     """The schema of a type; what has no parts is msgspec's."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if hint is AgentConfig:
-        return {"$ref": "#/definitions/config"}
+    if hint in _FILES:
+        return {"$ref": _FILES[hint]}
     if hint == Seconds:
         return dict(_DURATION)
     if hint == Wait:

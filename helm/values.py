@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from helm.hub import Hub
 from helm.nodes import Agent, Free, Image, Name, Nodes, Text, Values
 from nodevitals.commands.rules.site import values as rules_values
 from nodevitals.commands.rules.site.values import Wait
@@ -220,6 +221,8 @@ class ChartValues(Values, frozen=True, kw_only=True):
     """A NetworkPolicy."""
     fabric: Fabric
     """Certificates, token and peers of fabric tests."""
+    hub: Hub
+    """The hub, which runs checks on demand."""
     rules: Rules
     """The rules, as objects of the cluster."""
     dashboards: Dashboards

@@ -36,10 +36,15 @@ CRDS = {
     for schema in (json.loads(p.read_text()) for p in (ROOT / "tests/data/crds").glob("*.json"))
 }
 # The values name these; the site makes them.
-OF_THE_SITE = {"fabric-token", "site-fabric", "nodevitals-web", "site-probes", "registry"}
+OF_THE_SITE = {
+    *("fabric-token", "site-fabric", "nodevitals-web", "site-probes", "registry"),
+    *("site-hub", "site-hub-token", "site-nodes", "hub-web", "hub-tokens"),
+    *("hub-account", "hub-results"),
+}
 # The authority of the certificates: cert-manager's own, or what no pod may mount; and what
 # Alertmanager mounts.
 NOT_MOUNTED = {"nodevitals-fabric-ca", "nodevitals-alertmanager"}
+COMPONENT = "app.kubernetes.io/component"
 NEWEST, OLDEST, WITH_APP_ARMOR = "1.37", "1.27", "1.30"
 
 each_set = pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
@@ -160,7 +165,7 @@ def test_what_is_referred_to_exists(path: Path) -> None:
     made = {(one["kind"], one["metadata"]["name"]) for one in objects}
     made |= {("Secret", c["spec"]["secretName"]) for c in of_kind(objects, "Certificate")}
     used: set[tuple[str, str]] = set()
-    for one in of_kind(objects, "DaemonSet"):
+    for one in of_kind(objects, "DaemonSet") + of_kind(objects, "Deployment"):
         spec = pod(one)
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         mounted = [mount["name"] for mount in container(one)["volumeMounts"]]
@@ -175,10 +180,13 @@ def test_what_is_referred_to_exists(path: Path) -> None:
                 used.add(("ConfigMap", volume["configMap"]["name"]))
             if "secret" in volume:
                 used.add(("Secret", volume["secret"]["secretName"]))
+            if "persistentVolumeClaim" in volume:
+                claim = volume["persistentVolumeClaim"]["claimName"]
+                used.add(("PersistentVolumeClaim", claim))
         if spec["serviceAccountName"] != "default":
             used.add(("ServiceAccount", spec["serviceAccountName"]))
-    for binding in of_kind(objects, "ClusterRoleBinding"):
-        used.add(("ClusterRole", binding["roleRef"]["name"]))
+    for binding in of_kind(objects, "ClusterRoleBinding") + of_kind(objects, "RoleBinding"):
+        used.add((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
         used |= {(s["kind"], s["name"]) for s in binding["subjects"]}
     assert {one for one in used - made if one[1] not in OF_THE_SITE} == set()
     secrets = {name for kind, name in made if kind == "Secret"} - NOT_MOUNTED
@@ -186,33 +194,37 @@ def test_what_is_referred_to_exists(path: Path) -> None:
 
 
 @each_set
-def test_selectors_match_all_agents(path: Path) -> None:
+def test_selectors_match_all_agents_or_the_hub(path: Path) -> None:
     objects = rendered(path)
-    agents = [
-        one["spec"]["template"]["metadata"]["labels"] for one in of_kind(objects, "DaemonSet")
-    ]
+    for kind, component in (("DaemonSet", "agent"), ("Deployment", "hub")):
+        pods = [one["spec"]["template"]["metadata"]["labels"] for one in of_kind(objects, kind)]
+        assert {labels[COMPONENT] for labels in pods} <= {component}
+        for one in of_kind(objects, kind):
+            wanted = one["spec"]["selector"]["matchLabels"].items()
+            assert [wanted <= labels.items() for labels in pods].count(True) == 1
+        for wanted in selected(objects):
+            if wanted[COMPONENT] == component:
+                assert all(wanted.items() <= labels.items() for labels in pods)
     services = [one["metadata"]["labels"] for one in of_kind(objects, "Service")]
-    for one in of_kind(objects, "DaemonSet"):
-        wanted = one["spec"]["selector"]["matchLabels"].items()
-        assert [wanted <= labels.items() for labels in agents].count(True) == 1
-    for service in of_kind(objects, "Service"):
-        assert all(service["spec"]["selector"].items() <= labels.items() for labels in agents)
-    for policy in of_kind(objects, "NetworkPolicy"):
-        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
-        assert all(wanted <= labels.items() for labels in agents)
-    for monitor in of_kind(objects, "PodMonitor"):
-        wanted = monitor["spec"]["selector"]["matchLabels"].items()
-        assert all(wanted <= labels.items() for labels in agents)
     for monitor in of_kind(objects, "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         # Not the headless one as well: each agent would be scraped twice.
         assert [wanted <= labels.items() for labels in services].count(True) == 1
 
 
+def selected(objects: tuple[Object, ...]) -> list[dict[str, str]]:
+    """The labels of pods that Services, policies and monitors select."""
+    return [
+        *(one["spec"]["selector"] for one in of_kind(objects, "Service")),
+        *(one["spec"]["podSelector"]["matchLabels"] for one in of_kind(objects, "NetworkPolicy")),
+        *(one["spec"]["selector"]["matchLabels"] for one in of_kind(objects, "PodMonitor")),
+    ]
+
+
 @each_set
 def test_names_are_short_enough(path: Path) -> None:
     for one in rendered(path):
-        name, longest = one["metadata"]["name"], 253 if "Cluster" in one["kind"] else 63
+        name, longest = one["metadata"]["name"], 253 if "Role" in one["kind"] else 63
         assert len(name) <= longest
         for value in one["metadata"].get("labels", {}).values():
             assert len(value) <= 63
@@ -237,7 +249,7 @@ def test_releases_share_no_object() -> None:
 @each_set
 def test_objects_are_in_the_namespace_of_the_release(path: Path) -> None:
     for one in rendered(path):
-        if not one["kind"].startswith("Cluster") and "Monitor" not in one["kind"]:
+        if not one["kind"].startswith(("Cluster", "Custom")) and "Monitor" not in one["kind"]:
             assert one["metadata"]["namespace"] == NAMESPACE
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import handshake
 from testbed.charts import Object, of_kind, rendered, values_of
 from testbed.helmserver import Cluster, cluster
 from testbed.node import ROOT
@@ -35,28 +36,7 @@ def _decoded(secret: Object) -> dict[str, bytes]:
 
 def connect(secret: dict[str, bytes], folder: Path, name: str) -> None:
     """A connection in which both sides verify each other; raises SSLError where one refuses."""
-    for file, data in secret.items():
-        (folder / file).write_bytes(data)
-    contexts = []
-    for side, purpose in (("client", ssl.Purpose.SERVER_AUTH), ("server", ssl.Purpose.CLIENT_AUTH)):
-        context = ssl.create_default_context(purpose, cafile=folder / "ca.crt")
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-        contexts.append((side, context))
-    upwards, downwards = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = contexts[0][1].wrap_bio(downwards, upwards, server_hostname=name)
-    server = contexts[1][1].wrap_bio(upwards, downwards, server_side=True)
-    waiting = [client, server]
-    for _ in range(10):
-        for one in list(waiting):
-            try:
-                one.do_handshake()
-                waiting.remove(one)
-            except ssl.SSLWantReadError:
-                pass
-    assert waiting == []
-    client.write(b"x")
-    assert server.read(1) == b"x"
+    handshake.connect(secret, secret, folder, name)
 
 
 def test_a_second_installation_changes_nothing(site: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nodevitals.commands.cli import parser_of
 from testbed.node import ROOT
 
 FILE = ROOT / "exporter/packaging/Containerfile"
@@ -27,9 +29,8 @@ def within(path: str, folders: list[str]) -> bool:
 
 def test_every_base_is_pinned_by_digest() -> None:
     bases = re.findall(r"^FROM (?:--\S+ )?(\S+)", TEXT, re.MULTILINE)
-    assert bases[-1] == "scratch"
-    assert len(bases) == 2
     assert re.fullmatch(r"docker\.io/library/python@sha256:[0-9a-f]{64}", bases[0])
+    assert bases[1:] == ["build", "build", "scratch", "scratch"]
 
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
@@ -56,9 +57,41 @@ def test_scripts_exist_and_run_as_another_user() -> None:
     assert {"fetch.py", "build.py", "build.lock"} <= set(scripts)
     for name in scripts:
         assert (ROOT / "exporter/packaging/image" / name).exists(), name
-    last = TEXT[TEXT.rindex("FROM ") :]
-    assert re.findall(r"^USER (.+)", last, re.MULTILINE) == ["65532:65532"]
-    assert 'ENTRYPOINT ["/usr/bin/nodevitals"]' in last
+    agent, hub = stage("agent"), stage("hub")
+    for text in (agent, hub):
+        assert re.findall(r"^USER (.+)", text, re.MULTILINE) == ["65532:65532"]
+        assert 'ENTRYPOINT ["/usr/bin/nodevitals"]' in text
+    # Without --target, the last stage is built.
+    assert TEXT.endswith(agent)
+    assert (command(agent), command(hub)[0]) == (["serve"], "hub")
+
+
+def stage(name: str) -> str:
+    """The text of a stage."""
+    return re.split(rf"^FROM scratch AS {name}$", TEXT, flags=re.MULTILINE)[1].split("\nFROM ")[0]
+
+
+def command(text: str) -> list[str]:
+    """What a stage executes."""
+    words: list[str] = json.loads(re.findall(r"^CMD (.+)", text, re.MULTILINE)[0])
+    return words
+
+
+def test_the_hubs_command_is_one() -> None:
+    words = command(stage("hub"))
+    options = parser_of(words).parse_args(words)
+    assert (options.config, options.listen) == ("/etc/nodevitals/hub.yaml", ":9857")
+
+
+def test_each_image_has_its_lock() -> None:
+    for name in ("agent", "hub"):
+        assert f"--image {name} " in stage_of_build(name)
+        assert f"COPY --from=build-{name} /rootfs /" in stage(name)
+
+
+def stage_of_build(name: str) -> str:
+    """The text of the stage that makes a root file system."""
+    return TEXT.split(f"FROM build AS build-{name}\n")[1].split("\nFROM ")[0]
 
 
 def jobs_of(workflow: str) -> dict[str, Any]:
@@ -93,3 +126,7 @@ def test_release_builds_for_both_platforms_and_lists_what_is_locked() -> None:
     )
     assert (ROOT / built["file"]).exists()
     assert built["platforms"] == "linux/amd64,linux/arm64"
+    assert built["target"] == "${{ matrix.target }}"
+    targets = {one["target"] for one in jobs["image"]["strategy"]["matrix"]["include"]}
+    assert targets == {"agent", "hub"}
+    assert [stage(target) for target in targets]

@@ -25,7 +25,6 @@ from testbed.trees import write
 
 LIMIT = 120_000_000
 SUCCESS = "nodevitals_probe_success"
-ELF = b"\x7fELF"
 MACHINES = {"amd64": "Advanced Micro Devices X86-64", "arm64": "AArch64"}
 UNWANTED = re.compile(r"(gcc|g\+\+|cc|ld|as|make|pip.*|apt.*|dpkg.*|su|sudo|mount|curl|wget)")
 RIGHTS = sum(
@@ -65,7 +64,7 @@ def test_content_is_small(
 def test_every_library_is_there(roots: dict[str, Path], architecture: str) -> None:
     """Of every program, library and Python module, for the right machine."""
     root = roots[architecture]
-    programs = [file for file in image.files(root) if is_elf(file)]
+    programs = [file for file in image.files(root) if image.is_elf(file)]
     names = {path.name for path in image.files(root)}
     command = ["readelf", "--file-header", "--dynamic", "--wide", *map(str, programs)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -74,13 +73,6 @@ def test_every_library_is_there(roots: dict[str, Path], architecture: str) -> No
     assert machines == {MACHINES[architecture]}
     assert {"libc.so.6", "libibverbs.so.1", "libiperf.so.0", "libssl.so.3"} <= needed
     assert needed <= names
-
-
-def is_elf(file: Path) -> bool:
-    if file.is_symlink() or not file.is_file():
-        return False
-    with file.open("rb") as content:
-        return content.read(4) == ELF
 
 
 @pytest.mark.parametrize("architecture", MACHINES)

@@ -55,8 +55,8 @@ def of_kind(objects: tuple[Object, ...] | list[Object], kind: str) -> list[Objec
 
 
 def container(daemonset: Object) -> Object:
-    """The agent's container."""
-    [found] = [c for c in pod(daemonset)["containers"] if c["name"] == "nodevitals"]
+    """The container of the agent, or of the hub."""
+    [found] = [c for c in pod(daemonset)["containers"] if c["name"] in ("nodevitals", "hub")]
     return dict(found)
 
 

@@ -41,6 +41,8 @@ def _status_schema() -> dict[str, Any]:
 
 
 STATUS = jsonschema.Draft4Validator(_status_schema(), format_checker=_formats)
+# What it permits; the role of the chart is the same.
+ROLE = {("get", "checks"), ("list", "checks"), ("watch", "checks"), ("patch", "checks/status")}
 
 
 class CheckApi:
@@ -216,7 +218,9 @@ class CheckApi:
         verb = "watch" if "watch" in query else "list" if words[-1] == "checks" else "get"
         if self.fails(handler, verb):
             return
-        if verb == "watch":
+        if (verb, "checks") not in ROLE:
+            self._reply(handler, 403, failure(403, f"checks.nodevitals.io is forbidden: {verb}"))
+        elif verb == "watch":
             self._watch(handler, int(query["resourceVersion"]), float(query["timeoutSeconds"]))
         elif verb == "get":
             with self.changed:
@@ -264,6 +268,8 @@ class CheckApi:
         assert kind == "application/merge-patch+json"
         words = path.partition("?")[0].removeprefix(PREFIX).split("/")
         assert words[4] == "status"
+        if ("patch", "checks/status") not in ROLE:
+            return 403, failure(403, "checks.nodevitals.io is forbidden: patch")
         assert set(body) == {"metadata", "status"}
         with self.changed:
             one = self.objects.get(f"{words[1]}/{words[3]}")

@@ -21,8 +21,8 @@ from testbed.charts import CHART, NAMESPACE, Object, of_kind
 
 # https://kubernetes.io/docs/concepts/overview/kubernetes-api/: groups, versions, kinds.
 KINDS = {
-    "v1": ["ConfigMap", "Secret", "Service", "ServiceAccount"],
-    "apps/v1": ["DaemonSet"],
+    "v1": ["ConfigMap", "Secret", "Service", "ServiceAccount", "PersistentVolumeClaim"],
+    "apps/v1": ["DaemonSet", "Deployment"],
     "rbac.authorization.k8s.io/v1": ["ClusterRole", "ClusterRoleBinding"],
 }
 

@@ -40,11 +40,11 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def build_root(architecture: str, wheel: Path, root: Path) -> Path:
+def build_root(architecture: str, wheel: Path, root: Path, image: str = "agent") -> Path:
     """Make the root file system."""
     fetched = FETCHED / architecture
     assert fetched.is_dir(), f"there is no {fetched}: tools/setup"
-    script = [sys.executable, str(SCRIPTS / "build.py")]
+    script = [sys.executable, str(SCRIPTS / "build.py"), f"--image={image}"]
     subprocess.run([*script, architecture, *map(str, (fetched, wheel, root))], check=True)
     return root
 
@@ -53,6 +53,14 @@ def files(root: Path) -> Iterator[Path]:
     """Everything below a folder, links not followed."""
     for folder, names, others in os.walk(root):
         yield from (Path(folder, name) for name in (*names, *others))
+
+
+def is_elf(file: Path) -> bool:
+    """Whether it is a program, a library or a module of Python."""
+    if file.is_symlink() or not file.is_file():
+        return False
+    with file.open("rb") as content:
+        return content.read(4) == b"\x7fELF"
 
 
 def container(
@@ -76,22 +84,29 @@ def container(
 def from_chart(
     root: Path, daemonset: charts.Object, folder: Path, sources: dict[str, Path], **more: str
 ) -> Container:
-    """The container of a DaemonSet that the chart rendered. Its hostPath volumes are those of this
-    machine, other than the state; `sources` is what a vendor's runtime adds.
+    """The container of a DaemonSet or a Deployment that the chart rendered. Its hostPath volumes
+    are those of this machine, other than the state; `sources` is what a vendor's runtime adds.
     """
     pod, one = charts.pod(daemonset), charts.container(daemonset)
     security = {**pod["securityContext"], **one["securityContext"]}
     paths = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
+    group = security.pop("fsGroup", None)
+    if security.pop("fsGroupChangePolicy", None):
+        security["supplementalGroups"] = [group]
     mounts = []
     for mount in one["volumeMounts"]:
         path = paths[mount["name"]]
         if path is None or not Path(path).is_dir() or mount["name"] == "state":
             path = str(folder / mount["name"])
             os.makedirs(path, exist_ok=True)
-            os.chown(path, security["runAsUser"], security["runAsGroup"])
+            if group is None:
+                os.chown(path, security["runAsUser"], security["runAsGroup"])
+            else:  # as the kubelet does with a volume of root
+                os.chown(path, 0, group)
+                os.chmod(path, 0o2775)
         mounts.append({"source": path, "target": mount["mountPath"], **mount})
     mounts += [{"source": str(path), "target": target} for target, path in sources.items()]
-    environment = {e["name"]: e["value"] for e in one["env"] if "value" in e}
+    environment = {e["name"]: e["value"] for e in one.get("env", ()) if "value" in e}
     return Container(root, security, mounts, pod.get("hostPID", False), **environment, **more)
 
 

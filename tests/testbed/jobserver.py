@@ -17,6 +17,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 TOKEN = "a-token-of-the-test-bed"
+# What it permits, with `jobs` for mpijobs too; the role of the chart is the same.
+ROLE = {
+    *(("create", "jobs"), ("get", "jobs"), ("delete", "jobs")),
+    *(("list", "pods"), ("get", "pods/log")),
+}
+VERBS = {"POST": "create", "DELETE": "delete"}
 FIELDS = {
     "Job": {
         *("schedulerName", "minAvailable", "tasks", "plugins", "queue", "maxRetry"),
@@ -136,6 +142,9 @@ class JobServer:
             self.requests.append(key)
             queue = self.faults.get(key) or []
             fault = queue.pop(0) if queue else None
+        verb = "list" if resource == "pods" else VERBS.get(request.command, "get")
+        if (verb, resource) not in ROLE:
+            fault = 403
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             fault = 401
         if fault == "hang":

@@ -1,4 +1,4 @@
-"""Makes the root file system of the image: `build.py ARCHITECTURE FETCHED WHEEL ROOT`.
+"""Makes the root file system of an image: `build.py [--image hub] ARCHITECTURE FETCHED WHEEL ROOT`.
 
 In: the folder that `fetch.py` filled, and the wheel of nodevitals. Out: ROOT, with the owners and
 modes of the image, so it needs root. Nothing is downloaded. Nothing of ROOT is executed, except
@@ -57,6 +57,7 @@ FOLDERS = (
     *("dev", "proc", "sys", "run", "host", "etc/nodevitals", "etc/ld.so.conf.d"),
     *("var/lib/kubelet/pod-resources", "usr/local/bin", "usr/local/sbin", "usr/local/Ascend"),
 )
+STATE = {"agent": "var/lib/nodevitals", "hub": "var/lib/nodevitals-hub"}
 PROGRAM = """\
 #!/usr/bin/python3.11
 import sys
@@ -103,21 +104,23 @@ def unpack(package: Path, root: Path) -> None:
     (root / "var/lib/dpkg/status.d" / name).write_bytes(described.stdout)
 
 
-def install_debian(architecture: str, fetched: Path, root: Path) -> None:
-    """Unpack every package of the lock."""
+def install_debian(image: str, architecture: str, fetched: Path, root: Path) -> None:
+    """Unpack every package of the lock that belongs in the image."""
     for name in MERGED:
         (root / "usr" / name).mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(f"usr/{name}")
     (root / "var/lib/dpkg/status.d").mkdir(parents=True)
+    names = lock.names(image)
     wanted = fetch.read_lock((fetched / "debian.lock").read_text(), architecture)
     for path, digest in wanted.items():
         package = fetched / Path(path).name
         if hashlib.sha256(package.read_bytes()).hexdigest() != digest:
             sys.exit(f"build: {package} does not have the SHA-256 of {fetched}/debian.lock")
-        unpack(package, root)
+        if package.name.split("_")[0] in names:
+            unpack(package, root)
 
 
-def install_python(architecture: str, fetched: Path, wheel: Path, root: Path) -> None:
+def install_python(image: str, architecture: str, fetched: Path, wheel: Path, root: Path) -> None:
     """Install the wheels, and compile all modules: a read-only root cannot keep compiled ones."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-compile"]
     pip += ["--target", str(root / SITE), "--upgrade", *fetch.pip_options(architecture)]
@@ -127,7 +130,7 @@ def install_python(architecture: str, fetched: Path, wheel: Path, root: Path) ->
         str(fetched),
         "--require-hashes",
         "-r",
-        str(lock.HERE / "python.lock"),
+        str(lock.HERE / lock.PYTHON[image]),
     ]
     subprocess.run([*pip, *locked], check=True)
     subprocess.run([*pip, str(wheel)], check=True)
@@ -156,7 +159,7 @@ def interpreter(architecture: str, root: Path) -> tuple[list[str], dict[str, str
     return command, {"PYTHONHOME": str(root / "usr")}
 
 
-def finish(root: Path) -> None:
+def finish(image: str, root: Path) -> None:
     """Users, mount points and folders to write to."""
     for name in FOLDERS:
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -164,23 +167,26 @@ def finish(root: Path) -> None:
         (root / name).write_text(text)
     (root / "tmp").mkdir()
     (root / "tmp").chmod(0o1777)
-    state = root / "var/lib/nodevitals"
+    state = root / STATE[image]
     state.mkdir(mode=0o700)
     os.chown(state, NUMBER, NUMBER)
 
 
 def main() -> None:
-    """Make the root file system of one architecture."""
+    """Make the root file system of one image for one architecture."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--image", choices=lock.PYTHON, default="agent")
     parser.add_argument("architecture", choices=fetch.MACHINES)
     for name in ("fetched", "wheel", "root"):
         parser.add_argument(name, type=Path)
     options = parser.parse_args()
     os.umask(0o022)
     options.root.mkdir(parents=True)
-    install_debian(options.architecture, options.fetched, options.root)
-    install_python(options.architecture, options.fetched, options.wheel, options.root)
-    finish(options.root)
+    install_debian(options.image, options.architecture, options.fetched, options.root)
+    install_python(
+        options.image, options.architecture, options.fetched, options.wheel, options.root
+    )
+    finish(options.image, options.root)
 
 
 if __name__ == "__main__":

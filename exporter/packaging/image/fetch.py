@@ -1,8 +1,9 @@
-"""Downloads what the image is made of: `fetch.py [--newer] ARCHITECTURE FOLDER`.
+"""Downloads what the images are made of: `fetch.py [--newer] ARCHITECTURE FOLDER`.
 
-In: debian.lock and python.lock; a Debian mirror (the one that apt is configured with, then the
-snapshot of the day of the lock), PyPI. Out: FOLDER with one file per Debian package and per Python
-package, each with the SHA-256 of its lock, and `debian.lock`, by which `build.py` verifies them.
+In: debian.lock, python.lock, hub.lock; a Debian mirror (the one that apt is configured with, then
+the snapshot of the day of the lock), PyPI. Out: FOLDER with one file per Debian package and per
+Python package, each with the SHA-256 of its lock, and `debian.lock`, by which `build.py` verifies
+them.
 --newer, for tests: what no mirror serves any more is replaced by its newest version.
 """
 
@@ -90,10 +91,11 @@ def fetch_debian(architecture: str, folder: Path, newer: bool) -> None:
 
 
 def fetch_python(architecture: str, folder: Path) -> None:
-    """Download the wheels."""
+    """Download the wheels of both images."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes"]
-    requirements = ["--requirement", str(lock.HERE / "python.lock"), "--dest", str(folder)]
-    subprocess.run([*pip, *pip_options(architecture), *requirements], check=True)
+    for name in lock.PYTHON.values():
+        requirements = ["--requirement", str(lock.HERE / name), "--dest", str(folder)]
+        subprocess.run([*pip, *pip_options(architecture), *requirements], check=True)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Writes the lock files of the image: Debian packages, Python packages, tools of the build.
+"""Writes the lock files of the images: Debian packages, Python packages, tools of the build.
 
 In: packages.txt, pyproject.toml, the Debian mirror of this machine's apt, PyPI.
-Out: debian.lock (SHA-256 and path of each package, for both architectures), python.lock and
-build.lock (pip's requirements with the hashes of all files of each version). It needs Debian 12 and
-pip-tools: `make lock`.
+Out: debian.lock (SHA-256 and path of each package, for both architectures), python.lock of
+the agent, hub.lock of the hub, and build.lock (pip's requirements with the hashes of all files of
+each version). It needs Debian 12 and pip-tools: `make lock`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from pathlib import Path
 from urllib.parse import unquote
 
 HERE = Path(__file__).parent
+PYTHON = {"agent": "python.lock", "hub": "hub.lock"}
+EXTRAS = {"agent": "pods", "hub": "hub"}
 ARCHITECTURES = ("amd64", "arm64")
 PRINTED = re.compile(
     r"^'\S*?/(debian(?:-security)?/pool/\S+)' \S+ \d+ SHA256:(\w{64})$", re.MULTILINE
 )
 
 
-def names() -> list[str]:
-    """The Debian packages of packages.txt."""
-    lines = (HERE / "packages.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def names(image: str = "agent") -> list[str]:
+    """The Debian packages of packages.txt that belong in an image."""
+    text = (HERE / "packages.txt").read_text()
+    if image != "agent":
+        text = text.partition("# Only for the agent")[0]
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def resolve(architecture: str, packages: Sequence[str]) -> dict[str, str]:
@@ -76,5 +80,6 @@ def write_python(path: Path, *arguments: str) -> None:
 if __name__ == "__main__":
     write_debian(HERE / "debian.lock")
     project = str(HERE.parents[2] / "pyproject.toml")
-    write_python(HERE / "python.lock", "--extra=pods", project)
+    for image, name in PYTHON.items():
+        write_python(HERE / name, f"--extra={EXTRAS[image]}", project)
     write_python(HERE / "build.lock", "--only-build-deps", "--build-deps-for=wheel", project)

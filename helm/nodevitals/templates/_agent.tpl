@@ -88,6 +88,10 @@ config of the entry. In: dict "root" $ "name" NAME "entry" ENTRY.
 {{- with $root.Values.fabric.peers -}}
 {{- $_ := set $fabric "static" (list (dict "targets" .)) -}}
 {{- end -}}
+{{- if $root.Values.hub.enabled -}}
+{{- $names := include "nodevitals.hubNames" $root | fromJsonArray -}}
+{{- $_ := set $fabric "hub" (dict "token_file" "/etc/nodevitals-hub-token/token" "names" $names) -}}
+{{- end -}}
 {{- $_ := set $chart "probes" (dict "fabric" $fabric) -}}
 {{- end -}}
 {{- $config := mergeOverwrite $chart ($root.Values.agent.config | default dict | deepCopy) (.entry.config | default dict | deepCopy) -}}
@@ -113,7 +117,7 @@ config of the entry. In: dict "root" $ "name" NAME "entry" ENTRY.
 {{- define "nodevitals.httpProbe" -}}
 httpGet:
   path: {{ .path }}
-  port: metrics
+  port: {{ default "metrics" .port }}
   {{- if .tls }}
   scheme: HTTPS
   {{- end }}

@@ -1,4 +1,4 @@
-{{/* Names. All objects of a release start with nodevitals.fullname; the hub's will be <fullname>-hub. */}}
+{{/* Names. All objects of a release start with nodevitals.fullname. */}}
 {{- define "nodevitals.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}

@@ -180,6 +180,9 @@ volumeMounts:
   {{- if $entry.fabric }}
   - {name: fabric, mountPath: /etc/nodevitals-fabric, readOnly: true}
   - {name: token, mountPath: /etc/nodevitals-token, readOnly: true}
+  {{- if $values.hub.enabled }}
+  - {name: hub-token, mountPath: /etc/nodevitals-hub-token, readOnly: true}
+  {{- end }}
   {{- end }}
   {{- with $entry.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
@@ -227,6 +230,10 @@ volumeMounts:
   secret: {secretName: {{ include "nodevitals.fabricSecret" $.root }}, defaultMode: 0400}
 - name: token
   secret: {secretName: {{ include "nodevitals.tokenSecret" $.root }}, defaultMode: 0400}
+{{- if $values.hub.enabled }}
+- name: hub-token
+  secret: {secretName: {{ include "nodevitals.hubTokenSecret" $.root }}, defaultMode: 0400}
+{{- end }}
 {{- end }}
 {{- with $entry.extraVolumes }}
 {{ toYaml . }}
