@@ -134,8 +134,12 @@ class Coordinator(Checks):
         finally:
             self._entering -= 1
 
+    async def in_use(self, request: CheckRequest) -> Sequence[str]:
+        """The nodes of a request that jobs are known to use."""
+        return await self._runner.in_use(request)
+
     async def _refuse_in_use(self, request: CheckRequest) -> None:
-        names = await self._runner.in_use(request)
+        names = await self.in_use(request)
         if names:
             more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
             text = f"in use by jobs: {', '.join(names[:MAX_NAMED])}{more}"
