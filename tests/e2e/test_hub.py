@@ -15,7 +15,7 @@ import pytest
 from testbed.browser import Browser
 from testbed.checkapi import CheckApi
 from testbed.hubalerts import FAILED, HubAlertmanager
-from testbed.hubcluster import HubCluster
+from testbed.hubcluster import TEST, HubCluster
 from testbed.node import PYTHON, environment, run, wait_until
 
 CHECKS = "/api/v1/checks"
@@ -24,7 +24,12 @@ SLOW = "gpu-7"
 SOME = ["gpu-4", "gpu-5", "gpu-6", SLOW, "gpu-8"]
 PAIR = {"kind": "pair", "nodes": ["gpu-1", "gpu-2"], "preset": "links"}
 USUAL = "150Mb/s"
-ALERT = {"alertname": "NodeFabricSlow", "preset": "links", "with_healthy": 4}
+HUB: dict[str, Any] = {
+    "resources": {"enabled": True, "list_every": "1s"},
+    "alerts": [{"alertname": "NodeFabricSlow", "preset": "links", "with_healthy": 4}],
+    # 8 MB: 0.8 s over the slow link.
+    "presets": {"links": {"kind": "matrix", "test": {**TEST, "iterations": 64}}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, api: CheckApi) -> Iterator
     folder = tmp_path_factory.mktemp("cluster")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(api.kubeconfig))
-        resources = {"enabled": True, "list_every": "1s"}
-        with HubCluster(folder, slow=SLOW, resources=resources, alerts=[ALERT]) as cluster:
+        with HubCluster(folder, slow=SLOW, **HUB) as cluster:
             yield cluster
 
 
