@@ -7,11 +7,14 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.browser import Browser
+from testbed.checkapi import CheckApi
+from testbed.hubalerts import FAILED, HubAlertmanager
 from testbed.hubcluster import TEST, HubCluster
 from testbed.node import PYTHON, environment, run, wait_until
 
@@ -21,15 +24,29 @@ SLOW = "gpu-7"
 SOME = ["gpu-4", "gpu-5", "gpu-6", SLOW, "gpu-8"]
 PAIR = {"kind": "pair", "nodes": ["gpu-1", "gpu-2"], "preset": "links"}
 USUAL = "150Mb/s"
+HUB: dict[str, Any] = {
+    "resources": {"enabled": True, "list_every": "1s"},
+    "alerts": [{"alertname": "NodeFabricSlow", "preset": "links", "with_healthy": 4}],
+    # 8 MB: 0.8 s over the slow link.
+    "presets": {"links": {"kind": "matrix", "test": {**TEST, "iterations": 64}}},
+}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubCluster]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckApi]:
+    """The API server that the hub follows."""
+    with CheckApi(tmp_path_factory.mktemp("api")) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, api: CheckApi) -> Iterator[HubCluster]:
     """Started once: each test is of other nodes, or waits for those before it."""
-    # 8 MB: 0.35 s at the rate of a link.
-    presets = {"links": {"kind": "matrix", "test": {**TEST, "iterations": 64}}}
-    with HubCluster(tmp_path_factory.mktemp("cluster"), slow=SLOW, presets=presets) as cluster:
-        yield cluster
+    folder = tmp_path_factory.mktemp("cluster")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(api.kubeconfig))
+        with HubCluster(folder, slow=SLOW, **HUB) as cluster:
+            yield cluster
 
 
 def ended(cluster: HubCluster, identity: str) -> dict[str, Any]:
@@ -96,6 +113,39 @@ def test_check_by_command_names_the_slow_node(cluster: HubCluster) -> None:
     [line] = [line for line in done.stdout.splitlines() if "threshold" in line]
     assert line.startswith(SLOW)
     assert len(done.stdout.splitlines()[0].split()) == 6  # the unit, and five nodes
+
+
+def test_check_by_resource_names_the_slow_node(cluster: HubCluster, api: CheckApi) -> None:
+    api.create("links", {"kind": "matrix", "nodes": SOME, "preset": "links"})
+    wait_until(lambda: api.status("links").get("phase") == "Done", 90, "the end of the check")
+    status = api.status("links")
+    assert (status["verdict"], status["reason"], status["progress"]) == (
+        "bad",
+        "threshold",
+        "10/10",
+    )
+    assert SLOW in status["message"]
+    assert status["link"] == f"{cluster.hub.url}/checks/{status['checkId']}"
+    assert_names_the_slow_node(ended(cluster, status["checkId"]))
+
+
+def test_check_by_alert_names_the_slow_node(cluster: HubCluster, tmp_path: Path) -> None:
+    """Prometheus' alert, a real Alertmanager, the hub, and the link to the check."""
+    token = cluster.hub.token_file("operator")
+    with HubAlertmanager(tmp_path, cluster.hub.url, token) as alertmanager:
+        alertmanager.post(f"{SLOW}:9855")
+        path = f"/alerts/{alertmanager.fingerprint(f'{SLOW}:9855')}"
+        answer = wait_until(
+            lambda: (found := cluster.hub.request("GET", path)).ok and found, 30, "the check"
+        )
+        identity = answer.url.rpartition("/")[2]
+        detail = ended(cluster, identity)
+        assert alertmanager.count(FAILED) == 0
+    assert_names_the_slow_node(detail)
+    asked = detail["check"]["requester"]
+    assert (asked["trigger"], asked["name"]) == ("alert", "NodeFabricSlow")
+    assert len(detail["check"]["request"]["nodes"]) == 5
+    assert "NodeFabricSlow" in answer.text
 
 
 def test_command_prints_json_and_is_0_where_nothing_is_wrong(cluster: HubCluster) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Optional, Union
 import msgspec
 
 from nodevitals.checks.model import CheckRequest, Role, TestRequest
+from nodevitals.checks.presets import PRESETS
 from nodevitals.document import Problem
 from nodevitals.hub import schedule_plan
 from nodevitals.probes.common.discovery import FileSource, NameSource
@@ -207,7 +208,9 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def problems(self) -> Iterator[Problem]:
         """Report what does not fit together."""
         for number, alert in enumerate(self.alerts):
-            if alert.preset not in self.presets:
+            if alert.alertname in {other.alertname for other in self.alerts[:number]}:
+                yield Problem(f"alerts[{number}].alertname", f"{alert.alertname!r} is there twice")
+            if alert.preset not in {**PRESETS, **self.presets}:
                 yield Problem(f"alerts[{number}].preset", f"no preset {alert.preset!r}: add it")
         for name, schedule in self.schedules.items():
             yield from schedule_plan.problems(name, schedule, self.presets, self.limits.keep)

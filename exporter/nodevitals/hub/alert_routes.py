@@ -1,0 +1,37 @@
+"""Alertmanager's webhook, and the address of an alert's newest check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from litestar import Request, Response, get, post
+from litestar.exceptions import ClientException
+
+from nodevitals.hub.alert_plan import decode
+
+if TYPE_CHECKING:
+    from nodevitals.hub.alerts import Alerts
+
+PATH = "/api/v1/alerts"
+
+
+def made(alerts: Alerts) -> list[Any]:
+    """The handlers."""
+
+    @post(PATH, status_code=200)
+    async def take(request: Request[Any, Any, Any]) -> dict[str, Any]:
+        """Start the checks that a message of Alertmanager (webhook, version 4) asks for."""
+        try:
+            message = decode(await request.body())
+        except ValueError as error:
+            raise ClientException(str(error)) from None
+        answer = await alerts.take(message)
+        return {"checks": answer.checks, "refused": answer.refused}
+
+    @get("/alerts/{fingerprint:str}", include_in_schema=False)
+    async def newest(fingerprint: str) -> Response[str]:
+        """The newest check of an alert."""
+        place = {"location": f"/checks/{alerts.newest(fingerprint)}"}
+        return Response("", status_code=303, media_type="text/html", headers=place)
+
+    return [take, newest]
