@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from litestar import Request, Response, get, post
 from litestar.exceptions import ClientException
 
 from nodevitals.hub.alert_plan import decode
 
-if TYPE_CHECKING:
-    from nodevitals.hub.alerts import Alerts
-
 PATH = "/api/v1/alerts"
 
 
-def made(alerts: Alerts) -> list[Any]:
-    """The handlers."""
+def made(alerts: Any) -> list[Any]:
+    """The handlers; `alerts` are the Alerts of alerts.py, which imports this module."""
 
     @post(PATH, status_code=200)
     async def take(request: Request[Any, Any, Any]) -> dict[str, Any]:
