@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Optional, Union
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -205,6 +206,16 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def problems(self) -> Iterator[Problem]:
         """Report what does not fit together."""
+        if self.external_url and not _is_url(self.external_url):
+            yield Problem("external_url", "not a URL: write http:// or https:// and a name")
         for number, alert in enumerate(self.alerts):
             if alert.preset not in self.presets:
                 yield Problem(f"alerts[{number}].preset", f"no preset {alert.preset!r}: add it")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
