@@ -4,6 +4,8 @@ With `--simulated`, runs are simulated: each pair has 10 GB/s; a node named in $
 has 40 % of that with all partners, and each run takes $RUN_SECONDS (default 0.2); one with a node
 named in $HELD does not end. $WAITS are the waits for the API server (resource_objects.Waits).
 
+$REQUEST_SECONDS and $STALLED_SECONDS replace the times of hub/web/connections.py.
+
 The socket, `driver` in the state directory, takes one JSON object per line and returns one: the
 methods of hub/checks.py by name.
 """
@@ -33,6 +35,7 @@ from nodevitals.hub.context import Hub
 from nodevitals.hub.resource_objects import Waits
 from nodevitals.hub.runners import PlannedRun, Runner
 from nodevitals.hub.store import Issued
+from nodevitals.hub.web import connections
 from nodevitals.probes.fabric.report import Report, ResultRow
 from testbed.node import ROOT, free_port, wait_until
 
@@ -133,6 +136,7 @@ class HubProcess:
         self.simulated = simulated
         self.process: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
+        self.options: list[str] = []
 
     def __enter__(self) -> HubProcess:
         self.start()
@@ -145,8 +149,8 @@ class HubProcess:
         """The command line."""
         more = ["--simulated"] if self.simulated else []
         listen = f"--web.listen-address=127.0.0.1:{self.port}"
-        own = [sys.executable, "-m", "testbed.hub", f"--config.file={self.config}", listen, *more]
-        return ["setpriv", "--pdeathsig", "KILL", "--", *own]
+        own = [sys.executable, "-m", "testbed.hub", f"--config.file={self.config}", listen]
+        return ["setpriv", "--pdeathsig", "KILL", "--", *own, *more, *self.options]
 
     def start(self, wait: bool = True) -> None:
         """Start it, and wait until it takes calls."""
@@ -213,6 +217,8 @@ class HubProcess:
 
 if __name__ == "__main__":
     assert command
+    for name in ("REQUEST_SECONDS", "STALLED_SECONDS"):
+        setattr(connections, name, float(os.environ.get(name, getattr(connections, name))))
     arguments = [one for one in sys.argv[1:] if one != "--simulated"]
     if len(arguments) < len(sys.argv) - 1:
         service.default_runner = lambda *_: simulated_runner()

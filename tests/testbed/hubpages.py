@@ -20,6 +20,7 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
+from nodevitals.hub import leases, metrics
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.members import Members
@@ -99,18 +100,27 @@ class Site:
 
 
 @asynccontextmanager
-async def site(folder: Path, access: dict[str, Any], users: dict[str, str]) -> AsyncIterator[Site]:
-    """The application on a store in a folder."""
+async def site(
+    folder: Path, access: dict[str, Any], users: dict[str, str], external_url: str = ""
+) -> AsyncIterator[Site]:
+    """The application on a store in a folder, with the routes of all modules."""
     nodes = {"static": [{"targets": [f"gpu-{n}" for n in range(1, 9)], "labels": {"pool": "a"}}]}
     settings = msgspec.convert(
-        {"state_directory": str(folder / "state"), "access": access, "nodes": nodes}, HubSettings
+        {
+            "state_directory": str(folder / "state"),
+            "access": access,
+            "nodes": nodes,
+            "external_url": external_url,
+        },
+        HubSettings,
     )
     store, members = Store(settings.state_directory), Members()
     members.read(settings.nodes)
     coordinator = Coordinator(settings, store, members, Runner())
     hub = Hub(settings, store, members, coordinator, "127.0.0.1:0", None)
+    hub.routes = [*leases.routes(hub), *metrics.routes(hub)]
     found = Access(settings.access, Passwords(users))
-    app = Gate(build_app(hub, lambda: found, str), lambda: found, str)
+    app = Gate(build_app(hub, lambda: found, str), lambda: found, lambda: settings.external_url)
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
     try:
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:

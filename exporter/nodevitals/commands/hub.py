@@ -10,6 +10,7 @@ from nodevitals.commands.options import add_web_config_option
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError
 from nodevitals.errors import ProbeError
+from nodevitals.web_config import read
 
 DEFAULT_ADDRESS = "127.0.0.1:9857"
 EXAMPLES = """\
@@ -59,11 +60,23 @@ def run(options: argparse.Namespace) -> int:
     try:
         from nodevitals.hub.service import Service
         from nodevitals.hub.store import StoreError
+        from nodevitals.hub.web.server import bind
     except ModuleNotFoundError as error:
         text = f"the package {error.name} is missing: pip install 'nodevitals[hub]'"
         raise CommandError(text) from None
     try:
-        service = Service(options.config, options.listen, options.web_config)
+        read(options.web_config)
+    except DocumentError as error:
+        raise document_error(options.web_config, error) from None
+    try:
+        listening = bind(options.listen)
+    except ValueError as error:
+        raise CommandError(f"--web.listen-address: {error}") from None
+    except OSError as error:
+        text = f"cannot listen on {options.listen}: {error.strerror}"
+        raise CommandError(f"{text}; choose another --web.listen-address") from None
+    try:
+        service = Service(options.config, options.listen, options.web_config, listening=listening)
     except DocumentError as error:
         raise document_error(options.config, error) from None
     except (ProbeError, StoreError) as error:

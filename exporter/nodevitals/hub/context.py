@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
@@ -30,6 +31,8 @@ class Hub:
         self.coordinator = coordinator
         self.listen = listen
         """Value of --web.listen-address."""
+        self.listening: Optional[socket.socket] = None
+        """What listens there."""
         self.web_config = web_config
         """Value of --web.config.file."""
         self.routes: list[Any] = []

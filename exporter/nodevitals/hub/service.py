@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -63,9 +64,11 @@ class Service:
         listen: str,
         web_config: Optional[str],
         runner: Optional[Runner] = None,
+        listening: Optional[socket.socket] = None,
     ) -> None:
         """Open the store. Raises DocumentError, ProbeError and StoreError."""
         self._config, self._listen, self._web_config = config, listen, web_config
+        self._listening = listening
         self._settings = load(config)
         self._members = Members()
         self._runner = runner or default_runner(self._settings, self._members)
@@ -79,6 +82,7 @@ class Service:
         hub = Hub(
             self._settings, self._store, self._members, coordinator, self._listen, self._web_config
         )
+        hub.listening = self._listening
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Optional, Union
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -207,6 +208,8 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def problems(self) -> Iterator[Problem]:
         """Report what does not fit together."""
+        if self.external_url and not _is_url(self.external_url):
+            yield Problem("external_url", "not a URL: write http:// or https:// and a name")
         for number, alert in enumerate(self.alerts):
             if alert.alertname in {other.alertname for other in self.alerts[:number]}:
                 yield Problem(f"alerts[{number}].alertname", f"{alert.alertname!r} is there twice")
@@ -214,3 +217,11 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 yield Problem(f"alerts[{number}].preset", f"no preset {alert.preset!r}: add it")
         for name, schedule in self.schedules.items():
             yield from schedule_plan.problems(name, schedule, self.presets, self.limits.keep)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -15,6 +15,7 @@ import logging
 import os
 import stat
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, NamedTuple, Optional, cast
 
 import msgspec
@@ -27,10 +28,13 @@ from nodevitals.checks.model import ROLES, Requester, Role
 from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.hub.settings import AccessSettings
-from nodevitals.web.passwords import BusyError, Passwords
+from nodevitals.web.passwords import MAX_WAITING, BusyError, Passwords
 
 TOKENS_CHECK_SECONDS = 1.0
 _MAX_CREDENTIALS = 1024
+# Their own: passwords that wait for their turn must not hold the threads of the others, and one
+# more must find a thread that refuses it.
+_PASSWORD_THREADS = ThreadPoolExecutor(MAX_WAITING + 2, thread_name_prefix="password")
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +95,11 @@ def parse_tokens(text: bytes) -> tuple[Token, ...]:
     if error is not None:
         # The line of the file, without the one that was put before it, and no value: it may be a
         # token.
-        paths = ", ".join(sorted({problem.path for problem in error.problems}))
-        raise DocumentError([Problem("", f"wrong: {paths}: write a list of name, role, sha256")])
+        found_paths = sorted({problem.path for problem in error.problems if problem.path})
+        paths = ", ".join(found_paths[:5]) or "not a list"
+        raise DocumentError(
+            [Problem("", f"wrong: {paths}: write a list of {{name, role, sha256}}")]
+        )
     return tokens
 
 
@@ -121,19 +128,22 @@ class Tokens:
         seen = self._state_of(path)
         if seen == self._seen:
             return
-        self._seen, self._tokens = seen, ()
-        if path is None:
-            return
+        tokens = () if path is None else self._read(path)
+        # In one step: requests are handled meanwhile.
+        self._seen, self._tokens = seen, [(one.digest(), one) for one in tokens]
+
+    def _read(self, path: str) -> tuple[Token, ...]:
         try:
             tokens = parse_tokens(read_file(path))
         except DocumentError as error:
-            log.error("access.tokens_file %s: %s; no token is valid", path, error.problems[0])
-            return
+            text = error.problems[0].message
+            log.error("access.tokens_file %s: %s; no token is valid", path, text)
+            return ()
         others = stat.S_IRGRP | stat.S_IROTH
         if any(one.token for one in tokens) and self._mode_of(path) & others:
             log.error("%s: has tokens in clear and others may read it: chmod 600", path)
-            return
-        self._tokens = [(one.digest(), one) for one in tokens]
+            return ()
+        return tokens
 
     @staticmethod
     def _state_of(path: Optional[str]) -> tuple[object, ...]:
@@ -195,7 +205,9 @@ class Access:
         if not colon or not self.passwords:
             raise LoginError("the user or the password is wrong")
         try:
-            correct = await asyncio.to_thread(self.passwords.verify, name, password, address)
+            correct = await asyncio.get_running_loop().run_in_executor(
+                _PASSWORD_THREADS, self.passwords.verify, name, password, address
+            )
         except BusyError:
             raise TooManyLoginsError("too many logins at a time: try again in a second") from None
         if not correct:

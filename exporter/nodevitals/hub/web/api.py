@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import msgspec
 from litestar import Request, Response, delete, get, post
-from litestar.params import Body
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
 from nodevitals.hub import planning
@@ -30,7 +30,6 @@ _COLUMNS = (
 )
 MAX_LISTED = 1000
 
-Sent = Annotated[CheckRequest, Body()]
 KEY_HEADER = "idempotency-key"
 MAX_KEY_CHARACTERS = 200
 
@@ -91,22 +90,22 @@ def _cell(text: str) -> str:
 def _reading_handlers(hub: Hub) -> list[Any]:
     @get(PATH)
     async def list_checks(
-        limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LISTED)] = 100,
-        before: str = "",
-        kind: Optional[Kind] = None,
-        node: str = "",
-        outcome: str = "",
+        limit: Annotated[int, QueryParameter(ge=1, le=MAX_LISTED)] = 100,
+        before: FromQuery[str] = "",
+        kind: FromQuery[Optional[Kind]] = None,
+        node: FromQuery[str] = "",
+        outcome: FromQuery[str] = "",
     ) -> list[Check]:
         """Checks, the newest first; from before an identity on."""
         return list(await hub.checks.list(limit, before, kind, node, outcome))
 
     @get(f"{PATH}/{{identity:str}}")
-    async def get_check(identity: str) -> CheckDetail:
+    async def get_check(identity: FromPath[str]) -> CheckDetail:
         """One check with its results."""
         return await hub.checks.get(identity)
 
     @get(f"{PATH}/{{identity:str}}/results.csv", media_type="text/csv")
-    async def get_results(identity: str) -> Response[str]:
+    async def get_results(identity: FromPath[str]) -> Response[str]:
         """The results of one check, one row per run and size."""
         detail = await hub.checks.get(identity)
         name = {"content-disposition": f'attachment; filename="{detail.check.id}.csv"'}
@@ -138,7 +137,7 @@ def handlers(hub: Hub) -> list[Any]:
     """The handlers of Litestar."""
 
     @post(PATH, status_code=201)
-    async def submit(data: Sent, request: Request[Any, Any, Any]) -> Check:
+    async def submit(data: JSONBody[CheckRequest], request: Request[Any, Any, Any]) -> Check:
         """Start a check; with the same header Idempotency-Key once."""
         key = request.headers.get(KEY_HEADER, "")
         if len(key) > MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
@@ -147,12 +146,12 @@ def handlers(hub: Hub) -> list[Any]:
         return await hub.checks.submit(data, requester_of(request), key)
 
     @post(f"{PATH}/estimate", status_code=200)
-    async def estimate(data: Sent, request: Request[Any, Any, Any]) -> Check:
+    async def estimate(data: JSONBody[CheckRequest], request: Request[Any, Any, Any]) -> Check:
         """The check with its cost, not started."""
         return await hub.checks.estimate(data, requester_of(request))
 
     @delete(f"{PATH}/{{identity:str}}", status_code=200)
-    async def cancel(identity: str, request: Request[Any, Any, Any]) -> Check:
+    async def cancel(identity: FromPath[str], request: Request[Any, Any, Any]) -> Check:
         """End a check that is queued or running."""
         return await hub.checks.cancel(identity, requester_of(request))
 

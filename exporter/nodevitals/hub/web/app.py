@@ -5,7 +5,6 @@ In: the hub's parts. Out: an application that expects to be behind Gate (gate.py
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, Callable
 
 from litestar import Litestar, Response, get
@@ -21,6 +20,9 @@ from nodevitals.hub.web.gate import MAX_BODY_BYTES
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
 
+# A path of its own: Litestar answers what is below it, and is not there, with a page.
+OPENAPI_PATH = "/api/v1/openapi.json"
+
 
 def build_app(hub: Hub, access: Callable[[], Access], health: Callable[[], str]) -> Litestar:
     """The application of a hub, with `hub.routes`."""
@@ -34,18 +36,15 @@ def build_app(hub: Hub, access: Callable[[], Access], health: Callable[[], str])
         )
 
     handlers: list[Any] = [healthz, *api.handlers(hub), *pages.handlers(hub, access), *hub.routes]
-    with warnings.catch_warnings():
-        # Litestar 2.12 has no other style for parameters than the one that newer releases warn of.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return Litestar(
-            handlers,
-            openapi_config=OpenAPIConfig(
-                title="nodevitals hub",
-                version=__version__,
-                path="/api/v1",
-                render_plugins=[JsonRenderPlugin(path="/openapi.json")],
-            ),
-            exception_handlers={Exception: handle},
-            request_max_body_size=MAX_BODY_BYTES,
-            logging_config=None,
-        )
+    return Litestar(
+        handlers,
+        openapi_config=OpenAPIConfig(
+            title="nodevitals hub",
+            version=__version__,
+            path=OPENAPI_PATH,
+            render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
+        ),
+        exception_handlers={Exception: handle},
+        request_max_body_size=MAX_BODY_BYTES,
+        logging_config=None,
+    )

@@ -51,7 +51,7 @@ async def refusal(
     """Send a refusal from outside of the application."""
     body, media = _body(scope, status, one_line(text))
     sent = {"content-type": media, "content-length": str(len(body)), **(headers or {})}
-    if status in (400, 413, 414):
+    if status in (400, 413, 414, 431, 505):
         sent["connection"] = "close"  # what follows may be a body that is not read
     encoded = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
@@ -72,6 +72,8 @@ def status_and_text(error: Exception) -> tuple[int, str]:
         return 422, "; ".join(texts) or error.detail
     if isinstance(error, HTTPException):
         return error.status_code, _TEXTS.get(error.status_code, error.detail)
+    if isinstance(error, RecursionError):
+        return 400, "the body is nested too deeply"
     log.error("a request failed", exc_info=error)
     return 500, "a defect of the hub: see its log"
 

@@ -6,20 +6,24 @@ bounded size and of our own pages, with the Requester at `scope["user"]`; refusa
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Callable
-from urllib.parse import urlsplit
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
 from nodevitals.checks.model import Requester, Role, Trigger
 from nodevitals.hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
 from nodevitals.hub.web.errors import refusal
+from nodevitals.hub.web.origins import is_own_host, is_own_origin
 
 MAX_BODY_BYTES = 256 * 1024
 """10,000 names of nodes fit."""
 MAX_TARGET_BYTES = 4096
+MAX_HEAD_BYTES = 16 * 1024
 OPEN_PATHS = ("/healthz", "/static/style.css")
-_SAFE = ("GET", "HEAD")
+# Prometheus scrapes these by whatever name it has for the hub.
+_ANY_HOST_PATHS = ("/metrics", "/api/v1/sd/fast")
+_SAFE = ("GET", "HEAD", "OPTIONS")
 # A login is needed even where clients without one may read.
 LOGIN_PATH = "/login"
 # These change nothing.
@@ -37,6 +41,9 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _SINGLE = ("host", "authorization", "content-length", "content-type", "origin", "transfer-encoding")
+
+
+log = logging.getLogger(__name__)
 
 
 class _RefusedRequest(Exception):  # noqa: N818 # an outcome
@@ -64,16 +71,23 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        finish = self._with_headers(send)
+        is_head = scope["method"] == "HEAD"
+        finish = self._with_headers(send, is_head)
         try:
             headers = _headers_of(scope)
             await self._admit(scope, headers)
         except _RefusedRequest as error:
             await refusal(scope, finish, error.status, str(error), error.headers)
             return
+        except Exception:
+            log.exception("a request failed")
+            await refusal(scope, finish, 500, "a defect of the hub: see its log")
+            return
+        if is_head:
+            scope = {**scope, "method": "GET"}
         await self._app(scope, receive, finish)
 
-    def _with_headers(self, send: Send) -> Send:
+    def _with_headers(self, send: Send, is_head: bool) -> Send:
         extra = self._extra()
 
         async def finish(message: Message) -> None:
@@ -86,6 +100,8 @@ class Gate:
                     if name.encode() not in sent
                 ]
                 message["headers"] = [*message["headers"], *more]
+            elif is_head and message["type"] == "http.response.body":
+                message["body"] = b""
             await send(message)
 
         return finish
@@ -94,7 +110,7 @@ class Gate:
         path, method = scope["path"], scope["method"]
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
             raise _RefusedRequest(414, f"the URL has over {MAX_TARGET_BYTES} bytes")
-        if not path.isprintable():
+        if not path.isprintable() or {"", ".", ".."} & set(path.split("/")[1:-1]):
             raise _RefusedRequest(404, "no such page")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES:
@@ -104,8 +120,7 @@ class Gate:
             return
         client = await self._client(scope, headers)
         self._check_role(client, path, method)
-        if method not in (*_SAFE, "OPTIONS") and not client.by_token:
-            self._check_origin(scope["scheme"], headers)
+        self._check_site(scope, headers, client)
         is_rest = path.startswith("/api/")
         if method in ("POST", "PUT", "PATCH") and is_rest:
             media = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -118,6 +133,17 @@ class Gate:
             trigger = "command"
         scope["user"] = Requester(trigger=trigger, name=client.name, role=client.role)
         scope["state"] = {**scope.get("state", {}), "client": client}
+
+    def _check_site(self, scope: Any, headers: dict[str, str], client: Client) -> None:
+        """Refuse what a page of another site makes a browser send."""
+        external = self._external_url()
+        anonymous = not client.logged_in and scope["path"] not in _ANY_HOST_PATHS
+        if anonymous and not is_own_host(headers.get("host", ""), external):
+            text = "without a login, use external_url, an address or a private name as Host"
+            raise _RefusedRequest(421, f"not the name of this hub: {text}")
+        by_page = scope["method"] not in _SAFE and not client.by_token
+        if by_page and not is_own_origin(scope["scheme"], headers, external):
+            raise _RefusedRequest(403, "sent by a page of another site")
 
     async def _client(self, scope: Any, headers: dict[str, str]) -> Client:
         address = (scope.get("client") or ("",))[0]
@@ -144,30 +170,13 @@ class Gate:
             raise _RefusedRequest(404, "this hub has no users: see access in its configuration")
         raise _RefusedRequest(403, f"needs the role {needed}")
 
-    def _check_origin(self, scheme: str, headers: dict[str, str]) -> None:
-        """Refuse what a page of another site makes a browser send. A client that is no browser
-        sends neither of these headers.
-        """
-        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        if site not in (None, "same-origin", "none"):
-            raise _RefusedRequest(403, "sent by a page of another site")
-        if origin is None:
-            return
-        external = self._external_url()
-        own = [f"{scheme}://{headers.get('host', '')}".lower()]
-        if external:
-            parts = urlsplit(external)
-            own.append(f"{parts.scheme}://{parts.netloc}".lower())
-        # A TLS proxy in front of this server changes the scheme.
-        if origin.lower() not in own and (
-            site != "same-origin"
-            or urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-        ):
-            raise _RefusedRequest(403, "sent by a page of another site")
-
 
 def _headers_of(scope: Any) -> dict[str, str]:
     """The headers by name. Raises _RefusedRequest for a head with two meanings."""
+    if scope.get("http_version") not in ("1.0", "1.1"):
+        raise _RefusedRequest(505, "use HTTP/1.1")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+        raise _RefusedRequest(431, f"the head of the request has over {MAX_HEAD_BYTES >> 10} KiB")
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Request, Response, get, post
+from litestar.params import FromPath, FromQuery
 
 from nodevitals.checks.model import KINDS, Check, CheckRequest, TestRequest
 from nodevitals.hub import planning
@@ -130,7 +131,7 @@ def _form(
 
 def _forms(hub: Hub) -> list[Any]:
     @get("/checks/new", include_in_schema=False)
-    async def new(request: AnyRequest, copy: str = "") -> Response[str]:
+    async def new(request: AnyRequest, copy: FromQuery[str] = "") -> Response[str]:
         """The form, empty or with the parameters of a check."""
         fields = {"kind": "matrix"}
         if copy:
@@ -154,7 +155,7 @@ def _forms(hub: Hub) -> list[Any]:
             return _form(hub, request, fields, None, text, status)
 
     @post("/checks/{identity:str}/cancel", include_in_schema=False, status_code=200)
-    async def cancel(identity: str, request: AnyRequest) -> Response[str]:
+    async def cancel(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """End a check."""
         check = await hub.checks.cancel(identity, requester_of(request))
         place = {"location": f"/checks/{check.id}"}
@@ -174,7 +175,11 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
 
     @get("/", include_in_schema=False)
     async def index(
-        request: AnyRequest, before: str = "", kind: str = "", node: str = "", outcome: str = ""
+        request: AnyRequest,
+        before: FromQuery[str] = "",
+        kind: FromQuery[str] = "",
+        node: FromQuery[str] = "",
+        outcome: FromQuery[str] = "",
     ) -> Response[str]:
         """The newest checks."""
         chosen = next((one for one in KINDS if one == kind), None)
@@ -192,7 +197,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
         )
 
     @get("/checks/{identity:str}", include_in_schema=False)
-    async def show(identity: str, request: AnyRequest) -> Response[str]:
+    async def show(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """One check."""
         detail = await hub.checks.get(identity)
         found = await asyncio.to_thread(overview, detail)
