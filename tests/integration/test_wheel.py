@@ -168,7 +168,7 @@ def test_the_hub_serves_its_templates_and_its_style_sheet(installed: Path, tmp_p
     config, port = tmp_path / "hub.yaml", free_port()
     config.write_text(f"state_directory: {tmp_path / 'state'}\n")
     listen = f"--web.listen-address=127.0.0.1:{port}"
-    argv = [installed / "bin/nodevitals", "hub", f"--config.file={config}", listen]
+    argv = [str(installed / "bin/nodevitals"), "hub", f"--config.file={config}", listen]
     environment = {**clean(), "PYTHONPATH": sysconfig.get_path("purelib")}
 
     def answer(path: str) -> str:
