@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from testbed import image
-from testbed.node import ROOT, Node, wait_until
+from testbed.node import ROOT, Node, free_port, wait_until
 
 # Imports every module; prints their number, all files, and the modules that lack an extra.
 MODULES = """
@@ -28,6 +30,7 @@ print(json.dumps([len(names), files, missing]))
 """
 # Where an extra is imported at the top: in one worker of `kubernetes`.
 WITH_EXTRAS = ("nodevitals.probes.kubernetes.",)
+STYLE = ROOT / "exporter/nodevitals/hub/web/static/style.css"
 EXTRAS = {"grpc", "google"}
 
 
@@ -158,3 +161,28 @@ def test_agent_serves_metrics(installed: Path, tmp_path: Path) -> None:
         wait_until(lambda: node.value("nodevitals_probe_success", probe="node") == 1)
         wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1)
     assert node.process.returncode == 0
+
+
+def test_the_hub_serves_its_templates_and_its_style_sheet(installed: Path, tmp_path: Path) -> None:
+    """With the packages of the extra `hub` from the environment of the tests."""
+    config, port = tmp_path / "hub.yaml", free_port()
+    config.write_text(f"state_directory: {tmp_path / 'state'}\n")
+    listen = f"--web.listen-address=127.0.0.1:{port}"
+    argv = [str(installed / "bin/nodevitals"), "hub", f"--config.file={config}", listen]
+    environment = {**clean(), "PYTHONPATH": sysconfig.get_path("purelib")}
+
+    def answer(path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+                return str(found.read().decode())
+        except OSError:
+            return ""
+
+    with subprocess.Popen(argv, cwd=tmp_path, env=environment) as hub:
+        try:
+            wait_until(lambda: answer("/healthz") == "ok\n")
+            assert "<form" in answer("/")
+            assert answer("/static/style.css") == STYLE.read_text()
+        finally:
+            hub.terminate()
+    assert hub.returncode == 0
