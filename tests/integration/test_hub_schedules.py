@@ -60,7 +60,8 @@ def of(hub: HubProcess, name: str) -> list[Check]:
     return [one for one in hub.list() if (one.requester.trigger, one.requester.name) == wanted]
 
 
-def has_at_least(hub: HubProcess, count: int) -> bool:
+def has_checks(hub: HubProcess, count: int) -> bool:
+    """Whether the schedule `often` has started so many checks."""
     return len(of(hub, "often")) >= count
 
 
@@ -69,7 +70,7 @@ def test_kills_neither_double_nor_pile_up(tmp_path: Path) -> None:
     with HubProcess(tmp_path, simulated=True, nodes=LISTS, schedules=often) as hub:
         hub.environment["RUN_SECONDS"] = "0.02"
         for count in (1, 2, 4, 5):
-            wait_until(partial(has_at_least, hub, count), 30)
+            wait_until(partial(has_checks, hub, count), 30)
             hub.kill()
             hub.start()
         before = len(of(hub, "often"))
@@ -166,8 +167,7 @@ def test_a_schedule_waits_for_the_nodes_and_for_its_own_check(tmp_path: Path) ->
         hub.environment["RUN_SECONDS"] = "60"
         hub.kill()
         hub.start()
-        pair: dict[str, Any] = {**PAIR, "nodes": NODES[1:3]}
-        other = hub.submit(**pair)
+        other = hub.submit(kind="pair", nodes=NODES[1:3], test=TEST)
         text = hub.config.read_text()
         hub.config.write_text(text + json.dumps({"schedules": often})[1:-1] + "\n")
         assert hub.process is not None

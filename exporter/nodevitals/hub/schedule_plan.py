@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -24,9 +24,6 @@ from nodevitals.checks.validity import problems as problems_of_request
 from nodevitals.document import Problem
 from nodevitals.quantities import shown
 
-if TYPE_CHECKING:
-    from nodevitals.hub.settings import ScheduleSettings
-
 DAY_SECONDS = 86400.0
 BUDGET_SECONDS = 7 * DAY_SECONDS
 MIN_EVERY_SECONDS = 1.0
@@ -36,6 +33,26 @@ MAX_NAMED = 5
 NEEDED: Mapping[Kind, int] = {"pair": 2, "matrix": 4, "collective": 2, "node": 1}
 _WINDOW = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+class ScheduleLike(Protocol):
+    """The settings of a schedule (ScheduleSettings)."""
+
+    @property
+    def check(self) -> CheckRequest:
+        """As in ScheduleSettings."""
+
+    @property
+    def every(self) -> float:
+        """As in ScheduleSettings."""
+
+    @property
+    def window(self) -> str:
+        """As in ScheduleSettings."""
+
+    @property
+    def node_hours(self) -> Optional[float]:
+        """As in ScheduleSettings."""
 
 
 class ScheduledCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +125,7 @@ class Timing(NamedTuple):
         return moment
 
 
-def timing_of(schedule: ScheduleSettings) -> Timing:
+def timing_of(schedule: ScheduleLike) -> Timing:
     """The timing of a schedule whose settings have no problems."""
     return Timing(schedule.every, parse_window(schedule.window))
 
@@ -166,7 +183,7 @@ def too_few(resolved: CheckRequest, in_use: Sequence[str]) -> str:
 
 
 def over_limits(
-    schedule: ScheduleSettings, check: Check, before: Iterable[ScheduledCheck], now: float
+    schedule: ScheduleLike, check: Check, before: Iterable[ScheduledCheck], now: float
 ) -> str:
     """Why a check would exceed the window or the budget; '' where it would not."""
     if check.cost.seconds > timing_of(schedule).window.rest(now):
@@ -182,7 +199,7 @@ def over_limits(
 
 
 def problems(
-    name: str, schedule: ScheduleSettings, presets: Mapping[str, PresetLike], keep: float
+    name: str, schedule: ScheduleLike, presets: Mapping[str, PresetLike], keep: float
 ) -> Iterator[Problem]:
     """What does not fit together in the settings of a schedule."""
     path = f"schedules.{name}"

@@ -24,6 +24,7 @@ def made(hub: Hub, schedules: Callable[[], Any], listed: Any) -> list[Any]:
         """The schedules of the configuration, by name, with their last and next checks."""
         return schedules()
 
+    # The schema of the answer is in the description of the API.
     list_schedules.__annotations__["return"] = listed
 
     @get("/schedules", include_in_schema=False)

@@ -20,6 +20,7 @@ from nodevitals.hub import schedule_plan as plan
 from nodevitals.hub import schedule_routes
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.metrics import ScheduleState
+from nodevitals.hub.schedule_book import Book
 from nodevitals.hub.schedule_plan import ScheduledCheck
 from nodevitals.hub.settings import ScheduleSettings
 from nodevitals.hub.store import StoreError
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
 
 TICK_SECONDS = 0.5
-RETRY_SECONDS = 60.0
 PAGE = 1000
-MAX_SLOTS = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -59,61 +58,12 @@ class _NotNowError(Exception):
     """A check that is due cannot start now; the text says why."""
 
 
-class _Book:
-    """What a schedule has done."""
-
-    def __init__(self) -> None:
-        self.since = time.time()
-        self.done: dict[int, None] = {}
-        """Slots in which it started a check, in the order of the starts."""
-        self.reason = ""
-        self.last: Optional[ScheduledCheck] = None
-        self.last_success: Optional[float] = None
-        self.checks: dict[str, ScheduledCheck] = {}
-        self._tried: Optional[int] = None
-        self._retry = 0.0
-
-    def take(self, check: Check) -> None:
-        """Remember a check or its change."""
-        found = plan.scheduled(check)
-        if check.id not in self.checks or (self.last is not None and self.last.id == check.id):
-            self.last = found
-        self.checks[check.id] = found
-        if found.outcome in ("ok", "bad"):
-            self.last_success = found.ended
-
-    def forget(self, now: float) -> None:
-        """Forget what no budget counts."""
-        old = [
-            one.id
-            for one in self.checks.values()
-            if one is not self.last and abs(now - one.created) >= plan.BUDGET_SECONDS
-        ]
-        for identity in old:
-            del self.checks[identity]
-
-    def settle(self, slot: int) -> None:
-        """A slot has its check."""
-        self.done[slot] = None
-        self.reason = ""
-        if len(self.done) > MAX_SLOTS:
-            del self.done[next(iter(self.done))]
-
-    def may_try(self, slot: int) -> bool:
-        """Whether this is the first try in a slot, or long after the last one."""
-        now = time.monotonic()
-        if slot == self._tried and now < self._retry:
-            return False
-        self._tried, self._retry = slot, now + RETRY_SECONDS
-        return True
-
-
 class Schedules:
     """All schedules of a hub."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._books: dict[str, _Book] = {}
+        self._books: dict[str, Book] = {}
         self._open: dict[str, Collection[str]] = {}
         """The nodes of each check that has not ended, whoever asked for it."""
 
@@ -149,8 +99,8 @@ class Schedules:
             last_success=book.last_success,
         )
 
-    def _book(self, name: str) -> _Book:
-        return self._books.setdefault(name, _Book())
+    def _book(self, name: str) -> Book:
+        return self._books.setdefault(name, Book())
 
     async def run(self) -> None:
         """Start what is due, until cancelled."""
@@ -203,7 +153,7 @@ class Schedules:
                     await self._try(name, schedule, book, slot)
             await asyncio.sleep(TICK_SECONDS)
 
-    async def _try(self, name: str, schedule: ScheduleSettings, book: _Book, slot: int) -> None:
+    async def _try(self, name: str, schedule: ScheduleSettings, book: Book, slot: int) -> None:
         key = f"schedule-{name}-{slot}"
         try:
             check = await self._hub.store.by_key(key)
