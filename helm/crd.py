@@ -37,6 +37,8 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
         return {**structural(some, definitions), "nullable": True}
     dropped = ("title", "default", "properties", "items")
     found = {key: value for key, value in schema.items() if key not in dropped}
+    if found.get("pattern", "").endswith(r"\Z"):  # in RE2, `$` is the end of the text
+        found["pattern"] = found["pattern"][:-2] + "$"
     for bound, key in (("Minimum", "minimum"), ("Maximum", "maximum")):
         if f"exclusive{bound}" in found:
             found[key] = found.pop(f"exclusive{bound}")

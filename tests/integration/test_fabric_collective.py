@@ -101,6 +101,12 @@ def test_wrong_values_are_reported_as_corruption(nodes: Nodes) -> None:
     assert done.stdout.startswith("all_reduce over 16 ranks: corruption: ")
 
 
+def test_a_test_that_cannot_run_exits_with_2(nodes: Nodes) -> None:
+    done = run(nodes, FAKE_COLLECTIVE_OUTPUT="/dev/null", FAKE_COLLECTIVE_STATUS="1")
+    assert done.returncode == 2, done.stdout
+    assert done.stdout.startswith("all_reduce over 16 ranks: harness: ")
+
+
 def test_unreachable_node_is_reported(nodes: Nodes) -> None:
     done = run(nodes, names=[*NAMES, "127.0.0.9"])
     assert (done.returncode, done.stdout) == (2, "")

@@ -16,6 +16,7 @@ import msgspec
 from nodevitals.checks import CheckError, manifests, remote, sweep
 from nodevitals.checks.collective import Collective, verify
 from nodevitals.checks.mpirun import MpirunLauncher
+from nodevitals.checks.reasons import reason_of
 from nodevitals.commands.fabric.hub_options import (
     HUB_ONLY,
     add_request_options,
@@ -32,7 +33,15 @@ from nodevitals.commands.fabric.options import (
     expected_rate,
     refuse_nodes_in_use,
 )
-from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
+from nodevitals.commands.terminal import (
+    COULD_NOT_TELL,
+    FOUND_WRONG,
+    GOOD,
+    CommandError,
+    Subparsers,
+    print_json,
+    print_table,
+)
 from nodevitals.probes.fabric.report import COLLECTIVES, Report, ResultRow
 from nodevitals.probes.fabric.settings import TestSettings
 
@@ -122,7 +131,9 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the collective, or print its manifest; 1 where it failed or is slow."""
+    """Run the collective, or print its manifest; 1 where it is slow or a device failed,
+    2 where it could not be tested.
+    """
     if options.hub:
         refuse_given(options, LOCAL_ONLY, "is for a run without a hub: leave it out, or --hub")
         return run_on_hub(request_of(options, "collective", _requested(options)), options)
@@ -148,7 +159,10 @@ def run(options: argparse.Namespace) -> int:
         print_json(report)
     else:
         _print(wanted, report, "SLOW" if slow else "ok" if expected else "nothing to compare with")
-    return int(slow or report.outcome != "ok")
+    cause = reason_of(report)
+    if cause is None:
+        return FOUND_WRONG if slow else GOOD
+    return FOUND_WRONG if cause == "hardware" else COULD_NOT_TELL
 
 
 def _requested(options: argparse.Namespace) -> dict[str, object]:

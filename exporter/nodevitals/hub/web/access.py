@@ -44,7 +44,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     role: Role
-    sha256: Optional[Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]] = None
+    sha256: Optional[Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]] = None
     token: Optional[Annotated[str, msgspec.Meta(min_length=16, max_length=512)]] = None
 
     def digest(self) -> bytes:

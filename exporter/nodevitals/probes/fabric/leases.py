@@ -21,7 +21,7 @@ from nodevitals.wire import MAX_LEASE_SECONDS, MAX_LEASED_PROBES, Lease, LeaseRe
 LEASE_PATH = "/fabric/v1/lease"
 REPLY_SECONDS = 12.0
 """The probe runs every 5 s, and the agent's reply comes with the run after that."""
-ProbeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+ProbeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

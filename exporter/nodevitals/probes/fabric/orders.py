@@ -39,7 +39,7 @@ OrderState = Literal["waiting", "running", "done"]
 OrderRefusal = Literal[
     "not_this_node", "not_listed", "stale", "busy", "forbidden", "invalid", "unknown"
 ]
-OrderId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}$")]
+OrderId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}\Z")]
 
 _DEVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}")
 
