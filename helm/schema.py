@@ -117,11 +117,19 @@ def _any(hint: Any) -> dict[str, Any]:
         return {"type": "array", "items": items, "minItems": size, "maxItems": size}
     if origin is dict:
         return _mapping(*arguments)
-    return msgspec.json.schema(hint)
+    return _plain(hint)
+
+
+def _plain(hint: Any) -> dict[str, Any]:
+    """The schema of a type without parts, as Helm reads it: in RE2, `$` is the end of the text."""
+    found = msgspec.json.schema(hint)
+    if found.get("pattern", "").endswith(r"\Z"):
+        found["pattern"] = found["pattern"][:-2] + "$"
+    return found
 
 
 def _mapping(key: Any, value: Any) -> dict[str, Any]:
-    names = msgspec.json.schema(key)
+    names = _plain(key)
     names.pop("type", None)
     schema: dict[str, Any] = {"type": "object"}
     if value is not Any:

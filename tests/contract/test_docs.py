@@ -105,12 +105,13 @@ def test_the_example_configuration_of_the_hub_is_fresh() -> None:
 def test_the_example_configuration_of_the_hub_is_valid_with_every_key_set() -> None:
     text = re.sub(r"^( *)#(?=[a-zA-Z-])", r"\1", HUB_EXAMPLE, flags=re.MULTILINE)
     assert text != HUB_EXAMPLE
+    text = text.replace("NAME", "name")
     problems: list[Problem] = []
     document = SettingsDocument(text.encode())
     settings = convert(document.values(), HubSettings, "", problems)
     assert settings is not None, document.error(problems)
     assert [*problems, *settings.problems()] == []
-    assert settings.presets["NAME"].test.queue_pairs == 8
+    assert settings.presets["name"].test.queue_pairs == 8
     assert settings.agents is not None
 
 
