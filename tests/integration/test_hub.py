@@ -41,7 +41,10 @@ def agents(shared_agents: AgentOrders) -> Iterator[AgentOrders]:
     yield shared_agents
     shared_agents.seconds = QUICK
     shared_agents.executions.clear()
-    for changed in (shared_agents.slow, shared_agents.hung, shared_agents.metrics):
+    for changed in (
+        *(shared_agents.slow, shared_agents.hung, shared_agents.metrics),
+        *(shared_agents.occupied, shared_agents.jobs),
+    ):
         changed.clear()
 
 
@@ -157,6 +160,25 @@ def test_a_hung_agent_delays_no_other_check(agents: AgentOrders, hub: HubProcess
     assert ended.verdict is not None
     assert (ended.verdict.outcome, ended.verdict.reason) == ("unknown", "harness")
     agents.hung.clear()
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_node_with_a_planned_test_is_asked_again(
+    agents: AgentOrders, hub: HubProcess, end: int
+) -> None:
+    agents.occupied[agents.names[end]] = 3
+    detail = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id)
+    assert detail.check.verdict is not None
+    assert (detail.check.verdict.outcome, detail.results[0].skipped) == ("ok", "")
+    assert list(agents.executions.values()) == [1]
+
+
+def test_the_reason_of_the_target_is_that_of_the_run(agents: AgentOrders, hub: HubProcess) -> None:
+    agents.jobs[agents.names[1]] = "accelerator_in_use"
+    detail = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id)
+    assert detail.check.verdict is not None
+    assert detail.results[0].skipped == "accelerator_in_use"
+    assert (detail.check.verdict.outcome, detail.check.verdict.reason) == ("unknown", "workload")
 
 
 def test_a_second_hub_on_the_directory_refuses(agents: AgentOrders, hub: HubProcess) -> None:

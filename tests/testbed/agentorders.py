@@ -60,6 +60,10 @@ class AgentOrders:
         self.hung: set[str] = set()
         self.metrics: dict[str, str] = {}
         """What nodes expose at /metrics; the others do not answer there."""
+        self.occupied: Counter[str] = Counter()
+        """How often nodes refuse an order because a planned test runs there."""
+        self.jobs: dict[str, str] = {}
+        """Reason of the gate of nodes where a job starts while a test runs."""
         self.executions: Counter[str] = Counter()
         self.at_a_time = 0
         self._orders: dict[tuple[str, str], Standing] = {}
@@ -130,6 +134,9 @@ class AgentOrders:
             if known is not None:
                 known.asked = time.monotonic()
                 return 200, known.status()
+            if self.occupied[node]:
+                self.occupied[node] -= 1
+                return 409, {"refusal": "busy", "reason": "testing", "message": "a test runs"}
             refusal = self._refusal(key, order)
             if refusal:
                 return 409, {"refusal": refusal, "message": "by the stand-in"}
@@ -155,6 +162,8 @@ class AgentOrders:
             return
         self.executions[order["id"]] += 1
         standing.state = target.state = "running"
+        if order["target"] in self.jobs:
+            target.end(self.jobs[order["target"]])
         end = time.monotonic() + self.seconds
         while time.monotonic() < end and standing.state != "done":
             if target.state == "done":

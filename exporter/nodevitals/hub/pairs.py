@@ -29,6 +29,10 @@ from nodevitals.probes.fabric.orders import (
 
 TRIES = 3
 TRY_SECONDS = 0.5
+BUSY_SECONDS = 10.0
+"""A node that another test occupies is asked again for so long: such tests take a few seconds. It
+is below the lease, which the order on the other node has.
+"""
 CANCEL_SECONDS = 6.0
 LOST_SECONDS = 2 * LEASE_SECONDS
 """An agent that did not answer for so long has ended its orders by their lease."""
@@ -108,22 +112,30 @@ class PairRunner(Runner):
             status = await self._put(source, order(source.name), again)
         limit = time.monotonic() + sum(test.timeout for test in tests) + MARGIN_SECONDS
         status = await self._follow(source, target, status, limit)
-        await self._end([target], issued.name)
+        [of_target] = await self._end([target], issued.name) or [None]
+        if status.skipped == "peer_busy" and isinstance(of_target, OrderStatus):
+            # Why, only the target knows.
+            return replace(status, skipped=of_target.skipped or status.skipped)
         return status
 
     async def _put(self, member: Member, order: Order, again: bool) -> OrderStatus:
-        for number in range(1, TRIES + 1):
+        failures, deadline = 0, time.monotonic() + BUSY_SECONDS
+        while True:
             try:
                 response = await self._agents.put(member, order)
             except AgentError as error:
-                if number == TRIES:
+                failures += 1
+                if failures == TRIES:
                     raise _EndedError("no_agent", str(error)) from None
-                await asyncio.sleep(TRY_SECONDS * number)
+                await asyncio.sleep(TRY_SECONDS * failures)
                 continue
             if isinstance(response, OrderStatus):
                 return response
-            raise _EndedError(_word(response, again), f"agent of {member.name}: {response.message}")
-        raise AssertionError
+            occupied = response.refusal == "busy" and response.reason == "testing"
+            if not occupied or time.monotonic() > deadline:
+                text = f"agent of {member.name}: {response.message}"
+                raise _EndedError(_word(response, again), text)
+            await asyncio.sleep(TRY_SECONDS)
 
     async def _asked(self, member: Member, identity: str) -> Optional[OrderStatus]:
         try:
@@ -159,13 +171,16 @@ class PairRunner(Runner):
                 raise _EndedError("timeout", "the agents did not end the test in time")
         return status
 
-    async def _end(self, ends: list[Member], identity: str) -> None:
-        """End the order on these nodes; what cannot be reached ends by its lease."""
+    async def _end(self, ends: list[Member], identity: str) -> list[object]:
+        """End the order on these nodes, and return what they answer; what cannot be reached ends by
+        its lease.
+        """
         tasks = [self._agents.cancel(member, identity) for member in ends]
+        both = asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), CANCEL_SECONDS)
+            return list(await asyncio.wait_for(both, CANCEL_SECONDS))
         except asyncio.TimeoutError:
-            return
+            return []
 
 
 def _word(refusal: OrderRefused, again: bool) -> str:

@@ -76,6 +76,7 @@ class Service:
 
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT."""
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request to an agent
         if self._store.lost:
             log.error("%s", self._store.lost)
         coordinator = Coordinator(self._settings, self._store, self._members, self._runner)

@@ -143,7 +143,10 @@ def handlers(hub: Hub) -> list[Any]:
         if len(key) > MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
             text = f"write at most {MAX_KEY_CHARACTERS} printable ASCII characters"
             raise RefusedError("invalid", f"Idempotency-Key: {text}")
-        return await hub.checks.submit(data, requester_of(request), key)
+        requester = requester_of(request)
+        # A client's keys are its own: it cannot take that of a schedule or of another client.
+        own = f"rest {requester.name} {key}" if key else ""
+        return await hub.checks.submit(data, requester, own)
 
     @post(f"{PATH}/estimate", status_code=200)
     async def estimate(data: JSONBody[CheckRequest], request: Request[Any, Any, Any]) -> Check:
