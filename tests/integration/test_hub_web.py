@@ -184,3 +184,19 @@ def test_tokens_in_clear_that_others_may_read_are_not_valid(tmp_path: Path) -> N
 def test_any_form_gives_a_request_or_a_refusal(body: bytes) -> None:
     with contextlib.suppress(RefusedError):
         assert request_of(fields_of(body)).kind in ("pair", "matrix", "collective", "node")
+
+
+def test_a_key_is_that_of_its_client(tmp_path: Path) -> None:
+    """Otherwise a client could take the key of a schedule, and keep it from starting."""
+
+    async def steps(found: Site) -> None:
+        started = []
+        for authorization in (basic("alice"), f"Bearer {TOKEN}", basic("alice")):
+            headers = {"authorization": authorization, "idempotency_key": "schedule-nightly-7"}
+            answer = await found.call("POST", "/api/v1/checks", PAIR, **headers)
+            assert answer.status_code == 201, answer.text
+            started.append(answer.json()["id"])
+        assert started[0] == started[2] != started[1]
+        assert await found.hub.store.by_key("schedule-nightly-7") is None
+
+    run(tmp_path, steps)
