@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.web.pages import fields_of, request_of
+from nodevitals.hub.web.form import fields_of, request_of
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()

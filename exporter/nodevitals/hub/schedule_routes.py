@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from litestar import Request, Response, get
 
-from nodevitals.hub.web.pages import page
+from nodevitals.hub.web.responses import page
 
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub

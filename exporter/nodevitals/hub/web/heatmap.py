@@ -5,11 +5,12 @@ In: a check with its results. Out: small numbers of rows, whatever the number of
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from typing import NamedTuple, Optional
 
-from nodevitals.checks import figures
+from nodevitals.checks import figures, outliers
 from nodevitals.checks.model import CheckDetail, RunResult
 from nodevitals.checks.sweep import parse_sizes
 
@@ -17,6 +18,11 @@ MAX_MATRIX_NODES = 64
 MAX_ROWS = 100
 MAX_RAW = 10
 MAX_RAW_CHARACTERS = 4000
+MAX_WORST = 20
+ALL_NUMBERS = 16
+"""Up to this number of nodes each cell of the map has a number; above, those of slow pairs."""
+TONES = (30, 50, 70, 80, 90)
+_DIGITS = re.compile(r"([0-9]{1,9})")
 
 
 class Cell(NamedTuple):
@@ -51,55 +57,98 @@ class SizeRow(NamedTuple):
     width: int
 
 
+class Spent(NamedTuple):
+    """What the check has cost so far."""
+
+    runs: int = 0
+    node_seconds: float = 0.0
+
+
 class Overview(NamedTuple):
     """What a page shows of results."""
 
     names: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
+    mirrored: bool = False
+    """Whether each pair was measured once, and is shown in both of its cells."""
+    numbers: bool = True
+    """Whether cells that are usual have numbers."""
     nodes: tuple[NodeRow, ...] = ()
     all_nodes: int = 0
     sizes: tuple[SizeRow, ...] = ()
     runs: tuple[RunRow, ...] = ()
     raw: tuple[RunResult, ...] = ()
     median: Optional[float] = None
+    usual: Optional[float] = None
+    """The figure that is 100 %: expected, or the median of the pairs that are not slow."""
+    spent: Spent = Spent()
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts gpu-2 before gpu-10."""
+    parts = _DIGITS.split(name)
+    return [(0, int(one), "") if place % 2 else (1, 0, one) for place, one in enumerate(parts)]
 
 
 def tone_of(percent: Optional[int]) -> str:
     """The class of a cell: t0 is the slowest, t5 usual."""
     if percent is None:
         return "t"
-    return f"t{sum(percent >= bound for bound in (30, 50, 70, 80, 90))}"
+    return f"t{sum(percent >= bound for bound in TONES)}"
 
 
 def overview(detail: CheckDetail) -> Overview:
     """Count and compare the results."""
     request, results = detail.check.request, figures.in_order(detail.results)
+    spent = Spent(
+        sum(not one.skipped for one in results),
+        sum(one.seconds * len(one.nodes) for one in results),
+    )
     if request.kind == "node":
         rows = [_run_row(one, None, detail) for one in results]
         rows.sort(key=lambda row: (not row.problem, row.nodes))
-        return Overview(runs=tuple(rows[:MAX_ROWS]), raw=_raw(results))
+        return Overview(runs=tuple(rows[:MAX_ROWS]), raw=_raw(results), spent=spent)
     test = request.test
     place = figures.largest(test)
     found = [(one, figures.at_size(one, test, place)) for one in results]
-    speeds = {
-        (one.nodes[0], one.nodes[-1]): figures.speed_of(value, test)
-        for one, value in found
-        if value is not None
-    }
-    usual = statistics.median(speeds.values()) if speeds else None
     ordered = sorted(found, key=lambda x: -1.0 if x[1] is None else figures.speed_of(x[1], test))
     known = [value for _, value in found if value is not None]
-    is_matrix = request.kind == "matrix"
-    names = tuple(request.nodes) if is_matrix and len(request.nodes) <= MAX_MATRIX_NODES else ()
-    return Overview(
-        names=names,
-        rows=tuple(tuple(_cell(speeds.get((a, b)), usual) for b in names) for a in names),
-        nodes=_by_node(detail, speeds, usual) if is_matrix else (),
+    whole = Overview(
         all_nodes=len(request.nodes),
         sizes=_by_size(detail, results),
         runs=tuple(_run_row(one, value, detail) for one, value in ordered[:MAX_ROWS]),
         raw=_raw([one for one, _ in ordered]),
         median=statistics.median(known) if known else None,
+        spent=spent,
+    )
+    return _with_map(whole, detail, found) if request.kind == "matrix" and known else whole
+
+
+def _with_map(
+    whole: Overview, detail: CheckDetail, found: list[tuple[RunResult, Optional[float]]]
+) -> Overview:
+    """The same, with the matrix where it is small, and the slowest nodes."""
+    request = detail.check.request
+    speeds = {
+        (one.nodes[0], one.nodes[-1]): figures.speed_of(value, request.test)
+        for one, value in found
+        if value is not None
+    }
+    pairs = [outliers.Measured(a, b, speed) for (a, b), speed in speeds.items()]
+    judged = outliers.find(pairs, request.share, request.expected_bytes_per_second)
+    usual = judged.usual if judged else None
+    once = not any((b, a) in speeds for a, b in speeds)
+    shown = {**speeds, **{(b, a): speed for (a, b), speed in speeds.items()}} if once else speeds
+    names: tuple[str, ...] = ()
+    if len(request.nodes) <= MAX_MATRIX_NODES:
+        names = tuple(sorted(request.nodes, key=natural))
+    return whole._replace(
+        names=names,
+        rows=tuple(tuple(_cell(shown.get((a, b)), usual) for b in names) for a in names),
+        mirrored=once,
+        numbers=len(names) <= ALL_NUMBERS,
+        nodes=_by_node(detail, speeds, usual),
+        usual=figures.speed_of(usual, request.test) if usual else None,
     )
 
 
@@ -121,7 +170,7 @@ def _by_node(
         percent = round(100 * middle / usual) if usual else 0
         figure = figures.speed_of(middle, detail.check.request.test)  # its own inverse
         rows.append(NodeRow(name, figure, percent, tone_of(percent)))
-    return tuple(sorted(rows, key=lambda row: (row.percent, row.name))[:20])
+    return tuple(sorted(rows, key=lambda row: (row.percent, natural(row.name)))[:MAX_WORST])
 
 
 def _by_size(detail: CheckDetail, results: list[RunResult]) -> tuple[SizeRow, ...]:

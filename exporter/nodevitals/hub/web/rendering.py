@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Optional
-from urllib.parse import parse_qs
+from typing import Any, Callable, Optional
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 
+from nodevitals.hub.web import phrases
 from nodevitals.hub.web.texts import LANGUAGES, TEXTS
 
 _FOLDER = Path(__file__).parent
@@ -47,15 +49,21 @@ def moment(seconds: Optional[float]) -> str:
         return "-"
 
 
-def span(seconds: Optional[float]) -> str:
+def span(seconds: Optional[float], language: str = "en") -> str:
     """A length of time."""
     if seconds is None:
         return "-"
+    second, minute, hour = ("秒", "分钟", "小时") if language == "zh" else ("s", "min", "h")
     if seconds < 120:
-        return f"{seconds:.3g} s"
+        return f"{seconds:.3g} {second}"
     if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        return f"{seconds / 60:.0f} {minute}"
+    return f"{seconds / 3600:.1f} {hour}"
+
+
+@pass_context
+def _span(context: Context, seconds: Optional[float]) -> str:
+    return span(seconds, context["lang"])
 
 
 def rate(value: Optional[float], latency: bool = False) -> str:
@@ -86,23 +94,46 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(moment=moment, span=span, rate=rate, size=size)
+    found.filters.update(moment=moment, span=_span, rate=rate, size=size)
+    found.globals.update(phrases=phrases)
     return found
 
 
 _TEMPLATES = _environment()
 
 
-def render(scope: Any, template: str, **values: Any) -> str:
-    """A page."""
-    language = language_of(scope)
+def texts_of(language: str) -> Callable[..., str]:
+    """A function that looks up a text; `count` chooses between singular and plural."""
     place = LANGUAGES.index(language)
 
     def t(key: str, **words: object) -> str:
         pair = TEXTS.get(key)
-        return pair[place].format(**words) if pair else key
+        if pair is None:
+            return key
+        one, _, several = pair[place].partition("|")
+        return (several if several and words.get("count") != 1 else one).format(**words)
 
-    state = scope.get("state") or {}
-    client = state.get("client")
-    common = {"t": t, "lang": language, "client": client, "path": scope["path"], "refresh": False}
+    return t
+
+
+def _other_language(scope: Any, language: str) -> tuple[str, str]:
+    """The other language, and the query of the same page in it."""
+    other = next(one for one in LANGUAGES if one != language)
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    return other, urlencode([*(pair for pair in query if pair[0] != "lang"), ("lang", other)])
+
+
+def render(scope: Any, template: str, **values: Any) -> str:
+    """A page."""
+    language = language_of(scope)
+    client = (scope.get("state") or {}).get("client")
+    common = {
+        "t": texts_of(language),
+        "known": TEXTS,
+        "lang": language,
+        "other": _other_language(scope, language),
+        "client": client,
+        "path": scope["path"],
+        "refresh": False,
+    }
     return _TEMPLATES.get_template(template).render({**common, **values})

@@ -1,57 +1,53 @@
-"""Texts of the pages, each in the languages of LANGUAGES."""
+"""Texts of the pages, each in the languages of LANGUAGES: those of lists, checks and leases.
+
+An English text with `|` has a singular and a plural, which `count` chooses.
+"""
 
 from __future__ import annotations
 
+from nodevitals.hub.web.texts_form import FORM
+from nodevitals.hub.web.texts_verdict import VERDICT
+
 LANGUAGES = ("en", "zh")
 
-TEXTS: dict[str, tuple[str, str]] = {
+_GENERAL: dict[str, tuple[str, str]] = {
     "checks": ("Checks", "检测"),
     "new": ("New check", "新建检测"),
+    "leases": ("Data of every second", "秒级数据"),
+    "schedules": ("Schedules", "定时检测"),
+    "skip": ("Skip to the content", "跳到正文"),
     "log_in": ("Log in", "登录"),
+    "log_in_to_run": (
+        "You can read here. To start or to end anything, you need the role run.",
+        "当前只能查看；启动或结束操作需要 run 角色。",
+    ),
     "other_language": ("中文", "English"),
-    "none": ("No checks.", "没有检测记录。"),
-    "older": ("Older", "更早"),
+    "none": ("No check matches.", "没有符合条件的检测。"),
+    "none_yet": ("No check has been started yet.", "还没有检测记录。"),
+    "older": ("Older checks", "更早的检测"),
     "filter": ("Filter", "筛选"),
+    "all": ("Show all", "显示全部"),
     "any": ("any", "不限"),
     "kind": ("Kind", "类型"),
-    "pair": ("pair: two nodes", "pair：两个节点"),
-    "matrix": ("matrix: pairs of nodes", "matrix：节点两两测试"),
-    "collective": ("collective: all nodes together", "collective：所有节点的集合通信"),
-    "node": ("node: each node's own checks", "node：各节点自检"),
+    "pair": ("Pair", "节点对"),
+    "matrix": ("Matrix", "节点矩阵"),
+    "collective": ("Collective", "集合通信"),
+    "node": ("Node", "节点自检"),
     "nodes": ("Nodes", "节点"),
-    "nodes_help": ("Names, separated by spaces or lines.", "节点名，以空格或换行分隔。"),
-    "where": ("Or by labels", "或按标签选择"),
-    "where_help": ("Such as pool=train leaf=a.", "例如 pool=train leaf=a。"),
-    "on_the_lists": ("{count} nodes are on the lists.", "列表中共有 {count} 个节点。"),
-    "preset": ("Preset", "预设"),
-    "tool": ("Tool", "工具"),
-    "operation": ("Operation", "操作"),
-    "device": ("Device", "设备"),
-    "port": ("Port", "端口"),
-    "sizes": ("Message sizes", "消息大小"),
-    "iterations": ("Iterations per size", "每种大小的迭代次数"),
-    "seconds": ("Seconds per size", "每种大小的秒数"),
-    "queue_pairs": ("Queue pairs", "队列对（QP）数"),
-    "gid_index": ("GID index", "GID 索引"),
-    "traffic_class": ("Traffic class", "流量类别（TC）"),
-    "devices_per_node": ("Devices per node", "每节点设备数"),
-    "rounds": ("Rounds of a tournament (empty: all pairs)", "轮数（留空：测试所有节点对）"),
-    "force": ("Also nodes in use (role act)", "包括正在使用的节点（需要 act 角色）"),
-    "note": ("Note", "备注"),
-    "more": ("Parameters", "参数"),
-    "by_default": ("default", "默认"),
-    "show_cost": ("Show cost", "显示开销"),
-    "start": ("Start", "开始"),
-    "cost": ("Cost, at most", "开销上限"),
-    "cost_line": (
-        "{nodes} nodes, {runs} runs, {seconds}, {bytes} over the network, {hours} node hours.",
-        "{nodes} 个节点，{runs} 次测试，{seconds}，网络流量 {bytes}，{hours} 节点小时。",
-    ),
-    "id": ("Check", "检测"),
-    "state": ("State", "状态"),
-    "verdict": ("Verdict", "结论"),
+    "count_nodes": ("{count} node|{count} nodes", "{count} 个节点"),
+    "count_runs": ("{count} test|{count} tests", "{count} 次测试"),
+    "node_name": ("Node", "节点"),
+    "check": ("Check", "检测"),
     "requested": ("Requested", "提交时间"),
-    "by": ("by", "提交者"),
+    "by": ("Asked by", "发起者"),
+    "verdict": ("Verdict", "结论"),
+    "by_page": ("page", "页面"),
+    "by_rest": ("REST", "REST"),
+    "by_command": ("command line", "命令行"),
+    "by_resource": ("resource", "自定义资源"),
+    "by_schedule": ("schedule", "定时计划"),
+    "by_alert": ("alert", "告警"),
+    "by_job": ("job", "作业"),
     "queued": ("queued", "排队中"),
     "running": ("running", "运行中"),
     "done": ("done", "已完成"),
@@ -59,58 +55,148 @@ TEXTS: dict[str, tuple[str, str]] = {
     "ok": ("ok", "正常"),
     "bad": ("bad", "异常"),
     "unknown": ("unknown", "无法判断"),
-    "progress": ("{done} of {all} runs done", "已完成 {done}/{all} 次测试"),
-    "no_verdict": ("No verdict yet.", "尚无结论。"),
-    "findings": ("Findings", "发现的问题"),
-    "subject": ("Subject", "对象"),
-    "reason": ("Reason", "原因"),
-    "what": ("What", "说明"),
-    "suspects": ("Suspects", "疑点"),
-    "to_do": ("What to do", "处理建议"),
-    "hardware": ("hardware", "硬件"),
-    "threshold": ("slow", "性能不达标"),
-    "harness": ("test failed to run", "测试未能执行"),
-    "workload": ("in use by jobs", "被作业占用"),
-    "do_hardware": (
-        "Drain the node, then test the suspects.",
-        "先排空该节点，再检查疑点部件。",
+    "progress": ("{done} of {all} tests done", "已完成 {done}/{all} 次测试"),
+    "wait_queued": (
+        "It waits for its nodes, or for its turn. This page refreshes itself.",
+        "正在等待节点空闲或排队。页面会自动刷新。",
     ),
-    "do_threshold": (
-        "Compare link width, speed and error counters with those of a fast node.",
-        "与正常节点对比链路宽度、速率和错误计数。",
+    "wait_running": (
+        "No verdict yet. This page refreshes itself.",
+        "尚无结论。页面会自动刷新。",
     ),
-    "do_harness": (
-        "Read the raw output below; this says nothing about the hardware.",
-        "查看下方的原始输出；此结果不能说明硬件状况。",
-    ),
-    "do_workload": ("Run the check again when the jobs have ended.", "待作业结束后重新检测。"),
+    "cancel": ("Cancel this check", "取消检测"),
+    "again": ("Run again", "再次运行"),
+    "and_more": ("and {count} more", "等，另有 {count} 个"),
     "map": ("Heat map", "热力图"),
     "map_help": (
-        "Rows are sources, columns targets; percent of the median {median}.",
-        "行为源节点，列为目标节点；数值为中位数 {median} 的百分比。",
+        (
+            "Each cell is the rate of a pair, in percent of the usual {usual}. Rows are the"
+            " nodes that"
+            " the test was started on, columns their partners."
+        ),
+        "每格为一对节点的速率，以通常值 {usual} 的百分比表示。行为发起测试的节点，列为对端。",
     ),
-    "worst": (
-        "The {shown} slowest of {all} nodes, by the median over their partners.",
-        "{all} 个节点中最慢的 {shown} 个（按各自对端的中位数）。",
+    "map_latency": (
+        (
+            "Each cell is the speed of a pair, in percent of the usual: 50 is twice the usual"
+            " latency"
+            " of {usual}. Rows are the nodes that the test was started on, columns their partners."
+        ),
+        (
+            "每格为一对节点的速度，以通常值的百分比表示：50 表示延迟为通常值 {usual} 的两倍。"
+            "行为发起测试的节点，列为对端。"
+        ),
     ),
-    "share": ("Of the median", "占中位数"),
+    "map_once": (
+        "Each pair was tested once and is shown twice.",
+        "每对节点只测试一次，在图中显示两次。",
+    ),
+    "map_numbers": (
+        "Only cells below 90 have a number.",
+        "仅低于 90 的格显示数值。",
+    ),
+    "below": ("below {bound}", "低于 {bound}"),
+    "from": ("{bound} or more", "{bound} 及以上"),
+    "not_measured": ("not measured", "未测量"),
+    "worst": ("Slowest nodes", "最慢的节点"),
+    "worst_help": (
+        "The {shown} slowest of {all}, by the median over their partners.",
+        "{all} 个节点中最慢的 {shown} 个，按与各对端的中位数排序。",
+    ),
+    "share_of": ("Percent of the usual", "与通常值之比"),
     "by_size": ("By message size", "按消息大小"),
+    "size": ("Message size", "消息大小"),
     "median": ("Median", "中位数"),
-    "runs": ("Slowest and failed runs", "最慢及失败的测试"),
+    "share_of_best": ("Percent of the largest", "与最大值之比"),
+    "runs": ("Slowest and failed tests", "最慢及失败的测试"),
+    "of_runs": ("Nodes of the test", "测试节点"),
     "figure": ("Figure", "测量值"),
+    "problem": ("Problem", "问题"),
+    "own_runs": ("Results by node", "各节点结果"),
+    "fine": ("no problem", "无问题"),
     "compared": (
-        "Median {figure}; the last like check that was ok had {baseline} ({percent} %).",
-        "中位数 {figure}；上一次同类正常检测为 {baseline}（{percent} %）。",
+        "Median {figure}: {percent} % of the last like check that was ok ({baseline}).",
+        "中位数 {figure}，为上一次同类正常检测（{baseline}）的 {percent} %。",
     ),
-    "median_is": ("Median {figure}.", "中位数 {figure}。"),
+    "median_is": (
+        (
+            "Median {figure}. No earlier check of the same nodes and parameters was ok, so there is"
+            " nothing to compare it with."
+        ),
+        "中位数 {figure}。此前没有节点和参数相同且正常的检测可供对比。",
+    ),
+    "cost_and_time": ("Cost", "开销"),
+    "planned": ("Planned, at most", "计划上限"),
+    "spent": ("Spent", "实际"),
+    "tests": ("Tests", "测试次数"),
+    "time": ("Time", "时长"),
+    "node_hours": ("Node hours", "节点小时"),
+    "traffic": ("Bytes over the network", "网络流量"),
+    "not_counted": ("not counted", "未统计"),
     "parameters": ("Parameters and versions", "参数与版本"),
-    "versions": ("Versions", "版本"),
+    "versions": ("Version of {name}", "{name} 版本"),
+    "id": ("Check", "检测编号"),
     "started": ("Started", "开始时间"),
     "ended": ("Ended", "结束时间"),
-    "spent": ("Time spent", "实际用时"),
     "raw": ("Raw output", "原始输出"),
-    "cancel": ("Cancel", "取消"),
-    "again": ("Run again", "再次运行"),
+    "raw_help": (
+        (
+            "Of the {count} slowest or failed test; results.csv has all figures."
+            "|Of the {count} slowest or failed tests; results.csv has all figures."
+        ),
+        "最慢或失败的 {count} 次测试；全部数值见 CSV。",
+    ),
+    "json": ("JSON", "JSON"),
+    "csv": ("Results as CSV", "结果 CSV"),
+    "parameter": ("Parameter", "参数"),
+    "value": ("Value", "值"),
+    "yes": ("yes", "是"),
+    "no": ("no", "否"),
+    "status_400": ("The request cannot be read", "无法识别的请求"),
+    "status_401": ("You are not logged in", "尚未登录"),
+    "status_403": ("Your role does not permit this", "当前角色没有此权限"),
+    "status_404": ("There is no such page or check", "没有这个页面或检测"),
+    "status_405": ("This page does not take such a request", "此页面不支持该请求方式"),
+    "status_409": ("Not possible in the present state", "当前状态下无法执行"),
+    "status_413": ("The request is too large", "请求过大"),
+    "status_414": ("The address is too long", "地址过长"),
+    "status_422": ("A value is not valid", "参数无效"),
+    "status_429": ("Too many at a time: try again later", "请求过多，请稍后再试"),
+    "status_500": ("A defect of the hub", "hub 内部错误"),
+    "status_503": ("The hub cannot do this now", "hub 暂时无法处理"),
     "error": ("Not possible", "无法执行"),
-    "back": ("All checks", "全部检测"),
+    "back": ("To the list of checks", "返回检测列表"),
+    "leases_help": (
+        (
+            "Chosen probes of some nodes run every second for a while; Prometheus scrapes these"
+            " nodes"
+            " every second meanwhile. Then all is as before."
+        ),
+        (
+            "在一段时间内，所选节点的所选探针每秒运行一次，Prometheus 同时每秒抓取这些节点；"
+            "结束后恢复原样。"
+        ),
+    ),
+    "no_leases": ("No node is monitored every second now.", "目前没有节点处于秒级监控。"),
+    "lease_new": ("Ask for data of every second", "申请秒级数据"),
+    "lease_list": ("Leases", "租约"),
+    "lease_nodes": ("Nodes of all leases", "租约中的节点"),
+    "lease_ask": ("Begin", "开始"),
+    "lease_end": ("End now", "立即结束"),
+    "probes": ("Probes", "探针"),
+    "other_probes": ("Other probes", "其他探针"),
+    "help_other_probes": (
+        "Names, separated by spaces; at most 8 probes in all.",
+        "探针名，以空格分隔；总数最多 8 个。",
+    ),
+    "duration": ("Duration", "时长"),
+    "help_duration": ("Such as 30m or 2h; at most {most}.", "例如 30m、2h；最长 {most}。"),
+    "until": ("Until", "截止时间"),
+    "state": ("State", "状态"),
+    "lease_waiting": ("not asked yet", "尚未下发"),
+    "lease_active": ("active", "生效中"),
+    "lease_refused": ("no probe runs every second", "没有探针按秒运行"),
+    "lease_unreachable": ("agent does not answer", "采集器无应答"),
 }
+
+TEXTS: dict[str, tuple[str, str]] = {**_GENERAL, **FORM, **VERDICT}
