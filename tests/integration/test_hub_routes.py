@@ -39,6 +39,11 @@ TABLE = {
     "POST /checks/new": (401, 403, 422, 422),
     "GET /checks/{identity:str}": (401, 200, 200, 200),
     "POST /checks/{identity:str}/cancel": (401, 403, 409, 409),
+    "GET /schedules": (401, 200, 200, 200),
+    "GET /leases": (401, 200, 200, 200),
+    "POST /leases": (401, 403, 422, 422),
+    "POST /leases/{identity:str}/end": (401, 403, 404, 404),
+    "GET /alerts/{fingerprint:str}": (401, 404, 404, 404),
     "GET /api/v1/openapi.json": (401, 200, 200, 200),
     "GET /api/v1/openapi.json/openapi.json": (401, 200, 200, 200),
     "GET /api/v1/openapi.json/{path:str}": (401, 404, 404, 404),
@@ -54,6 +59,8 @@ TABLE = {
     "GET /api/v1/leases": (401, 200, 200, 200),
     "POST /api/v1/leases": (401, 403, 422, 422),
     "DELETE /api/v1/leases/{identity:str}": (401, 403, 404, 404),
+    "GET /api/v1/schedules": (401, 200, 200, 200),
+    "POST /api/v1/alerts": (401, 403, 400, 400),
     "GET /api/v1/sd/fast": (401, 200, 200, 200),
 }
 
@@ -90,13 +97,14 @@ def test_each_route_has_the_statuses_of_the_table(tmp_path: Path) -> None:
         for route, expected in TABLE.items():
             method, path = route.split(" ")
             path = path.replace("{identity:str}", IDENTITY).replace("{path:str}", "nothing")
+            path = path.replace("{fingerprint:str}", "0123456789abcdef")
             body: Any = {} if method == "POST" and path.startswith("/api/") else None
             for token, status in zip((None, *TOKENS.values()), expected, strict=True):
                 sent = {} if token is None else {"authorization": f"Bearer {token}"}
                 answer = await found.call(method, path, body, **sent)
                 assert answer.status_code == status, (route, token, answer.text)
                 if status >= 400:
-                    is_page = status == 422 and path.startswith("/checks/")
+                    is_page = status == 422 and path.startswith(("/checks/", "/leases"))
                     is_page |= status == 404 and path.endswith("/nothing")
                     assert is_page or set(answer.json()) == {"error"}
                 for name, value in HEADERS.items():

@@ -20,7 +20,7 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
-from nodevitals.hub import leases, metrics
+from nodevitals.hub import alerts, leases, metrics, schedules
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.members import Members
@@ -118,7 +118,8 @@ async def site(
     members.read(settings.nodes)
     coordinator = Coordinator(settings, store, members, Runner())
     hub = Hub(settings, store, members, coordinator, "127.0.0.1:0", None)
-    hub.routes = [*leases.routes(hub), *metrics.routes(hub)]
+    modules = (leases, metrics, schedules, alerts)
+    hub.routes = [handler for module in modules for handler in module.routes(hub)]
     found = Access(settings.access, Passwords(users))
     app = Gate(build_app(hub, lambda: found, str), lambda: found, lambda: settings.external_url)
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]

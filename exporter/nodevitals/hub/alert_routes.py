@@ -6,6 +6,7 @@ from typing import Any
 
 from litestar import Request, Response, get, post
 from litestar.exceptions import ClientException
+from litestar.params import FromPath
 
 from nodevitals.hub.alert_plan import decode
 
@@ -26,7 +27,7 @@ def made(alerts: Any) -> list[Any]:
         return {"checks": answer.checks, "refused": answer.refused}
 
     @get("/alerts/{fingerprint:str}", include_in_schema=False)
-    async def newest(fingerprint: str) -> Response[str]:
+    async def newest(fingerprint: FromPath[str]) -> Response[str]:
         """The newest check of an alert."""
         place = {"location": f"/checks/{alerts.newest(fingerprint)}"}
         return Response("", status_code=303, media_type="text/html", headers=place)
