@@ -23,15 +23,18 @@ missing = {}
 for name in names:
     try:
         name == "nodevitals.__main__" or importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing[name] = error.name
+    except Exception as error:
+        cause = error if isinstance(error, ModuleNotFoundError) else error.__context__
+        missing[name] = cause.name if isinstance(cause, ModuleNotFoundError) else str(error)
 files = [one.__file__ for one in list(sys.modules.values()) if getattr(one, "__file__", None)]
 print(json.dumps([len(names), files, missing]))
 """
-# Where an extra is imported at the top: in one worker of `kubernetes`.
-WITH_EXTRAS = ("nodevitals.probes.kubernetes.",)
+# Where an extra is imported at the top: in one worker of `kubernetes`, in the hub, and in what
+# collectives need of Kubernetes.
+WITH_EXTRAS = ("nodevitals.probes.kubernetes.", "nodevitals.hub.", "nodevitals.checks.kubernetes_")
 STYLE = ROOT / "exporter/nodevitals/hub/web/static/style.css"
-EXTRAS = {"grpc", "google"}
+OF_THE_HUB = {"h11", "httpx", "httpx2", "jinja2", "lightkube", "litestar", "uvicorn"}
+EXTRAS = {"grpc", "google", *OF_THE_HUB}
 
 
 @pytest.fixture(scope="module")
