@@ -30,7 +30,7 @@ def _each_second(expression: str, legend: str) -> prometheus.Dataquery:
 def second_level(say: Say) -> list[timeseries.Panel]:
     """Return the row."""
     empty = say(
-        " Empty: nobody has asked for it; nodevitals fast NODE --probe rdma,network.",
+        " Empty while the node has no lease: nodevitals fast NODE --probe rdma,network.",
         "为空：未申请秒级监控；命令为 nodevitals fast NODE --probe rdma,network。",
     )
     ports, interface = "device, port", "interface"

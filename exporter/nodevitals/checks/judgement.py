@@ -31,7 +31,7 @@ class Judgement(msgspec.Struct):
 
     findings: list[NodeVerdict] = []
     doubts: list[tuple[Reason, str]] = []
-    """Why the check could not tell."""
+    """Why the outcome is unknown."""
     notes: list[str] = []
     """What people may want to know."""
 

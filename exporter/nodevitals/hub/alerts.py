@@ -105,7 +105,7 @@ class Alerts:
         """The newest check of an alert. Raises RefusedError with the reason why there is none."""
         record = self._records.get(fingerprint)
         if record is None:
-            raise RefusedError("not_found", "this hub was not told of that alert")
+            raise RefusedError("not_found", "this hub has not received that alert")
         if record.check:
             return record.check
         of = f" of {record.node}" if record.node else ""
