@@ -38,6 +38,11 @@ OUTCOME = checks.gauge(
     outcome=("ok", "bad", "unknown"),
     reason=("", *REASONS),
 )
+PAGE = checks.gauge(
+    "page_info",
+    "Always 1; address of the newest check's page. Missing where the hub has no external_url.",
+    "page",
+)
 END = checks.gauge("end_timestamp_seconds", "Unix time at which the newest check ended.")
 DURATION = checks.gauge("duration_seconds", "Duration of the newest check.")
 FINDING = checks.gauge(
@@ -60,8 +65,11 @@ ENDED = totals.counter(
 
 schedules = Families("check_schedule", "schedule")
 SCHEDULE_INTERVAL = schedules.gauge("interval_seconds", "Configured time between two starts.")
+SCHEDULE_LONGEST = schedules.gauge(
+    "longest_interval_seconds", "Longest time between two starts, by interval and window."
+)
 SCHEDULE_ENABLED = schedules.gauge(
-    "enabled_timestamp_seconds", "Unix time since which the hub has the schedule."
+    "enabled_timestamp_seconds", "Unix time since which the hub has the schedule with its interval."
 )
 SCHEDULE_SUCCESS = schedules.gauge(
     "last_success_timestamp_seconds",
@@ -83,4 +91,91 @@ LEASED = hub.gauge(
     state=("active", "refused", "unreachable"),
 )
 
-HUB_FAMILIES = (*checks, *totals, *schedules, *hub)
+respond = Families("hub")
+NOTIFICATIONS = respond.counter(
+    "notifications_total",
+    "Number of notifications since the hub was started; failed counts attempts.",
+    "channel",
+    outcome=("sent", "failed", "dropped"),
+)
+NOTIFICATIONS_WAITING = respond.gauge(
+    "notifications_waiting", "Number of notifications that wait to be delivered.", "channel"
+)
+NOTIFICATIONS_OLDEST = respond.gauge(
+    "notifications_oldest_timestamp_seconds",
+    "Unix time at which the oldest notification that waits was created; missing where none waits.",
+    "channel",
+)
+MESSAGES = respond.counter(
+    "messages_total",
+    "Number of messages of Alertmanager for people since the hub was started.",
+    outcome=("accepted", "repeated", "refused"),
+)
+SEVERITIES = ("critical", "warning", "info")
+INCIDENTS = respond.gauge(
+    "incidents",
+    "Number of incidents that are not resolved.",
+    severity=SEVERITIES,
+    state=("open", "acknowledged"),
+)
+INCIDENTS_OPENED = respond.counter(
+    "incidents_opened_total",
+    "Number of incidents opened since the hub was started; drills are not counted.",
+    severity=SEVERITIES,
+)
+INCIDENTS_ACKNOWLEDGED = respond.counter(
+    "incidents_acknowledged_total",
+    "Number of incidents acknowledged since the hub was started.",
+    severity=SEVERITIES,
+)
+INCIDENTS_RESOLVED = respond.counter(
+    "incidents_resolved_total",
+    "Number of incidents resolved since the hub was started.",
+    severity=SEVERITIES,
+)
+ACKNOWLEDGE_SECONDS = respond.counter(
+    "incident_acknowledge_seconds_total",
+    "Sum of the times from the opening to the acknowledgement of incidents.",
+    severity=SEVERITIES,
+)
+REPAIR_SECONDS = respond.counter(
+    "incident_repair_seconds_total",
+    "Sum of the times from the opening to the end of incidents.",
+    severity=SEVERITIES,
+)
+TARGETS_MISSED = respond.counter(
+    "incident_targets_missed_total",
+    "Number of incidents acknowledged or resolved later than the site's target.",
+    severity=SEVERITIES,
+    target=("acknowledge", "repair"),
+)
+drills = Families("hub", "node", "fault", "component", severity=SEVERITIES)
+DRILL = drills.gauge(
+    "drill", "Always 1; a drill that lasts: a fault that is raised in alerts only."
+)
+
+isolations = Families("hub")
+ISOLATIONS = isolations.gauge(
+    "isolations",
+    "Number of nodes that the hub takes out of service, or has refused to, by pool of the nodes' "
+    "lists.",
+    "pool",
+    state=("waiting", "refused", "isolated", "testing", "kept"),
+    dry_run=("true", "false"),
+)
+ISOLATION_DECISIONS = isolations.counter(
+    "isolation_decisions_total",
+    "Number of decisions about nodes since the hub was started, by the state that they led to.",
+    outcome=("isolated", "kept", "refused", "returned", "canceled", "ended"),
+    dry_run=("true", "false"),
+)
+ISOLATION_BREAKER = isolations.gauge(
+    "isolation_breaker_open",
+    "1 while no node is taken out of service because many nodes have got a fault; else 0.",
+)
+ISOLATION_ANSWER_AGE = isolations.gauge(
+    "isolation_answer_age_seconds",
+    "Time since Prometheus' last answer by which the hub could decide, or since the hub's start.",
+)
+
+HUB_FAMILIES = (*checks, *totals, *schedules, *hub, *respond, *drills, *isolations)

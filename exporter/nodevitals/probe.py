@@ -20,11 +20,14 @@ from nodevitals.quantities import BytesPerSecond, Seconds
 from nodevitals.wire import (
     MAX_DETAIL_CHARACTERS,
     MAX_MESSAGE_BYTES,
+    MAX_NOTES,
     Condition,
     Event,
     Message,
+    Note,
     Sample,
     encode,
+    one_line,
 )
 
 __all__ = [
@@ -108,6 +111,7 @@ class Readings:
         self.conditions: list[Condition] = []
         self.events: list[Event] = []
         self.messages: list[Message] = []
+        self.notes: list[Note] = []
         self.received = received
         """Messages of other probes, each of the type `Probe.Message`."""
         self.forgotten = frozenset(forgotten)
@@ -181,6 +185,11 @@ class Readings:
     def event(self, device: str, state: str, detail: str = "", time: float = 0.0) -> None:
         """Record something that happened to a device; the history gets a row each time."""
         self.events.append(Event(device, state, detail[:MAX_DETAIL_CHARACTERS], time))
+
+    def note(self, text: str, warning: bool = False) -> None:
+        """Write a line into the agent's log; a run has a limited number of them."""
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(Note(one_line(text), warning))
 
     def send(self, probe: str, message: msgspec.Struct) -> None:
         """Send a message to another probe; it receives it with its next run.

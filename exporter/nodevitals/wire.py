@@ -19,6 +19,7 @@ MAX_STATE_BYTES = 1024 * 1024
 MAX_MESSAGE_BYTES = 64 * 1024
 MAX_REASON_CHARACTERS = 64
 MAX_DEVICE_CHARACTERS = 64
+MAX_NOTES = 64
 MAX_TEXT_CHARACTERS = 500
 MAX_TRACE_CHARACTERS = 8000
 _HEADER_BYTES = 4
@@ -109,6 +110,13 @@ class LeaseReply(msgspec.Struct, array_like=True, frozen=True):
     states: dict[str, LeaseState]
 
 
+class Note(msgspec.Struct, array_like=True, frozen=True):
+    """A line for the agent's log."""
+
+    text: Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS, pattern=_ONE_LINE)]
+    warning: bool = False
+
+
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one run returned: the one record from the worker to the snapshot.
 
@@ -125,6 +133,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     events: tuple[Event, ...] = ()
     messages: tuple[Message, ...] = ()
+    notes: Annotated[tuple[Note, ...], msgspec.Meta(max_length=MAX_NOTES)] = ()
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARACTERS, pattern=_ONE_LINE)] = ""
     text: Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS, pattern=_ONE_LINE)] = ""
     trace: Annotated[str, msgspec.Meta(max_length=MAX_TRACE_CHARACTERS)] = ""

@@ -2,7 +2,7 @@
 
 In: a resolved request without problems. Out: Cost. The rate of the links is not known: times are
 those after which tests are ended, and where a test takes a stated time, bytes are those of the
-fastest link.
+fastest link, or the most that iperf3's streams move.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from nodevitals.checks.model import CheckRequest, Cost
 from nodevitals.checks.plan import Plan
 from nodevitals.checks.runs import WARM_UP, collective_seconds, sizes_of, tests_of
+from nodevitals.probes.fabric.measurement import fastest_of
 from nodevitals.probes.fabric.report import LATENCY
+from nodevitals.probes.fabric.settings import TestSettings
 
 # 1.6 Tb/s, in bytes per second: no port of today is faster.
 FASTEST = 200e9
@@ -40,14 +42,15 @@ def cost(request: CheckRequest, parallel_pairs: int = PARALLEL_PAIRS) -> Cost:
         runs=plan.runs,
         node_seconds=2 * plan.runs * of_a_pair,
         seconds=len(plan) * turns * (of_a_pair + ROUND_SECONDS),
-        bytes=plan.runs * sum(_bytes(request, test.message_bytes) for test in tests),
+        bytes=plan.runs * sum(_bytes(request, test) for test in tests),
     )
 
 
-def _bytes(request: CheckRequest, size: int) -> float:
-    test = request.test
+def _bytes(request: CheckRequest, of_size: TestSettings) -> float:
+    test, size = request.test, of_size.message_bytes
     if test.seconds is not None:
-        return FASTEST * test.seconds
+        rate = fastest_of(of_size) if test.tool == "iperf3" else FASTEST
+        return rate * test.seconds
     both = 2 if test.operation in LATENCY else 1
     return float(both * size * (test.iterations or 1000) * test.queue_pairs)
 

@@ -18,7 +18,7 @@ from nodevitals.checks.model import CheckRequest, NodeVerdict, Reason
 
 MOST = 0.75
 # Where each test fails with these, the request is at fault, or the network of the tests.
-_EVERYWHERE = ("no_device", "no_gid", "unreachable")
+EVERYWHERE = ("no_device", "no_gid", "unreachable")
 
 
 def findings_of(
@@ -43,8 +43,8 @@ def findings_of(
 
 
 def _in_context(runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]) -> Sequence[Failure]:
-    """Where other tests of one of both nodes succeed, an unreachable peer is a fault of a node or a
-    link, and none of the test.
+    """Where other tests of one of both nodes succeed, a missing GID is a fault of a node, and none
+    of the test.
     """
     total = Counter(node for nodes in runs for node in nodes)
     failed = Counter(node for one in failures for node in one.nodes)
@@ -63,7 +63,7 @@ def _of_all(
     """All tests failed, which names no node."""
     one = min(failures, key=lambda one: (GRAVITY.index(one.cause), one.text))
     text = f"all {len(failures)} tests failed: {one.text}"
-    if one.cause == "hardware" and one.reason not in _EVERYWHERE:
+    if one.cause == "hardware" and one.reason not in EVERYWHERE:
         finding = _finding(request, (rail_of(request),), "rail", failures, 1)
         return [msgspec.structs.replace(finding, message=text)], []
     return [], [("workload" if one.cause == "workload" else "harness", text)]

@@ -6,7 +6,6 @@ a latency test; speeds, of which larger is better; failures with their reasons.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Optional
@@ -18,6 +17,8 @@ from nodevitals.checks.reasons import reason_of
 from nodevitals.checks.sweep import parse_sizes
 from nodevitals.probes.fabric.report import LATENCY, Report, failed
 
+# Seconds of a latency, bytes per second of any fabric; their ratios and sums are finite.
+_LEAST, _MOST = 1e-12, 1e18
 _WORKLOAD = ("maintenance", "job_marker", "accelerator_in_use", "link_busy", "in_use")
 
 
@@ -62,7 +63,7 @@ def figure_of(report: Report, test: TestRequest) -> Optional[float]:
         value = row.bus_bandwidth_bytes_per_second
     else:
         value = row.bandwidth_bytes_per_second
-    return value if value is not None and math.isfinite(value) and value > 0 else None
+    return value if value is not None and _LEAST <= value <= _MOST else None
 
 
 def speed_of(figure: float, test: TestRequest) -> float:
@@ -114,5 +115,5 @@ def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
         report = failed("harness", "the result has no figure that makes sense")
     reason = report.reason or "harness"
     # A GID that was given may not exist on a port that is well.
-    relative = reason == "unreachable" or (reason == "no_gid" and test.gid_index is None)
+    relative = reason == "no_gid" and test.gid_index is None
     return Failure(result.nodes, reason_of(report) or "harness", reason, report.message, relative)

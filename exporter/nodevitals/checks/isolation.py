@@ -15,11 +15,11 @@ import msgspec
 from nodevitals.checks import figures
 from nodevitals.checks.judgement import gravest, percent, some
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, Verdict
+from nodevitals.checks.rails import HCA
 from nodevitals.checks.search import search
 from nodevitals.checks.suspects import Answer, Batch, Conclusion, Group
 from nodevitals.checks.sweep import parse_sizes, spelled
 
-HCA = "NCCL_IB_HCA"
 MAX_RUNS = 64
 MAX_SECONDS = 3600.0
 

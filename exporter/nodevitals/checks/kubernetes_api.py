@@ -31,7 +31,7 @@ TRANSIENT = (0, 429, 500, 502, 503, 504)
 """Codes after which a request is repeated; 0: no answer."""
 NO_ANSWER = "no answer from the API server in time"
 PLURALS = {"Job": "jobs", "MPIJob": "mpijobs"}
-_Pod = create_namespaced_resource("", "v1", "Pod", "pods")
+PodResource = create_namespaced_resource("", "v1", "Pod", "pods")
 _WHAT = {
     401: "the token or certificate is not accepted: log in again",
     403: "not allowed: give this account the role",
@@ -92,7 +92,7 @@ class Jobs:
         """The pods with this label."""
 
         async def listed() -> list[dict[str, Any]]:
-            found = self._client.list(_Pod, labels={label: value})
+            found = self._client.list(PodResource, labels={label: value})
             return [pod async for pod in found]
 
         return await self._ask("list", listed(), "pods")

@@ -175,6 +175,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The tool's output, its beginning and its end where it is long."""
     versions: dict[str, str] = {}
     """Version of each tool and agent involved."""
+    rails: tuple[str, ...] = ()
+    """RDMA devices that a collective used on all nodes, as far as they are known."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

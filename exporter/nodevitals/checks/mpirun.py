@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 
 from nodevitals.checks import CheckError, processes, remote
@@ -91,6 +92,14 @@ class MpirunLauncher:
         if version.status == 127:
             return refused("tool_missing", "mpirun is missing on the node that starts it")
         return await self._run(wanted, name, seconds, one.versions(version.text))
+
+    async def in_use(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Nodes that are in use, or may be, with the reason. Those that ssh cannot log in to are
+        left to the preflight, which names them.
+        """
+        used = await asyncio.to_thread(remote.in_use, nodes, self._user)
+        lost = await asyncio.to_thread(remote.unreachable, used, self._user)
+        return {node: why for node, why in used.items() if node not in lost}
 
     async def preflight(self, wanted: Collective) -> tuple[dict[str, str], dict[str, str]]:
         """Nodes that ssh cannot log in to without a password, and nodes where a program is missing,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
+from nodevitals.checks.model import CheckRequest, Reason, RunResult, TestRequest
 from nodevitals.checks.ssh_pairs import Pair
 from nodevitals.checks.sweep import spelled_size
 from nodevitals.checks.verdicts import verdict_of
@@ -23,6 +23,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: str
     problem: str
+    reason: Reason
+    """`hardware` and `threshold` are wrong; with the others, the test could not tell."""
 
 
 def judge(
@@ -51,11 +53,13 @@ def judge(
         Verdict(
             subject=one.subject,
             problem=one.message if one.ratio is None else f"{one.ratio:.0%} of what is usual",
+            reason=one.reason,
         )
         for one in verdict.findings
     ]
     if verdict.outcome == "unknown" and not found:
-        found.append(Verdict(subject="all nodes", problem=verdict.message))
+        reason = verdict.reason or "harness"
+        found.append(Verdict(subject="all nodes", problem=verdict.message, reason=reason))
     return found
 
 
@@ -79,6 +83,11 @@ def _cell(pair: Pair, test: TestSettings) -> str:
     return f"{pair.figure * 1e6:.2f}" if test.is_latency else f"{pair.figure * 8 / 1e9:.2f}"
 
 
+def cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
 def as_csv(pairs: Sequence[Pair]) -> str:
     """One line per pair: bytes per second or seconds, or why there is no figure."""
     text = io.StringIO()
@@ -87,6 +96,6 @@ def as_csv(pairs: Sequence[Pair]) -> str:
     for one in pairs:
         figure = "" if one.figure is None else f"{one.figure:.9g}"
         writer.writerow(
-            (one.source, one.target, figure, one.report.reason or "", one.report.message)
+            (one.source, one.target, figure, one.report.reason or "", cell(one.report.message))
         )
     return text.getvalue()

@@ -4,13 +4,16 @@ In: the report of a tool. Out: a reason of the check model.
 
 | reason of the report | reason of the check |
 |---|---|
-| corruption, port_down, no_device | hardware |
-| unreachable | hardware where packets were lost on the tested network, otherwise harness |
+| corruption, port_down | hardware |
+| no_device | hardware; of a network device, whose name is the site's, harness |
+| unreachable | hardware (link, switch port); harness where the other node answered or has no name |
 | harness | hardware or workload where the tool's own message names it, otherwise harness |
 | peer_busy | workload |
 | no_gid, timeout, tool_missing | harness |
 
-A device that is missing on every node is a misspelled request: the verdict compares the nodes.
+Where the agent of a node does not answer the hub, there is no report: the run is skipped, which is
+harness. What fails alike on every node, such as a device that is missing, is a fault of the
+request: the verdict compares the nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from nodevitals.probes.fabric.report import Report
 
 OF_REPORT: dict[fabric.Reason, Reason] = {
     "peer_busy": "workload",
-    "unreachable": "harness",
+    "unreachable": "hardware",
     "no_device": "hardware",
     "port_down": "hardware",
     "no_gid": "harness",
@@ -40,12 +43,20 @@ _LOST = re.compile(
     r"|Failed to modify QP \d{1,10} to RT[RS]"
     r"|iperf3: .{0,200}(?:No route to host|Network is unreachable|timed out)"
 )
+# The network works, and a process on the other node does not; or the name was not resolved, or ssh
+# failed, which takes another path.
+_ANSWERED = re.compile(
+    r"(?i)refused|reset|broken pipe|connection closed|closed unexpectedly|has terminated"
+    r"|interrupt -|read remote address|Unexpected CM event|in resolving|name service|host key"
+    r"|\bssh: "
+)
 # What the libraries of the devices report. Codes of HCCL: 12 and 14 are RoCE connections, 19 the
 # network (hccl_types.h).
 _BROKEN = re.compile(
     r"(?i)uncorrectable|fallen off the bus|hardware (?:stack )?(?:error|fault)|GPU is lost"
     r"|unspecified launch failure|Xid \d|retcode: (?:12|14|19)\b"
 )
+_NO_NETWORK_DEVICE = re.compile(r"has no network device ")
 _TAKEN = re.compile(r"(?i)out of memory|device.{0,40}(?:busy|unavailable)|in use by")
 
 
@@ -54,8 +65,10 @@ def reason_of(report: Report) -> Optional[Reason]:
     if report.outcome == "ok":
         return None
     reason = report.reason or "harness"
-    if reason == "unreachable" and _LOST.search(report.message):
-        return "hardware"
+    if reason == "unreachable" and not _LOST.search(report.message):
+        return "harness" if _ANSWERED.search(report.message) else "hardware"
+    if reason == "no_device" and _NO_NETWORK_DEVICE.search(report.message):
+        return "harness"
     if reason == "harness" and _BROKEN.search(report.message):
         return "hardware"
     if reason == "harness" and _TAKEN.search(report.message):

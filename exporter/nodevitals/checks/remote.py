@@ -57,10 +57,10 @@ def command(node: str, argv: Sequence[str], seconds: float, user: str = "") -> l
     return [*SSH, *(["-l", user] if user else []), node, "--", shlex.join(there)]
 
 
-def run(node: str, argv: Sequence[str], seconds: float) -> Done:
+def run(node: str, argv: Sequence[str], seconds: float, user: str = "") -> Done:
     """Run a command there to its end. Its output is limited: one that prints more ends."""
     try:
-        process = ToolProcess(command(node, argv, seconds))
+        process = ToolProcess(command(node, argv, seconds, user))
     except ToolMissingError as error:
         return Done(str(error), 127)
     try:
@@ -80,15 +80,15 @@ def on_each(nodes: Iterable[str], act: Callable[[str], Value]) -> dict[str, Valu
         return dict(zip(names, threads.map(act, names)))
 
 
-def unreachable(nodes: Iterable[str]) -> dict[str, str]:
+def unreachable(nodes: Iterable[str], user: str = "") -> dict[str, str]:
     """Nodes that ssh cannot log in to, each with the last line of its output."""
-    found = on_each(nodes, lambda node: run(node, ["true"], 5))
+    found = on_each(nodes, lambda node: run(node, ["true"], 5, user))
     return {node: last_line(done.text) for node, done in found.items() if done.status != 0}
 
 
-def in_use(nodes: Iterable[str]) -> dict[str, str]:
+def in_use(nodes: Iterable[str], user: str = "") -> dict[str, str]:
     """Nodes where processes have an accelerator open, with their names, or where it is unknown."""
-    found = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10))
+    found = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10, user))
     used = {}
     for node, done in found.items():
         users = sorted(set(done.text.split()) - set(WATCHERS))

@@ -14,11 +14,14 @@ from nodevitals.checks.allowed import ENVIRONMENT, MCA, VARIABLES, problem_of
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
 from nodevitals.document import Problem
 from nodevitals.probes.fabric.report import BANDWIDTH, COLLECTIVES, LATENCY
+from nodevitals.probes.fabric.settings import MAX_GID_INDEX
 from nodevitals.quantities import shown
 
 MAX_NODES = 10_000
 MAX_NODES_OF_ALL_PAIRS = 256
 MAX_BYTES_PER_SIZE = 1 << 42
+LEAST_RATE, LARGEST_RATE = 1.0, 1e15
+"""Bytes per second. Not bounds of the type: stored checks must stay readable."""
 MAX_LABELS = 16
 MAX_LABEL_CHARACTERS = 256
 # iperf3 refuses a larger -l (MAX_BLOCKSIZE); perftest's pairs are bounded by TestSettings.
@@ -96,8 +99,12 @@ def _problems_of_kind(request: CheckRequest) -> Iterator[Problem]:
             f"all pairs of {count} nodes are too many: choose rounds, such as 8, or at most"
             f" {MAX_NODES_OF_ALL_PAIRS} nodes",
         )
-    if request.expected_bytes_per_second is not None and request.kind == "node":
+    expected = request.expected_bytes_per_second
+    if expected is not None and request.kind == "node":
         yield Problem("expected_bytes_per_second", "node has no rate: remove it")
+    if expected is not None and not LEAST_RATE <= expected <= LARGEST_RATE:
+        text = f"{expected:g} is outside {LEAST_RATE:g} to {LARGEST_RATE:g}: choose a rate within"
+        yield Problem("expected_bytes_per_second", text)
 
 
 def _problems_of_test(test: TestRequest) -> Iterator[Problem]:
@@ -127,6 +134,8 @@ def _problems_of_device(test: TestRequest) -> Iterator[Problem]:
         yield Problem("test.device", "missing: which RDMA device, as in /sys/class/infiniband?")
     if test.tool == "nccl" and test.port != 1 and not test.device:
         yield Problem("test.port", "a port of which device? write test.device, or remove it")
+    if test.tool == "perftest" and (test.gid_index or 0) > MAX_GID_INDEX:
+        yield Problem("test.gid_index", f"perftest has at most {MAX_GID_INDEX}: choose another")
 
 
 def _problems_of_amount(test: TestRequest) -> Iterator[Problem]:

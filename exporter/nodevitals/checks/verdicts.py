@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from nodevitals.checks import figures, outliers
-from nodevitals.checks.failures import findings_of, port_of, rail_of
+from nodevitals.checks.failures import EVERYWHERE, findings_of, port_of, rail_of
 from nodevitals.checks.judgement import Judgement, finding, percent, some
 from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
 from nodevitals.checks.sweep import parse_sizes, spelled_size
@@ -82,6 +82,8 @@ def _of_collective(
     failure = None if whole is None else figures.failure_of(whole, request)
     if whole is None:
         judgement.doubts.append(("harness", "the collective did not run"))
+    elif failure is not None and failure.reason in EVERYWHERE and _names_none(isolation):
+        judgement.doubts.append(("harness", failure.text))
     elif failure is not None and failure.cause == "hardware":
         judgement.findings.append(finding(rail_of(request), "rail", "hardware", failure.text))
     elif failure is not None:
@@ -102,6 +104,11 @@ def _of_collective(
     elif isolation is not None:
         judgement.notes.append(isolation.message)
     return judgement.verdict(measured=whole is not None and failure is None)
+
+
+def _names_none(isolation: Optional[Verdict]) -> bool:
+    """Whether there was a search for the reason, and all groups were alike."""
+    return isolation is not None and not isolation.findings
 
 
 def _compare(

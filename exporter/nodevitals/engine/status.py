@@ -107,12 +107,14 @@ class Status:
             self._snapshot.drop(source)
 
     def log(self, target: Target, result: ProbeResult) -> None:
-        """Log a result where it differs from the one before."""
+        """Log a result where it differs from the one before, and the probe's own lines."""
         state = state_of(result)
+        name = " ".join(dict.fromkeys(target.spec.key))
+        for note in result.notes:
+            log.log(logging.WARNING if note.warning else logging.INFO, "%s: %s", name, note.text)
         if state == target.logged:
             return
         target.logged = state
-        name = " ".join(dict.fromkeys(target.spec.key))
         if result.outcome in ("ok", "absent"):
             log.info("%s: %s", name, f"{state} {result.text}".rstrip())
         else:

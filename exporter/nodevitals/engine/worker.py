@@ -161,6 +161,7 @@ class _Runner:
             conditions=tuple(readings.conditions),
             events=tuple(readings.events),
             messages=tuple(readings.messages),
+            notes=tuple(readings.notes),
             reason=one_line(end.reason, MAX_REASON_CHARACTERS),
             text=one_line(end.text),
             trace=end.trace[-MAX_TRACE_CHARACTERS:],

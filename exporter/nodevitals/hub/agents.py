@@ -12,8 +12,9 @@ from typing import Optional, Union
 import httpx
 import msgspec
 
+from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member
-from nodevitals.hub.settings import AgentsSettings
+from nodevitals.hub.replies import body_of, bounded
 from nodevitals.probes.fabric.orders import (
     MAX_STATUS_BYTES,
     ORDERS_PATH,
@@ -84,29 +85,28 @@ class Agents:
         url = f"https://{host}:{member.port}{ORDERS_PATH}/{path}"
         headers = {"Authorization": f"Bearer {self._secrets.token}"}
         try:
-            return await asyncio.wait_for(
+            found = await asyncio.wait_for(
                 self._exchange(method, url, headers, body), REQUEST_SECONDS + wait
             )
+            if isinstance(found, OrderStatus) and found.id != path.partition("?")[0]:
+                raise ValueError("the state of another order")
+            return found
         except asyncio.TimeoutError:
             text = f"no response in {REQUEST_SECONDS + wait:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             text = str(error) or type(error).__name__
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
             text = f"not a response of an agent: {error}"
         raise AgentError(f"agent of {member.name} ({member.host}:{member.port}): {text[:200]}")
 
     async def _exchange(
         self, method: str, url: str, headers: dict[str, str], body: Optional[bytes]
     ) -> Response:
-        read = bytearray()
         async with self._client.stream(method, url, headers=headers, content=body) as response:
-            async for chunk in response.aiter_raw():
-                read += chunk
-                if len(read) > MAX_STATUS_BYTES:
-                    raise ValueError(f"over {MAX_STATUS_BYTES} bytes")
+            read = await body_of(response, MAX_STATUS_BYTES)
         if response.status_code == 200:
-            return _status(bytes(read))
+            return bounded(_status(read))
         if response.status_code in (403, 409) and read.startswith(b"{"):
-            return _refused(bytes(read))
-        text = bytes(read[:100]).decode("utf-8", "replace").split("\n", 1)[0]
+            return _refused(read)
+        text = read[:100].decode("utf-8", "replace").split("\n", 1)[0]
         raise ValueError(f"HTTP {response.status_code} {text}")

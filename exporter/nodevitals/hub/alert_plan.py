@@ -19,11 +19,13 @@ from nodevitals.hub.settings import AlertCheckSettings
 from nodevitals.quantities import shown
 
 MAX_SUSPECTS = 16
+MAX_GROUPS = 64
+"""Of one message: each group costs a look at all nodes."""
 MAX_ALERTS = 10_000
 SPARE_PARTNERS = 48
 """Nodes that are asked for facts beyond those that are needed: some will be in use."""
 
-Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-zA-Z]{1,64}$")]
+Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-zA-Z]{1,64}\Z")]
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +114,9 @@ def grouped(
             checks[alert.fingerprint] = before
         else:
             value = known.members[node].labels.get(rule.group_by, "")
+            if (alert.name, value) not in suspects and len(suspects) >= MAX_GROUPS:
+                reasons[alert.fingerprint] = f"more than {MAX_GROUPS} groups of nodes at once"
+                continue
             nodes = suspects.setdefault((alert.name, value), [])
             if node in nodes:
                 continue

@@ -9,6 +9,7 @@ from litestar.exceptions import ClientException
 from litestar.params import FromPath
 
 from nodevitals.hub.alert_plan import decode
+from nodevitals.hub.web.gate import MAX_MESSAGE_BYTES
 
 PATH = "/api/v1/alerts"
 
@@ -16,7 +17,7 @@ PATH = "/api/v1/alerts"
 def made(alerts: Any) -> list[Any]:
     """The handlers; `alerts` are the Alerts of alerts.py, which imports this module."""
 
-    @post(PATH, status_code=200)
+    @post(PATH, status_code=200, request_max_body_size=MAX_MESSAGE_BYTES)
     async def take(request: Request[Any, Any, Any]) -> dict[str, Any]:
         """Start the checks that a message of Alertmanager (webhook, version 4) asks for."""
         try:

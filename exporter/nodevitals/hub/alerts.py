@@ -84,7 +84,9 @@ class Alerts:
         self._one_at_a_time = asyncio.Lock()
 
     async def take(self, message: Message, now: Optional[float] = None) -> Answer:
-        """Start what a message asks for. Raises RefusedError only where the store fails."""
+        """Start what a message asks for. Raises RefusedError only where it is to be sent again:
+        the store fails, or the queue is full.
+        """
         async with self._one_at_a_time:  # Alertmanagers of one cluster send the same ones
             now = time.time() if now is None else now
             members = {member.name: member for member in self._checks.members()}
@@ -131,7 +133,8 @@ class Alerts:
         rules, records = self._rules(), self._records.values()
         return Known(
             members,
-            {one.node for one in records if one.firing and now - one.seen < FIRING_SECONDS},
+            # One that is seen in the future was seen before the clock was set back.
+            {one.node for one in records if one.firing and abs(now - one.seen) < FIRING_SECONDS},
             {
                 (one.alertname, one.node): one.check
                 for one in sorted(records, key=lambda one: one.checked)
@@ -163,7 +166,9 @@ class Alerts:
                 reason = str(error)
             except RefusedError as error:
                 reason = str(error)
-                unavailable = error if error.kind == "unavailable" else unavailable
+                if error.kind in ("unavailable", "busy"):
+                    # Alertmanager sends a message again after a 503, not after a 429.
+                    unavailable = RefusedError("unavailable", reason)
             for fingerprint, node in own.items():
                 if identity and node not in in_use:
                     checks[fingerprint] = identity
@@ -219,7 +224,7 @@ def _read(path: Path) -> dict[str, Record]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Record])
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         log.warning("alerts: %s: %s; none is known", path, error)
         return {}
 

@@ -6,7 +6,7 @@ in the event loop and never block it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Literal, Optional
 
 import msgspec
@@ -42,11 +42,21 @@ class Checks:
         """The nodes on the lists, by name."""
         raise NotImplementedError
 
-    async def estimate(self, request: CheckRequest, requester: Requester) -> Check:
-        """The check as it would be started, with its cost. Raises RefusedError."""
+    async def estimate(
+        self, request: CheckRequest, requester: Requester, without: Collection[str] = ()
+    ) -> Check:
+        """The check as it would be started, with its cost, and without some of the nodes that the
+        request names or chooses. Raises RefusedError.
+        """
         raise NotImplementedError
 
-    async def submit(self, request: CheckRequest, requester: Requester, key: str = "") -> Check:
+    async def submit(
+        self,
+        request: CheckRequest,
+        requester: Requester,
+        key: str = "",
+        without: Collection[str] = (),
+    ) -> Check:
         """Store and queue a check. With the same `key` (an idempotency key) it is started once, and
         the same check is returned. Raises RefusedError.
         """
@@ -57,7 +67,11 @@ class Checks:
         raise NotImplementedError
 
     async def get(self, identity: str) -> CheckDetail:
-        """One check. Raises RefusedError."""
+        """One check with its results. Raises RefusedError."""
+        raise NotImplementedError
+
+    async def check(self, identity: str) -> Check:
+        """One check without its results, which may be many. Raises RefusedError."""
         raise NotImplementedError
 
     async def list(

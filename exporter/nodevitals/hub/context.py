@@ -41,6 +41,18 @@ class Hub:
         """Made by leases.of(hub)."""
         self.metrics: Any = None
         """Made by metrics.of(hub)."""
+        self.respond: Any = None
+        """Made by respond.base.of(hub)."""
+        self.receiver: Any = None
+        """Made by respond.receiver.of(hub)."""
+        self.notifier: Any = None
+        """Made by respond.notify.of(hub)."""
+        self.incidents: Any = None
+        """Made by respond.incidents.of(hub)."""
+        self.drills: Any = None
+        """Made by respond.drill.of(hub)."""
+        self.isolations: Any = None
+        """Made by respond.isolations.of(hub)."""
         self.schedules: Any = None
         """Made by schedules.of(hub)."""
         self.schedule_states: Callable[[], Sequence[Any]] = tuple

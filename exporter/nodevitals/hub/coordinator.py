@@ -12,7 +12,7 @@ import logging
 import secrets
 import string
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from typing import Optional, TypeVar
 
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from nodevitals.hub.changes import Changes
 from nodevitals.hub.checks import Checks, Member, RefusedError
 from nodevitals.hub.execution import Execution, until_stored
 from nodevitals.hub.members import Members
-from nodevitals.hub.performance import limit_of, perform
+from nodevitals.hub.performance import left_of, limit_of, perform
 from nodevitals.hub.runners import Runner
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store, StoreError, Unfinished
@@ -102,13 +102,15 @@ class Coordinator(Checks):
         """The nodes on the lists, by name."""
         return sorted(self._members.by_name.values(), key=lambda member: member.name)
 
-    async def estimate(self, request: CheckRequest, requester: Requester) -> Check:
+    async def estimate(
+        self, request: CheckRequest, requester: Requester, without: Collection[str] = ()
+    ) -> Check:
         """The check as it would be started, with its cost. Raises RefusedError."""
         if requester.role == "read":
             raise RefusedError("forbidden", "a check needs the role run")
         if request.force and requester.role != "act":
             raise RefusedError("forbidden", "force: needs the role act")
-        resolved = planning.resolve(request, self._members.by_name, self.settings)
+        resolved = planning.resolve(request, self._members.by_name, self.settings, without)
         refusal = self._runner.refusal(resolved)
         if refusal:
             raise RefusedError("invalid", refusal)
@@ -117,9 +119,15 @@ class Coordinator(Checks):
             id=new_identity(), request=resolved, requester=requester, cost=cost, created=time.time()
         )
 
-    async def submit(self, request: CheckRequest, requester: Requester, key: str = "") -> Check:
+    async def submit(
+        self,
+        request: CheckRequest,
+        requester: Requester,
+        key: str = "",
+        without: Collection[str] = (),
+    ) -> Check:
         """Store and queue a check, once per key. Raises RefusedError."""
-        check = await self.estimate(request, requester)
+        check = await self.estimate(request, requester, without)
         if key and (known := await _stored(self._store.by_key(key))):
             return self._latest(known)
         if len(self._queue) + self._entering >= self.settings.limits.queued:
@@ -157,7 +165,7 @@ class Coordinator(Checks):
         """End a check that is queued or running. Raises RefusedError."""
         if requester.role == "read":
             raise RefusedError("forbidden", "to cancel needs the role run")
-        await self.get(identity)
+        await self.check(identity)
         by = requester.name or requester.trigger
         runs = self._runs.get(identity)
         if waiting := self._queue.pop(identity, None):
@@ -170,14 +178,19 @@ class Coordinator(Checks):
         else:
             raise RefusedError("conflict", f"{identity} has ended")
         await asyncio.wait([self._tasks[identity]], timeout=CANCEL_SECONDS)
-        return (await self.get(identity)).check
+        return await self.check(identity)
 
     async def get(self, identity: str) -> CheckDetail:
-        """One check. Raises RefusedError."""
-        detail = await _stored(self._store.get(identity))
-        if detail is None:
+        """One check with its results. Raises RefusedError."""
+        check = await self.check(identity)
+        return CheckDetail(check=check, results=await _stored(self._store.results(identity)))
+
+    async def check(self, identity: str) -> Check:
+        """One check without its results. Raises RefusedError."""
+        check = await _stored(self._store.check(identity))
+        if check is None:
             raise RefusedError("not_found", f"no check {shown(identity)}")
-        return replace(detail, check=self._latest(detail.check))
+        return self._latest(check)
 
     async def list(
         self,
@@ -236,10 +249,9 @@ class Coordinator(Checks):
         )
         problem, isolation = "", None
         runs = self._runs[check.id] = asyncio.ensure_future(perform(check, execution, self._runner))
-        limit = limit_of(check)
-        done, _ = await asyncio.wait([runs], timeout=limit)
+        done, _ = await asyncio.wait([runs], timeout=left_of(unfinished, time.time()))
         if not done:
-            problem = f"not done within its time limit of {limit:g} s"
+            problem = f"not done within its time limit of {limit_of(check):g} s"
             runs.cancel()
             await asyncio.wait([runs])
         del self._runs[check.id]

@@ -116,7 +116,9 @@ class LeaseBook:
     def restore(self, stored: Iterable[HubLease], longest: float) -> None:
         """Go on with leases of an earlier process."""
         for lease in stored:
-            left = min(lease.until - self._clock.time(), longest)
+            # Never longer than it was asked for, though the clock was set back.
+            asked = lease.until - lease.created
+            left = min(lease.until - self._clock.time(), asked, longest)
             if left > 0 and len(self._leases) < MAX_LEASES:
                 self._keep(lease, left)
 

@@ -8,9 +8,10 @@ from typing import Optional
 import httpx
 import msgspec
 
+from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member
 from nodevitals.hub.lease_book import AgentError
-from nodevitals.hub.settings import AgentsSettings
+from nodevitals.hub.replies import body_of
 from nodevitals.probe import ProbeError
 from nodevitals.probes.fabric.leases import (
     LEASE_PATH,
@@ -22,7 +23,11 @@ from nodevitals.probes.fabric.secrets import Secrets
 from nodevitals.wire import LeaseState
 
 TIMEOUT = httpx.Timeout(5.0, read=REPLY_SECONDS + 3.0)
+ALL_SECONDS = REPLY_SECONDS + 8.0
+"""Of the whole exchange: TIMEOUT is of each part, and an agent may send a byte per second."""
+MAX_REPLY_BYTES = 64 * 1024
 MAX_TEXT_CHARACTERS = 200
+_decode = msgspec.json.Decoder(LeaseStatus).decode
 
 
 class LeaseClient:
@@ -40,29 +45,39 @@ class LeaseClient:
             secrets = await asyncio.to_thread(self._refreshed)
         except ProbeError as error:
             raise AgentError(error.message) from None
+        body = b""
+        if probes:
+            request = LeaseRequest(node=member.name, probes=probes, seconds=seconds)
+            body = msgspec.json.encode(request)
+        try:
+            status, data = await asyncio.wait_for(
+                self._exchange(secrets, member, body), ALL_SECONDS
+            )
+            if status == 200:
+                states = _decode(data).states
+                # Of what an agent says, only what it was asked for.
+                return {name: states[name] for name in probes if name in states}
+            text = f"HTTP {status}: {data[:MAX_TEXT_CHARACTERS].decode('utf-8', 'replace')}"
+        except asyncio.TimeoutError:
+            text = f"no response in {ALL_SECONDS:g} s"
+        except (msgspec.DecodeError, RecursionError) as error:
+            text = f"unreadable reply: {error}"
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            text = str(error) or type(error).__name__
+        text = " ".join(text.split())[:MAX_TEXT_CHARACTERS]
+        raise AgentError(f"{member.host}:{member.port}: {text}")
+
+    async def _exchange(self, secrets: Secrets, member: Member, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the reply; without a body, the request ends the lease."""
         host = f"[{member.host}]" if ":" in member.host else member.host
         url = f"https://{host}:{member.port}{LEASE_PATH}"
         head = {"Authorization": f"Bearer {secrets.token}"}
-        try:
-            async with httpx.AsyncClient(
-                verify=secrets.client_context, timeout=TIMEOUT, trust_env=False
-            ) as client:
-                if probes:
-                    body = LeaseRequest(node=member.name, probes=probes, seconds=seconds)
-                    data = msgspec.json.encode(body)
-                    reply = await client.put(url, content=data, headers=head)
-                else:
-                    reply = await client.delete(url, headers=head)
-        except (httpx.HTTPError, OSError, ValueError) as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            raise AgentError(f"{host}:{member.port}: {text[:MAX_TEXT_CHARACTERS]}") from None
-        if reply.status_code != 200:
-            text = " ".join(reply.text.split())[:MAX_TEXT_CHARACTERS]
-            raise AgentError(f"{host}:{member.port}: HTTP {reply.status_code}: {text}")
-        try:
-            return msgspec.json.decode(reply.content, type=LeaseStatus).states
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise AgentError(f"{host}:{member.port}: unreadable reply: {error}") from None
+        async with httpx.AsyncClient(
+            verify=secrets.client_context, timeout=TIMEOUT, trust_env=False
+        ) as client:
+            method = "PUT" if body else "DELETE"
+            async with client.stream(method, url, content=body or None, headers=head) as reply:
+                return reply.status_code, await body_of(reply, MAX_REPLY_BYTES)
 
     def _refreshed(self) -> Secrets:
         if self._secrets is None:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Optional
 import msgspec
 
 from nodevitals.checks.model import Requester
+from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member, RefusedError
 from nodevitals.hub.lease_book import AgentError, HubLease, LeaseBook, LeasedNode, LeaseWanted
-from nodevitals.hub.settings import AgentsSettings, LeasesSettings
+from nodevitals.hub.settings import LeasesSettings
 from nodevitals.linux.host import Clock
 from nodevitals.wire import MAX_LEASE_SECONDS, LeaseState
 
@@ -170,7 +171,7 @@ class Leases:
             stored = msgspec.json.decode(data, type=tuple[HubLease, ...])
         except FileNotFoundError:
             return
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("leases: %s: %s; none is kept", self._path, error)
             return
         self._book.restore(stored, self._settings().max_duration)

@@ -7,6 +7,7 @@ cannot be read keeps its last good content, and is named in `problems`.
 from __future__ import annotations
 
 import glob
+import re
 import time
 from collections.abc import Iterator, Mapping
 
@@ -18,8 +19,10 @@ from nodevitals.linux.host import Host
 from nodevitals.probes.common.addresses import TargetGroup, parse_address
 from nodevitals.probes.common.discovery import Discovery, DiscoveryState, FileSource
 from nodevitals.probes.fabric.settings import DEFAULT_PORT
+from nodevitals.quantities import shown
 
 NAME_SECONDS = 3.0
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,252}")  # NodeName
 MAX_MEMBERS = 50_000
 
 
@@ -29,6 +32,8 @@ def parse_list(text: bytes, port: int) -> list[Member]:
     groups = convert(parse_yaml(text), tuple[TargetGroup, ...], "", problems)
     found = []
     for number, group in enumerate(groups or ()):
+        if group is None:  # one of the problems
+            continue
         labels = {name: str(value) for name, value in group.labels.items()}
         for index, target in enumerate(group.targets):
             try:
@@ -65,6 +70,12 @@ class Members:
         for _, target in discovery.targets((), settings.dns_sd, deadline):
             found.append(Member(name=target.host, host=target.host, port=target.port))
         problems += [problem.message for problem in discovery.problems]
+        odd = [member.name for member in found if not _NAME.fullmatch(member.name)]
+        if odd:
+            # No request can name them, and no stored check may have them.
+            text = f"{len(odd)} of the listed nodes are left out, such as {shown(odd[0])}"
+            problems.append(f"{text}: list them by names of letters, digits and . _ -")
+            found = [member for member in found if _NAME.fullmatch(member.name)]
         if len(found) > MAX_MEMBERS:
             problems.append(f"{len(found)} nodes are listed; only the first {MAX_MEMBERS} are used")
         self.by_name = {member.name: member for member in found[:MAX_MEMBERS]}

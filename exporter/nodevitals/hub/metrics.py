@@ -23,6 +23,7 @@ from nodevitals import hub_families as families
 from nodevitals.checks.model import Check
 from nodevitals.hub import leases, tables
 from nodevitals.hub.newest import NewestChecks, Sample
+from nodevitals.hub.respond import isolations
 
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
@@ -38,6 +39,8 @@ class ScheduleState(NamedTuple):
 
     name: str
     every: float
+    longest: float
+    """Longest time between two starts."""
     enabled: float
     last_success: Optional[float]
     next_start: Optional[float]
@@ -108,7 +111,7 @@ class HubMetrics(Collector):
             await asyncio.sleep(REFRESH_SECONDS)
 
     def _samples(self) -> Iterator[Sample]:
-        yield from self._newest.samples()
+        yield from self._newest.samples(self._hub.settings.external_url)
         yield families.BUILD, (__version__,), 1.0
         phases = Counter(self._open.values())
         for phase in ("queued", "running"):
@@ -119,14 +122,19 @@ class HubMetrics(Collector):
         states = Counter(node.state for node in leases.of(self._hub).nodes())
         for state in ("active", "refused", "unreachable"):
             yield families.LEASED, (state,), states[state]
+        yield from isolations.samples(self._hub)
         for schedule in self._hub.schedule_states():
             name = (schedule.name,)
             yield families.SCHEDULE_INTERVAL, name, schedule.every
+            yield families.SCHEDULE_LONGEST, name, schedule.longest
             yield families.SCHEDULE_ENABLED, name, schedule.enabled
             if schedule.last_success is not None:
                 yield families.SCHEDULE_SUCCESS, name, schedule.last_success
             if schedule.next_start is not None:
                 yield families.SCHEDULE_NEXT, name, schedule.next_start
+        for part in (self._hub.notifier, self._hub.incidents, self._hub.drills):
+            if part is not None:
+                yield from part.samples()
 
 
 def _size(path: Path) -> Optional[int]:

@@ -75,8 +75,8 @@ class NewestChecks:
             oldest = next(iter(self._newest))
             del self._newest[oldest], self._before[oldest]
 
-    def samples(self) -> Iterator[Sample]:
-        """All samples of checks."""
+    def samples(self, url: str = "") -> Iterator[Sample]:
+        """All samples of checks, whose pages people reach at `url`."""
         for kind in families.KINDS:
             yield families.ENDED, (kind, "ok", ""), self._ended[kind, "ok", ""]
             yield families.ENDED, (kind, "canceled", ""), self._ended[kind, "canceled", ""]
@@ -86,6 +86,9 @@ class NewestChecks:
                     yield families.ENDED, labels, self._ended[labels]
         for key, newest in self._newest.items():
             yield from _samples(key, newest)
+            if url:
+                page = f"{url.rstrip('/')}/checks/{newest.check.id}"
+                yield families.PAGE, (*key, page), 1.0
 
 
 def _samples(key: Key, newest: Newest) -> Iterator[Sample]:

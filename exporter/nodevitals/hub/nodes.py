@@ -1,7 +1,8 @@
 """Facts about nodes, from the /metrics of their agents.
 
 In: members. Out: which agents answer, how many devices are up, which nodes are in use. A fact that
-an agent does not expose is missing. Requests are bounded in number, time and bytes.
+an agent does not expose is missing. Requests are bounded in number, time and bytes, and what is
+kept of them in number and characters: an agent may be hostile.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals.checks.model import Check, NodeVerdict, RunResult
+from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member
 from nodevitals.hub.members import Members
+from nodevitals.hub.replies import body_of, decompressed
 from nodevitals.hub.runners import PlannedRun, Runner, skipped
-from nodevitals.hub.settings import AgentsSettings
+from nodevitals.hub.scrape import Scraper
 from nodevitals.hub.store import Issued
 from nodevitals.probes.fabric.report import Report, failed
 
@@ -27,6 +30,11 @@ SECONDS = 5.0
 ALL_SECONDS = 15.0
 FRESH_SECONDS = 10.0
 MAX_BYTES = 16 * 1024 * 1024
+MAX_SAMPLES = 5000
+"""Of the families below; a node with 64 devices has some hundreds."""
+MAX_NAMED = 64
+MAX_CHARACTERS = 100
+"""Of a name, such as that of a port or a version."""
 AT_A_TIME = 256
 _PREFIXES = tuple(
     f"nodevitals_{name}"
@@ -51,17 +59,27 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Why there are no facts, in one line."""
     devices_up: Optional[int] = None
     devices_expected: Optional[int] = None
-    in_use: Optional[bool] = None
+    processes: Optional[int] = None
+    """Processes of jobs that have accelerators open."""
     version: str = ""
+    rdma_devices: dict[str, bool] = {}
+    """RDMA devices, and whether port 1 of each is active."""
     ports_down: tuple[str, ...] = ()
     """RDMA ports that are not active."""
     failing_probes: tuple[str, ...] = ()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a job is known to use the node."""
+        return bool(self.processes)
 
 
 def parse(text: str) -> Facts:
     """The facts in an exposition. Raises ValueError."""
     # The parser of the library takes 20 us per sample; most samples are of other families.
-    lines = [line for line in text.splitlines() if line.startswith(_PREFIXES)]
+    lines = [line for line in text.split("\n") if line.startswith(_PREFIXES)]
+    if len(lines) > MAX_SAMPLES:
+        raise ValueError(f"over {MAX_SAMPLES} samples of devices and probes")
     samples = [
         sample
         for family in text_string_to_metric_families("\n".join(lines) + "\n")
@@ -73,24 +91,40 @@ def parse(text: str) -> Facts:
 
     def labels(name: str, value: float, *keys: str) -> tuple[str, ...]:
         found = (
-            ":".join(filter(None, (one.labels.get(key, "") for key in keys)))
+            ":".join(filter(None, (one.labels.get(key, "") for key in keys)))[:MAX_CHARACTERS]
             for one in samples
             if one.name == f"nodevitals_{name}" and one.value == value
         )
-        return tuple(sorted(found))
+        return tuple(sorted(found)[:MAX_NAMED])
 
     up = values("accelerator_up")
     present = values("accelerators_present")
     expected = values("accelerators_expected") or values("accelerators_baseline")
-    processes = values("accelerator_processes") + values("jobs_processes")
+    # The same processes, as the driver and as procfs list them; the latter without those of pods.
+    processes = [
+        sum(one) for one in map(values, ("accelerator_processes", "jobs_processes")) if one
+    ]
     return Facts(
-        devices_up=int(sum(up)) if up else int(sum(present)) if present else None,
-        devices_expected=int(sum(expected)) if expected else None,
-        in_use=any(processes) if processes else None,
+        devices_up=_whole(up) if up else _whole(present),
+        devices_expected=_whole(expected),
+        processes=_whole([max(processes)]) if processes else None,
         version=next(iter(labels("build_info", 1.0, "version")), ""),
+        rdma_devices={
+            one.labels["device"]: one.value == 1.0
+            for one in samples
+            if one.name == "nodevitals_rdma_port_up" and one.labels["port"] == "1"
+        },
         ports_down=labels("rdma_port_up", 0.0, "device", "port"),
         failing_probes=labels("probe_success", 0.0, "probe", "target"),
     )
+
+
+def _whole(values: list[float]) -> Optional[int]:
+    """Their sum; None without any. Raises ValueError where it is no number of devices."""
+    total = sum(values)
+    if not 0 <= total < 1e9:
+        raise ValueError(f"{total:g} devices")
+    return int(total) if values else None
 
 
 def problems_of(facts: Facts, devices: Optional[int] = None) -> list[Report]:
@@ -111,22 +145,19 @@ class Nodes:
     """Asks agents for facts."""
 
     def __init__(self, settings: AgentsSettings) -> None:
-        self._settings = settings
-        self._client = httpx.AsyncClient(
-            trust_env=False,
-            timeout=SECONDS,
-            limits=httpx.Limits(max_connections=AT_A_TIME, max_keepalive_connections=0),
-        )
+        """Raises ProbeError for unusable files."""
+        self._scraper = Scraper(settings, SECONDS, AT_A_TIME)
         self._slots: Optional[asyncio.Semaphore] = None
         self._known: dict[str, tuple[float, Facts]] = {}
 
-    async def facts(self, members: Iterable[Member]) -> dict[str, Facts]:
-        """Facts by name, not older than FRESH_SECONDS; within ALL_SECONDS."""
+    async def facts(self, members: Iterable[Member], fresh: bool = False) -> dict[str, Facts]:
+        """Facts by name, not older than FRESH_SECONDS, or read now; within ALL_SECONDS."""
         listed = list(members)
         if self._slots is None:  # Python 3.9 binds it to the loop that runs
             self._slots = asyncio.Semaphore(AT_A_TIME)
         tasks = {
-            member.name: asyncio.ensure_future(self._of(member, self._slots)) for member in listed
+            member.name: asyncio.ensure_future(self._of(member, self._slots, fresh))
+            for member in listed
         }
         if tasks:
             _, late = await asyncio.wait(tasks.values(), timeout=ALL_SECONDS)
@@ -135,17 +166,22 @@ class Nodes:
         unknown = Facts(problem=f"/metrics: not asked within {ALL_SECONDS:g} s")
         return {name: task.result() if task.done() else unknown for name, task in tasks.items()}
 
+    async def refresh(self) -> None:
+        """Read the authority and the password where they have changed. Raises ProbeError."""
+        await asyncio.to_thread(self._scraper.refresh)
+
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._scraper.close()
 
-    async def _of(self, member: Member, slots: asyncio.Semaphore) -> Facts:
-        known = self._known.get(member.name)
+    async def _of(self, member: Member, slots: asyncio.Semaphore, fresh: bool) -> Facts:
+        known = None if fresh else self._known.get(member.name)
         if known is not None and time.monotonic() - known[0] < FRESH_SECONDS:
             return known[1]
         async with slots:
             try:
-                facts = parse(await asyncio.wait_for(self._read(member), SECONDS))
+                data, encoding = await asyncio.wait_for(self._read(member), SECONDS)
+                facts = await asyncio.to_thread(_parsed, data, encoding)
             except asyncio.TimeoutError:
                 facts = Facts(problem=f"/metrics: no response in {SECONDS:g} s")
             except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
@@ -153,19 +189,18 @@ class Nodes:
         self._known[member.name] = (time.monotonic(), facts)
         return facts
 
-    async def _read(self, member: Member) -> str:
-        host = f"[{member.host}]" if ":" in member.host else member.host
-        settings = self._settings
-        url = f"{settings.metrics_scheme}://{host}:{settings.metrics_port}/metrics"
-        read = bytearray()
-        async with self._client.stream("GET", url) as response:
+    async def _read(self, member: Member) -> tuple[bytes, str]:
+        async with self._scraper.stream(member) as response:
+            if response.status_code == 401:
+                raise ValueError("HTTP 401: the login is wrong (agents.metrics_basic_auth)")
             if response.status_code != 200:
                 raise ValueError(f"HTTP {response.status_code}")
-            async for chunk in response.aiter_bytes():
-                read += chunk
-                if len(read) > MAX_BYTES:
-                    raise ValueError(f"over {MAX_BYTES} bytes")
-        return read.decode("utf-8")
+            data = await body_of(response, MAX_BYTES)
+            return data, response.headers.get("content-encoding", "")
+
+
+def _parsed(data: bytes, encoding: str) -> Facts:
+    return parse(decompressed(data, encoding, MAX_BYTES).decode("utf-8"))
 
 
 class NodeRunner(Runner):

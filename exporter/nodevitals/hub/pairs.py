@@ -116,6 +116,10 @@ class PairRunner(Runner):
         if status.skipped == "peer_busy" and isinstance(of_target, OrderStatus):
             # Why, only the target knows.
             return replace(status, skipped=of_target.skipped or status.skipped)
+        if not isinstance(of_target, OrderStatus) and _unreachable(status):
+            # Its agent is gone, which says nothing about its link.
+            word = "lost" if isinstance(of_target, OrderRefused) else "no_agent"
+            raise _EndedError(word, f"agent of {target.name}: {of_target or 'no response'}")
         return status
 
     async def _put(self, member: Member, order: Order, again: bool) -> OrderStatus:
@@ -181,6 +185,10 @@ class PairRunner(Runner):
             return list(await asyncio.wait_for(both, CANCEL_SECONDS))
         except asyncio.TimeoutError:
             return []
+
+
+def _unreachable(status: OrderStatus) -> bool:
+    return any(report.reason == "unreachable" for report in status.reports)
 
 
 def _word(refusal: OrderRefused, again: bool) -> str:

@@ -10,17 +10,31 @@ from nodevitals.hub import planning
 from nodevitals.hub.collectives import isolate
 from nodevitals.hub.execution import Execution
 from nodevitals.hub.runners import Runner
+from nodevitals.hub.store import Unfinished
 
 MARGIN_SECONDS = 120.0
+RESUME_SECONDS = 5.0
 
 
 def limit_of(check: Check) -> float:
-    """The longest time of a check; anew after a restart of the hub."""
+    """The longest time of a check."""
     if check.request.limit_seconds is not None:
         return check.request.limit_seconds
     isolates = check.request.kind == "collective" and check.request.isolate
     # Twice its cost: other checks share the limit of pairs.
     return 2 * check.cost.seconds + MARGIN_SECONDS + (MAX_SECONDS if isolates else 0.0)
+
+
+def left_of(unfinished: Unfinished, now: float) -> float:
+    """What is left of it at a time in seconds since the epoch. A check that an earlier hub started
+    has a moment in which what that left is ended, or its results are taken. Where the clock went
+    back since then, the latest time that was stored counts.
+    """
+    check = unfinished.check
+    limit, started = limit_of(check), check.started if check.started is not None else now
+    known = [one.time for one in unfinished.issued]
+    known += [one.started + one.seconds for one in unfinished.results]
+    return max(limit - (max(now, *known, started) - started), min(limit, RESUME_SECONDS))
 
 
 async def perform(check: Check, execution: Execution, runner: Runner) -> Optional[Verdict]:

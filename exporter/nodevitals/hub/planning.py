@@ -6,9 +6,11 @@ hub's settings and lists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Optional
+
+from msgspec.structs import replace
 
 from nodevitals.checks import CheckError, figures, verdicts
 from nodevitals.checks import cost as costs
@@ -29,9 +31,16 @@ def presets_of(settings: HubSettings) -> dict[str, PresetLike]:
 
 
 def resolve(
-    request: CheckRequest, members: Mapping[str, Member], settings: HubSettings
+    request: CheckRequest,
+    members: Mapping[str, Member],
+    settings: HubSettings,
+    without: Collection[str] = (),
 ) -> CheckRequest:
-    """The request with all nodes and defaults. Raises RefusedError."""
+    """The request with all defaults and all nodes but some. Raises RefusedError."""
+    if without:
+        left_out = set(without)
+        members = {name: one for name, one in members.items() if name not in left_out}
+        request = replace(request, nodes=tuple(n for n in request.nodes if n not in left_out))
     try:
         return checked(request, presets_of(settings), members.values())
     except CheckError as error:

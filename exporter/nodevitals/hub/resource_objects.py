@@ -19,6 +19,8 @@ CheckResource = create_namespaced_resource(GROUP, VERSION, KIND, PLURAL)
 UNREACHABLE = (httpx2.HTTPError, httpx2.StreamError, ConfigError, OSError)
 # What lightkube raises for an answer that is not of the API.
 GARBAGE = (ValueError, KeyError, TypeError, AttributeError)
+MAX_RETRY_AFTER = 300.0
+"""A longer Retry-After must not keep the hub from resources for a day."""
 
 
 class Waits(NamedTuple):
@@ -74,6 +76,6 @@ def resource_of(found: Any) -> Resource:
 
 
 def retry_after(error: ApiError) -> float:
-    """The seconds that the API server asks to wait, or 0."""
+    """The seconds that the API server asks to wait, within MAX_RETRY_AFTER, or 0."""
     text = error.response.headers.get("Retry-After", "") if error.response is not None else ""
-    return float(text) if text.isascii() and text.isdigit() else 0.0
+    return min(float(text), MAX_RETRY_AFTER) if text.isascii() and text.isdigit() else 0.0

@@ -29,6 +29,7 @@ from nodevitals.hub.resource_objects import (
     resource_of,
     retry_after,
 )
+from nodevitals.hub.resource_queue import Queue
 from nodevitals.hub.resource_spec import (
     request_of,
     status_of,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
 
 CONFLICTS = 5
+FULL = "the hub's queue is full (limits.queued): waits for a place"
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,7 @@ class Reconciler:
         self._known: dict[str, Resource] = {}
         self._checks: dict[str, str] = {}
         """uid of a resource by the identity of its check."""
-        self._dirty: dict[str, None] = {}
-        self._some = asyncio.Event()
+        self._queue = Queue()
         self._full = False
         self._looked_for_orphans = False
 
@@ -63,12 +64,12 @@ class Reconciler:
         self._known = found
         self._full = False
         for uid in gone:
-            self._mark(uid)
+            self._queue.mark(uid)
         for resource in sorted(found.values(), key=lambda one: (one.created, one.name)):
             if not resource.settled:
-                self._mark(resource.uid)
+                self._queue.mark(resource.uid)
         if not self._looked_for_orphans:
-            self._mark("")
+            self._queue.mark("")
 
     def seen(self, resource: Resource, deleted: bool) -> None:
         """A resource was created, changed or deleted."""
@@ -77,11 +78,7 @@ class Reconciler:
         else:
             self._known[resource.uid] = resource
         if deleted or not resource.settled:
-            self._mark(resource.uid)
-
-    def _mark(self, uid: str) -> None:
-        self._dirty[uid] = None
-        self._some.set()
+            self._queue.mark(resource.uid)
 
     async def listen(self, changes: AsyncIterator[Check]) -> None:
         """Report the changes of checks, until cancelled."""
@@ -97,37 +94,40 @@ class Reconciler:
                     self._full = False
                     self._mark_pending()
             if uid is not None:
-                self._mark(uid)
+                self._queue.mark(uid)
 
     def _mark_pending(self) -> None:
+        started = set(self._checks.values())
         for resource in self._known.values():
-            if not resource.settled and resource.uid not in self._checks.values():
-                self._mark(resource.uid)
+            if not resource.settled and resource.uid not in started:
+                self._queue.mark(resource.uid)
 
     async def run(self) -> None:
         """Do what is to be done, until cancelled."""
-        while True:
-            while not self._dirty:
-                self._some.clear()
-                await self._some.wait()
-            uid = next(iter(self._dirty))
-            del self._dirty[uid]
-            try:
-                await (self._reconcile(uid) if uid else self._cancel_orphans())
-            except ApiError as error:
-                log.warning("resources: %s; again at the next list", error.status.message)
-                await asyncio.sleep(min(retry_after(error), self._waits.last_retry))
-            except RefusedError as error:  # the store
-                log.warning("resources: %s; again at the next list", error)
-            except (*UNREACHABLE, *GARBAGE) as error:
-                log.warning("resources: %s; again at the next list", type(error).__name__)
+        await self._queue.run(self._do)
+
+    async def _do(self, uid: str) -> None:
+        try:
+            await (self._reconcile(uid) if uid else self._cancel_orphans())
+        except ApiError as error:
+            log.warning("resources: %s; again at the next list", error.status.message)
+            await asyncio.sleep(min(retry_after(error), self._waits.last_retry))
+        except RefusedError as error:  # the store
+            log.warning("resources: %s; again at the next list", error)
+        except asyncio.TimeoutError:
+            text = f"a status was not written within {self._waits.request:g} s"
+            log.warning("resources: %s; again at the next list", text)
+        except (*UNREACHABLE, *GARBAGE) as error:
+            log.warning("resources: %s; again at the next list", type(error).__name__)
 
     async def _reconcile(self, uid: str) -> None:
         resource = self._known.get(uid)
         if resource is None:
             await self._cancel(identity for identity, own in self._checks.items() if own == uid)
         elif not resource.settled:
-            await self._write(resource, await self._status(resource))
+            status = await self._status(resource)
+            # The client's own time limit is that between two bytes.
+            await asyncio.wait_for(self._write(resource, status), self._waits.request)
 
     async def _status(self, resource: Resource) -> dict[str, Any]:
         """Start the check where there is none yet. Returns the status of the resource."""
@@ -135,12 +135,13 @@ class Reconciler:
         if isinstance(identity, str) and identity:
             generation = int(resource.status.get("observedGeneration") or resource.generation)
             try:
-                check = (await self._hub.checks.get(identity)).check
+                check = await self._hub.checks.check(identity)
             except RefusedError as error:
                 if error.kind == "not_found":
                     return status_of_lost(generation, identity)
                 raise
-            return self._of(resource, check, generation)
+            if _is_of(resource, check):
+                return self._of(resource, check, generation)
         try:
             request = request_of(resource.spec)
             check = await self._submit(resource, request)
@@ -150,18 +151,19 @@ class Reconciler:
             if error.kind in ("invalid", "forbidden", "not_found"):
                 return status_without_check("Refused", resource.generation, str(error))
             if error.kind == "busy":
+                # One text as long as it lasts: another one would be one more write per resource.
                 self._full = True
+                return status_without_check("Pending", resource.generation, FULL)
             return status_without_check("Pending", resource.generation, str(error))
         return self._of(resource, check, resource.generation)
 
     async def _submit(self, resource: Resource, request: Any) -> Check:
         if self._full:
-            raise RefusedError("busy", "the hub's queue is full (limits.queued): waits for a place")
-        name = f"{resource.namespace}/{resource.name}"
+            raise RefusedError("busy", FULL)
         role = self._hub.settings.resources.role
         if request.force and role != "act":
             raise RefusedError("forbidden", "spec.force: resources have the role run on this hub")
-        requester = Requester(trigger="resource", name=name, role=role)
+        requester = Requester(trigger="resource", name=_name_of(resource), role=role)
         return await self._hub.checks.submit(request, requester, key=f"resource-{resource.uid}")
 
     def _of(self, resource: Resource, check: Check, generation: int) -> dict[str, Any]:
@@ -209,7 +211,10 @@ class Reconciler:
             self._known[resource.uid] = resource
 
     async def _cancel_orphans(self) -> None:
-        """Cancel checks whose resource was deleted while the hub did not run."""
+        """Cancel checks whose resource was deleted while the hub did not run, once all of the first
+        list are known to have theirs.
+        """
+        await self._queue.others("")
         namespace = self._hub.settings.resources.namespace
         prefix = f"{namespace}/" if namespace else ""
         before = ""
@@ -234,3 +239,14 @@ class Reconciler:
             self._checks.pop(identity, None)
             with suppress(RefusedError):
                 await self._hub.checks.cancel(identity, requester)
+
+
+def _name_of(resource: Resource) -> str:
+    return f"{resource.namespace}/{resource.name}"
+
+
+def _is_of(resource: Resource, check: Check) -> bool:
+    """Whether a check is this resource's. Its status may name another one: who may write it could
+    end that check with the resource.
+    """
+    return (check.requester.trigger, check.requester.name) == ("resource", _name_of(resource))

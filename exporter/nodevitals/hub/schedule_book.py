@@ -5,8 +5,12 @@ In: checks as they change, slots. Out: what the next decision needs. Bounded.
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterable
 from typing import Optional
+
+import msgspec
 
 from nodevitals.checks.model import Check
 from nodevitals.hub import schedule_plan as plan
@@ -16,11 +20,28 @@ RETRY_SECONDS = 60.0
 MAX_SLOTS = 10_000
 
 
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept over restarts, as checks are removed some day. Times are seconds since the
+    epoch.
+    """
+
+    every: float
+    since: float
+    last_success: Optional[float] = None
+
+
+_encode = msgspec.json.Encoder().encode
+_kept = msgspec.json.Decoder(Kept).decode
+
+
 class Book:
     """What a schedule has done."""
 
     def __init__(self) -> None:
-        self.since = time.time()
+        self.every: Optional[float] = None
+        """Its interval; None while the settings do not have it."""
+        self.since = 0.0
+        """When the settings got it with this interval."""
         self.done: dict[int, None] = {}
         """Slots in which it started a check, in the order of the starts."""
         self.reason = ""
@@ -30,13 +51,46 @@ class Book:
         self._tried: Optional[int] = None
         self._retry = 0.0
 
+    def begin(self, record: Optional[bytes], before: Iterable[Check], now: float) -> None:
+        """Begin with what was kept, and with the checks that are stored. What is of the future was
+        written under a clock that was wrong.
+        """
+        kept = None
+        if record is not None:
+            with contextlib.suppress(msgspec.MsgspecError):
+                kept = _kept(record)
+        if kept is not None:
+            self.every, self.since = kept.every, min(kept.since, now)
+        ended = [kept.last_success if kept else None]
+        for check in before:
+            self.take(check)
+            ended.append(_success(self.checks[check.id]))
+        past = [one for one in ended if one is not None and one <= now]
+        self.last_success = max(past, default=None)
+
+    def set_interval(self, every: Optional[float], now: float) -> None:
+        """The interval of the settings, or None. Another one starts a new count."""
+        if every != self.every:
+            self.every, self.since = every, now
+        # The clock was set back: without this the schedule would be late unnoticed for as long.
+        self.since = min(self.since, now)
+        if self.last_success is not None:
+            self.last_success = min(self.last_success, now)
+
+    def record(self) -> Optional[bytes]:
+        """What to keep; None where the settings do not have the schedule."""
+        if self.every is None:
+            return None
+        kept = Kept(every=self.every, since=self.since, last_success=self.last_success)
+        return _encode(kept)
+
     def take(self, check: Check) -> None:
         """Remember a check or its change."""
         found = plan.scheduled(check)
         if check.id not in self.checks or (self.last is not None and self.last.id == check.id):
             self.last = found
         self.checks[check.id] = found
-        if found.outcome in ("ok", "bad"):
+        if _success(found) is not None:
             self.last_success = found.ended
 
     def forget(self, now: float) -> None:
@@ -63,3 +117,8 @@ class Book:
             return False
         self._tried, self._retry = slot, now + RETRY_SECONDS
         return True
+
+
+def _success(found: ScheduledCheck) -> Optional[float]:
+    """When a check with a result ended."""
+    return found.ended if found.outcome in ("ok", "bad") else None

@@ -105,6 +105,13 @@ class Timing(NamedTuple):
     every: float
     window: Window
 
+    @property
+    def longest(self) -> float:
+        """The longest time between two starts, where nothing stands against any."""
+        if self.window.length >= DAY_SECONDS:
+            return self.every
+        return math.ceil(self.every / DAY_SECONDS) * DAY_SECONDS
+
     def slot(self, now: float) -> int:
         """The number of the slot at a time."""
         return math.floor((now - self.window.begin) / self.every)
@@ -155,17 +162,15 @@ def spent(checks: Iterable[ScheduledCheck], now: float) -> float:
     return sum(within) / 3600
 
 
-def idle_only(request: CheckRequest, resolved: CheckRequest, in_use: Sequence[str]) -> CheckRequest:
-    """The request without the nodes in use, which its note names."""
+def noted(request: CheckRequest, in_use: Sequence[str]) -> CheckRequest:
+    """The request, whose note names the nodes that are left out."""
     if not in_use:
         return request
-    taken = set(in_use)
-    nodes = tuple(name for name in resolved.nodes if name not in taken)
     note = f"{request.note}; " if request.note else ""
-    note += f"left out, in use: {', '.join(sorted(taken))}"
+    note += f"left out, in use: {', '.join(sorted(in_use))}"
     if len(note) > MAX_NOTE_CHARACTERS:
         note = f"{note[: MAX_NOTE_CHARACTERS - 1]}…"
-    return replace(request, nodes=nodes, where={}, note=note)
+    return replace(request, note=note)
 
 
 def too_few(resolved: CheckRequest, in_use: Sequence[str]) -> str:

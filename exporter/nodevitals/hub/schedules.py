@@ -8,6 +8,7 @@ sure that it is started once, whenever the hub is killed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Collection
@@ -66,6 +67,7 @@ class Schedules:
         self._books: dict[str, Book] = {}
         self._open: dict[str, Collection[str]] = {}
         """The nodes of each check that has not ended, whoever asked for it."""
+        self._kept: dict[str, bytes] = {}
 
     def all(self) -> list[Schedule]:
         """The schedules of the settings, by name."""
@@ -76,9 +78,15 @@ class Schedules:
         """The same for /metrics."""
         return [
             ScheduleState(
-                one.name, one.every, self._book(one.name).since, one.last_success, one.next_start
+                name=one.name,
+                every=one.every,
+                longest=plan.timing_of(one).longest,
+                enabled=self._book(one.name).since,
+                last_success=one.last_success,
+                next_start=one.next_start,
             )
             for one in self.all()
+            if self._book(one.name).every is not None
         ]
 
     def _settings(self) -> list[tuple[str, ScheduleSettings]]:
@@ -126,8 +134,13 @@ class Schedules:
                 break
             before = page[-1].id
         self._open.clear()
+        self._kept = await self._hub.store.schedules()
+        by_name: dict[str, list[Check]] = {name: [] for name, _ in self._settings()}
         for check in reversed(found):
-            self._take(check)
+            by_name.setdefault(check.requester.name, []).append(check)
+        now = time.time()
+        for name, checks in by_name.items():
+            self._book(name).begin(self._kept.get(name), checks, now)
         for unfinished in await self._hub.store.unfinished():
             self._take(unfinished.check)
 
@@ -145,6 +158,7 @@ class Schedules:
 
     async def _tick(self) -> None:
         while True:
+            await self._keep()
             for name, schedule in self._settings():
                 book, now = self._book(name), time.time()
                 book.forget(now)
@@ -152,6 +166,18 @@ class Schedules:
                 if slot is not None and book.may_try(slot):
                     await self._try(name, schedule, book, slot)
             await asyncio.sleep(TICK_SECONDS)
+
+    async def _keep(self) -> None:
+        """Follow the settings, and keep what must outlast this process and the stored checks."""
+        now, settings = time.time(), self._hub.settings.schedules
+        for name in {*settings, *self._books}:
+            self._book(name).set_interval(settings[name].every if name in settings else None, now)
+        records = {name: book.record() for name, book in self._books.items()}
+        kept = {name: record for name, record in records.items() if record is not None}
+        if kept != self._kept:
+            with contextlib.suppress(StoreError):  # the next tick tries again
+                await self._hub.store.keep_schedules(kept)
+                self._kept = kept
 
     async def _try(self, name: str, schedule: ScheduleSettings, book: Book, slot: int) -> None:
         key = f"schedule-{name}-{slot}"
@@ -182,9 +208,9 @@ class Schedules:
             in_use = list(await self._hub.coordinator.in_use(check.request))
         if problem := plan.too_few(check.request, in_use):
             raise _NotNowError(problem)
-        request = plan.idle_only(schedule.check, check.request, in_use)
+        request = plan.noted(schedule.check, in_use)
         if in_use:
-            check = await checks.estimate(request, requester)
+            check = await checks.estimate(request, requester, in_use)
         # The agents may have taken their time.
         now, book = time.time(), self._book(name)
         if plan.timing_of(schedule).due(now, book.done) != slot:
@@ -193,7 +219,7 @@ class Schedules:
         problem = plan.over_limits(schedule, check, before, now) or self._waiting(check)
         if problem:
             raise _NotNowError(problem)
-        started = await checks.submit(request, requester, key)
+        started = await checks.submit(request, requester, key, in_use)
         log.info("schedule %s: check %s", name, started.id)
         return started
 

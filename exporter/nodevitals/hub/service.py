@@ -12,8 +12,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Optional
+from typing import Any, Optional
 
 from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
@@ -27,7 +26,21 @@ from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store
 
 # Each belongs to an area of its own; the web server comes last, as it serves what others add.
-MODULES = ("resources", "schedules", "alerts", "leases", "metrics", "web.server")
+MODULES = (
+    "resources",
+    "schedules",
+    "alerts",
+    "leases",
+    "respond.receiver",
+    "respond.notify",
+    "respond.watchdog",
+    "respond.owner_reader",
+    "respond.incidents",
+    "respond.isolations",
+    "respond.drill",
+    "metrics",
+    "web.server",
+)
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
 default_extras: Sequence[Callable[[Hub], Awaitable[None]]] = ()
@@ -91,8 +104,8 @@ class Service:
         loop.add_signal_handler(signal.SIGHUP, self._reload, hub)
         await self._read_members(hub)
         await coordinator.start()
-        modules = [import_module(f"nodevitals.hub.{name}") for name in MODULES if _exists(name)]
-        for module in modules:
+        found = modules()
+        for module in found:
             if hasattr(module, "routes"):
                 hub.routes += module.routes(hub)
         tasks = [
@@ -100,7 +113,7 @@ class Service:
             for name, work in (
                 ("members", self._refresh_members),
                 ("checks", lambda hub: hub.coordinator.run()),
-                *((module.__name__, module.run) for module in modules if hasattr(module, "run")),
+                *((module.__name__, module.run) for module in found if hasattr(module, "run")),
                 *((work.__qualname__, work) for work in default_extras),
             )
         ]
@@ -111,6 +124,8 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await coordinator.stop()
+        if hub.respond is not None:
+            await hub.respond.close()
         await self._store.close()
 
     def _reload(self, hub: Hub) -> None:
@@ -139,11 +154,10 @@ class Service:
                 log.error("%s; those read before stay in use", error.message)
 
 
-def _exists(name: str) -> bool:
-    try:
-        return find_spec(f"nodevitals.hub.{name}") is not None
-    except ModuleNotFoundError:
-        return False
+def modules() -> list[Any]:
+    """The modules of the hub."""
+    names = [f"nodevitals.hub.{name}" for name in MODULES]
+    return [import_module(name) for name in names]
 
 
 async def _kept_running(name: str, work: Callable[[Hub], Awaitable[None]], hub: Hub) -> None:

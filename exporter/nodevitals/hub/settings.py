@@ -16,8 +16,17 @@ from nodevitals.checks.model import CheckRequest, Role, TestRequest
 from nodevitals.checks.presets import PRESETS
 from nodevitals.document import Problem
 from nodevitals.hub import schedule_plan
+from nodevitals.hub.agents_settings import AgentsSettings
+from nodevitals.hub.respond import routing
+from nodevitals.hub.respond.settings import (
+    DrillSettings,
+    IncidentsSettings,
+    NotifySettings,
+    OutOfServiceSettings,
+    ServerSettings,
+)
 from nodevitals.probes.common.discovery import FileSource, NameSource
-from nodevitals.probes.fabric.settings import FabricTlsSettings, StaticSource
+from nodevitals.probes.fabric.settings import StaticSource
 from nodevitals.quantities import Seconds
 
 
@@ -48,20 +57,6 @@ class NodesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """DNS names of nodes."""
     refresh: Seconds = 30.0
     """Time between two readings of the lists."""
-
-
-class AgentsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the hub talks with the agents (agents.py)."""
-
-    token_file: str
-    """File with the token that the agents accept from the hub (`probes.fabric.hub.token_file`).
-    Example: `/etc/nodevitals/hub-token`"""
-    tls: FabricTlsSettings
-    """Certificates; the hub's own has one of the names of `probes.fabric.hub.names`."""
-    metrics_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 9855
-    """Port of the agents' /metrics, which the hub reads before a check."""
-    metrics_scheme: Literal["http", "https"] = "http"
-    """Scheme of the agents' /metrics."""
 
 
 class CollectivesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -205,18 +200,37 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The custom resource Check."""
     limits: LimitsSettings = LimitsSettings()
     """Bounds of all checks."""
+    prometheus: Optional[ServerSettings] = None
+    """Prometheus, which is asked for confirmed faults and for owners of jobs."""
+    alertmanager: Optional[ServerSettings] = None
+    """Alertmanager, which is asked for alerts that were silenced: it sends no end of them."""
+    notify: NotifySettings = NotifySettings()
+    """Notifications."""
+    incidents: IncidentsSettings = IncidentsSettings()
+    """Incidents."""
+    out_of_service: Optional[OutOfServiceSettings] = None
+    """Nodes taken out of service; without it, none is."""
+    drill: DrillSettings = DrillSettings()
+    """Rehearsals."""
 
     def problems(self) -> Iterator[Problem]:
         """Report what does not fit together."""
         if self.external_url and not _is_url(self.external_url):
             yield Problem("external_url", "not a URL: write http:// or https:// and a name")
+        if self.agents is not None:
+            yield from self.agents.problems()
         for number, alert in enumerate(self.alerts):
             if alert.alertname in {other.alertname for other in self.alerts[:number]}:
                 yield Problem(f"alerts[{number}].alertname", f"{alert.alertname!r} is there twice")
             if alert.preset not in {**PRESETS, **self.presets}:
                 yield Problem(f"alerts[{number}].preset", f"no preset {alert.preset!r}: add it")
+        if self.out_of_service is not None:
+            yield from self.out_of_service.problems()
+            if self.prometheus is None:
+                yield Problem("out_of_service", "needs the section prometheus")
         for name, schedule in self.schedules.items():
             yield from schedule_plan.problems(name, schedule, self.presets, self.limits.keep)
+        yield from routing.problems(self.notify)
 
 
 def _is_url(text: str) -> bool:

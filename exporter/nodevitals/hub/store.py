@@ -11,14 +11,14 @@ import asyncio
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Optional, TypeVar
 
 import msgspec
 
-from nodevitals.checks.model import Check, CheckDetail, RunResult
+from nodevitals.checks.model import Check, RunResult
 from nodevitals.hub import tables
 from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
 
@@ -64,6 +64,8 @@ class Store:
         """Lock the directory and open the file. Raises StoreError."""
         self._path = Path(directory, tables.FILE_NAME)
         self._problem = ""
+        self._unreadable: set[int] = set()
+        """Records that were logged."""
         self.lost = ""
         """What was lost when a damaged file was replaced, in one line."""
         try:
@@ -167,12 +169,24 @@ class Store:
         """The checks that have not ended, oldest first."""
 
         def read() -> list[Unfinished]:
-            return [
-                Unfinished(check, *self._runs_of(check.id))
-                for check in map(_check, tables.unfinished(self._connection))
-            ]
+            checks = self._readable(tables.unfinished(self._connection))
+            return [Unfinished(check, *self._runs_of(check.id)) for check in checks]
 
         return await self._do(read)
+
+    def _readable(self, records: Iterable[bytes]) -> list[Check]:
+        """The checks of records. SQLite does not notice a bit that flipped within one: the others
+        are read.
+        """
+        found = []
+        for record in records:
+            try:
+                found.append(_check(record))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                if hash(record) not in self._unreadable:
+                    self._unreadable.add(hash(record))
+                    log.error("%s: a check cannot be read: %s; it is left out", self._path, error)
+        return found
 
     def _runs_of(self, identity: str) -> tuple[tuple[RunResult, ...], tuple[Issued, ...]]:
         rows = self._connection.execute(
@@ -183,21 +197,23 @@ class Store:
         issued = tuple(Issued(*row[:3]) for row in rows if row[1] is not None)
         return results, issued
 
-    async def get(self, identity: str) -> Optional[CheckDetail]:
-        """One check with the results that it has so far."""
+    async def check(self, identity: str) -> Optional[Check]:
+        """One check."""
 
-        def read() -> Optional[CheckDetail]:
-            connection = self._connection
-            found = connection.execute(
-                "SELECT record FROM checks WHERE id = ?", (identity,)
-            ).fetchone()
-            if not found:
-                return None
-            blob = connection.execute(
+        def read() -> Optional[Check]:
+            rows = self._connection.execute("SELECT record FROM checks WHERE id = ?", (identity,))
+            return next((_check(row[0]) for row in rows), None)
+
+        return await self._do(read)
+
+    async def results(self, identity: str) -> tuple[RunResult, ...]:
+        """The results that a check has so far."""
+
+        def read() -> tuple[RunResult, ...]:
+            blob = self._connection.execute(
                 "SELECT blob FROM results WHERE id = ?", (identity,)
             ).fetchone()
-            results = _results(zlib.decompress(blob[0])) if blob else self._runs_of(identity)[0]
-            return CheckDetail(check=_check(found[0]), results=results)
+            return _results(zlib.decompress(blob[0])) if blob else self._runs_of(identity)[0]
 
         return await self._do(read)
 
@@ -208,7 +224,12 @@ class Store:
 
         def read() -> list[Check]:
             rows = tables.select(self._connection, limit, before, kind, node, outcome)
-            return [_check(record) for record in rows]
+            found = self._readable(rows)
+            if missing := len(rows) - len(found):
+                # Fewer than asked for would be the last page.
+                more = tables.select(self._connection, limit + missing, before, kind, node, outcome)
+                found = self._readable(more)[:limit]
+            return found
 
         return await self._do(read)
 
@@ -220,6 +241,24 @@ class Store:
             return _check(record) if record is not None else None
 
         return await self._do(read)
+
+    async def schedules(self) -> dict[str, bytes]:
+        """What schedules keep over restarts, by name."""
+
+        def read() -> dict[str, bytes]:
+            return dict(self._connection.execute("SELECT name, record FROM schedules"))
+
+        return await self._do(read)
+
+    async def keep_schedules(self, records: Mapping[str, bytes]) -> None:
+        """Replace what schedules keep."""
+
+        def write() -> None:
+            with self._connection as connection:
+                connection.execute("DELETE FROM schedules")
+                connection.executemany("INSERT INTO schedules VALUES (?, ?)", records.items())
+
+        await self._do(write)
 
     async def prune(self, oldest: float, most: int) -> int:
         """Remove ended checks that were created before `oldest`, and the oldest beyond `most`."""

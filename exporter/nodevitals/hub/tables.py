@@ -34,6 +34,9 @@ MIGRATIONS = (
         PRIMARY KEY (check_id, number)) WITHOUT ROWID;
     CREATE TABLE results (id TEXT PRIMARY KEY, blob BLOB NOT NULL);
     """,
+    """
+    CREATE TABLE schedules (name TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
+    """,
 )
 _OPEN = ("queued", "running")
 

@@ -29,7 +29,15 @@ from nodevitals.commands.fabric.options import (
     expected_rate,
     refuse_nodes_in_use,
 )
-from nodevitals.commands.terminal import CommandError, Subparsers, print_json, print_table
+from nodevitals.commands.terminal import (
+    COULD_NOT_TELL,
+    FOUND_WRONG,
+    GOOD,
+    CommandError,
+    Subparsers,
+    print_json,
+    print_table,
+)
 from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS, TestSettings
 
 EXAMPLES = """\
@@ -75,7 +83,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Test every pair; 1 where there is a problem."""
+    """Test every pair; 1 where hardware failed or is slow, 2 where the test failed."""
     if options.hub:
         refuse_given(options, SSH_ONLY, "is for tests by ssh: leave it out, or --hub")
         return run_on_hub(request_of(options, "matrix", _requested(options)), options)
@@ -93,13 +101,17 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("fewer than two nodes can be reached: try `ssh -o BatchMode=yes NODE`")
     refuse_nodes_in_use(nodes, options)
     results = _measured(nodes, tests, governors=not options.no_governor)
-    verdicts = [Verdict(subject=node, problem=f"ssh: {why}") for node, why in lost.items()]
+    verdicts = [
+        Verdict(subject=node, problem=f"ssh: {why}", reason="harness") for node, why in lost.items()
+    ]
     for test, pairs in zip(tests, results):
         for one in judge(pairs, test, expected, options.share):
             of = f" with {spelled_size(test.message_bytes)}" if len(tests) > 1 else ""
-            verdicts.append(Verdict(subject=one.subject, problem=one.problem + of))
+            verdicts.append(msgspec.structs.replace(one, problem=one.problem + of))
     _print(tests, results, verdicts, options)
-    return int(bool(verdicts))
+    if any(one.reason in ("hardware", "threshold") for one in verdicts):
+        return FOUND_WRONG
+    return COULD_NOT_TELL if verdicts else GOOD
 
 
 def _requested(options: argparse.Namespace) -> dict[str, object]:

@@ -131,6 +131,7 @@ def _tables(pack: Pack, alertmanager: Mapping[str, Any]) -> Iterator[str]:
                 sets = label_sets(rule, faults)
                 components = {labels.get("component", "") for labels in sets}
                 title = components.pop() if len(components) == 1 else ""
+                title = "" if "{" in title else title  # that of the series
                 row = _row(rule, sets, alertmanager, pack)
                 tables.setdefault(title or name.removesuffix(".yaml"), {})[row] = None
     for title in sorted(tables):

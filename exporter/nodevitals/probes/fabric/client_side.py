@@ -61,6 +61,9 @@ class ClientSide:
         reason = self._guard.refusal(test, order)
         if reason:
             return replace(result, skipped=reason)
+        problem = measurement.problem_of(test, self._host, pairing.source)
+        if problem is not None:
+            return replace(result, report=problem)
         identity = uuid.uuid4().hex
         of_order = order.order.id if order else ""
         request = OpenRequest(

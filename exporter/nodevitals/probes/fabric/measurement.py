@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.sysfs import read_integer, read_text
+from nodevitals.linux.sysfs import exists, read_integer, read_text
 from nodevitals.probes.common.rdma_fields import parse_rate
 from nodevitals.probes.common.rdma_gids import gid_of_port
 from nodevitals.probes.fabric.gate import TestedLink
@@ -35,14 +35,30 @@ def link_of(test: TestSettings, host: Host) -> TestedLink:
     return TestedLink(files, 1, speed * MEGABIT if speed else None)
 
 
+def problem_of(test: TestSettings, host: Host, node: str) -> Report | None:
+    """What this node lacks for a test, which the tool itself would not report: iperf3 is not told
+    the device. Beside bonds and VLANs, which are devices, `class/net` has the file bonding_masters.
+    """
+    if test.tool != "iperf3" or exists(host.sys(f"class/net/{test.device}/ifindex")) is not False:
+        return None
+    return failed("no_device", f"{node} has no network device {test.device}: write another one")
+
+
 def bytes_of(test: TestSettings, host: Host, ran_seconds: float | None = None) -> float:
     """The most bytes that a test moves, or moved while its tool ran for so long: of one with a
-    duration, what its link carries in that time.
+    duration, what its link carries in that time, or where its rate is unknown, the tool moves.
     """
     if test.seconds is None:
         return test.total_bytes
     seconds = test.seconds if ran_seconds is None else min(test.seconds, ran_seconds)
-    return seconds * (link_of(test, host).rate or FASTEST_LINK)
+    return seconds * (link_of(test, host).rate or fastest_of(test))
+
+
+def fastest_of(test: TestSettings) -> float:
+    """Bytes per second that the tool moves at most, whatever the link."""
+    if test.tool == "iperf3":
+        return min(FASTEST_LINK, test.queue_pairs * iperf3.FASTEST_STREAM)
+    return FASTEST_LINK
 
 
 def expected_of(test: TestSettings, host: Host) -> float | None:

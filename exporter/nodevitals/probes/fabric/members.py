@@ -107,7 +107,8 @@ def own_name(members: Mapping[str, ListedTarget], configured: str) -> str:
         for name in members:
             if is_address(name) and _is_own(name):
                 return name
-    raise ProbeError("not_listed", f"{configured or node_name()} is not among the peers; set name")
+    text = f"{configured or node_name()} is not among the peers; set probes.fabric.name"
+    raise ProbeError("not_listed", text)
 
 
 def _is_own(address: str) -> bool:

@@ -27,7 +27,7 @@ from nodevitals.probes.fabric.orders import (
     OrderStatus,
     problem_of,
 )
-from nodevitals.probes.fabric.results import FinishedOrder, FinishedTest, outcome_of
+from nodevitals.probes.fabric.results import AcceptedOrder, FinishedOrder, FinishedTest, outcome_of
 from nodevitals.probes.fabric.settings import HubSettings
 from nodevitals.probes.fabric.tool_process import version_of
 
@@ -85,7 +85,8 @@ class OrderBook:
 
     def refuse(self, refusal: OrderRefusal, message: str, reason: str = "") -> OrderRefused:
         """The refusal of an order, which is counted."""
-        self._finished.put(FinishedOrder(outcome="refused"))
+        text = f"order refused: {refusal}: {message}"
+        self._finished.put(FinishedOrder(outcome="refused", text=text))
         return OrderRefused(refusal=refusal, reason=reason or None, message=message)
 
     def get(self, identity: str, wait_seconds: float) -> OrderStatus | OrderRefused:
@@ -140,7 +141,10 @@ class OrderBook:
             self._current = None
         self._occupancy.free(entry.order.id)
         entry.finish(versions)
-        self._finished.put(FinishedOrder(outcome=outcome_of(entry.status())))
+        outcome = outcome_of(entry.status())
+        reason = f": {entry.reason}" if outcome == "skipped" else ""
+        text = f"order {entry.order.id} ended: {outcome}{reason}"
+        self._finished.put(FinishedOrder(outcome=outcome, text=text))
 
     def _accepted(self, order: Order) -> OrderEntry | OrderRefused:
         """A new order, or why it is not accepted."""
@@ -157,6 +161,9 @@ class OrderBook:
         self._entries[order.id] = entry
         if len(self._entries) > MAX_RESULTS:
             self._entries.popitem(last=False)
+        tools = ", ".join(f"{test.tool} {test.operation}" for test in order.tests[:1])
+        text = f"order {order.id} accepted: {tools} from {order.source} to {order.target}"
+        self._finished.put(AcceptedOrder(text=text + (", forced" if order.force else "")))
         self.tested |= {(test.tool, test.operation) for test in order.tests}
         return entry
 

@@ -17,9 +17,11 @@ from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
 from nodevitals.probes.fabric.leases import LeaseMailbox
+from nodevitals.probes.fabric.order_log import OrderLog
 from nodevitals.probes.fabric.report import REASONS, Report
 from nodevitals.probes.fabric.results import (
     ORDER_OUTCOMES,
+    AcceptedOrder,
     FinishedOrder,
     ServedTest,
     StartedTest,
@@ -82,6 +84,7 @@ class FabricProbe(Probe):
         hub = self.settings.hub
         self._hub_token = HubToken(hub.token_file, self._secrets) if hub else None
         self._leases = LeaseMailbox()
+        self._order_log = OrderLog()
 
     def run(self, readings: Readings) -> None:
         """Report what has happened since the last run."""
@@ -97,8 +100,11 @@ class FabricProbe(Probe):
         self._pass_leases(readings)
         self._declare(readings)
         for finished in self._runner.finished():
-            if isinstance(finished, FinishedOrder):
+            if isinstance(finished, AcceptedOrder):
+                readings.note(finished.text)
+            elif isinstance(finished, FinishedOrder):
                 readings.increment(fabric.ORDERS, 1, finished.outcome)
+                self._order_log.note(readings, finished, time.monotonic())
             elif isinstance(finished, ServedTest):
                 _count_cost(readings, finished)
             else:

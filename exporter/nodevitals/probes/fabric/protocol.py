@@ -134,6 +134,9 @@ class FabricClient:
             with connection.getresponse() as response:
                 data = response.read(MAX_BODY_BYTES)
         except TimeoutError:
+            if connection.sock is None:
+                text = f"{host}: no connection in time"
+                raise TransportError("unreachable", text, connected) from None
             raise TransportError("timeout", f"{host}: no response in time", connected) from None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # a forwarder without a server behind it
             raise TransportError("unreachable", f"{host}: connection closed", connected) from None

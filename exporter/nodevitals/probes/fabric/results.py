@@ -43,12 +43,19 @@ class ServedTest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinishedOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """An order that has ended here, or was refused."""
+    """An order that has ended here, or was refused; `text` is its line in the log."""
 
     outcome: OrderOutcome
+    text: str
 
 
-FinishedTest = Union[StartedTest, ServedTest, FinishedOrder]
+class AcceptedOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """An order that was accepted here; `text` is its line in the log."""
+
+    text: str
+
+
+FinishedTest = Union[StartedTest, ServedTest, AcceptedOrder, FinishedOrder]
 
 
 def outcome_of(status: OrderStatus) -> OrderOutcome:

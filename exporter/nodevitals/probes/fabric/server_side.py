@@ -22,6 +22,7 @@ from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.order_entry import OrderEntry
 from nodevitals.probes.fabric.plan import Pairing
 from nodevitals.probes.fabric.protocol import Closed, Opened, OpenRequest, Refused
+from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.results import FinishedTest, ServedTest
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess, listens
@@ -166,6 +167,10 @@ class ServerSide:
                 session.reason = reason
                 session.response = Refused(refusal="busy", reason=reason)
                 return
+            problem = measurement.problem_of(session.test, self._host, self._name)
+            if problem is not None:
+                session.response = _failed(problem)
+                return
             process, session.response = self._start(session.test)
             if process is None or isinstance(session.response, Refused):
                 return
@@ -181,6 +186,12 @@ class ServerSide:
                 size = self._guard.charge(session.test, started, seconds)
                 self._finished.put(ServedTest(test=session.test, seconds=seconds, bytes=size))
             self._end(session)
+
+    @property
+    def _name(self) -> str:
+        """The name of this node on the lists."""
+        membership = self._lists.membership
+        return membership.name if membership else "this node"
 
     def _reason_against(self, session: _Session) -> str:
         """Why the tool may not start; '' where it may."""
@@ -202,9 +213,7 @@ class ServerSide:
         while not listens(port):
             if process.status() is not None or time.monotonic() > deadline:
                 report = measurement.judge(test, process.text(), process.status() or 0)
-                return process, Refused(
-                    refusal="failed", reason=report.reason or "harness", message=report.message
-                )
+                return process, _failed(report)
             time.sleep(0.02)
         return process, Opened(port=port)
 
@@ -229,3 +238,8 @@ class ServerSide:
             session.order.end(session.reason)
         session.ready.set()
         session.ended.set()
+
+
+def _failed(report: Report) -> Refused:
+    """The response for a test that failed before its tool listened."""
+    return Refused(refusal="failed", reason=report.reason or "harness", message=report.message)

@@ -17,6 +17,8 @@ from nodevitals.quantities import parse_listen_address
 DEFAULT_PORT = 9856
 TOOLS = ("perftest", "iperf3")
 OPERATIONS = (*BANDWIDTH, *LATENCY, "tcp")
+MAX_GID_INDEX = 64
+"""perftest refuses a larger one (MAX_GID_IX in its perftest_parameters.h)."""
 MessageBytes = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
 ToolPort = Annotated[int, msgspec.Meta(ge=1024, le=65535)]
 
@@ -91,6 +93,10 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         if self.tool == "iperf3" and self.gid_index is not None:
             yield Problem("gid_index", "iperf3 has none: remove it")
+        if self.tool == "perftest" and (self.gid_index or 0) > MAX_GID_INDEX:
+            yield Problem("gid_index", f"perftest has at most {MAX_GID_INDEX}: choose another")
+        if self.is_latency and self.queue_pairs != 1:
+            yield Problem("queue_pairs", "a latency test has one queue pair: remove it")
         if self.seconds is not None and self.is_latency:
             yield Problem("seconds", "latencies are measured by a number of messages: remove it")
         if self.seconds is not None and self.timeout <= self.seconds:
@@ -110,10 +116,11 @@ class FabricTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Certificates, as PEM files. Nodes verify each other: as servers and as clients."""
 
     cert_file: str
-    """Certificate of this node for server and client authentication; its subjectAltName has the
-    node's name or address on the lists. Example: `/etc/nodevitals/tls.crt`"""
+    """Certificate for server and client authentication. The subjectAltName of an agent's has the
+    node's name or address on the lists, that of the hub's a name of `probes.fabric.hub.names`.
+    Example: `/etc/nodevitals/tls.crt`"""
     key_file: str
-    """Private key of this node. Example: `/etc/nodevitals/tls.key`"""
+    """Its private key. Example: `/etc/nodevitals/tls.key`"""
     ca_file: str
     """Certificate of the authority that signed the certificates of all nodes.
     Example: `/etc/nodevitals/ca.crt`"""

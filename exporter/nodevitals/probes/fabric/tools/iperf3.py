@@ -18,6 +18,8 @@ from nodevitals.probes.fabric.report import (
 )
 
 MAX_NUMBER = 1e18
+FASTEST_STREAM = 12.5e9
+"""Bytes per second of one stream, at most: it has one thread, which copies all its bytes."""
 FAILURES = failure_patterns(
     (r"the server is busy", "peer_busy"),
     (r"(?i)timed out|timeout", "timeout"),
