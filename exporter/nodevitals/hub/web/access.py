@@ -32,6 +32,8 @@ from nodevitals.web.passwords import MAX_WAITING, BusyError, Passwords
 
 TOKENS_CHECK_SECONDS = 1.0
 _MAX_CREDENTIALS = 1024
+# What `printf %s "$TOKEN" | sha256sum` prints where TOKEN is not set.
+_SUM_OF_NOTHING = hashlib.sha256(b"").hexdigest()
 # Their own: passwords that wait for their turn must not hold the threads of the others, and one
 # more must find a thread that refuses it.
 _PASSWORD_THREADS = ThreadPoolExecutor(MAX_WAITING + 2, thread_name_prefix="password")
@@ -89,6 +91,8 @@ def parse_tokens(text: bytes) -> tuple[Token, ...]:
     found = cast("Optional[TokensFile]", convert(document.values(), TokensFile, "", problems))
     tokens = () if found is None else found.tokens
     for number, token in enumerate(tokens):
+        if token.sha256 == _SUM_OF_NOTHING:
+            problems.append(Problem(f"tokens[{number}].sha256", "is the sum of no token at all"))
         if (token.sha256 is None) == (token.token is None):
             problems.append(Problem(f"tokens[{number}]", "write either sha256 or token"))
     error = document.error(problems)

@@ -16,6 +16,7 @@ from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
+from nodevitals.checks.pair_report import cell
 from nodevitals.hub import planning
 from nodevitals.hub.checks import RefusedError
 
@@ -54,6 +55,11 @@ def requester_of(request: Request[Any, Any, Any]) -> Requester:
     return found
 
 
+def own_key(trigger: str, name: str, key: str) -> str:
+    """An idempotency key that no other client has, whatever spaces are in its name."""
+    return f"{trigger} {msgspec.json.encode([name, key]).decode()}"
+
+
 def csv_of(detail: CheckDetail) -> str:
     """The results as CSV, one row per run and size."""
     text = io.StringIO()
@@ -65,26 +71,22 @@ def csv_of(detail: CheckDetail) -> str:
 
 def _csv_rows(detail: CheckDetail) -> Iterator[list[Any]]:
     for run in detail.results:
-        head, tail = [run.number, " ".join(run.nodes)], [run.skipped, run.started, run.seconds]
+        head = [run.number, " ".join(run.nodes)]
+        tail = [cell(run.skipped), run.started, run.seconds]
         if not run.reports:
             yield [*head, *[""] * 10, *tail]
         for report in run.reports:
-            ending = [report.outcome, report.reason or "", _cell(report.message), *tail]
+            ending = [report.outcome, report.reason or "", cell(report.message), *tail]
             if not report.rows:
                 yield [*head, *[""] * 7, *ending]
             for row in report.rows:
                 latency = row.latency_seconds or {}
                 figures = [
-                    *(row.operation, row.message_bytes, row.iterations),
+                    *(cell(row.operation or ""), row.message_bytes, row.iterations),
                     *(row.bandwidth_bytes_per_second, row.bus_bandwidth_bytes_per_second),
                     *(latency.get("median"), latency.get("p99")),
                 ]
                 yield [*head, *figures, *ending]
-
-
-def _cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def _reading_handlers(hub: Hub) -> list[Any]:
@@ -145,7 +147,7 @@ def handlers(hub: Hub) -> list[Any]:
             raise RefusedError("invalid", f"Idempotency-Key: {text}")
         requester = requester_of(request)
         # A client's keys are its own: it cannot take that of a schedule or of another client.
-        own = f"rest {requester.name} {key}" if key else ""
+        own = own_key("rest", requester.name, key) if key else ""
         return await hub.checks.submit(data, requester, own)
 
     @post(f"{PATH}/estimate", status_code=200)

@@ -24,6 +24,25 @@ if TYPE_CHECKING:
 OPENAPI_PATH = "/api/v1/openapi.json"
 
 
+class _Description(JsonRenderPlugin):
+    """The description, with expressions as ECMA has them: it does not know Python's end of text."""
+
+    def render(self, request: Any, openapi_schema: dict[str, Any]) -> bytes:
+        """As JSON."""
+        return super().render(request, _for_ecma(openapi_schema))
+
+
+def _for_ecma(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {
+            key: value.replace("\\Z", "$")
+            if key == "pattern" and isinstance(value, str)
+            else _for_ecma(value)
+            for key, value in found.items()
+        }
+    return [_for_ecma(one) for one in found] if isinstance(found, list) else found
+
+
 def build_app(hub: Hub, access: Callable[[], Access], health: Callable[[], str]) -> Litestar:
     """The application of a hub, with `hub.routes`."""
 
@@ -42,7 +61,7 @@ def build_app(hub: Hub, access: Callable[[], Access], health: Callable[[], str])
             title="nodevitals hub",
             version=__version__,
             path=OPENAPI_PATH,
-            render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
+            render_plugins=[_Description(path=["/", "/openapi.json"])],
         ),
         exception_handlers={Exception: handle},
         request_max_body_size=MAX_BODY_BYTES,

@@ -16,6 +16,7 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nodevitals.hub.web.gate import HEADERS, MAX_HEAD_BYTES
+from nodevitals.hub.web.handshakes import Listening
 
 REQUEST_SECONDS = 20.0
 """A request must be complete within this time, from its first byte or the connection on."""
@@ -37,13 +38,21 @@ class BoundedProtocol(H11Protocol):
 
     _request_deadline: Optional[asyncio.TimerHandle] = None
     _write_deadline: Optional[asyncio.TimerHandle] = None
+    _listening: Optional[Listening] = None
     _left = 0
     since = 0.0
     """When it began to wait for a request."""
 
+    def accepted_by(self, listening: Listening) -> BoundedProtocol:
+        """The same, which reports the end of its handshake there."""
+        self._listening = listening
+        return self
+
     def connection_made(self, transport: Any) -> None:
         """Await the first request."""
         super().connection_made(transport)
+        if self._listening is not None:
+            self._listening.established(transport.get_extra_info("socket").fileno())
         self.since = self.loop.time()
         self._await_request()
         if len(self.connections) > MAX_CONNECTIONS:

@@ -10,7 +10,8 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
 from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.web.rendering import render
+from nodevitals.hub.web.reasons import reason_in
+from nodevitals.hub.web.rendering import language_of, render
 
 STATUS = {
     "invalid": 422,
@@ -40,7 +41,8 @@ def _header(headers: Any, wanted: bytes) -> str:
 def _body(scope: Any, status: int, text: str) -> tuple[bytes, str]:
     accepts = _header(scope["headers"], b"accept")
     if "text/html" in accepts and not scope["path"].startswith("/api/"):
-        page = render(scope, "error.html", status=status, problem=text)
+        problem = reason_in(language_of(scope), text)
+        page = render(scope, "error.html", status=status, problem=problem)
         return page.encode(), "text/html; charset=utf-8"
     return msgspec.json.encode({"error": text}), "application/json"
 

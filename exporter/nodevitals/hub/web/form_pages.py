@@ -17,9 +17,10 @@ from nodevitals.hub import planning
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.web import form
 from nodevitals.hub.web.access import rank
-from nodevitals.hub.web.api import requester_of
-from nodevitals.hub.web.errors import STATUS, one_line
-from nodevitals.hub.web.responses import AnyRequest, page, redirect
+from nodevitals.hub.web.api import own_key, requester_of
+from nodevitals.hub.web.errors import STATUS
+from nodevitals.hub.web.label_lists import LABEL, labels_of, with_lists
+from nodevitals.hub.web.responses import AnyRequest, page, redirect, shown_problems
 
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
@@ -80,7 +81,7 @@ def show_form(
     problems: Optional[Mapping[str, str]] = None,
 ) -> Response[str]:
     """The form of a kind; with a check, its cost above the form."""
-    labels = form.labels_of(hub.checks.members())
+    labels = labels_of(hub.checks.members())
     basic, more = form.SHOWN[kind]
     role = requester_of(request).role
     return page(
@@ -89,18 +90,18 @@ def show_form(
         STATUS[refused] if refused else 200,
         kind=kind,
         kinds=KINDS,
-        fields=form.with_lists(fields, labels),
+        fields=with_lists(fields, labels),
         sent={name: value for name, value in fields.items() if _is_field(name)},
         check=check,
         refused=refused,
-        problems={name: one_line(text) for name, text in (problems or {}).items()},
+        problems=shown_problems(request, problems or {}),
         basic=basic,
         more=more,
         choices=choices_for(kind),
         defaults={**_OF_ALL, **_DEFAULTS[kind]},
         presets=presets_for(hub, kind),
         labels=labels,
-        label_prefix=form.LABEL,
+        label_prefix=LABEL,
         areas=form.PAIRS_OF_NAMES,
         counted=(*form.NUMBERS, "rounds"),
         members=len(hub.checks.members()),
@@ -111,7 +112,7 @@ def show_form(
 
 
 def _is_field(name: str) -> bool:
-    return name in form.FIELDS or name.startswith(form.LABEL)
+    return name in form.FIELDS or name.startswith(LABEL)
 
 
 def handlers(hub: Hub) -> list[Any]:
@@ -122,7 +123,7 @@ def handlers(hub: Hub) -> list[Any]:
         """The kinds; with one, its form, with fields from the address or of a check."""
         fields = {name: one for name, one in request.query_params.items() if _is_field(name)}
         if copy:
-            fields = form.fields_from((await hub.checks.get(copy)).check.request)
+            fields = form.fields_from((await hub.checks.check(copy)).request)
         kind = next((one for one in KINDS if one == fields.get("kind")), None)
         if kind is None:
             return page(
@@ -166,4 +167,4 @@ def handlers(hub: Hub) -> list[Any]:
 def _key(fields: Mapping[str, str], name: str) -> str:
     """A double click starts one check."""
     shown = fields.get("shown", "")
-    return f"page {name} {shown}" if shown and shown.isascii() and len(shown) < 100 else ""
+    return own_key("page", name, shown) if shown and shown.isascii() and len(shown) < 100 else ""

@@ -6,21 +6,24 @@ In: forms. Out: HTML, and leases.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, get_type_hints
 
-import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
 
+from nodevitals.checks.model import NodeName
 from nodevitals.hub import leases as leases_module
 from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.lease_book import LeaseWanted
-from nodevitals.hub.web import form
+from nodevitals.hub.lease_book import LONGEST_SECONDS, SHORTEST_SECONDS, LeaseWanted
 from nodevitals.hub.web.access import rank
 from nodevitals.hub.web.api import requester_of
-from nodevitals.hub.web.errors import STATUS, one_line
-from nodevitals.hub.web.responses import AnyRequest, page, redirect
-from nodevitals.quantities import parse_duration
+from nodevitals.hub.web.errors import STATUS
+from nodevitals.hub.web.form import FormError, fields_of, problems_of
+from nodevitals.hub.web.label_lists import LABEL, labels_of, wanted_labels, with_lists
+from nodevitals.hub.web.responses import AnyRequest, page, redirect, shown_problems
+from nodevitals.hub.web.spellings import fitting, names_of, seconds_of
+from nodevitals.probes.fabric.leases import ProbeName
+from nodevitals.wire import MAX_LEASED_PROBES
 
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
@@ -29,38 +32,52 @@ PROBES = ("rdma", "network", "nvidia", "ascend", "node")
 """Those that are asked for most; the others are typed."""
 PROBE = "probe."
 MAX_NODES_SHOWN = 200
+USUAL_DURATION = "30m"
+_HINTS = get_type_hints(LeaseWanted, include_extras=True)
 _ORDER = ("unreachable", "refused", "waiting", "active")
 
 
 def lease_of(fields: Mapping[str, str]) -> LeaseWanted:
     """The request that a form describes. Raises FormError."""
     problems: dict[str, str] = {}
-    probes = [name for name in PROBES if fields.get(PROBE + name) == "yes"]
-    probes += form.names_of(fields.get("other_probes", ""))
-    if not probes:
-        problems["probes"] = "choose a probe, or name one"
-    seconds = 0.0
-    try:
-        seconds = parse_duration(fields.get("duration") or "30m")
-    except ValueError as error:
-        problems["duration"] = str(error)
-    try:
-        where = form.labels_from(fields)
-    except ValueError as error:
-        problems["where"], where = str(error), {}
+    found: dict[str, Any] = {}
+    readers: dict[str, Callable[[], Any]] = {
+        "nodes": lambda: fitting(names_of(fields.get("nodes", "")), tuple[NodeName, ...]),
+        "where": lambda: wanted_labels(fields),
+        "probes": lambda: _probes_of(fields),
+        "duration": lambda: _seconds_of(fields),
+        "note": lambda: fitting(fields.get("note", ""), _HINTS["note"]),
+    }
+    for name, read in readers.items():
+        try:
+            found["seconds" if name == "duration" else name] = read()
+        except ValueError as error:
+            problems[name] = str(error)
     if problems:
-        raise form.FormError(problems)
-    nodes, note = form.names_of(fields.get("nodes", "")), fields.get("note", "")
-    found = {"probes": list(dict.fromkeys(probes)), "nodes": nodes, "where": where, "note": note}
-    try:
-        return msgspec.convert({**found, "seconds": seconds}, LeaseWanted)
-    except msgspec.ValidationError as error:
-        raise form.FormError(_by_field(form.problem_of(str(error)))) from None
+        raise FormError(problems)
+    return LeaseWanted(**found)
 
 
-def _by_field(problems: Mapping[str, str]) -> dict[str, str]:
-    """The request says seconds, the form duration."""
-    return {"duration" if name == "seconds" else name: text for name, text in problems.items()}
+def _probes_of(fields: Mapping[str, str]) -> tuple[str, ...]:
+    chosen = [name for name in PROBES if fields.get(PROBE + name) == "yes"]
+    probes = list(dict.fromkeys([*chosen, *names_of(fields.get("other_probes", ""))]))
+    if not probes:
+        raise ValueError("choose a probe, or name one")
+    if len(probes) > MAX_LEASED_PROBES:
+        raise ValueError(f"{len(probes)} probes: choose at most {MAX_LEASED_PROBES}")
+    found: tuple[str, ...] = fitting(probes, tuple[ProbeName, ...])
+    return found
+
+
+def _seconds_of(fields: Mapping[str, str]) -> float:
+    text = fields.get("duration") or USUAL_DURATION
+    return seconds_of(text, SHORTEST_SECONDS, LONGEST_SECONDS)
+
+
+def _refused(text: str) -> dict[str, str]:
+    """A refusal of the lease, by field; the request says seconds, the form duration."""
+    name, _, message = text.partition(": ")
+    return {"duration": message} if name == "seconds" else problems_of(text)
 
 
 def _show(
@@ -72,7 +89,7 @@ def _show(
 ) -> Response[str]:
     found = leases_module.of(hub)
     nodes = sorted(found.nodes(), key=lambda one: (_ORDER.index(one.state), one.name))
-    labels = form.labels_of(hub.checks.members())
+    labels = labels_of(hub.checks.members())
     return page(
         request,
         "leases.html",
@@ -80,11 +97,11 @@ def _show(
         leases=found.all(),
         nodes=nodes[:MAX_NODES_SHOWN],
         all_nodes=len(nodes),
-        fields=form.with_lists(fields, labels),
+        fields=with_lists(fields, labels),
         refused=refused,
-        problems={name: one_line(text) for name, text in (problems or {}).items()},
+        problems=shown_problems(request, problems or {}),
         labels=labels,
-        label_prefix=form.LABEL,
+        label_prefix=LABEL,
         probes=PROBES,
         probe_prefix=PROBE,
         longest=hub.settings.leases.max_duration,
@@ -105,13 +122,13 @@ def handlers(hub: Hub) -> list[Any]:
     @post("/leases", include_in_schema=False, status_code=200)
     async def ask(request: AnyRequest) -> Response[str]:
         """Begin a lease."""
-        fields = form.fields_of(await request.body())
+        fields = fields_of(await request.body())
         try:
             await leases_module.of(hub).ask(lease_of(fields), requester_of(request))
-        except form.FormError as error:
+        except FormError as error:
             return _show(hub, request, fields, error.kind, error.problems)
         except RefusedError as error:
-            problems = _by_field(form.problems_of(str(error)))
+            problems = _refused(str(error))
             return _show(hub, request, fields, error.kind, problems)
         return redirect("/leases")
 

@@ -5,7 +5,6 @@ In: requests that passed the gate. Out: HTML.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Callable
 
 from litestar import Response, get, post
@@ -15,7 +14,8 @@ from nodevitals.checks.model import KINDS, CheckRequest
 from nodevitals.hub.web import form, form_pages, lease_pages
 from nodevitals.hub.web.access import Access, rank
 from nodevitals.hub.web.api import requester_of
-from nodevitals.hub.web.heatmap import MAX_RAW_CHARACTERS, TONES, overview
+from nodevitals.hub.web.heatmap import MAX_RAW_CHARACTERS, TONES
+from nodevitals.hub.web.overviews import Overviews
 from nodevitals.hub.web.rendering import STYLE
 from nodevitals.hub.web.responses import AnyRequest, page, redirect
 from nodevitals.probes.fabric.report import LATENCY
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 PAGE_CHECKS = 50
 REFRESH_SECONDS = 3
-MAX_VERSIONS = 20
 
 
 def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
     """The handlers of Litestar."""
+    overviews = Overviews(hub.checks)
 
     @get("/", include_in_schema=False)
     async def index(
@@ -57,18 +57,12 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
     @get("/checks/{identity:str}", include_in_schema=False)
     async def show(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """One check."""
-        detail = await hub.checks.get(identity)
-        found = await asyncio.to_thread(overview, detail)
-        check = detail.check
-        versions: dict[str, str] = {}
-        for run in detail.results[:100]:
-            versions.update(run.versions)
+        check = await hub.checks.check(identity)
         return page(
             request,
             "check.html",
             check=check,
-            found=found,
-            versions=dict(list(versions.items())[:MAX_VERSIONS]),
+            found=await overviews.of(check),
             latency=check.request.test.operation in LATENCY,
             request_fields=parameters_of(check.request),
             bad={one.subject for one in check.verdict.findings} if check.verdict else set(),

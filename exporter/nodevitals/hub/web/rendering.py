@@ -50,15 +50,18 @@ def moment(seconds: Optional[float]) -> str:
 
 
 def span(seconds: Optional[float], language: str = "en") -> str:
-    """A length of time."""
-    if seconds is None:
+    """A length of time; none where the clock was set back meanwhile."""
+    if seconds is None or seconds < 0:
         return "-"
-    second, minute, hour = ("秒", "分钟", "小时") if language == "zh" else ("s", "min", "h")
+    units = ("秒", "分钟", "小时", "天") if language == "zh" else ("s", "min", "h", "d")
+    second, minute, hour, day = units
     if seconds < 120:
         return f"{seconds:.3g} {second}"
     if seconds < 7200:
         return f"{seconds / 60:.0f} {minute}"
-    return f"{seconds / 3600:.1f} {hour}"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.3g} {hour}"
+    return f"{seconds / 86400:.3g} {day}"
 
 
 @pass_context

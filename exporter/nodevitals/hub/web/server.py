@@ -22,6 +22,7 @@ from nodevitals.hub.web.access import TOKENS_CHECK_SECONDS, Access
 from nodevitals.hub.web.app import build_app
 from nodevitals.hub.web.connections import BoundedProtocol
 from nodevitals.hub.web.gate import MAX_HEAD_BYTES, Gate
+from nodevitals.hub.web.handshakes import Listening
 from nodevitals.quantities import parse_listen_address
 from nodevitals.web.passwords import Passwords
 from nodevitals.web_config import WebConfiguration, read, tls_context
@@ -55,12 +56,13 @@ class _Uvicorn(uvicorn.Server):
 
     async def open(self, context: Optional[ssl.SSLContext]) -> None:
         """Accept connections with this context from now on; the others go on with theirs."""
+        listening = Listening.on(self._listening)
         protocol = functools.partial(
             BoundedProtocol, config=self.config, server_state=self.server_state, app_state={}
         )
         server = await asyncio.get_running_loop().create_server(
-            protocol,
-            sock=self._listening.dup(),
+            lambda: protocol().accepted_by(listening),
+            sock=listening,
             backlog=BACKLOG,
             ssl=context,
             ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,

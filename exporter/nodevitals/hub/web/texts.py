@@ -6,6 +6,7 @@ An English text with `|` has a singular and a plural, which `count` chooses.
 from __future__ import annotations
 
 from nodevitals.hub.web.texts_form import FORM
+from nodevitals.hub.web.texts_isolation import ISOLATION
 from nodevitals.hub.web.texts_verdict import VERDICT
 
 LANGUAGES = ("en", "zh")
@@ -15,6 +16,11 @@ _GENERAL: dict[str, tuple[str, str]] = {
     "new": ("New check", "新建检测"),
     "leases": ("Data of every second", "秒级数据"),
     "schedules": ("Schedules", "定时检测"),
+    "incidents": ("Incidents", "事件"),
+    "notifications": ("Notifications", "通知"),
+    "severity_critical": ("critical", "严重"),
+    "severity_warning": ("warning", "警告"),
+    "severity_info": ("info", "提示"),
     "skip": ("Skip to the content", "跳到正文"),
     "log_in": ("Log in", "登录"),
     "log_in_to_run": (
@@ -193,10 +199,22 @@ _GENERAL: dict[str, tuple[str, str]] = {
     "help_duration": ("Such as 30m or 2h; at most {most}.", "例如 30m、2h；最长 {most}。"),
     "until": ("Until", "截止时间"),
     "state": ("State", "状态"),
+    "schedule_name": ("Name", "名称"),
+    "every": ("Every", "间隔"),
+    "window": ("Window (UTC)", "时间窗口（UTC）"),
+    "any_time": ("any time", "不限"),
+    "spent_hours": ("Node hours in 7 days", "7 天内的节点小时"),
+    "last_check": ("Last check", "上次检测"),
+    "next_start": ("Next start, at the earliest", "下次启动（最早）"),
+    "why_not": ("Why not started", "未启动的原因"),
+    "no_schedules": (
+        "No schedules: write the section schedules of the hub's configuration.",
+        "没有定时检测：请在 hub 的配置中添加 schedules 一节。",
+    ),
     "lease_waiting": ("not asked yet", "尚未下发"),
     "lease_active": ("active", "生效中"),
     "lease_refused": ("no probe runs every second", "没有探针按秒运行"),
     "lease_unreachable": ("agent does not answer", "采集器无应答"),
 }
 
-TEXTS: dict[str, tuple[str, str]] = {**_GENERAL, **FORM, **VERDICT}
+TEXTS: dict[str, tuple[str, str]] = {**_GENERAL, **FORM, **ISOLATION, **VERDICT}

@@ -31,6 +31,8 @@ VERDICT: dict[str, tuple[str, str]] = {
     "more_findings": ("{count} more finding|{count} more findings", "另有 {count} 项"),
     "separator": ("; ", "；"),
     "colon": (": ", "："),
+    "comma": (", ", "、"),
+    "clause": (", ", "，"),
     "subject_node": ("{name}", "{name}"),
     "subject_link": ("{name}", "{name}"),
     "subject_rail": ("{name} of all nodes", "所有节点的 {name}"),
