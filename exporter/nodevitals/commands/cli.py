@@ -26,6 +26,7 @@ COMMANDS = {
     "maintenance": "nodevitals.commands.maintenance",
     "fabric": "nodevitals.commands.fabric.commands",
     "fast": "nodevitals.commands.fast",
+    "drill": "nodevitals.commands.drill",
     "rules": "nodevitals.commands.rules.commands",
     "completion": "nodevitals.commands.completion",
 }
@@ -33,7 +34,7 @@ COMMANDS = {
 GROUPS = {
     "set up": ("init", "check-config", "doctor", "completion"),
     "this node": ("serve", "probe", "history", "maintenance", "metrics"),
-    "the cluster": ("hub", "fabric", "fast", "rules"),
+    "the cluster": ("hub", "fabric", "fast", "drill", "rules"),
 }
 
 

@@ -82,6 +82,10 @@ def run(options: argparse.Namespace) -> int:
     except (ProbeError, StoreError) as error:
         raise CommandError(str(error)) from None
     handler = logs.set_up(options.log_level, options.log_format)
-    asyncio.run(service.serve())
-    handler.drain(0.2)
+    try:
+        asyncio.run(service.serve())
+    except StoreError as error:
+        raise CommandError(str(error)) from None
+    finally:
+        handler.drain(0.2)
     return 0

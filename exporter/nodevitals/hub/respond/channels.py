@@ -1,0 +1,232 @@
+"""Channels: where notifications are sent.
+
+In: a title and a text. Out: nothing, or DeliveryError, within DEADLINE_SECONDS. The URL, which has
+the secret, is read from its file when that has changed; it is in no log, error or metric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, Optional
+from urllib.parse import quote, urlsplit
+
+from nodevitals.document import DocumentError, read_file
+from nodevitals.hub.respond import robot_sender, robots
+from nodevitals.hub.respond.delivery import Context, DeliveryError
+from nodevitals.hub.respond.settings import ChannelSettings
+
+DEADLINE_SECONDS = 15.0
+MAX_HANGING = 3
+"""Threads of one channel that may still wait for an attempt which was given up."""
+PLACE = "{owner}"
+
+ChannelKind = Literal[
+    "dingtalk",
+    "discord",
+    "email",
+    "feishu",
+    "lark",
+    "other",
+    "pagerduty",
+    "slack",
+    "sms",
+    "teams",
+    "telegram",
+    "webhook",
+    "wecom",
+]
+_KINDS: dict[str, ChannelKind] = {
+    "discord": "discord",
+    "form": "webhook",
+    "forms": "webhook",
+    "json": "webhook",
+    "jsons": "webhook",
+    "mailto": "email",
+    "mailtos": "email",
+    "msteams": "teams",
+    "pagerduty": "pagerduty",
+    "slack": "slack",
+    "sns": "sms",
+    "tgram": "telegram",
+    "twilio": "sms",
+    "vonage": "sms",
+    "workflow": "teams",
+    "workflows": "teams",
+    "xml": "webhook",
+    "xmls": "webhook",
+}
+# Of addresses as the services' own pages show them.
+_HOSTS: dict[str, ChannelKind] = {
+    ".logic.azure.com": "teams",
+    ".powerplatform.com": "teams",
+    "discord.com": "discord",
+    "hooks.slack.com": "slack",
+}
+# Longest messages: https://developer.pagerduty.com/docs/send-alert-event (summary),
+# https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
+# (28 KB of JSON, in which Apprise writes a Chinese character with twice its bytes) and
+# https://discord.com/developers/docs/resources/message.
+_ROOMS: dict[ChannelKind, int] = {"pagerduty": 1024, "teams": 10_000, "discord": 2000, "sms": 1600}
+_OWNER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Channel", "Context", "DeliveryError"]
+
+
+class Channel:
+    """One channel of the settings."""
+
+    def __init__(self, name: str, settings: ChannelSettings) -> None:
+        self._name, self._settings = name, settings
+        self._stamp: tuple[int, ...] = ()
+        self._kept_url = ""
+        self._warned = ""
+        self._hanging = 0
+
+    @property
+    def kind(self) -> ChannelKind:
+        """What it is, for metrics; `other` as well while its file cannot be read."""
+        try:
+            return _kind_of(self._url())
+        except DeliveryError:
+            return "other"
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that a title and a text may have together: the smaller of the setting and of what
+        the other side takes.
+        """
+        try:
+            url = self._url()
+            robot = robots.parse_robot(url)
+        except (DeliveryError, ValueError):
+            return self._settings.max_bytes
+        room = robots.room_of(robot) if robot else _ROOMS.get(_kind_of(url), 1_000_000)
+        return min(self._settings.max_bytes, room)
+
+    async def send(
+        self, title: str, text: str, owner: str = "", context: Optional[Context] = None
+    ) -> None:
+        """Send one message; `owner` takes the place of {owner} in the URL. Raises DeliveryError."""
+        url = owned(self._url(), owner)
+        try:
+            robot = robots.parse_robot(url)
+        except ValueError as error:
+            raise DeliveryError(str(error)) from None
+        try:
+            if robot is not None:
+                await asyncio.wait_for(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
+            else:
+                await self._send_by_apprise(url, title, text, context or Context())
+        except asyncio.TimeoutError:
+            raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
+
+    async def _send_by_apprise(self, url: str, title: str, text: str, context: Context) -> None:
+        if self._hanging >= MAX_HANGING:
+            raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")
+
+        def work() -> None:
+            # 45 MB, 0.6 s: imported where it is used.
+            from nodevitals.hub.respond import apprise_sender
+
+            apprise_sender.send(url, title, text, context)
+
+        self._hanging += 1
+        done = _in_thread(work, self._ended)
+        await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+
+    def _ended(self) -> None:
+        self._hanging -= 1
+
+    def _url(self) -> str:
+        """The URL, of the file as it is now."""
+        path = self._settings.url_file
+        try:
+            found = os.stat(path)
+            stamp = (found.st_mtime_ns, found.st_ino, found.st_size, found.st_dev)
+            if stamp != self._stamp:
+                self._kept_url = _single_line(read_file(path))
+                self._stamp = stamp
+        except (OSError, DocumentError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise DeliveryError(f"{path}: {' '.join(str(reason).split())[:200]}") from None
+        if found.st_mode & stat.S_IROTH and self._warned != path:
+            self._warned = path
+            log.warning(
+                "notify.channels.%s: every user can read %s: remove the permission (chmod o-r)",
+                self._name,
+                path,
+            )
+        return self._kept_url
+
+
+def owned(url: str, owner: str) -> str:
+    """The URL of an owner's channel. Raises DeliveryError: neither scheme, user nor host depend on
+    an owner, and a name is letters, digits, dots, _ and - only.
+    """
+    if PLACE not in url:
+        return url
+    parts = urlsplit(url)
+    # In a scheme there is no brace: that is all of it.
+    if not parts.scheme or PLACE in parts.netloc:
+        raise DeliveryError("{owner} may stand in the path and behind ? only: change the URL")
+    if not _OWNER.fullmatch(owner) or ".." in owner:
+        raise DeliveryError("the name of this owner cannot be part of a URL: name its channel")
+    return url.replace(PLACE, quote(owner, safe=""))
+
+
+def _kind_of(url: str) -> ChannelKind:
+    try:
+        robot = robots.parse_robot(url)
+        scheme, host = urlsplit(url).scheme.lower(), urlsplit(url).hostname or ""
+    except ValueError:
+        return "other"
+    if robot is not None:
+        return robot.kind
+    if scheme == "https":
+        return next((kind for name, kind in _HOSTS.items() if host.endswith(name)), "other")
+    return _KINDS.get(scheme, "other")
+
+
+def _single_line(content: bytes) -> str:
+    lines = [line.strip() for line in content.decode("utf-8", "strict").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if len(lines) != 1:
+        raise ValueError(f"has {len(lines)} lines: write one URL")
+    urlsplit(lines[0])
+    return lines[0]
+
+
+def _in_thread(work: Callable[[], None], ended: Callable[[], None]) -> asyncio.Future[None]:
+    """The end of a piece of work in a thread of its own, which does not keep the process alive as
+    those of an executor do.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    # One that nothing waits for any more.
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def settle(error: Optional[BaseException]) -> None:
+        ended()
+        if not future.done():
+            future.set_result(None) if error is None else future.set_exception(error)
+
+    def run() -> None:
+        error: Optional[BaseException] = None
+        try:
+            work()
+        except BaseException as raised:  # noqa: BLE001 # it is raised where it is awaited
+            error = raised
+        with suppress(RuntimeError):  # the hub has ended
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="notify", daemon=True).start()
+    return future

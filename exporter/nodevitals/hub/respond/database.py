@@ -1,0 +1,112 @@
+"""respond.db: one SQLite file in the hub's state directory, with a thread of its own.
+
+In: transactions, as functions of a connection. Out: what they return, or StoreError with one line.
+Each is committed, on disk, before it returns; a killed process loses none, and leaves none half
+done. The hub holds the lock of the directory (store.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from nodevitals.hub.store import StoreError
+
+FILE_NAME = "respond.db"
+BUSY_SECONDS = 5.0
+ERRORS = (sqlite3.Error, UnicodeDecodeError, msgspec.DecodeError, MemoryError, OSError)
+# One entry per version of the file; `user_version` counts those that were executed. A table has the
+# columns that statements choose by, and the record as JSON.
+MIGRATIONS = (
+    """
+    CREATE TABLE inbox (number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL,
+        reader TEXT NOT NULL, message BLOB NOT NULL);
+    CREATE INDEX inbox_reader ON inbox (reader, number);
+    CREATE TABLE seen (key TEXT PRIMARY KEY, time REAL NOT NULL) WITHOUT ROWID;
+    CREATE TABLE deliveries (id TEXT PRIMARY KEY, channel TEXT NOT NULL, state TEXT NOT NULL,
+        created REAL NOT NULL, next_try REAL NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX deliveries_state ON deliveries (state, channel, next_try);
+    CREATE TABLE incidents (id TEXT PRIMARY KEY, key TEXT NOT NULL, opened REAL NOT NULL,
+        resolved REAL, node TEXT NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX incidents_key ON incidents (key, opened);
+    CREATE INDEX incidents_opened ON incidents (opened);
+    CREATE TABLE isolations (id TEXT PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL,
+        created REAL NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX isolations_state ON isolations (state, created);
+    CREATE INDEX isolations_node ON isolations (node, created);
+    CREATE TABLE drills (id TEXT PRIMARY KEY, until REAL NOT NULL, record BLOB NOT NULL);
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+    """,
+)
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+
+class Database:
+    """The file. Each method is one transaction."""
+
+    def __init__(self, directory: str) -> None:
+        """Open the file. Raises StoreError."""
+        self._path = Path(directory, FILE_NAME)
+        self._problem = ""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="respond")
+        try:
+            self._connection = self._thread.submit(_connect, self._path).result()
+        except ERRORS as error:
+            self._thread.shutdown()
+            raise StoreError(f"{self._path}: {' '.join(str(error).split())}") from None
+
+    async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Execute a transaction in the thread: all of it, or nothing. Raises StoreError."""
+
+        def transaction() -> Result:
+            with self._connection as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                return work(connection)
+
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+        except ERRORS as error:
+            text = f"{self._path}: {' '.join(str(error).split())}"
+        except RuntimeError:  # the thread was shut down
+            text = f"{self._path}: closed"
+        else:
+            self._problem = ""
+            return result
+        if text != self._problem:
+            self._problem = text
+            log.error("%s; it is tried again", text)
+        raise StoreError(text)
+
+    async def close(self) -> None:
+        """Close the file."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
+    )
+    try:
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # What was acknowledged to Alertmanager must survive a power loss as well.
+        # https://www.sqlite.org/pragma.html#pragma_synchronous
+        connection.execute("PRAGMA synchronous = FULL")
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

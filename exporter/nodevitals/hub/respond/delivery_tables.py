@@ -1,0 +1,114 @@
+"""Statements on the table `deliveries`: notifications that wait for a channel, or were sent.
+
+Functions of a connection, within the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple, Optional
+
+import msgspec
+
+from nodevitals.hub.respond.model import Delivery
+
+LONGEST_WAIT_SECONDS = 600.0
+"""Between two attempts."""
+ATTEMPTS_OF_A_TURN = 3
+"""After so many, the others of its channel get their turn: one that the far side never accepts must
+not hold them up."""
+FEWEST_ATTEMPTS = 20
+"""Before a notification is dropped: a clock that jumps a day ahead drops none."""
+KEEP_SECONDS = 7 * 86400.0
+KEEP_MOST = 10_000
+
+_delivery = msgspec.json.Decoder(Delivery).decode
+
+
+class Waiting(NamedTuple):
+    """What waits for a channel."""
+
+    channel: str
+    number: int
+    oldest: float
+    """When the oldest was created."""
+
+
+def write(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> None:
+    """Store new deliveries, or their new states."""
+    connection.executemany(
+        "INSERT INTO deliveries (id, channel, state, created, next_try, record)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
+        " SET state = excluded.state, next_try = excluded.next_try, record = excluded.record",
+        [
+            (one.id, one.channel, one.state, one.created, one.next_try, msgspec.json.encode(one))
+            for one in deliveries
+        ],
+    )
+
+
+def due(connection: sqlite3.Connection, channel: str, now: float, most: int) -> list[Delivery]:
+    """What is to be sent to a channel now, in the order of arrival. A next attempt that lies too
+    far ahead was written before the clock was set back.
+    """
+    rows = connection.execute(
+        "SELECT record FROM deliveries WHERE state = 'waiting' AND channel = ?"
+        " AND (next_try <= ? OR next_try > ?) ORDER BY rowid LIMIT ?",
+        (channel, now, now + LONGEST_WAIT_SECONDS, most),
+    )
+    found = [_delivery(row[0]) for row in rows]
+    return sorted(found, key=lambda one: one.attempts // ATTEMPTS_OF_A_TURN)
+
+
+def next_try(connection: sqlite3.Connection, channel: str) -> Optional[float]:
+    """When the next attempt of a channel is due; None where nothing waits."""
+    [found] = connection.execute(
+        "SELECT min(next_try) FROM deliveries WHERE state = 'waiting' AND channel = ?", (channel,)
+    ).fetchone()
+    return None if found is None else float(found)
+
+
+def sent_since(connection: sqlite3.Connection, channel: str, moment: float) -> list[float]:
+    """When messages were sent to a channel after a time; those of a digest are one."""
+    rows = connection.execute(
+        "SELECT DISTINCT next_try FROM deliveries WHERE state = 'sent' AND channel = ?"
+        " AND next_try > ? ORDER BY next_try",
+        (channel, moment),
+    )
+    return [float(row[0]) for row in rows]
+
+
+def waiting(connection: sqlite3.Connection) -> list[Waiting]:
+    """What waits, by channel."""
+    rows = connection.execute(
+        "SELECT channel, count(*), min(created) FROM deliveries WHERE state = 'waiting'"
+        " GROUP BY channel ORDER BY channel"
+    )
+    return [Waiting(*row) for row in rows]
+
+
+def newest(connection: sqlite3.Connection, state: str, most: int) -> list[Delivery]:
+    """The newest deliveries in a state."""
+    rows = connection.execute(
+        "SELECT record FROM deliveries WHERE state = ? ORDER BY rowid DESC LIMIT ?", (state, most)
+    )
+    return [_delivery(row[0]) for row in rows]
+
+
+def too_old(connection: sqlite3.Connection, before: float) -> list[Delivery]:
+    """What waits since before a time and was tried often."""
+    rows = connection.execute(
+        "SELECT record FROM deliveries WHERE state = 'waiting' AND created < ?", (before,)
+    )
+    found = (_delivery(row[0]) for row in rows)
+    return [one for one in found if one.attempts >= FEWEST_ATTEMPTS]
+
+
+def prune(connection: sqlite3.Connection, now: float) -> None:
+    """Remove what was sent or dropped long ago, and the oldest beyond a number."""
+    connection.execute(
+        "DELETE FROM deliveries WHERE state != 'waiting' AND (created < ? OR rowid <="
+        " (SELECT rowid FROM deliveries ORDER BY rowid DESC LIMIT 1 OFFSET ?))",
+        (now - KEEP_SECONDS, KEEP_MOST),
+    )

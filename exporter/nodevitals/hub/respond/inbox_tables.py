@@ -1,0 +1,130 @@
+"""Statements on the tables `inbox` and `seen`: messages of Alertmanager that wait for a reader.
+
+Functions of a connection, within the caller's transaction. Each reader has its own row of a
+message, which it removes in the transaction that stores what it made of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Optional
+
+import msgspec
+
+from nodevitals.hub.respond.model import Message, Received
+
+log = logging.getLogger(__name__)
+KEEP_SECONDS = 30 * 86400.0
+_message = msgspec.json.Decoder(Message).decode
+
+
+def key_of(message: Message) -> str:
+    """The same for messages that say the same of a group to the same receiver."""
+    alerts = sorted(
+        (
+            one.fingerprint,
+            one.status,
+            one.starts_at,
+            one.ends_at if one.status == "resolved" else "",
+        )
+        for one in message.alerts
+    )
+    said = (message.receiver, message.group_key, message.truncated, alerts)
+    return sha256(msgspec.json.encode(said)).hexdigest()
+
+
+def add(
+    connection: sqlite3.Connection,
+    message: Message,
+    readers: Sequence[str],
+    now: float,
+    same_within: float,
+) -> bool:
+    """Store a message for each reader; False where it is a repetition.
+
+    Where the clock was set back, the time of an earlier one lies ahead: that one is none.
+    """
+    key = key_of(message)
+    row = connection.execute("SELECT time FROM seen WHERE key = ?", (key,)).fetchone()
+    if row and 0 <= now - row[0] < same_within:
+        return False
+    connection.execute("INSERT OR REPLACE INTO seen VALUES (?, ?)", (key, now))
+    body = msgspec.json.encode(message)
+    connection.executemany(
+        "INSERT INTO inbox (time, reader, message) VALUES (?, ?, ?)",
+        [(now, reader, body) for reader in readers],
+    )
+    return True
+
+
+def oldest(connection: sqlite3.Connection, reader: str) -> Optional[Received]:
+    """The oldest message that waits for a reader; what cannot be decoded is set aside."""
+    rows = connection.execute(
+        "SELECT number, time, message FROM inbox WHERE reader = ? ORDER BY number", (reader,)
+    )
+    for number, received, body in rows:
+        try:
+            message = _message(body)
+        except (msgspec.MsgspecError, ValueError):
+            log.error("%s: message %d cannot be decoded: set aside", reader, number)
+            rows.close()
+            set_aside(connection, number)
+            return oldest(connection, reader)
+        return Received(number=number, time=received, message=message)
+    return None
+
+
+def set_aside(connection: sqlite3.Connection, number: int) -> None:
+    """Keep a message that its reader cannot process, out of the way of the others."""
+    connection.execute("UPDATE inbox SET reader = 'aside ' || reader WHERE number = ?", (number,))
+
+
+def remove(connection: sqlite3.Connection, number: int) -> None:
+    """A reader is done with a message."""
+    connection.execute("DELETE FROM inbox WHERE number = ?", (number,))
+
+
+def waiting(connection: sqlite3.Connection) -> int:
+    """Number of messages that wait for any reader."""
+    [number] = connection.execute(
+        "SELECT count(*) FROM inbox WHERE reader NOT LIKE 'aside %'"
+    ).fetchone()
+    return int(number)
+
+
+def known(connection: sqlite3.Connection, keys: Iterable[str]) -> set[str]:
+    """The keys, of these, that were remembered."""
+    select = "SELECT key FROM seen WHERE key = ?"
+    rows = (connection.execute(select, (key,)).fetchone() for key in keys)
+    return {row[0] for row in rows if row}
+
+
+def known_within(
+    connection: sqlite3.Connection, keys: Iterable[str], now: float, seconds: float
+) -> set[str]:
+    """The keys, of these, that were remembered within so many seconds."""
+    select = "SELECT key FROM seen WHERE key = ? AND time > ? AND time <= ?"
+    rows = (connection.execute(select, (key, now - seconds, now)).fetchone() for key in keys)
+    return {row[0] for row in rows if row}
+
+
+def remember(connection: sqlite3.Connection, keys: Iterable[str], now: float) -> None:
+    """Remember keys for KEEP_SECONDS; they begin with `owner `."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO seen VALUES (?, ?)", [(key, now) for key in keys]
+    )
+
+
+def forget(connection: sqlite3.Connection, now: float, same_within: float) -> None:
+    """Forget what nothing is compared with any more, and what was set aside long ago."""
+    connection.execute(
+        "DELETE FROM inbox WHERE reader LIKE 'aside %' AND time <= ?", (now - KEEP_SECONDS,)
+    )
+    for kind, seconds in (("NOT LIKE", same_within), ("LIKE", KEEP_SECONDS)):
+        connection.execute(
+            f"DELETE FROM seen WHERE key {kind} 'owner %' AND (time <= ? OR time > ?)",
+            (now - seconds, now + seconds),
+        )

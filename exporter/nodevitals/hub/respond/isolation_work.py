@@ -1,0 +1,212 @@
+"""Does what was decided: asks the scheduler, and writes what became of it.
+
+In: isolations that may be acted on now. Out: their changes in the book. A failure is written and
+tried again at the next round; nothing is done twice, as each act carries the isolation's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Optional
+
+from nodevitals.hub.respond import isolation_acts as acts
+from nodevitals.hub.respond.conditions import OUT_STATES, is_intent
+from nodevitals.hub.respond.isolation_book import Book
+from nodevitals.hub.respond.model import Isolation
+from nodevitals.hub.respond.schedulers import (
+    DrainProgress,
+    NodeState,
+    Scheduler,
+    SchedulerError,
+)
+from nodevitals.hub.respond.settings import OutOfServiceSettings
+from nodevitals.linux.host import Clock
+
+if TYPE_CHECKING:
+    from nodevitals.hub.context import Hub
+
+AT_A_TIME = 4
+ACT_SECONDS = 30.0
+"""An answer of Prometheus is acted on for so long."""
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 60.0, 3600.0
+_SCHEDULERS = {
+    "kubernetes": ("kubernetes_scheduler", "KubernetesScheduler"),
+    "slurm": ("slurm_scheduler", "SlurmScheduler"),
+    "command": ("command_scheduler", "CommandScheduler"),
+}
+
+log = logging.getLogger(__name__)
+Result = tuple[Optional[bool], str, str]
+"""Whether a node is good (None: not known), why, and the check."""
+Test = Callable[[Any, Isolation], Awaitable[Result]]
+
+
+def scheduler_of(settings: OutOfServiceSettings) -> Scheduler:
+    """The scheduler of the settings. Raises ImportError and ValueError."""
+    module, name = _SCHEDULERS[settings.scheduler]
+    made: Scheduler = getattr(import_module(f"nodevitals.hub.respond.{module}"), name)(settings)
+    return made
+
+
+async def checks_before_return(hub: Hub, isolation: Isolation) -> Result:
+    """The checks of comeback.py."""
+    try:
+        comeback = import_module("nodevitals.hub.respond.comeback")
+    except ModuleNotFoundError:
+        return None, "this hub has no checks for it", ""
+    found = await comeback.test(hub, isolation)
+    return found.ok, found.text, found.check_id
+
+
+class Work:
+    """What one hub does with one scheduler."""
+
+    def __init__(self, hub: Hub, book: Book, clock: Clock, test: Test) -> None:
+        self._hub, self._book, self._clock, self._checks = hub, book, clock, test
+        self._room = asyncio.Semaphore(AT_A_TIME)
+        self._tests: dict[str, asyncio.Task[None]] = {}
+        self._waits: dict[str, tuple[float, float]] = {}
+        """When a test that told nothing is tried again, and the wait after that."""
+        self.problem = ""
+        """Why the scheduler's states are not known, in one line."""
+
+    def note(self, problem: str) -> None:
+        """The scheduler cannot be asked."""
+        if problem != self.problem:
+            log.warning("isolations: the scheduler: %s", problem)
+        self.problem = problem
+
+    async def settle(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
+        """Read how the nodes are: what a killed hub has done, what people have done."""
+        own = [
+            one
+            for one in isolations
+            if one.state in OUT_STATES and not one.dry_run and (one.tried or one.acted)
+        ]
+        found = await self._states(scheduler, own)
+        if found is not None:
+            for one in own:
+                await self._change(one, acts.read_back, found.get(one.node))
+
+    async def isolate(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
+        """Take nodes out of service, by an answer of Prometheus that was read just now."""
+        until = self._clock.monotonic() + ACT_SECONDS
+        rehearsed = [one for one in isolations if one.dry_run]
+        found = await self._states(scheduler, rehearsed)
+        for one in rehearsed if found is not None else ():
+            await self._rehearse(one, (found or {}).get(one.node))
+        await asyncio.gather(
+            *(self._isolate(scheduler, one, until) for one in isolations if not one.dry_run)
+        )
+
+    async def restore(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
+        """Return nodes to service."""
+        await asyncio.gather(*(self._restore(scheduler, one) for one in isolations))
+
+    async def describe(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
+        """Bring the reasons of nodes up to date."""
+        for one in isolations:
+            async with self._room:
+                try:
+                    await scheduler.describe(one)
+                except SchedulerError:
+                    continue  # tried again at the next round
+            await self._change(one, acts.described, one.faults)
+
+    async def drain(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
+        """Go on to end what runs on nodes."""
+        for one in isolations:
+            async with self._room:
+                try:
+                    progress = await scheduler.drain(one)
+                except SchedulerError as error:
+                    progress = DrainProgress(-1, str(error))
+            await self._change(one, acts.drained, progress)
+
+    def test(self, isolations: Sequence[Isolation]) -> None:
+        """Begin the checks before the return, each once at a time."""
+        wanted = {one.id: one for one in isolations}
+        for identity in self._tests.keys() - wanted.keys():
+            self._tests.pop(identity).cancel()
+        self._waits = {name: wait for name, wait in self._waits.items() if name in wanted}
+        for identity, one in wanted.items():
+            due = self._waits.get(identity, (0.0, 0.0))[0]
+            if identity not in self._tests and self._clock.monotonic() >= due:
+                self._tests[identity] = asyncio.ensure_future(self._test(one))
+
+    async def close(self) -> None:
+        """End the tests that run."""
+        tests, self._tests = list(self._tests.values()), {}
+        for test in tests:
+            test.cancel()
+        await asyncio.gather(*tests, return_exceptions=True)
+
+    async def _isolate(self, scheduler: Scheduler, isolation: Isolation, until: float) -> None:
+        async with self._room:
+            if self._clock.monotonic() > until:
+                return  # what Prometheus said is old
+            current = await self._book.change(isolation.id, acts.trying)
+            if current is None or not is_intent(current):
+                return  # a person has canceled it
+            try:
+                await scheduler.isolate(current)
+            except SchedulerError as error:
+                await self._change(isolation, acts.failed, error.kind, str(error))
+            else:
+                await self._change(isolation, acts.done)
+
+    async def _rehearse(self, isolation: Isolation, state: Optional[NodeState]) -> None:
+        """What the scheduler would have said."""
+        if state is None:
+            await self._change(isolation, acts.failed, "unknown_node", isolation.node)
+        elif not state.in_service:
+            await self._change(isolation, acts.failed, "taken", isolation.node)
+        else:
+            await self._change(isolation, acts.done)
+
+    async def _restore(self, scheduler: Scheduler, isolation: Isolation) -> None:
+        async with self._room:
+            try:
+                await scheduler.restore(isolation)
+            except SchedulerError as error:
+                await self._change(isolation, acts.not_restored, error.kind, str(error))
+            else:
+                await self._change(isolation, acts.restored)
+
+    async def _test(self, isolation: Isolation) -> None:
+        try:
+            verdict = await self._checks(self._hub, isolation)
+        except Exception as error:  # of another module: the next round goes on without it
+            log.exception("isolation %s: its checks", isolation.id)
+            verdict = (None, f"{type(error).__name__} in the hub: see its log", "")
+        ok, text, check = verdict
+        if ok is None:
+            wait = self._waits.get(isolation.id, (0.0, FIRST_RETRY_SECONDS))[1]
+            next_wait = min(2 * wait, LAST_RETRY_SECONDS)
+            self._waits[isolation.id] = (self._clock.monotonic() + wait, next_wait)
+            await self._change(isolation, acts.not_tested, text)
+        else:
+            await self._change(isolation, acts.tested, ok, text, check)
+        self._tests.pop(isolation.id, None)
+
+    async def _states(
+        self, scheduler: Scheduler, isolations: Sequence[Isolation]
+    ) -> Optional[Mapping[str, NodeState]]:
+        if not isolations:
+            return {}
+        try:
+            found = await scheduler.states(sorted({one.node for one in isolations}))
+        except SchedulerError as error:
+            self.note(str(error))
+            return None
+        self.problem = ""
+        return found
+
+    async def _change(
+        self, isolation: Isolation, act: Callable[..., Isolation], *more: Any
+    ) -> None:
+        now = self._clock.time()
+        await self._book.change(isolation.id, lambda old: act(old, *more, now))

@@ -1,0 +1,258 @@
+"""Notifications: from Alertmanager's messages to the channels of people.
+
+In: the inbox (receiver.py), settings. Out: deliveries, which outbox.py sends. A message and what
+was made of it change in one transaction: a kill loses no notification and queues none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from nodevitals import hub_families as families
+from nodevitals.hub.alert_plan import node_of
+from nodevitals.hub.respond import (
+    base,
+    delivery_tables,
+    inbox_tables,
+    incidents,
+    notify_routes,
+    receiver,
+    setting_aside,
+)
+from nodevitals.hub.respond.channels import Channel
+from nodevitals.hub.respond.model import Alert, Delivery, Received
+from nodevitals.hub.respond.outbox import Sender
+from nodevitals.hub.respond.rendering import Text, digest, render
+from nodevitals.hub.respond.routing import channels_for, zone_of
+from nodevitals.hub.respond.settings import ChannelSettings
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from nodevitals.hub.context import Hub
+
+READER = "notify"
+LOOK_SECONDS = 5.0
+HOUSEKEEPING_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class Notifier:
+    """All notifications of one hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Since the start, by channel and outcome: sent, failed (attempts), dropped."""
+        self.waiting: list[delivery_tables.Waiting] = []
+        """What waited when it was looked at last."""
+        self._senders: dict[str, Sender] = {}
+        self._tasks: dict[str, tuple[ChannelSettings, asyncio.Task[None]]] = {}
+        self._channels: dict[str, tuple[ChannelSettings, Channel]] = {}
+
+    async def run(self) -> None:
+        """Read the inbox, and keep one sender per channel."""
+        arrived = receiver.of(self._hub).arrived[READER]
+        last_care = 0.0
+        try:
+            while True:
+                arrived.clear()
+                self._keep_senders()
+                while await setting_aside.read(base.of(self._hub).database, READER, self._read_one):
+                    pass
+                if time.monotonic() - last_care >= HOUSEKEEPING_SECONDS:
+                    await self._keep_house()
+                    last_care = time.monotonic()
+                self.waiting = await base.of(self._hub).database.do(delivery_tables.waiting)
+                try:
+                    await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
+                except asyncio.TimeoutError:
+                    continue
+        finally:
+            tasks = [task for _, task in self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read_one(self) -> bool:
+        """Make deliveries of the oldest message; False where none waits."""
+        database = base.of(self._hub).database
+        received = await database.do(lambda connection: inbox_tables.oldest(connection, READER))
+        if received is None:
+            return False
+        made = await asyncio.to_thread(self._deliveries, received, time.time())
+
+        def store(connection: sqlite3.Connection) -> None:
+            delivery_tables.write(connection, made)
+            inbox_tables.remove(connection, received.number)
+
+        await database.do(store)
+        for channel in {one.channel for one in made}:
+            if channel in self._senders:
+                self._senders[channel].queued.set()
+        return True
+
+    def _deliveries(self, received: Received, now: float) -> list[Delivery]:
+        """What a message makes of itself: one delivery per channel."""
+        hub = self._hub
+        settings, message = hub.settings.notify, received.message
+        members = {member.name: member for member in hub.checks.members()}
+
+        def pool_of(alert: Alert) -> str:
+            node = node_of(alert.labels, members)
+            own = members[node].labels.get("pool", "") if node else ""
+            return alert.labels.get("pool") or own
+
+        found = []
+        for name, alerts in channels_for(message, settings, pool_of, received.time).items():
+            if name not in settings.channels:
+                continue  # the settings were replaced meanwhile
+            text = self._text(name, alerts)
+            found.append(
+                Delivery(
+                    id=f"{received.number}-{name}",
+                    channel=name,
+                    created=received.time,
+                    title=text.title,
+                    text=text.body,
+                    severity=_worst(alerts),
+                    thread=sha256(message.group_key.encode()).hexdigest()[:32],
+                    resolved=all(one.status == "resolved" for one in alerts),
+                    next_try=now,
+                )
+            )
+        return found
+
+    def _text(self, name: str, alerts: Sequence[Alert]) -> Text:
+        settings = self._hub.settings
+        channel = settings.notify.channels[name]
+        link = next(filter(None, (incidents.link_of(self._hub, one) for one in alerts)), "")
+        return render(
+            alerts,
+            cluster=settings.cluster,
+            language=channel.language or settings.notify.language,
+            external_url=settings.external_url,
+            incident=link,
+            max_bytes=self.max_bytes_of(name),
+            zone=zone_of(settings.notify.time_zone),
+        )
+
+    def max_bytes_of(self, name: str) -> int:
+        """The longest message of a channel."""
+        return self._channel_of(name).max_bytes
+
+    def wake(self) -> None:
+        """Something was stored by another module."""
+        for sender in self._senders.values():
+            sender.queued.set()
+
+    def _channel_of(self, name: str) -> Channel:
+        """The channel of the settings as they are now."""
+        settings = self._hub.settings.notify.channels[name]
+        kept = self._channels.get(name)
+        if kept is None or kept[0] != settings:
+            kept = self._channels[name] = settings, Channel(name, settings)
+        return kept[1]
+
+    def _digest_of(self, name: str) -> Callable[[Sequence[Delivery]], Text]:
+        def made(deliveries: Sequence[Delivery]) -> Text:
+            settings = self._hub.settings
+            channel = settings.notify.channels[name]
+            return digest(
+                [Text(one.title, one.text) for one in deliveries],
+                cluster=settings.cluster,
+                language=channel.language or settings.notify.language,
+                max_bytes=self.max_bytes_of(name),
+            )
+
+        return made
+
+    def _keep_senders(self) -> None:
+        """One sender per channel of the settings as they are now; one that failed starts again."""
+        channels = self._hub.settings.notify.channels
+        for name, (settings, task) in list(self._tasks.items()):
+            if channels.get(name) != settings:
+                task.cancel()
+            elif task.done() and not task.cancelled() and task.exception() is not None:
+                log.error("channel %s: %s; started again", name, task.exception())
+            if task.done() or channels.get(name) != settings:
+                del self._tasks[name], self._senders[name]
+        for name, settings in channels.items():
+            if name not in self._tasks:
+                sender = self._senders[name] = Sender(
+                    name,
+                    settings,
+                    self._channel_of(name),
+                    base.of(self._hub).database,
+                    self._digest_of(name),
+                    self.counts,
+                )
+                self._tasks[name] = settings, asyncio.ensure_future(sender.run())
+
+    async def _keep_house(self) -> None:
+        """Drop what could not be delivered for too long; forget what nothing needs."""
+        settings, now = self._hub.settings.notify, time.time()
+
+        def work(connection: sqlite3.Connection) -> list[Delivery]:
+            old = delivery_tables.too_old(connection, now - settings.give_up_after)
+            dropped = [replace(one, state="dropped", ended=now) for one in old]
+            delivery_tables.write(connection, dropped)
+            delivery_tables.prune(connection, now)
+            inbox_tables.forget(connection, now, settings.same_within)
+            return dropped
+
+        for one in await base.of(self._hub).database.do(work):
+            self.counts[one.channel, "dropped"] += 1
+            log.error("channel %s: dropped %r: %s", one.channel, one.title, one.error)
+
+    def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+        """What /metrics shows."""
+        waiting = {one.channel: one for one in self.waiting}
+        for name in self._hub.settings.notify.channels:
+            for outcome in ("sent", "failed", "dropped"):
+                count = self.counts[name, outcome]
+                yield families.NOTIFICATIONS, (name, outcome), count
+            yield (
+                families.NOTIFICATIONS_WAITING,
+                (name,),
+                (waiting[name].number if name in waiting else 0),
+            )
+            if name in waiting:
+                yield families.NOTIFICATIONS_OLDEST, (name,), waiting[name].oldest
+        for outcome in ("accepted", "repeated", "refused"):
+            yield families.MESSAGES, (outcome,), receiver.of(self._hub).counts[outcome]
+
+
+def _worst(alerts: Sequence[Alert]) -> str:
+    found = {one.labels.get("severity", "") for one in alerts if one.status == "firing"}
+    return next((one for one in ("critical", "warning", "info") if one in found), "")
+
+
+def of(hub: Hub) -> Notifier:
+    """The notifier of this hub."""
+    if hub.notifier is None:
+        hub.notifier = Notifier(hub)
+    found: Notifier = hub.notifier
+    return found
+
+
+async def run(hub: Hub) -> None:
+    """Notify until cancelled; a hub without channels does nothing."""
+    while not hub.settings.notify.channels:
+        await asyncio.sleep(LOOK_SECONDS)
+    await incidents.of(hub).read_link_key()
+    await of(hub).run()
+
+
+def routes(hub: Hub) -> list[Any]:
+    """The page of notifications."""
+    return notify_routes.made(hub)

@@ -1,0 +1,172 @@
+"""Sends what waits for one channel: in order, within its limit per minute, at least once.
+
+In: deliveries that are due. Out: messages on a channel, the new states of the deliveries. More than
+the limit allows goes out as one message (a digest). After a failure the channel pauses, up to ten
+minutes; what cannot be delivered for `give_up_after` is dropped, counted and shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from nodevitals.hub.respond import delivery_tables as tables
+from nodevitals.hub.respond.database import Database
+from nodevitals.hub.respond.delivery import Context, DeliveryError
+from nodevitals.hub.respond.model import Delivery
+from nodevitals.hub.respond.rendering import Text
+from nodevitals.hub.respond.settings import ChannelSettings
+from nodevitals.hub.store import StoreError
+
+MINUTE_SECONDS = 60.0
+FIRST_PAUSE_SECONDS = 5.0
+IDLE_SECONDS = 5.0
+MOST_IN_A_DIGEST = 100
+
+log = logging.getLogger(__name__)
+
+
+class Sends(Protocol):
+    """A channel (channels.Channel)."""
+
+    async def send(self, title: str, text: str, owner: str = "", context: Any = None) -> None:
+        """Send a message. Raises DeliveryError."""
+
+
+class Sender:
+    """Sends to one channel until cancelled."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ChannelSettings,
+        channel: Sends,
+        database: Database,
+        digest: Callable[[Sequence[Delivery]], Text],
+        counts: Counter[tuple[str, str]],
+    ) -> None:
+        self._name, self._settings, self._channel = name, settings, channel
+        self._database, self._digest, self._counts = database, digest, counts
+        self._sent: deque[float] = deque()
+        """When messages were sent in the last minute, by the monotonic clock."""
+        self._failures = 0
+        self.queued = asyncio.Event()
+        """Set when something new waits."""
+
+    async def run(self) -> None:
+        """Send for ever. Raises StoreError."""
+        now = time.time()
+        earlier = await self._database.do(
+            lambda connection: tables.sent_since(connection, self._name, now - MINUTE_SECONDS)
+        )
+        self._sent.extend(time.monotonic() - (now - moment) for moment in earlier if moment <= now)
+        while True:
+            self.queued.clear()
+            chosen = await self._chosen()
+            if chosen:
+                await self._send(chosen)
+            else:
+                await self._wait(IDLE_SECONDS)
+
+    async def _wait(self, longest: float) -> None:
+        """Until something new waits, or the next attempt is due."""
+        now = time.time()
+        due = await self._database.do(lambda connection: tables.next_try(connection, self._name))
+        seconds = longest if due is None else max(0.05, min(longest, due - now))
+        try:
+            await asyncio.wait_for(self.queued.wait(), seconds)
+        except asyncio.TimeoutError:
+            return
+
+    async def _chosen(self) -> list[Delivery]:
+        """What the next message has: one delivery, or all where more wait than may be sent."""
+        now = time.time()
+        found = await self._database.do(
+            lambda connection: tables.due(connection, self._name, now, MOST_IN_A_DIGEST)
+        )
+        if not found:
+            return []
+        allowed = await self._allowance()
+        turn = found[0].attempts // tables.ATTEMPTS_OF_A_TURN
+        if turn == 0 and len(found) > allowed:
+            return [
+                one
+                for one in found
+                if one.attempts < tables.ATTEMPTS_OF_A_TURN and one.owner == found[0].owner
+            ]
+        return found[:1]
+
+    async def _allowance(self) -> int:
+        """Messages that may be sent now; waits until that is one at least."""
+        most = self._settings.per_minute
+        while True:
+            now = time.monotonic()
+            while self._sent and now - self._sent[0] >= MINUTE_SECONDS:
+                self._sent.popleft()
+            if len(self._sent) < most:
+                return most - len(self._sent)
+            await asyncio.sleep(self._sent[len(self._sent) - most] + MINUTE_SECONDS - now)
+
+    async def _send(self, chosen: Sequence[Delivery]) -> None:
+        text = Text(chosen[0].title, chosen[0].text) if len(chosen) == 1 else self._digest(chosen)
+        self._sent.append(time.monotonic())
+        try:
+            await self._channel.send(text.title, text.body, chosen[0].owner, _context(chosen))
+        except DeliveryError as error:
+            await self._failed(chosen, error)
+            return
+        now = time.time()
+        if self._failures:
+            log.info("channel %s: delivers again", self._name)
+        self._failures = 0
+        self._counts[self._name, "sent"] += len(chosen)
+        done = [
+            replace(one, state="sent", ended=now, next_try=now, attempts=one.attempts + 1, error="")
+            for one in chosen
+        ]
+        await self._write(done)
+
+    async def _failed(self, chosen: Sequence[Delivery], error: DeliveryError) -> None:
+        self._failures += 1
+        self._counts[self._name, "failed"] += 1
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 10), _LONGEST)
+        pause = max(pause, min(error.retry_after or 0.0, _LONGEST))
+        if self._failures in (1, 10) or self._failures % 100 == 0:
+            log.warning(
+                "channel %s: %s; %d tries so far, next in %g s",
+                *(self._name, error, self._failures, pause),
+            )
+        now = time.time()
+        later = [
+            replace(one, attempts=one.attempts + 1, next_try=now + pause, error=str(error))
+            for one in chosen
+        ]
+        await self._write(later)
+        await asyncio.sleep(pause)
+
+    async def _write(self, deliveries: Sequence[Delivery]) -> None:
+        """Until it is written: what was sent must not be sent again because the disk is full."""
+        pause = 1.0
+        while True:
+            try:
+                await self._database.do(lambda connection: tables.write(connection, deliveries))
+                return
+            except StoreError:  # logged by the database
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MINUTE_SECONDS)
+
+
+def _context(chosen: Sequence[Delivery]) -> Context:
+    """What a channel may use beside the text; a digest is of no thread."""
+    if len(chosen) > 1:
+        return Context()
+    return Context(chosen[0].severity, chosen[0].resolved, chosen[0].thread)
+
+
+_LONGEST = tables.LONGEST_WAIT_SECONDS

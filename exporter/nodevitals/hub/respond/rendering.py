@@ -1,0 +1,113 @@
+"""Titles and texts of notifications.
+
+In: alerts, the cluster, the language, links. Out: a text of at most so many bytes of UTF-8. Plain
+text, which every robot and mail program shows alike: their dialects of markdown differ. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import NamedTuple
+
+from nodevitals.hub.respond.chinese import CHINESE, CHINESE_BESIDE_ENGLISH
+from nodevitals.hub.respond.english import ENGLISH
+from nodevitals.hub.respond.grouping import Group, grouped
+from nodevitals.hub.respond.model import Alert
+from nodevitals.hub.respond.phrases import Phrases
+from nodevitals.hub.respond.plain import cut_bytes, length
+from nodevitals.hub.respond.settings import Language
+
+MAX_TITLE_BYTES = 400
+MAX_IN_FULL = 5
+_PHRASES: dict[Language, tuple[Phrases, ...]] = {
+    "en": (ENGLISH,),
+    "zh": (CHINESE,),
+    "both": (CHINESE_BESIDE_ENGLISH, ENGLISH),
+}
+
+
+class Text(NamedTuple):
+    """A notification: the title in one line, and the body."""
+
+    title: str
+    body: str
+
+
+def render(
+    alerts: Sequence[Alert],
+    cluster: str,
+    language: Language,
+    external_url: str,
+    incident: str,
+    max_bytes: int,
+    zone: tzinfo,
+) -> Text:
+    """The notification of some alerts, of which there is at least one. `cluster` is for those
+    without that label; `incident` is the id of an incident, or ''.
+    """
+    groups = grouped(alerts)
+    phrases = _PHRASES[language]
+    title = _title([one.title(groups, cluster) for one in phrases], max_bytes)
+    room = max_bytes - length(title) - 1
+    url = f"{external_url.rstrip('/')}/incidents/{incident}" if external_url and incident else ""
+    foot = phrases[0].incident(url) if url else ""
+    if length(foot) + 1 > room:
+        foot = ""
+    room -= length(foot) + 1 if foot else 0
+    parts: list[str] = []
+    for left, one in zip(range(len(phrases), 0, -1), phrases):
+        part = _body(groups, one, zone, (room - 2 * (left - 1)) // left)
+        parts.append(part)
+        room -= length(part) + 2
+    body = "\n\n".join(part for part in parts if part)
+    return Text(title, "\n".join(part for part in (body, foot) if part))
+
+
+def digest(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> Text:
+    """Several notifications in one: all titles as far as they fit, and as many bodies as fit."""
+    phrases = _PHRASES[language]
+    drill = all(text.title.startswith(("[DRILL]", "[演练]")) for text in texts)
+    titles = [one.digest(cluster, len(texts), drill) for one in phrases]
+    title = _title(titles, max_bytes)
+    room = max_bytes - length(title) - 1
+    blocks: list[str] = []
+    for number, text in enumerate(texts, 1):
+        line, rest = f"{number}. {text.title}", f"… +{len(texts) - number + 1}"
+        reserved = length(rest) + 1 if number < len(texts) else 0
+        if length(line) + 1 + reserved > room:
+            blocks.append(rest)
+            break
+        blocks.append(line)
+        room -= length(line) + 1
+    for number, text in enumerate(texts[: len(blocks)]):
+        cost = length(text.body) + 2
+        if text.body and cost <= room and blocks[number].endswith(text.title):
+            blocks[number] += f"\n{text.body}\n"
+            room -= cost
+    return Text(title, "\n".join(blocks).rstrip("\n"))
+
+
+def _title(titles: Sequence[str], max_bytes: int) -> str:
+    return cut_bytes(" / ".join(titles), min(MAX_TITLE_BYTES, max_bytes // 2))
+
+
+def _body(groups: Sequence[Group], phrases: Phrases, zone: tzinfo, room: int) -> str:
+    """Groups in full while they fit, then their headlines, then their number."""
+    left, whole = sum(len(group.alerts) for group in groups), room
+    blocks: list[str] = []
+    for number, group in enumerate(groups):
+        left -= len(group.alerts)
+        reserved = length(phrases.more(left)) + 1 if left else 0
+        headline = phrases.headline(group)
+        full = "\n".join([headline, *phrases.details(group, zone)])
+        choices = [full, headline] if number < MAX_IN_FULL else [headline]
+        if not blocks:
+            choices.append(cut_bytes(headline, max(room - reserved, 0)))
+        block = next((one for one in choices if length(one) + 1 + reserved <= room + 1), None)
+        if block is None:
+            blocks.append(phrases.more(left + len(group.alerts)))
+            break
+        blocks.append(block)
+        room -= length(block) + 1
+    return cut_bytes("\n".join(blocks), max(whole, 0))

@@ -1,0 +1,64 @@
+"""Sends messages to the robots of robots.py over HTTPS.
+
+In: a robot, a title, a text. Out: nothing, or DeliveryError. A redirect is not followed.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from typing import Optional
+
+import httpx
+
+from nodevitals.hub.respond import robots
+from nodevitals.hub.respond.delivery import DeliveryError, quiet
+from nodevitals.hub.respond.robots import Robot
+
+SECONDS = 10.0
+MAX_ANSWER_BYTES = 64 << 10
+MAX_RETRY_AFTER_SECONDS = 3600.0
+
+
+async def send(robot: Robot, title: str, text: str) -> None:
+    """Send one message to a robot. Raises DeliveryError."""
+    quiet()
+    request = robots.request_of(robot, title, text, time.time())
+    headers = {"content-type": "application/json; charset=utf-8"}
+    try:
+        async with (
+            # A site's way out may be a proxy, which the environment names.
+            httpx.AsyncClient(
+                verify=ssl.create_default_context(), follow_redirects=False, timeout=SECONDS
+            ) as client,
+            client.stream("POST", request.url, content=request.content, headers=headers) as answer,
+        ):
+            body = bytearray()
+            async for data in answer.aiter_bytes():
+                body += data
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise DeliveryError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+            wait = _seconds(answer.headers.get("retry-after", ""))
+            refused = robots.refusal_of(answer.status_code, bytes(body), wait)
+    except httpx.TimeoutException:
+        raise DeliveryError("no answer in time") from None
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        # The kind of failure; its words may have the address.
+        raise DeliveryError(f"not reached: {type(error).__name__}{_cause(error)}") from None
+    if refused is not None:
+        raise DeliveryError(refused.text, refused.retry_after)
+
+
+def _cause(error: BaseException) -> str:
+    """What OpenSSL or the kernel says beneath."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__ or error
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f" ({error.verify_message})"
+    return f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+
+
+def _seconds(text: str) -> Optional[float]:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        return None
+    return min(float(text), MAX_RETRY_AFTER_SECONDS)
