@@ -9,7 +9,7 @@ from typing import Any
 from grafana_foundation_sdk.builders import common, stat, table, timeseries
 from grafana_foundation_sdk.models.common import ScaleDistribution
 
-from dashboards import agents_cost, agents_notifications, agents_pipeline
+from dashboards import agents_cost, agents_notifications, agents_pipeline, agents_response
 from dashboards.board import Board, link_to
 from dashboards.language import Say
 from dashboards.panels import chart, number
@@ -41,6 +41,7 @@ def board(say: Say) -> Board:
         (say("Scrapes and cost of the agents", "抓取与采集器开销"), agents_cost.panels(say)),
         (say("Prometheus", "Prometheus"), agents_pipeline.prometheus(say)),
         (say("Alertmanager", "Alertmanager"), agents_notifications.alertmanager(say)),
+        (say("Response", "故障响应"), agents_response.response(say)),
     )
 
 

@@ -30,14 +30,15 @@ def newest(say: Say, empty: str) -> table.Panel:
         "1": (say("unknown", "未知"), YELLOW),
         "2": (say("bad", "异常"), RED),
     }
-    when = say("Age", "距今")
+    when, page = say("Age", "距今"), say("Page", "页面")
     return grid(
         say("Newest checks", "最近的检测"),
         say(
-            "Newest check of each pool, tool and operation, as the hub has it; its page has the "
-            "verdict. The ratio is the worst of all sizes over the median of up to eight checks "
-            "before it.",
-            "每个资源池、工具和操作的最近一次检测；详细结论见检测服务页面。比值为所有消息大小中"
+            "Newest check of each pool, tool and operation, as the hub has it; its page, which the "
+            "hub names where it has an external_url, has the verdict. "
+            "The ratio is the worst of all sizes over the median of up to eight checks before it.",
+            "每个资源池、工具和操作的最近一次检测；详细结论见其页面（检测服务设置了 external_url 时"
+            "提供）。比值为所有消息大小中"
             "最差的一项与此前最多八次检测中位数之比。",
         )
         + empty,
@@ -59,6 +60,8 @@ def newest(say: Say, empty: str) -> table.Panel:
                 steps=SHARE,
             ),
             Column(when, rows(f"min by ({KEYS}) ({age})"), "s"),
+            Column("", rows(f"max by ({KEYS}, page) (nodevitals_check_page_info{{{HUB}}})")),
+            Column(page, "page", link=(say("Page of the check", "检测页面"), "${__value.raw}")),
         ],
         width=16,
         sort_by=when,
