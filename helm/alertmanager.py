@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1] / "alertmanager"
 CONFIGURATIONS = {"full": "alertmanager.yaml", "minimal": "minimal.yaml"}
 # `#key` and, below it, `#  more`; text has one space after the #.
 _SETTING = re.compile(r"^( *)#(?=\S|  )", re.MULTILINE)
-_ADDRESSES = ("to", "url", "api_url_file", "routing_key_file")
+_ADDRESSES = ("to", "url", "api_url_file", "routing_key_file", "http_config")
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
 _HEAD = "# Made from alertmanager/{} by `make generate`, for templates/_alertmanager.tpl.\n"
 

@@ -57,6 +57,18 @@ class HubMonitor(Values, frozen=True, kw_only=True):
     """Bearer token, as in the operator's API."""
 
 
+class HubAgentMetrics(Values, frozen=True, kw_only=True):
+    """How the hub reads the agents' /metrics."""
+
+    ca_secret: Name = ""
+    """Secret with the key ca.crt: the authority of the certificate of `agent.web`; by default that
+    of the fabric tests."""
+    username: str = ""
+    """User of the agents' web configuration file."""
+    password_secret: Name = ""
+    """Secret with the key password, of that user."""
+
+
 class Hub(Values, frozen=True, kw_only=True):
     """The hub, which runs checks on demand."""
 
@@ -83,6 +95,8 @@ class Hub(Values, frozen=True, kw_only=True):
     """Secret with tls.crt, tls.key and ca.crt, where `fabric.certificates` is `existing`."""
     names: tuple[Name, ...] = ()
     """Names in the hub's certificate by which agents know it; by default that of its Service."""
+    agent_metrics: HubAgentMetrics
+    """How the hub reads the agents' /metrics."""
     log_level: Literal["debug", "info", "warn", "error"] = "info"
     """Lowest level of messages to log."""
     log_format: Literal["logfmt", "json"] = "logfmt"

@@ -44,6 +44,19 @@ app.kubernetes.io/component: hub
 {{- if dig "resources" "enabled" false (.Values.hub.config | default dict) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether the hub reads nodes, and takes them out of service at the API server: read, write or nothing. */}}
+{{- define "nodevitals.hubNodes" -}}
+{{- $config := .Values.hub.config | default dict -}}
+{{- if eq (dig "out_of_service" "scheduler" "" $config) "kubernetes" -}}
+{{- ternary "read" "write" (dig "out_of_service" "dry_run" true $config) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the hub needs the API server: true or nothing. */}}
+{{- define "nodevitals.hubApiServer" -}}
+{{- if or (include "nodevitals.hubResources" .) (include "nodevitals.hubLauncher" .) (include "nodevitals.hubNodes" .) -}}true{{- end -}}
+{{- end -}}
+
 {{/*
 hub.yaml: what the chart itself knows, over it hub.config. A list of nodes of the site replaces that
 of the chart: a node that two lists name differently would be two.
@@ -65,7 +78,15 @@ of the chart: a node that two lists name differently would be two.
 {{- $folder := "/etc/nodevitals-fabric" -}}
 {{- $tls := dict "cert_file" (printf "%s/tls.crt" $folder) "key_file" (printf "%s/tls.key" $folder) "ca_file" (printf "%s/ca.crt" $folder) -}}
 {{- $scheme := ternary "https" "http" $values.agent.web.tls -}}
-{{- $_ := set $chart "agents" (dict "token_file" "/etc/nodevitals-hub-token/token" "tls" $tls "metrics_port" $values.agent.port "metrics_scheme" $scheme) -}}
+{{- $agents := dict "token_file" "/etc/nodevitals-hub-token/token" "tls" $tls "metrics_port" $values.agent.port "metrics_scheme" $scheme -}}
+{{- $metrics := $values.hub.agentMetrics -}}
+{{- if $metrics.caSecret -}}
+{{- $_ := set $agents "metrics_tls_config" (dict "ca_file" "/etc/nodevitals-agents-ca/ca.crt") -}}
+{{- end -}}
+{{- if $metrics.username -}}
+{{- $_ := set $agents "metrics_basic_auth" (dict "username" $metrics.username "password_file" "/etc/nodevitals-agents-password/password") -}}
+{{- end -}}
+{{- $_ := set $chart "agents" $agents -}}
 {{- end -}}
 {{- if include "nodevitals.hubLauncher" . -}}
 {{- $_ := set $chart "collectives" (dict "namespace" .Release.Namespace) -}}
@@ -80,7 +101,7 @@ of the chart: a node that two lists name differently would be two.
 {{- $values := .Values -}}
 {{- $hub := .Values.hub -}}
 serviceAccountName: {{ include "nodevitals.hubServiceAccountName" . }}
-automountServiceAccountToken: {{ or (include "nodevitals.hubResources" .) (include "nodevitals.hubLauncher" .) | not | not }}
+automountServiceAccountToken: {{ include "nodevitals.hubApiServer" . | not | not }}
 {{- with $values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -140,6 +161,14 @@ volumes:
     secret: {secretName: {{ include "nodevitals.hubSecret" . }}, defaultMode: 0440}
   - name: token
     secret: {secretName: {{ include "nodevitals.hubTokenSecret" . }}, defaultMode: 0440}
+  {{- with $hub.agentMetrics.caSecret }}
+  - name: agents-ca
+    secret: {secretName: {{ . }}, defaultMode: 0440, items: [{key: ca.crt, path: ca.crt}]}
+  {{- end }}
+  {{- with $hub.agentMetrics.passwordSecret }}
+  - name: agents-password
+    secret: {secretName: {{ . }}, defaultMode: 0440, items: [{key: password, path: password}]}
+  {{- end }}
   {{- end }}
   {{- with $hub.extraVolumes }}
   {{- toYaml . | nindent 2 }}
@@ -196,6 +225,12 @@ volumeMounts:
   {{- if .Values.fabric.enabled }}
   - {name: fabric, mountPath: /etc/nodevitals-fabric, readOnly: true}
   - {name: token, mountPath: /etc/nodevitals-hub-token, readOnly: true}
+  {{- if $hub.agentMetrics.caSecret }}
+  - {name: agents-ca, mountPath: /etc/nodevitals-agents-ca, readOnly: true}
+  {{- end }}
+  {{- if $hub.agentMetrics.passwordSecret }}
+  - {name: agents-password, mountPath: /etc/nodevitals-agents-password, readOnly: true}
+  {{- end }}
   {{- end }}
   {{- with $hub.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
