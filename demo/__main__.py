@@ -1,10 +1,11 @@
 """The whole pipeline on this machine: agents, Prometheus, Alertmanager, a webhook, and faults.
 
 In: nothing but this checkout. Out: a table of the faults and of the alerts that reached the
-webhook, and the verdict of a check between eight nodes. All files are in .demo/, all servers listen
-on loopback, all mounts are in a private mount namespace, and everything ends with this process.
-`--once`: one scripted tour. Exit status: 0 every alert arrived and resolved, and the check named
-the slow node; 1 something is missing; 2 the demo cannot run here.
+webhook, what a hub does about one alert, and the verdict of a check between eight nodes. All files
+are in .demo/, all servers listen on loopback, all mounts are in a private mount namespace, and
+everything ends with this process. `--once`: one scripted tour. Exit status: 0 every alert arrived
+and resolved, the hub did what it should, and the check named the slow node; 1 something is missing;
+2 the demo cannot run here.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from demo import ending
 
 
 def run(once: bool) -> int:
-    """Run the tour, then a check of the hub, then the menu unless `once`; 0 when every alert
-    arrived and the check named the slow node.
+    """Run the tour, then what follows an alert, then a check of the hub, then the menu unless
+    `once`; 0 when every alert arrived, all followed, and the check named the slow node.
     """
-    from demo import hub
+    from demo import hub, respond
     from demo.faults import all_faults
     from demo.menu import interact
     from demo.report import print_addresses, print_more, print_verdict
@@ -33,15 +34,19 @@ def run(once: bool) -> int:
         faults = all_faults(pipeline)
         missing = tour(faults, pipeline.receiver)
         print_verdict(missing)
-        with hub.started(FOLDER / "hub") as cluster:
-            found = cluster is None or cluster.check()
-            if not found:
-                print("NOT complete: the check did not name the slow node")
-            if once:
-                print_more()
-            else:
-                interact(faults, pipeline, cluster)
-        return 0 if found and not missing else 1
+        with respond.started(FOLDER / "respond") as responding:
+            followed = responding is None or respond.Story(responding).show()
+            if not followed:
+                print("NOT complete: the hub did not do all that an alert asks for")
+            with hub.started(FOLDER / "hub") as cluster:
+                found = cluster is None or cluster.check()
+                if not found:
+                    print("NOT complete: the check did not name the slow node")
+                if once:
+                    print_more()
+                else:
+                    interact(faults, pipeline, cluster)
+        return 0 if followed and found and not missing else 1
 
 
 def main() -> int:
