@@ -18,14 +18,30 @@ demo: demo-setup ## run the whole pipeline on this machine, with faults; ONCE=1:
 test: setup lint ## run everything that CI runs
 	$(PYTHON) -m pytest --dist=loadfile --no-loadscope-reorder --tx=$(WORKERS)*popen//python=tools/test-python
 
-lint: setup
+# Together, as many as there are processors; the output of each is shown when it ends. The longest is
+# first.
+LINTS := lint-types lint-dashboards lint-generated lint-python39 lint-style lint-servers
+.PHONY: $(LINTS)
+lint: setup ## run everything that CI runs except tests
+	@$(MAKE) --no-print-directory --jobs=$(shell nproc) --output-sync=target --keep-going $(LINTS)
+
+lint-types:
+	.venv/bin/mypy
+
+lint-dashboards:
+	.venv/bin/mypy --python-version 3.11 dashboards
+
+lint-generated:
+	$(PYTHON) tools/generate.py --check
+
+lint-python39:
+	.venv/bin/vermin --target=3.9- --violations --no-tips --quiet exporter/nodevitals
+
+lint-style:
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	.venv/bin/mypy
-	.venv/bin/mypy --python-version 3.11 dashboards
-	.venv/bin/vermin --target=3.9- --violations --no-tips --quiet exporter/nodevitals
-	$(PYTHON) tools/generate.py --check
-	$(PYTHON) -m nodevitals rules check rules --promtool .tools/root/usr/bin/promtool
+
+lint-servers:
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml alertmanager/minimal.yaml
 	.tools/root/usr/bin/promtool check config --syntax-only exporter/packaging/prometheus.yaml
 

@@ -39,7 +39,7 @@ CRDS = {
 OF_THE_SITE = {
     *("fabric-token", "site-fabric", "nodevitals-web", "site-probes", "registry"),
     *("site-hub", "site-hub-token", "site-nodes", "hub-web", "hub-tokens"),
-    *("hub-account", "hub-results"),
+    *("hub-account", "hub-results", "agents-login"),
 }
 # The authority of the certificates: cert-manager's own, or what no pod may mount; and what
 # Alertmanager mounts.

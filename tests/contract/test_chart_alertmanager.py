@@ -17,7 +17,7 @@ from testbed.servers import BINARIES
 from testbed.shipped import filled_in
 
 FILES = {"full": "alertmanager.yaml", "minimal": "minimal.yaml"}
-ADDRESSES = ("to", "url", "api_url_file", "routing_key_file")
+ADDRESSES = ("to", "url", "api_url_file", "routing_key_file", "http_config")
 CRD = json.loads((ROOT / "tests/data/crds/alertmanagerconfig.json").read_text())
 # What only the site knows, in the words of an AlertmanagerConfig.
 CAMEL = {
@@ -158,10 +158,10 @@ def test_an_alertmanager_config_is_the_same_without_times(configuration: str) ->
     assert spec["inhibit_rules"] == shipped["inhibit_rules"]
     for found, expected in zip(spec["receivers"], shipped["receivers"], strict=True):
         for kind in expected.keys() - {"name"}:
-            [entry], [wanted] = found[kind], expected[kind]
-            assert {key: entry.get(key) for key in wanted if key not in ADDRESSES} == {
-                key: value for key, value in wanted.items() if key not in ADDRESSES
-            }
+            for entry, wanted in zip(found[kind], expected[kind], strict=True):
+                assert {key: entry.get(key) for key in wanted if key not in ADDRESSES} == {
+                    key: value for key, value in wanted.items() if key not in ADDRESSES
+                }
 
 
 def test_among_others_it_takes_only_its_own_alerts() -> None:

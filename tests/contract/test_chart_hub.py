@@ -24,7 +24,7 @@ from nodevitals.hub.service import load
 from nodevitals.hub.settings import HubSettings
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name
 from nodevitals.probes.fabric.settings import FabricTlsSettings
-from testbed import checkapi, handshake, jobserver
+from testbed import checkapi, handshake, jobserver, nodeapi
 from testbed.charts import (
     CHART,
     NAMESPACE,
@@ -184,6 +184,9 @@ def test_the_hub_accepts_its_configuration(path: Path, tmp_path: Path) -> None:
         tls = settings.agents.tls
         for file in (settings.agents.token_file, tls.cert_file, tls.key_file, tls.ca_file):
             assert str(Path(file).parent) in mounts
+        login, authority = settings.agents.metrics_basic_auth, settings.agents.metrics_tls_config
+        for given in (login and login.password_file, authority.ca_file):
+            assert not given or str(Path(given).parent) in mounts
     if settings.access.tokens_file is not None:
         assert str(Path(settings.access.tokens_file).parent) in mounts
 
@@ -194,6 +197,9 @@ def test_the_configuration_has_what_the_chart_knows_and_what_the_site_says(tmp_p
     assert [list(one.targets) for one in settings.nodes.static] == [peers]
     assert settings.agents is not None
     assert (settings.agents.metrics_port, settings.agents.metrics_scheme) == (9855, "https")
+    assert settings.agents.metrics_tls_config.ca_file is not None
+    assert settings.agents.metrics_basic_auth is not None
+    assert settings.agents.metrics_basic_auth.username == "hub"
     assert settings.collectives.namespace == NAMESPACE
     assert settings.access.anonymous is None
     assert settings.schedules["nightly"].node_hours == 20
@@ -300,6 +306,27 @@ def test_a_hub_that_needs_no_api_server_has_no_rights() -> None:
     assert of_kind(objects, "CustomResourceDefinition") == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "verbs"),
+    [
+        ({}, {("get", "nodes")}),
+        ({"drain": True}, {("get", "nodes")}),
+        ({"dry_run": False}, nodeapi.ROLE - {("list", "pods"), ("create", "pods/eviction")}),
+        ({"dry_run": False, "drain": True}, nodeapi.ROLE),
+        ({"scheduler": "slurm", "dry_run": False}, set()),
+    ],
+)
+def test_the_hub_may_change_nodes_only_where_it_takes_them_out_of_service(
+    settings: dict[str, Any], verbs: set[tuple[str, str]]
+) -> None:
+    """The same rights that the stand-in of the API server checks."""
+    config = {"out_of_service": {"scheduler": "kubernetes", **settings}}
+    objects = render({"hub": {"enabled": True, "config": config}})
+    if verbs:
+        assert granted(tuple(objects), "monitoring:nodevitals-nodes") == verbs
+    assert pod(deployment(objects))["automountServiceAccountToken"] == bool(verbs)
+
+
 def test_other_namespaces_have_the_roles_of_what_is_in_them() -> None:
     config = {
         "resources": {"enabled": True, "namespace": "ops"},
@@ -401,6 +428,8 @@ nodes: {hub: {inherits: nvidia}, nvidia: {enabled: false}}
         ("hub: {config: {limits: {keep: 90}}}", "/hub/config/limits/keep': got number"),
         ("hub: {runAsUser: 0}", "/hub/runAsUser': minimum: got 0"),
         ("hub: {enabled: true, web: {tls: true}}", "hub.web.tls: name the Secret"),
+        ("hub: {enabled: true, agentMetrics: {username: a}}", "set both username and password"),
+        ("hub: {agentMetrics: {caSecret: A_B}}", "does not match pattern"),
         (WITH_ITS_NAME, "nodes.hub: its objects would have the names of the hub's"),
         (WITHOUT_SECRET, "set hub.secret to the name of the Secret"),
     ],

@@ -139,7 +139,8 @@ def test_target_job_rule(where: str, board: Json) -> None:
 
 
 def _ours(node: promql_parser.VectorSelector) -> bool:
-    return bool(re.match(r"nodevitals_|up$|scrape_|process_", node.name or ""))
+    """The series of agents: those of the hub are of a cluster."""
+    return bool(re.match(r"nodevitals_(?!hub_)|up$|scrape_|process_", node.name or ""))
 
 
 @boards

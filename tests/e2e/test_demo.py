@@ -1,5 +1,5 @@
-"""`make demo ONCE=1`: every alert of the tour arrives, the hub names the slow node, and no
-process or file is left.
+"""`make demo ONCE=1`: every alert of the tour arrives, people are notified and a node is taken out
+of service and returned, the hub names the slow node, and no process or file is left.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
+from demo import respond
 from demo.pipeline import Pipeline
 from demo.report import Progress
 from demo.start import OTHER_ALERTS, wait_until_healthy
@@ -27,8 +28,20 @@ ALERTS = (
     *("MountMissing", "ProbeFailing", "NodeDown"),
 )
 
+# Of the messages, the node and its return, in this order.
+RESPONSE = (
+    "[FIRING 1] demo: GPU 3 lost on gpu-node-2",
+    "[demo] Job at risk, save your work: team-vision/pretrain-0",
+    "dry run: would be out of service",
+    "at the API server: cordoned gpu-node-2, condition NodevitalsOutOfService True",
+    "[RESOLVED 1] demo: GPU 3 lost on gpu-node-2",
+    "its checks are good: node check: no fault found",
+    "at the API server: cordoned no node, condition NodevitalsOutOfService False",
+    "[DRILL] [FIRING 1] demo: Drill: accelerator_lost on gpu-node-2",
+)
 
-@pytest.mark.timeout(400)
+
+@pytest.mark.timeout(500)
 def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
     mark = uuid.uuid4().hex  # every process that the demo starts inherits it
     done = subprocess.run(
@@ -37,17 +50,28 @@ def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
         env={**os.environ, "STARTED_BY": mark},
         capture_output=True,
         text=True,
-        timeout=380,
+        timeout=480,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for alert in ALERTS:
         assert f"firing    {alert} " in done.stdout
     assert "/classic/alerts" in done.stdout
+    places = [done.stdout.find(step) for step in RESPONSE]
+    assert -1 not in places, done.stdout
+    assert places == sorted(places), done.stdout
     assert "gpu-7  threshold" in done.stdout
     assert "/checks/" in done.stderr
     assert not (ROOT / ".demo").exists()
     assert [one.cmdline() for one in psutil.process_iter() if is_marked(one, mark)] == []
+
+
+def test_a_hub_that_cannot_start_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with respond.started(Path("/proc/no-folder")) as cluster:
+        assert cluster is None
+    [_, line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("left out, what the hub does about alerts: ")
+    assert "/proc/no-folder" in line
 
 
 @pytest.mark.parametrize("children", [1, 4, 7])

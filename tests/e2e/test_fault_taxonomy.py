@@ -289,7 +289,13 @@ def test_fault_is_exposed_within_two_runs(node: SimulatedNode, fault: Fault) -> 
     value, before = look()
     assert value != fault.value, "exposed before its injection"
     fault.inject(node)
-    after = wait_until(lambda: (at := look())[0] == fault.value and at)[1]
-    assert after - before <= RUNS
+
+    def exposed() -> bool:
+        """Looks may come later than runs: only one that does not show the fault says how late."""
+        value, runs = look()
+        assert value == fault.value or runs - before < RUNS
+        return value == fault.value
+
+    wait_until(exposed)
     rows = [line for line in DOCUMENT.splitlines() if line.startswith(f"| {fault.cause} ")]
     assert any(f"`{fault.family}" in row for row in rows), "missing in docs/fault-coverage.md"

@@ -75,7 +75,7 @@ def test_slow_node_is_one_verdict(nodes: Nodes) -> None:
     status, output, _ = check(nodes, "--nodes", ",".join(NAMES), "--json")
     assert status == 1
     assert json.loads(output)["verdicts"] == [
-        {"subject": NAMES[3], "problem": "49% of what is usual"}
+        {"subject": NAMES[3], "problem": "49% of what is usual", "reason": "threshold"}
     ]
 
 
@@ -91,7 +91,7 @@ def test_all_pairs_may_be_below_the_expected_rate(nodes: Nodes) -> None:
 def test_unreachable_node_is_reported_and_the_others_are_tested(nodes: Nodes) -> None:
     names = [*NAMES[:2], "127.0.0.99"]
     status, output, errors = check(nodes, "--nodes", ",".join(names))
-    assert status == 1
+    assert status == 2
     assert errors == "127.0.0.99: ssh: ssh: connect to host 127.0.0.99 port 22: No route to host\n"
     assert output.count("390.00") == 2
 
@@ -122,7 +122,24 @@ def test_failures_are_reported_with_their_reasons(nodes: Nodes, tmp_path: Path) 
     assert status == 1
     assert "no_device" in output
     change(nodes, NAMES[1], PATH="/usr/bin:/bin")
-    assert "tool_missing" in check(nodes, "--nodes", ",".join(NAMES[:2]))[1]
+    status, output, _ = check(nodes, "--nodes", ",".join(NAMES[:2]))
+    assert status == 2
+    assert "tool_missing" in output
+
+
+def test_slow_node_counts_beside_a_failure_of_the_test(nodes: Nodes) -> None:
+    change(nodes, NAMES[3], FAKE_GBITS="190")
+    status, output, _ = check(nodes, "--nodes", ",".join([*NAMES, "127.0.0.99"]))
+    assert status == 1
+    assert "No route to host" in output
+
+
+def test_time_limit_says_nothing_about_the_hardware(nodes: Nodes) -> None:
+    for name in NAMES[:2]:
+        change(nodes, name, FAKE_SECONDS="8")
+    done = check(nodes, "--nodes", ",".join(NAMES[:2]), "--timeout", "1", "--json")
+    assert done[0] == 2, done
+    assert {one["reason"] for one in json.loads(done[1])["verdicts"]} == {"harness"}
 
 
 def test_governors_are_restored_after_a_crash(nodes: Nodes) -> None:
@@ -217,6 +234,8 @@ def test_every_size_of_a_sweep_is_tested_with_every_parameter(nodes: Nodes) -> N
         (("--seconds", "30"), "--timeout: is not over the duration"),
         (("--queue-pairs", "65"), "Expected `int` <= 64"),
         (("--operation", "send_lat", "--seconds", "3"), "--seconds: latencies are measured"),
+        (("--operation", "send_lat", "--queue-pairs", "2"), "--queue-pairs: a latency test has"),
+        (("--gid-index", "65"), "--gid-index: perftest has at most 64"),
     ],
 )
 def test_parameters_that_do_not_fit_are_one_line(

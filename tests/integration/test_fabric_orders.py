@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import psutil
@@ -159,7 +160,6 @@ def test_duration_is_charged_at_the_rate_of_the_link(site: Site) -> None:
     """One second of a link with 1 Gb/s."""
     for address in (A, B):
         link = site.fabric.folder / site.names[address] / "sys/class/net/fab0"
-        link.mkdir()
         (link / "speed").write_text("1000\n")
     before = site.count("test_bytes_total", A)
     source, _ = site.run({**TCP, "seconds": 1, "timeout": 10, "queue_pairs": 2})
@@ -168,6 +168,26 @@ def test_duration_is_charged_at_the_rate_of_the_link(site: Site) -> None:
     assert '"num_streams":\t2' in source["raw"]
     # The order before this one may be counted late.
     wait_until(lambda: 125e6 <= site.count("test_bytes_total", A) - before < 130e6)
+
+
+def test_network_device_must_exist_on_both_nodes(site: Site) -> None:
+    """iperf3 is not told of it. A bond and a VLAN are devices, the list of bonds is none."""
+    nets = {
+        address: site.fabric.folder / site.names[address] / "sys/class/net" for address in (A, B)
+    }
+    for net in nets.values():
+        (net / "bonding_masters").write_text("bond0\n")
+    for net, device in ((nets[A], "bond0.7"), (nets[B], "bond0.7"), (nets[A], "eth9")):
+        (net / device).mkdir()
+        (net / device / "ifindex").write_text("7\n")
+    source, _ = site.run({**TCP, "device": "bond0.7"})
+    assert source["reports"][0]["outcome"] == "ok", source
+    for device, node in (("eth9", B), ("bonding_masters", A)):
+        source, target = site.run({**TCP, "device": device})
+        (report,) = source["reports"]
+        assert (report["outcome"], report["reason"]) == ("failed", "no_device"), source
+        assert report["message"] == f"{node} has no network device {device}: write another one"
+        assert (source["raw"], target["raw"]) == ("", "")
 
 
 def test_order_is_executed_once(site: Site) -> None:
@@ -221,6 +241,36 @@ def test_every_refusal(site: Site) -> None:
     assert client.get("order-unknown")[1]["refusal"] == "unknown"
     after = before + len(cases)
     wait_until(lambda: site.count("orders_total", A, outcome="refused") >= after)
+
+
+def _has_logged(node: Node, text: str) -> bool:
+    return text in node.log()
+
+
+def test_orders_are_in_the_log_and_a_flood_of_refusals_is_not(site: Site) -> None:
+    """One line each of what was accepted and of its end; refusals are counted beyond ten."""
+    site.restart(A)
+    node = site.node(A)
+    wanted = site.place(order(A, B, TCP))
+    site.done(wanted)
+    canceled = site.place(order(A, B, LONG))
+    site.running(canceled)
+    site.client(A).delete(canceled["id"])
+    for line in (
+        f"order {wanted['id']} accepted: iperf3 tcp from {A} to {B}",
+        f"order {wanted['id']} ended: ok",
+        f"order {canceled['id']} ended: canceled",
+    ):
+        wait_until(partial(_has_logged, node, f"fabric: {line}"), what=line)
+    refused = node.log().count("fabric: order refused: ")
+    before = site.count("orders_total", A, outcome="refused")
+    for number in range(30):
+        site.client(A).put(order(A, f"10.98.1.{number}", TCP))
+    site.client(A).put(order(A, "\x1b[31m\x00\u2028x", TCP))
+    wait_until(lambda: site.count("orders_total", A, outcome="refused") >= before + 31)
+    wait_until(lambda: node.log().count("fabric: order refused: ") >= refused + 10)
+    assert node.log().count("fabric: order refused: ") == refused + 10
+    assert "order refused: not_listed: 10.98.1.0 is not on the lists of this node" in node.log()
 
 
 def test_only_the_hub_orders(site: Site) -> None:

@@ -40,10 +40,12 @@ def agents(shared_agents: AgentOrders) -> Iterator[AgentOrders]:
     """Eight nodes; after each test, they are idle and well."""
     yield shared_agents
     shared_agents.seconds = QUICK
+    shared_agents.crashes = False
     shared_agents.executions.clear()
     for changed in (
         *(shared_agents.slow, shared_agents.hung, shared_agents.metrics),
         *(shared_agents.occupied, shared_agents.jobs),
+        *(shared_agents.gone, shared_agents.unreached),
     ):
         changed.clear()
 
@@ -160,6 +162,33 @@ def test_a_hung_agent_delays_no_other_check(agents: AgentOrders, hub: HubProcess
     assert ended.verdict is not None
     assert (ended.verdict.outcome, ended.verdict.reason) == ("unknown", "harness")
     agents.hung.clear()
+
+
+def test_a_node_that_no_partner_reaches_is_hardware(agents: AgentOrders, hub: HubProcess) -> None:
+    node = agents.names[2]
+    agents.unreached.add(node)
+    check = hub.submit(kind="matrix", nodes=agents.names[:4], test=TEST)
+    verdict = hub.ended(check.id).check.verdict
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason) == ("bad", "hardware"), verdict
+    (found,) = verdict.findings
+    assert (found.subject, found.scope, found.reason) == (node, "node", "hardware")
+    assert "3 of 3 tests failed: unreachable" in found.message
+
+
+def test_an_agent_that_ends_under_a_test_says_nothing_about_its_node(
+    agents: AgentOrders, hub: HubProcess
+) -> None:
+    """Its partner reports that it is unreachable; the hub knows that its agent does not answer."""
+    node = agents.names[1]
+    agents.unreached.add(node)
+    agents.crashes = True
+    detail = hub.ended(hub.submit(kind="pair", nodes=agents.names[:2], test=TEST).id)
+    verdict = detail.check.verdict
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason) == ("unknown", "harness"), verdict
+    assert detail.results[0].skipped == "no_agent"
+    assert f"agent of {node}" in detail.results[0].raw
 
 
 @pytest.mark.parametrize("end", [0, 1])

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from nodevitals import catalogue
 from nodevitals.checks.model import CheckRequest, Requester, TestRequest
@@ -61,14 +63,18 @@ def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
 
 def total(hub: Hub, family: str, **labels: str) -> float | None:
     """Return the sum of the samples with these labels; None without one."""
-    text = metrics.of(hub).text().decode()
     found = [
         sample.value
-        for one in text_string_to_metric_families(text)
-        for sample in one.samples
+        for sample in samples(hub)
         if sample.name == family and labels.items() <= sample.labels.items()
     ]
     return sum(found) if found else None
+
+
+def samples(hub: Hub) -> list[Sample]:
+    """Return all samples."""
+    text = metrics.of(hub).text().decode()
+    return [sample for one in text_string_to_metric_families(text) for sample in one.samples]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -85,6 +91,8 @@ def test_check_is_exposed_and_again_after_a_restart(tmp_path: Path) -> None:
         await hub.checks.submit(MATRIX, PERSON)
         await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)
         shown(hub)
+        [check] = await hub.checks.list()
+        assert pages == {f"https://hub.example.org/checks/{check.id}"}
 
     def shown(hub: Hub) -> None:
         assert total(hub, "nodevitals_check_outcome", outcome="bad", **LABELS) == 1
@@ -92,19 +100,27 @@ def test_check_is_exposed_and_again_after_a_restart(tmp_path: Path) -> None:
         ratio = total(hub, "nodevitals_check_finding_ratio", subject="gpu-3", **LABELS)
         assert ratio == pytest.approx(0.4)
         assert total(hub, "nodevitals_hub_checks") == 0
+        assert total(hub, "nodevitals_check_page_info") is None
+        hub.settings = replace(hub.settings, external_url="https://hub.example.org/")
+        [sample] = [one for one in samples(hub) if one.name == "nodevitals_check_page_info"]
+        assert sample.labels.items() > LABELS.items()
+        pages.add(sample.labels["page"])
 
     async def second(hub: Hub) -> None:
         await until(lambda: total(hub, "nodevitals_check_outcome") == 1)
         shown(hub)
         assert total(hub, "nodevitals_check_ended_total") == 0
 
+    pages: set[str] = set()
     with_hub(tmp_path, first)
     with_hub(tmp_path, second)
+    assert len(pages) == 1
 
 
 def test_every_family_is_in_the_catalogue_with_its_labels(tmp_path: Path) -> None:
     async def scene(hub: Hub) -> None:
-        hub.schedule_states = lambda: [metrics.ScheduleState("nightly", 60.0, 1.0, 2.0, 3.0)]
+        state = metrics.ScheduleState("nightly", 60.0, 86400.0, 1.0, 2.0, 3.0)
+        hub.schedule_states = lambda: [state]
         await hub.checks.submit(MATRIX, PERSON)
         await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)
         known = catalogue.all_families()

@@ -9,11 +9,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from lightkube.core.exceptions import ApiError
 
 from nodevitals.checks.model import Check
+from nodevitals.hub.resource_objects import MAX_RETRY_AFTER, retry_after
 from nodevitals.hub.resource_spec import request_of
 from testbed.checkapi import CheckApi
 from testbed.hub import HubProcess
@@ -184,6 +188,45 @@ def test_a_long_failure_of_the_api_server_costs_no_check(followed: Followed) -> 
     assert len(followed.checks(*names)) == len(names)
 
 
+def test_a_status_that_hangs_delays_no_other(tmp_path: Path) -> None:
+    """For ever, here: no time limit of a request ends within the test."""
+    nodes = {"static": [{"targets": ["gpu-1", "gpu-2"]}]}
+    settings: dict[str, Any] = {"enabled": True, "list_every": "200ms"}
+    with CheckApi(tmp_path) as api:
+        hub = HubProcess(tmp_path, simulated=True, nodes=nodes, resources=settings)
+        hub.environment = {"KUBECONFIG": str(api.kubeconfig), "RUN_SECONDS": "0.01"}
+        hub.environment["WAITS"] = "3600,0.2,0.3,0.3"
+        stuck = [f"stuck-{number}" for number in range(3)]
+        api.stuck = dict.fromkeys(stuck, "hang")
+        with hub:
+            for name in stuck:
+                api.create(name, SPEC)
+            wait_until(lambda: api.failures == len(stuck), LIMIT)
+            for number in range(5):
+                api.create(f"other-{number}", SPEC)
+            done = {"Done": 5, None: len(stuck)}
+            wait_until(lambda: _phases(api) == done, LIMIT)
+            wait_until(lambda: all(one.ended for one in hub.list()), LIMIT)
+            assert len(hub.list()) == 5 + len(stuck)
+            # One request at a time for each.
+            assert api.failures == len(stuck)
+
+
+def _phases(api: CheckApi) -> Counter[str | None]:
+    return Counter(api.status(name).get("phase") for name in api.names())
+
+
+def test_a_status_whose_answer_never_ends_is_written_again(followed: Followed) -> None:
+    api = followed.api
+    before = api.failures
+    api.stuck = {"slow": "trickle"}
+    api.create("slow", SPEC)
+    wait_until(lambda: api.failures > before, LIMIT)
+    api.stuck = {}
+    followed.phase("slow", "Done")
+    assert len(followed.checks("slow")) == 1
+
+
 def test_a_watch_that_died_silently_costs_only_time(followed: Followed) -> None:
     api = followed.api
     watches = api.count("watch")
@@ -211,6 +254,22 @@ def test_an_edit_of_a_started_one_has_no_effect_and_says_so(followed: Followed) 
     assert len(followed.checks("edited")) == 1
 
 
+def test_a_status_that_names_the_check_of_another_ends_nothing(followed: Followed) -> None:
+    """Who may write a status must not end the checks of other namespaces with it."""
+    api, hub = followed.api, followed.hub
+    test = {"device": "mlx5_0"}
+    victim = hub.submit(kind="pair", nodes=["gpu-1", "gpu-held"], test=test)
+    api.create("thief", {**SPEC, "nodes": ["gpu-3", "gpu-4"], "force": True})
+    followed.phase("thief", "Refused")
+    api.write_status("thief", {"phase": "Running", "checkId": victim.id})
+    wait_until(lambda: api.status("thief").get("phase") != "Running", LIMIT)
+    api.delete("thief")
+    api.create("later", {**SPEC, "nodes": ["gpu-3", "gpu-4"]})
+    followed.phase("later", "Done")
+    assert hub.detail(victim.id).check.phase == "running"
+    hub.cancel(victim.id)
+
+
 def test_more_than_the_queue_takes_wait(followed: Followed) -> None:
     names = [f"many-{number}" for number in range(2 * QUEUED)]
     for name in names:
@@ -225,3 +284,16 @@ def test_a_spec_is_a_request_in_camel_case() -> None:
     request = request_of(spec)
     assert (request.test.queue_pairs, request.limit_seconds) == (8, 60.0)
     assert request.where == {"rack_name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("3", 3.0), ("86400", MAX_RETRY_AFTER), ("9" * 400, MAX_RETRY_AFTER), ("soon", 0.0)],
+)
+def test_an_api_server_is_asked_again_however_long_it_wants_to_wait(
+    header: str, seconds: float
+) -> None:
+    request = httpx2.Request("GET", "https://192.0.2.1/")
+    body = {"kind": "Status", "message": "busy", "code": 429}
+    response = httpx2.Response(429, headers={"Retry-After": header}, json=body, request=request)
+    assert retry_after(ApiError(request=request, response=response)) == seconds

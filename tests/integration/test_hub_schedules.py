@@ -116,6 +116,34 @@ def test_a_restart_within_a_slot_starts_nothing(tmp_path: Path) -> None:
         assert "定时检测" in get(hub, "/schedules", **{"Accept-Language": "zh"})
 
 
+def metric(hub: HubProcess, name: str) -> float | None:
+    """The value of a schedule's only sample of a family."""
+    lines = get(hub, "/metrics").splitlines()
+    found = [line for line in lines if line.startswith(f"nodevitals_check_schedule_{name}{{")]
+    return float(found[0].split()[-1]) if found else None
+
+
+def test_what_stale_is_counted_from_outlasts_restarts_and_the_removal_of_checks(
+    tmp_path: Path,
+) -> None:
+    daily = {"daily": {"check": MATRIX, "every": "365d", "window": "00:00-23:59"}}
+    with HubProcess(tmp_path, simulated=True, nodes=LISTS, schedules=daily) as hub:
+        hub.environment["RUN_SECONDS"] = "0.01"
+        names = ("enabled_timestamp_seconds", "last_success_timestamp_seconds")
+        enabled = wait_until(lambda: metric(hub, names[0]))
+        hub.kill()
+        with closing(sqlite3.connect(hub.state / "hub.db")) as connection, connection:
+            # Limits remove checks, the newest of a rare schedule as well.
+            connection.execute("DELETE FROM checks")
+            record = {"every": 365 * 86400, "since": enabled - 500, "last_success": enabled - 99}
+            connection.execute("UPDATE schedules SET record = ?", (json.dumps(record).encode(),))
+        hub.environment["HELD"] = ",".join(NODES)
+        hub.start()
+        wait_until(lambda: metric(hub, names[0]) is not None)
+        assert [metric(hub, one) for one in names] == [enabled - 500, enabled - 99]
+        assert metric(hub, "longest_interval_seconds") == 365 * 86400
+
+
 def _with_success(shown: dict[str, Any]) -> dict[str, Any] | None:
     return shown if shown["last_success"] is not None else None
 
@@ -124,20 +152,26 @@ def test_nodes_in_use_are_left_out_or_nothing_starts(tmp_path: Path) -> None:
     with AgentOrders(tmp_path, 7, seconds=0.05) as agents:
         busy = agents.names[0]
         agents.metrics[busy] = BUSY
+        [targets] = agents.config["nodes"]["static"]
+        first, rest = targets["targets"][:5], targets["targets"][5:]
+        pool = {"targets": first, "labels": {"pool": "train"}}
+        lists = {"nodes": {"static": [pool, {"targets": rest}]}}
         schedules = {
-            "most": {"check": {"kind": "matrix", "nodes": agents.names[:5], "test": TEST}},
+            "most": {"check": MATRIX},
             "few": {"check": {"kind": "matrix", "nodes": agents.names[:4], "test": TEST}},
             "pair": {"check": {"kind": "pair", "nodes": agents.names[5:], "test": TEST}},
             "none": {"check": {"kind": "matrix", "where": {"pool": "no"}, "test": TEST}},
         }
-        with HubProcess(tmp_path, **agents.config, schedules=schedules) as hub:
+        with HubProcess(tmp_path, **{**agents.config, **lists}, schedules=schedules) as hub:
             wait_until(lambda: of(hub, "most") and of(hub, "pair"), 30)
             [check] = of(hub, "most")
             assert set(check.request.nodes) == set(agents.names[1:5])
             assert check.request.note == f"left out, in use: {busy}"
+            assert check.request.where == MATRIX["where"]
             verdict = hub.ended(check.id).check.verdict
             assert verdict is not None
             assert verdict.outcome == "ok"
+            wait_until(lambda: 'pool="train"' in get(hub, "/metrics"), 20)
             wait_until(lambda: schedule(hub, "few")["reason"], 20)
             text = f"3 of 4 nodes are idle, a matrix needs 4; in use: {busy}"
             assert schedule(hub, "few")["reason"] == text

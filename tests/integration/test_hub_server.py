@@ -11,12 +11,14 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import yaml
 from nodevitals.hub.store import Store
 from nodevitals.hub.web.access import Tokens
 from nodevitals.hub.web.gate import HEADERS
+from nodevitals.hub.web.handshakes import MAX_HANDSHAKES, Listening
 from testbed.hub import HubProcess
 from testbed.hubpages import keep, matrix_check
 from testbed.node import ROOT, wait_until
@@ -296,6 +299,62 @@ def test_an_address_in_use_ends_the_start_with_one_line(hub: Web, tmp_path: Path
         )
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert text in done.stderr
+
+
+def test_a_store_that_cannot_be_read_ends_the_start_with_its_reason(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "hub.db") as connection:
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    (tmp_path / "hub.yaml").write_text(f"state_directory: {tmp_path}\n")
+    argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={tmp_path / 'hub.yaml'}"]
+    done = subprocess.run(
+        [*argv, "--web.listen-address=127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "exporter")},
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "hub.db: no such table: checks" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_the_oldest_connections_without_a_handshake_make_room(tmp_path: Path) -> None:
+    """Each has a file descriptor, of which a process may have few."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(Listening())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        clients, accepted = [], []
+        for number in range(MAX_HANDSHAKES + 5):
+            client = stack.enter_context(socket.create_connection(listening.getsockname()))
+            clients.append(client)
+            connection, _ = listening.accept()
+            accepted.append(stack.enter_context(connection))
+            if number == 1:
+                listening.established(connection.fileno())
+        assert [client.recv(1) for client in (clients[0], *clients[2:5])] == [b""] * 4
+        for client in (clients[1], *clients[5:]):
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+
+
+def test_a_hub_with_tls_answers_behind_connections_without_a_handshake(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate(tmp_path, authority)
+    files = {"cert_file": "tls.crt", "key_file": "tls.key"}
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump({"tls_server_config": files}))
+    hub = Web(tmp_path, simulated=True, nodes=NODES)
+    hub.options = [f"--web.config.file={tmp_path / 'web.yaml'}"]
+    with hub, ExitStack() as stack:
+        idle = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", hub.port)))
+            for _ in range(2 * MAX_HANDSHAKES)
+        ]
+        digest_of(hub)
+        assert idle[0].recv(1) == b""
 
 
 def certificate(folder: Path, authority: trustme.CA) -> None:

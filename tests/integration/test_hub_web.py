@@ -13,9 +13,11 @@ import bcrypt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.web.form import fields_of, request_of
+from nodevitals.hub.web.overviews import MOST, Overviews
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -157,6 +159,42 @@ def test_a_tournament_of_many_nodes_makes_a_small_page(tmp_path: Path) -> None:
     run(tmp_path, steps)
 
 
+def test_the_page_of_a_running_check_has_the_results_of_now(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        check, results = matrix_check(4, "gpu-3", "20260101-000001-abcdef")
+        store, path = found.hub.store, f"/checks/{check.id}"
+        running = replace(check, phase="running", ended=None, verdict=None, runs_done=0)
+        await store.add(replace(running, phase="queued"), "")
+        for number, result in enumerate(results, 1):
+            await store.record(check.id, result)
+            await store.update(replace(running, runs_done=number))
+            text = (await found.call("GET", path)).text
+            assert f"<td>{len(results)}</td><td>{number}</td>" in text, "tests planned and spent"
+        await store.finish(check, results)
+        assert "Run again" in (await found.call("GET", path)).text
+        assert 'class="verdict bad"' in (await found.call("GET", path)).text
+
+    run(tmp_path, steps)
+
+
+def test_overviews_of_the_checks_looked_at_last_are_kept(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        overviews = Overviews(found.hub.checks)
+        checks = []
+        for number in range(MOST + 1):
+            check, results = matrix_check(3, "gpu-1", f"20260101-{number:06}-bbbbbb")
+            await keep(found.hub.store, check, results)
+            checks.append(check)
+        first, second = [await overviews.of(check) for check in checks[:2]]
+        for check in checks[2:]:
+            await overviews.of(check)
+            assert await overviews.of(checks[1]) is second
+        assert await overviews.of(checks[0]) is not first
+        assert await overviews.of(checks[0]) == first
+
+    run(tmp_path, steps)
+
+
 def test_tokens_in_clear_that_others_may_read_are_not_valid(tmp_path: Path) -> None:
     from nodevitals.hub.web.access import Tokens
 
@@ -200,3 +238,38 @@ def test_a_key_is_that_of_its_client(tmp_path: Path) -> None:
         assert await found.hub.store.by_key("schedule-nightly-7") is None
 
     run(tmp_path, steps)
+
+
+def test_no_name_and_key_are_those_of_another_client(tmp_path: Path) -> None:
+    """A name may have spaces, and so may a key."""
+    tokens = tmp_path / "tokens.yaml"
+    entries = {"ci": "token-of-a-pipeline", "ci 1": "token-of-another-one"}
+    lines = [f"- {{name: {name}, role: run, token: {text}}}" for name, text in entries.items()]
+    tokens.write_text("\n".join(lines))
+    tokens.chmod(0o600)
+
+    async def whole() -> None:
+        async with site(tmp_path, {"tokens_file": str(tokens)}, {}) as found:
+            started = set()
+            for name, key in (("ci", "1 2"), ("ci 1", "2")):
+                headers = {"authorization": f"Bearer {entries[name]}", "idempotency_key": key}
+                answer = await found.call("POST", "/api/v1/checks", PAIR, **headers)
+                assert answer.json()["requester"]["name"] == name
+                started.add(answer.json()["id"])
+            assert len(started) == 2
+
+    asyncio.run(whole())
+
+
+def test_the_sum_of_no_token_lets_no_one_in(tmp_path: Path) -> None:
+    """It is what a script writes whose variable with the token is not set."""
+    tokens = tmp_path / "tokens.yaml"
+    tokens.write_text(f"- {{name: ci, role: act, sha256: {hashlib.sha256(b'').hexdigest()}}}\n")
+
+    async def whole() -> None:
+        async with site(tmp_path, {"tokens_file": str(tokens)}, {}) as found:
+            for sent in ("Bearer", "Bearer ", "Bearer  "):
+                answer = await found.call("GET", "/api/v1/me", authorization=sent)
+                assert answer.status_code == 401
+
+    asyncio.run(whole())

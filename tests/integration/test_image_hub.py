@@ -17,7 +17,7 @@ from testbed import image
 from testbed.charts import Object, container, of_kind, render
 from testbed.node import free_port, wait_until
 
-LIMIT = 130_000_000
+LIMIT = 145_000_000
 SCRIPT = """
 import importlib.metadata as m, re
 for line in m.requires("nodevitals"):

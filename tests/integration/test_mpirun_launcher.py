@@ -14,12 +14,20 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from nodevitals.checks import mpirun
 from nodevitals.checks.collective import Collective, of_request
 from nodevitals.checks.launchers import Launched
-from nodevitals.checks.model import TestRequest
+from nodevitals.checks.model import CheckDetail, CheckRequest, Requester, Role, TestRequest
 from nodevitals.checks.mpirun import MpirunLauncher
+from nodevitals.hub.checks import RefusedError
+from nodevitals.hub.coordinator import Coordinator
+from nodevitals.hub.kinds import KindRunner
+from nodevitals.hub.members import Members
+from nodevitals.hub.settings import CollectivesSettings, HubSettings, NodesSettings
+from nodevitals.hub.store import Store
+from nodevitals.probes.fabric.settings import StaticSource
 from testbed import mpi, programs
 from testbed.node import PYTHON, environment, wait_until
 from testbed.ssh import Nodes
@@ -225,6 +233,54 @@ def test_canceled_run_ends_everywhere(nodes: Nodes, monkeypatch: pytest.MonkeyPa
 
     asyncio.run(cancel())
     wait_until(lambda: not list(processes_of(nodes)), 20, "the end of all ranks")
+
+
+def test_hub_without_agents_refuses_nodes_in_use(nodes: Nodes, tmp_path: Path) -> None:
+    """A node that ssh cannot log in to is no node in use: the run names it."""
+    process = nodes.folder / NAMES[1] / "proc/4242"
+    (process / "fd").mkdir(parents=True)
+    (process / "comm").write_text("python3\n")
+    (process / "fd/7").symlink_to("/dev/nvidia0")
+    listed = NodesSettings(static=(StaticSource(targets=NAMES),))
+    mpirun_settings = CollectivesSettings(launcher="mpirun")
+    state = tmp_path / "hub"
+    state.mkdir()
+    settings = HubSettings(state_directory=str(state), nodes=listed, collectives=mpirun_settings)
+    members = Members()
+    members.read(listed)
+    wanted = CheckRequest(kind="collective", nodes=NAMES, isolate=False)
+
+    async def main() -> tuple[str, list[CheckDetail]]:
+        store = Store(str(state))
+        coordinator = Coordinator(settings, store, members, KindRunner(settings, members))
+
+        async def ended(request: CheckRequest, role: Role) -> CheckDetail:
+            changes = coordinator.changes()
+            check = await coordinator.submit(request, Requester(trigger="rest", role=role))
+            async for change in changes:
+                if change.id == check.id and change.ended is not None:
+                    break
+            return await coordinator.get(check.id)
+
+        with pytest.raises(RefusedError) as refusal:
+            await ended(wanted, "run")
+        forced = await ended(replace(wanted, force=True), "act")
+        (process / "comm").write_text("nv-hostengine\n")  # a monitoring program
+        found = [forced, await ended(wanted, "run")]
+        (nodes.folder / NAMES[0] / "denied").touch()
+        found.append(await ended(wanted, "run"))
+        await coordinator.stop()
+        await store.close()
+        return str(refusal.value), found
+
+    refusal, [*well, denied] = asyncio.run(main())
+    assert refusal == f"in use by jobs: {NAMES[1]}; leave them out, or force (role act)"
+    for one in well:
+        assert one.check.verdict is not None
+        assert one.check.verdict.outcome == "ok", one.check.verdict
+    assert denied.check.verdict is not None
+    assert denied.check.verdict.outcome == "unknown"
+    assert f"password-less ssh fails: {NAMES[0]}: " in denied.check.verdict.message
 
 
 CODE = """

@@ -33,7 +33,7 @@ print(json.dumps([len(names), files, missing]))
 # collectives need of Kubernetes.
 WITH_EXTRAS = ("nodevitals.probes.kubernetes.", "nodevitals.hub.", "nodevitals.checks.kubernetes_")
 STYLE = ROOT / "exporter/nodevitals/hub/web/static/style.css"
-OF_THE_HUB = {"h11", "httpx", "httpx2", "jinja2", "lightkube", "litestar", "uvicorn"}
+OF_THE_HUB = {"apprise", "h11", "httpx", "httpx2", "jinja2", "lightkube", "litestar", "uvicorn"}
 EXTRAS = {"grpc", "google", *OF_THE_HUB}
 
 

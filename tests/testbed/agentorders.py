@@ -8,6 +8,7 @@ started, a second one at a time; an order that the hub does not ask for in `leas
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 import time
@@ -51,13 +52,18 @@ class Standing:
 
 
 class AgentOrders:
-    """All nodes. `hung` nodes accept connections and never answer; `slow` ones have 40 %."""
+    """All nodes. `hung` nodes accept connections and never answer, `gone` ones end them; `slow`
+    ones have 40 %. No partner reaches an `unreached` one; with `crashes`, its agent ends.
+    """
 
     def __init__(self, folder: Path, count: int, seconds: float = 0.2, lease: float = 15.0) -> None:
         self.names = [f"127.0.{number // 250 + 1}.{number % 250 + 1}" for number in range(count)]
         self.seconds, self.lease = seconds, lease
         self.slow: set[str] = set()
         self.hung: set[str] = set()
+        self.gone: set[str] = set()
+        self.unreached: set[str] = set()
+        self.crashes = False
         self.metrics: dict[str, str] = {}
         """What nodes expose at /metrics; the others do not answer there."""
         self.occupied: Counter[str] = Counter()
@@ -172,6 +178,13 @@ class AgentOrders:
             time.sleep(0.01)
             with self._lock:
                 self._end_leases()
+        lost = self.unreached & {order["source"], order["target"]}
+        if lost:
+            self.gone |= lost if self.crashes else set()
+            text = f"{order['target']}: No route to host"
+            standing.end("", [{"outcome": "failed", "reason": "unreachable", "message": text}])
+            target.end()
+            return
         rate = USUAL_BYTES_PER_SECOND
         if self.slow & {order["source"], order["target"]}:
             rate *= 0.4
@@ -228,6 +241,8 @@ class _Handler(BaseHTTPRequestHandler):
         node = self.request.getsockname()[0]
         while node in self.agents.hung:
             time.sleep(0.05)
+        if node in self.agents.gone:
+            self.request.shutdown(socket.SHUT_RDWR)
         self.request.settimeout(20)
         self.request = self.server.context.wrap_socket(self.request, server_side=True)  # type: ignore[attr-defined]
         super().setup()

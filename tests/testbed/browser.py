@@ -124,6 +124,11 @@ class Browser:
             mobile=width < 600,
         )
 
+    def emulate(self, scheme: str = "light", media: str = "screen") -> None:
+        """Prefer `light` or `dark` colours; show the page as on `screen` or as `print`."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._send("Emulation.setEmulatedMedia", media=media, features=features)
+
     def send_headers(self, **headers: str) -> None:
         """Send these with each request, as `Authorization`."""
         self._send("Network.setExtraHTTPHeaders", headers=headers)

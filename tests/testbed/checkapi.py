@@ -61,6 +61,9 @@ class CheckApi:
         self.fail: int | str = 0
         self.failing = {"list", "watch", "get", "patch"}
         self.headers: dict[str, str] = {}
+        self.stuck: dict[str, str] = {}
+        """Names of resources whose patches get no answer (`hang`), or one that comes byte by byte
+        and never ends (`trickle`)."""
         self.deaf = False
         self.conflicts = 0
         """Number of next patches that find a newer version."""
@@ -106,6 +109,7 @@ class CheckApi:
         with self.changed:
             self.failing = set(failing) or {"list", "watch", "get", "patch"}
             self.fail, self.deaf, self.oldest, self.conflicts = fail, deaf, 0, 0
+            self.stuck = {}
             self.changed.notify_all()
 
     def names(self) -> list[str]:
@@ -144,6 +148,13 @@ class CheckApi:
         with self.changed:
             return dict(self.objects[f"ops/{name}"].get("status") or {})
 
+    def write_status(self, name: str, status: dict[str, Any]) -> None:
+        """Write a status, as a user with that right does."""
+        with self.changed:
+            one = self.objects[f"ops/{name}"]
+            one["status"] = status
+            self._change("MODIFIED", one)
+
     def phases(self) -> list[str]:
         """The phases of all resources."""
         with self.changed:
@@ -172,7 +183,7 @@ class CheckApi:
             def do_PATCH(self) -> None:
                 with contextlib.suppress(OSError):
                     body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                    if not server.fails(self, "patch"):
+                    if not server.fails(self, "patch") and not server.sticks(self):
                         reply(self, *server.patch(self.path, self.headers["Content-Type"], body))
 
             def log_message(self, *_: object) -> None:
@@ -208,6 +219,22 @@ class CheckApi:
             handler.wfile.write(b'HTTP/1.0 200 OK\r\n\r\n{"items": 3, "metadata": [\xff')
         else:
             self._reply(handler, int(fail), failure(int(fail), "as the test wants"))
+        return True
+
+    def sticks(self, handler: BaseHTTPRequestHandler) -> bool:
+        """Keep a patch waiting where it is to be stuck."""
+        how = self.stuck.get(handler.path.partition("?")[0].split("/")[-2])
+        if how is None:
+            return False
+        self.failures += 1
+        handler.close_connection = True
+        if how == "trickle":
+            handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        with self.changed:
+            while not self._ended:
+                self.changed.wait(0.05)
+                if how == "trickle":
+                    handler.wfile.write(b" ")  # fails once the client is gone
         return True
 
     def get(self, handler: BaseHTTPRequestHandler) -> None:

@@ -20,6 +20,10 @@ class ManualClock(Clock):
         """Return the wall time."""
         return self._time
 
+    def jump(self, seconds: float) -> None:
+        """Set the wall time forward, or back."""
+        self._time += seconds
+
     def advance(self, seconds: float) -> None:
         """Move both times forward."""
         self._monotonic += seconds

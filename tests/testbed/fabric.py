@@ -157,7 +157,8 @@ class Fabric:
 
     def _add(self, name: str, authority: trustme.CA) -> None:
         folder = self.folder / name
-        (folder / "sys/class/net").mkdir(parents=True)
+        (folder / "sys/class/net/fab0").mkdir(parents=True)
+        (folder / "sys/class/net/fab0/ifindex").write_text("2\n")
         issue(folder, authority, self.addresses[name], name)
         config = self.config(name)
         config["probes"]["fabric"]["enabled"] = False

@@ -4,7 +4,9 @@ With `--simulated`, runs are simulated: each pair has 10 GB/s; a node named in $
 has 40 % of that with all partners, and each run takes $RUN_SECONDS (default 0.2); one with a node
 named in $HELD does not end. $WAITS are the waits for the API server (resource_objects.Waits).
 
-$REQUEST_SECONDS and $STALLED_SECONDS replace the times of hub/web/connections.py.
+$REQUEST_SECONDS and $STALLED_SECONDS replace the times of hub/web/connections.py, $EVERY_SECONDS
+and $SETTLE_SECONDS those of hub/node_watch.py, $ASK_SECONDS and $VANISHED_SECONDS those of
+hub/respond/incident_intake.py.
 
 The socket, `driver` in the state directory, takes one JSON object per line and returns one: the
 methods of hub/checks.py by name.
@@ -29,10 +31,11 @@ import yaml
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester, RunResult
 from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
-from nodevitals.hub import resources, service
+from nodevitals.hub import node_watch, resources, service
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.context import Hub
 from nodevitals.hub.resource_objects import Waits
+from nodevitals.hub.respond import incident_intake
 from nodevitals.hub.runners import PlannedRun, Runner
 from nodevitals.hub.store import Issued
 from nodevitals.hub.web import connections
@@ -217,8 +220,13 @@ class HubProcess:
 
 if __name__ == "__main__":
     assert command
-    for name in ("REQUEST_SECONDS", "STALLED_SECONDS"):
-        setattr(connections, name, float(os.environ.get(name, getattr(connections, name))))
+    for module, names in (
+        (connections, ("REQUEST_SECONDS", "STALLED_SECONDS")),
+        (node_watch, ("EVERY_SECONDS", "SETTLE_SECONDS")),
+        (incident_intake, ("ASK_SECONDS", "VANISHED_SECONDS")),
+    ):
+        for name in names:
+            setattr(module, name, float(os.environ.get(name, getattr(module, name))))
     arguments = [one for one in sys.argv[1:] if one != "--simulated"]
     if len(arguments) < len(sys.argv) - 1:
         service.default_runner = lambda *_: simulated_runner()

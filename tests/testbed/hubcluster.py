@@ -72,7 +72,8 @@ class HubFabric(Fabric):
 
     def _add(self, name: str, authority: trustme.CA) -> None:
         folder = self.folder / name
-        (folder / "sys/class/net").mkdir(parents=True)
+        (folder / "sys/class/net/fab0").mkdir(parents=True)
+        (folder / "sys/class/net/fab0/ifindex").write_text("2\n")
         issue(folder, authority, name)
         self.nodes[name] = FabricNode(folder, self.spaces[name], self.config(name), **REAL_TOOLS)
 
@@ -100,9 +101,14 @@ class HubProcess:
         self.log_file = folder / "hub.log"
         self.config_file = folder / "hub.yaml"
         self.tokens = {name: f"token-of-{name}" for name in TOKENS}
+        self.environment: dict[str, str] = {}
         (folder / "tokens.yaml").write_text(yaml.safe_dump(_tokens(self.tokens)))
-        state = {"state_directory": str(folder / "state"), "external_url": self.url}
-        access = {"access": {"tokens_file": str(folder / "tokens.yaml")}}
+        self.write(config)
+
+    def write(self, config: dict[str, Any]) -> None:
+        """Replace the configuration file."""
+        state = {"state_directory": str(self.folder / "state"), "external_url": self.url}
+        access = {"access": {"tokens_file": str(self.folder / "tokens.yaml")}}
         self.config_file.write_text(json.dumps({**state, **access, **config}))
 
     def __enter__(self) -> HubProcess:
@@ -111,7 +117,7 @@ class HubProcess:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", *argv],
-                env=environment(),
+                env=environment(**self.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -20,11 +20,11 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
-from nodevitals.hub import alerts, leases, metrics, schedules
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.members import Members
 from nodevitals.hub.runners import Runner
+from nodevitals.hub.service import modules
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store
 from nodevitals.hub.web.access import Access
@@ -101,9 +101,14 @@ class Site:
 
 @asynccontextmanager
 async def site(
-    folder: Path, access: dict[str, Any], users: dict[str, str], external_url: str = ""
+    folder: Path,
+    access: dict[str, Any],
+    users: dict[str, str],
+    external_url: str = "",
+    runner: Runner | None = None,
+    **more: Any,
 ) -> AsyncIterator[Site]:
-    """The application on a store in a folder, with the routes of all modules."""
+    """The application on a store in a folder, with the routes of all modules and more settings."""
     nodes = {"static": [{"targets": [f"gpu-{n}" for n in range(1, 9)], "labels": {"pool": "a"}}]}
     settings = msgspec.convert(
         {
@@ -111,15 +116,16 @@ async def site(
             "access": access,
             "nodes": nodes,
             "external_url": external_url,
+            **more,
         },
         HubSettings,
     )
     store, members = Store(settings.state_directory), Members()
     members.read(settings.nodes)
-    coordinator = Coordinator(settings, store, members, Runner())
+    coordinator = Coordinator(settings, store, members, runner or Runner())
     hub = Hub(settings, store, members, coordinator, "127.0.0.1:0", None)
-    modules = (leases, metrics, schedules, alerts)
-    hub.routes = [handler for module in modules for handler in module.routes(hub)]
+    with_routes = [one for one in modules() if hasattr(one, "routes")]
+    hub.routes = [handler for module in with_routes for handler in module.routes(hub)]
     found = Access(settings.access, Passwords(users))
     app = Gate(build_app(hub, lambda: found, str), lambda: found, lambda: settings.external_url)
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
@@ -127,4 +133,6 @@ async def site(
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
             yield Site(hub, client)
     finally:
+        if hub.respond is not None:
+            await hub.respond.close()
         await store.close()

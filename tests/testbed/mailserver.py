@@ -6,14 +6,19 @@ import email
 import email.policy
 import socketserver
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from email.message import EmailMessage
+from types import MappingProxyType
 
 
 class MailServer:
-    """An SMTP server on loopback; it runs inside the with block."""
+    """An SMTP server on loopback; it runs inside the with block. `refused` has an answer for the
+    commands that it does not accept.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Mapping[bytes, bytes] = MappingProxyType({})) -> None:
+        self._refused = refused
         self.mails: list[EmailMessage] = []
         """The mails, in the order of their arrival."""
         outer = self
@@ -28,7 +33,7 @@ class MailServer:
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> MailServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -40,7 +45,11 @@ class MailServer:
         session.wfile.write(b"220 mail\r\n")
         for line in session.rfile:
             command = line[:4].upper()
-            if command == b"DATA":
+            if command in self._refused:
+                session.wfile.write(self._refused[command] + b"\r\n")
+            elif command == b"EHLO" and b"AUTH" in self._refused:
+                session.wfile.write(b"250-mail\r\n250 AUTH PLAIN LOGIN\r\n")
+            elif command == b"DATA":
                 session.wfile.write(b"354 go on\r\n")
                 session.wfile.write(self._receive(session))
             elif command == b"QUIT":

@@ -7,6 +7,7 @@ FAKE_COLLECTIVE_RECORD   a file to which the environment given to the ranks is w
 FAKE_COLLECTIVE_EXPECT   JSON: `environment`, `mca` and `tool` must be exactly these, or it ends
                          with status 64
 FAKE_COLLECTIVE_OUTPUT   a file that the tool prints instead, ending with FAKE_COLLECTIVE_STATUS
+FAKE_COLLECTIVE_SLOW     a device with 40 % of the rate of the others; four share the load
 FAKE_COLLECTIVE_FLOOD    number of megabytes that the tool prints before its results
 """
 
@@ -147,9 +148,16 @@ def _nccl(name: str) -> None:
     operation = name.removesuffix("_perf")
     factor = {"all_reduce": 2 * share, "sendrecv": 1.0}.get(operation, share)
     wrong = os.environ.get("FAKE_COLLECTIVE_WRONG", "0")
-    rows = [tooloutput.nccl_row(size, MICROSECONDS, factor, wrong) for size in _sizes(options)]
+    rows = [tooloutput.nccl_row(size, _microseconds(), factor, wrong) for size in _sizes(options)]
     footer = "0 OK" if wrong == "0" else f"{wrong} FAILED"
     print(tooloutput.nccl("".join(rows), operation, footer), end="")
+
+
+def _microseconds() -> float:
+    """The slowest rail has the time of all."""
+    slow, used = (os.environ.get(name, "") for name in ("FAKE_COLLECTIVE_SLOW", "NCCL_IB_HCA"))
+    alone = 4 if used else 1
+    return MICROSECONDS * alone / (0.4 if slow and used in ("", f"={slow}:1") else 1)
 
 
 def _hccl(name: str) -> None:

@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,8 @@ class Alertmanager(ServerProcess):
     """The shipped configuration; every receiver is a webhook of its name.
 
     `hours` replaces the time intervals by name, so that tests do not depend on the time of day;
-    `ungrouped` notifies each alert in a group of its own, as when nothing else is broken.
+    `ungrouped` notifies each alert in a group of its own, as when nothing else is broken;
+    `webhooks` replaces the webhooks of receivers by name.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Alertmanager(ServerProcess):
         speed: float,
         hours: dict[str, list[Any]] | None = None,
         ungrouped: bool = False,
+        webhooks: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(folder, "alertmanager")
         show_debian_files()
@@ -120,7 +123,10 @@ class Alertmanager(ServerProcess):
         del config["global"]
         config["templates"] = [str(ROOT / "alertmanager/templates/*.tmpl")]
         config["receivers"] = [
-            {"name": name, "webhook_configs": [{"url": f"{webhook}/{name}"}]}
+            {
+                "name": name,
+                "webhook_configs": [(webhooks or {}).get(name, {"url": f"{webhook}/{name}"})],
+            }
             for name in (item["name"] for item in config["receivers"])
         ]
         for interval in config["time_intervals"]:
@@ -168,9 +174,9 @@ class Pushgateway(ServerProcess):
 class Prometheus(PrometheusProcess):
     """Scrapes the given instances (name to host:port) and evaluates the shipped rules.
 
-    `fleet` is the address of a page whose lines have instances of their own. `waits_speed` divides
-    `for` and `keep_firing_for` where these should be shorter than `speed` makes them, and no wait
-    is longer than `longest_wait` seconds.
+    `fleet` is the address of a page whose lines have instances of their own, `hub` that of a hub.
+    `waits_speed` divides `for` and `keep_firing_for` where these should be shorter than `speed`
+    makes them, and no wait is longer than `longest_wait` seconds.
     """
 
     def __init__(
@@ -182,6 +188,7 @@ class Prometheus(PrometheusProcess):
         fleet: str = "",
         waits_speed: float | None = None,
         longest_wait: float = math.inf,
+        hub: str = "",
     ) -> None:
         super().__init__(folder, "prometheus")
         write_shortened_rules(self.folder / "rules", speed, waits_speed or speed, longest_wait)
@@ -195,7 +202,11 @@ class Prometheus(PrometheusProcess):
             },
             "rule_files": [f"{self.folder}/rules/*.yaml"],
             "alerting": {"alertmanagers": [{"static_configs": managers}]},
-            "scrape_configs": [_agents_job(targets), *([_fleet_job(fleet)] if fleet else [])],
+            "scrape_configs": [
+                _agents_job(targets),
+                *([_fleet_job(fleet)] if fleet else []),
+                *([_hub_job(hub)] if hub else []),
+            ],
         }
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
 
@@ -214,6 +225,10 @@ def _agents_job(targets: dict[str, str]) -> dict[str, Any]:
         {"targets": [address], "labels": {"instance": name}} for name, address in targets.items()
     ]
     return {"job_name": "nodevitals", "static_configs": configs}
+
+
+def _hub_job(address: str) -> dict[str, Any]:
+    return {"job_name": "nodevitals-hub", "static_configs": [{"targets": [address]}]}
 
 
 def _fleet_job(address: str) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def send_to(config: dict[str, Any], mail_address: str, post_url: str) -> None:
             robot["api_url"] = url
         for webhook in receiver.get("webhook_configs", []):
             webhook["url"] = f"{url}-webhook"
+            webhook.pop("http_config", None)
 
 
 class Shipped(ServerProcess):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodevitals.checks.isolation import Bisection, IsolationState, request_of, state_of
-from nodevitals.checks.model import CheckRequest, RunResult
+from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
+from nodevitals.checks.rails import HCA, rails_of
 from nodevitals.checks.suspects import Group
 from nodevitals.probes.fabric.report import Report
 from testbed.slowfleet import (
@@ -249,3 +251,30 @@ def test_any_answers_end_in_a_verdict_and_a_restart_changes_nothing(count: int, 
         assert again.verdict() == search.verdict()
     assert search.next() == ()
     assert search.verdict().outcome in ("bad", "unknown")
+
+
+TWO = {"mlx5_0": True, "mlx5_1": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "rails"),
+    [
+        ({}, [TWO, TWO], ("mlx5_0", "mlx5_1")),
+        ({}, [{**TWO, "mlx5_10": True, "mlx5_2": True}, {**TWO, "mlx5_2": True}, {}], "012"),
+        ({}, [{**TWO, "mlx5_2": False}] * 3, ("mlx5_0", "mlx5_1")),
+        ({}, [{"mlx5_0": True, "mlx5_1": False}, TWO, TWO], ("mlx5_0", "mlx5_1")),
+        ({}, [{"mlx5_0": True}] * 2, ()),
+        ({}, [], ()),
+        ({"device": "mlx5_0"}, [TWO, TWO], ()),
+        ({"tool": "hccl"}, [TWO, TWO], ()),
+        ({"environment": {HCA: "=mlx5_0:1,mlx5_1:1"}}, [], ("mlx5_0", "mlx5_1")),
+        ({"environment": {HCA: "=mlx5_0:1,mlx5_1:2"}}, [TWO, TWO], ()),
+        ({"environment": {HCA: "=mlx5_0"}}, [TWO, TWO], ()),
+        ({"environment": {HCA: "mlx5"}}, [TWO, TWO], ("mlx5_0", "mlx5_1")),
+        ({"environment": {HCA: "^mlx5_2"}}, [{**TWO, "mlx5_2": True}] * 2, ("mlx5_0", "mlx5_1")),
+    ],
+)
+def test_rails(fields: dict[str, Any], nodes: list[dict[str, bool]], rails: Sequence[str]) -> None:
+    """Of the request, or of all nodes; a port that is down on one node is one of them."""
+    expected = tuple(f"mlx5_{one}" for one in rails) if isinstance(rails, str) else rails
+    assert rails_of(TestRequest(**{"tool": "nccl", **fields}), nodes) == expected

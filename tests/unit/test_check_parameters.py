@@ -121,7 +121,11 @@ def test_nodes_come_from_names_and_labels_each_once() -> None:
         ({"test": {**RDMA, "iterations": 9, "seconds": 9}}, "either iterations or seconds"),
         ({"test": {**RDMA, "sizes": "1GiB", "iterations": 10**8}}, "over 4 TiB of one size"),
         ({"test": {**RDMA, "operation": "send_lat", "queue_pairs": 2}}, "one queue pair"),
+        ({"test": {**RDMA, "operation": "write_lat", "queue_pairs": 2}}, "one queue pair"),
         ({"test": {**RDMA, "operation": "send_lat", "seconds": 2}}, "counts messages"),
+        ({"expected_bytes_per_second": 1e-300}, "1e-300 is outside 1 to 1e+15"),
+        ({"expected_bytes_per_second": 1e308}, "1e+308 is outside 1 to 1e+15"),
+        ({"test": {**RDMA, "gid_index": 65}}, "test.gid_index: perftest has at most 64"),
         (
             {"test": {**RDMA, "operation": "send_lat"}, "expected_bytes_per_second": 1e9},
             "expected_bytes_per_second: a latency test has no rate",
@@ -286,7 +290,9 @@ def test_only_what_is_allowed_reaches_a_command_line(kind: str, fields: dict[str
         assert [test.message_bytes for test in tests] == list(sweep.parse_sizes(wanted.test.sizes))
         for test in tests:
             assert list(test.problems()) == []
-            argv = measurement.argv(test, 3, 18600, "gpu-2")
+            assert test.tool == "iperf3" or (test.gid_index or 0) <= 64
+            assert test.queue_pairs == 1 or not test.is_latency
+            argv = measurement.argv(test, test.gid_index, 18600, "gpu-2")
             words += argv
             values = [word for word in argv if not word.startswith("-")]
             assert all(re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9._-]*", word) for word in values)

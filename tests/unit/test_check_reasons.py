@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
 from nodevitals.checks.reasons import OF_REPORT, reason_of
-from nodevitals.probes.fabric.report import REASONS, Report
+from nodevitals.checks.verdicts import verdict_of
+from nodevitals.linux.host import Host
+from nodevitals.probes.fabric import measurement
+from nodevitals.probes.fabric.report import REASONS, Report, failed
+from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS
 from testbed import tooloutput
 
 BUSY = '{"start": {}, "error": "the server is busy running a test. try again later"}'
 NO_ROUTE = '{"start": {}, "error": "unable to connect to server: No route to host"}'
 REFUSED = '{"start": {}, "error": "unable to connect to server: Connection refused"}'
+CLOSED = '{"start": {}, "error": "control socket has closed unexpectedly"}'
 CONNECT = "Unable to open file descriptor for socket connection Unable to init the socket\n"
 SLOTS = "There are not enough slots available in the system to satisfy the 24\nslots that were\n"
 MPIRUN = (
@@ -26,7 +35,7 @@ WARN = "gpu-a:4411:4502 [3] transport/net_ib.cc:91 NCCL WARN NET/IB : Got comple
 @pytest.mark.parametrize(
     ("tool", "text", "of_tool", "of_check"),
     [
-        ("perftest", f"Couldn't connect to 192.0.2.9:18620\n{CONNECT}", "unreachable", "harness"),
+        ("perftest", f"Couldn't connect to 192.0.2.9:18620\n{CONNECT}", "unreachable", "hardware"),
         (
             "perftest",
             "Address family for hostname not supported for 2001:db8::9\n"
@@ -92,6 +101,7 @@ WARN = "gpu-a:4411:4502 [3] transport/net_ib.cc:91 NCCL WARN NET/IB : Got comple
         ("iperf3", BUSY, "peer_busy", "workload"),
         ("iperf3", NO_ROUTE, "unreachable", "hardware"),
         ("iperf3", REFUSED, "unreachable", "harness"),
+        ("iperf3", CLOSED, "unreachable", "harness"),
         (
             "nccl",
             (
@@ -114,6 +124,8 @@ WARN = "gpu-a:4411:4502 [3] transport/net_ib.cc:91 NCCL WARN NET/IB : Got comple
         ("nccl", MPIRUN, "harness", "harness"),
         ("nccl", f"{WARN}192.0.2.9<41000> with error 12, opcode 0\n", "unreachable", "hardware"),
         ("nccl", f"{WARN}192.0.2.9<41000> with status=12 opcode=0\n", "unreachable", "hardware"),
+        ("nccl", "NCCL WARN Connect to 192.0.2.9<1> failed\n", "unreachable", "hardware"),
+        ("nccl", "ssh: connect to host a: No route to host\n", "unreachable", "harness"),
         ("nccl", "bash: line 1: all_reduce_perf: command not found\n", "tool_missing", "harness"),
         ("nccl", "gpu-a: Test timeout (60s) common.cu:512\n", "timeout", "harness"),
         (
@@ -152,8 +164,40 @@ def test_failure_of_a_tool_has_its_reason(
     assert reason_of(report) == of_check
 
 
+def test_missing_network_device_is_a_fault_of_the_request(tmp_path: Path) -> None:
+    """And its line, which names the device and the node, is that of the verdict."""
+    test = TestSettings(tool="iperf3", operation="tcp", device="eth9")
+    report = measurement.problem_of(test, Host(sysfs=str(tmp_path)), "gpu-b")
+    assert report is not None
+    assert (report.reason, reason_of(report)) == ("no_device", "harness")
+    wanted = CheckRequest(
+        kind="pair",
+        nodes=("gpu-a", "gpu-b"),
+        test=TestRequest(tool="iperf3", operation="tcp", device="eth9", sizes="128KiB"),
+    )
+    verdict = verdict_of(wanted, 1, [RunResult(number=0, nodes=wanted.nodes, reports=(report,))])
+    assert verdict.outcome == "unknown"
+    shown = msgspec.json.encode(verdict).decode()
+    assert '"hardware"' not in shown
+    assert "gpu-b has no network device eth9" in shown
+
+
 def test_every_reason_of_a_report_is_mapped() -> None:
     assert set(OF_REPORT) == set(REASONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("gpu-2: No route to host", "hardware"),
+        ("gpu-2: no connection in time", "hardware"),
+        ("gpu-2: Connection refused", "harness"),
+        ("gpu-2: connection closed", "harness"),
+        ("gpu-2: the name service returned no address", "harness"),
+    ],
+)
+def test_what_one_agent_says_of_another_has_its_reason(text: str, reason: str) -> None:
+    assert reason_of(failed("unreachable", text)) == reason
 
 
 def test_report_with_results_has_no_reason() -> None:

@@ -24,7 +24,16 @@ from nodevitals.checks.outliers import at_least
 from nodevitals.checks.plan import plan
 from nodevitals.checks.verdicts import is_bad, judge
 from nodevitals.probes.fabric.report import REASONS, Report, ResultRow, failed
-from testbed.slowfleet import RATE, Fleet, bus_report, collective, matrix, names, pair_report
+from testbed.slowfleet import (
+    RATE,
+    Fleet,
+    bus_report,
+    collective,
+    isolate,
+    matrix,
+    names,
+    pair_report,
+)
 
 
 def check_of(request: CheckRequest) -> Check:
@@ -219,6 +228,22 @@ def test_what_fails_everywhere_alike_names_no_node(kind: str) -> None:
     found = verdict(request, measured(request, lambda a, b: failure))
     assert (found.outcome, found.reason, found.findings) == ("unknown", "harness", ())
     assert found.message == f"all 6 tests failed: {kind}: mlx5_9 not found"
+
+
+def test_one_meaning_of_unreachable() -> None:
+    """Of one pair, of a node among others, and of a group of a collective: a fault of a link."""
+    lost = failed("unreachable", "192.0.2.9: No route to host")
+    pair = CheckRequest(kind="pair", nodes=("a", "b"), test=matrix(names(2)).test)
+    found = verdict(pair, measured(pair, lambda a, b: lost))
+    assert (found.outcome, subjects(found)) == ("bad", [("hardware", "a - b")])
+    request = collective(names(8))
+    whole = RunResult(number=0, nodes=request.nodes, reports=(lost,))
+    search, _ = isolate(request, lambda one: lost if "gpu-0003" in one.nodes else bus_report(RATE))
+    found = judge(check_of(request), [whole], None, search.verdict())
+    assert (found.outcome, subjects(found)) == ("bad", [("hardware", "gpu-0003")])
+    everywhere, _ = isolate(request, lambda one: lost)
+    found = judge(check_of(request), [whole], None, everywhere.verdict())
+    assert (found.outcome, found.reason, found.findings) == ("unknown", "harness", ())
 
 
 def test_a_gid_that_was_given_and_is_missing_is_no_fault_of_the_node() -> None:

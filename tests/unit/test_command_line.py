@@ -27,7 +27,7 @@ COMPLETION = ROOT / "exporter/packaging/completions/nodevitals.bash"
 # Words of a help that says what holds where an option is not given.
 DEFAULT = re.compile(r"\bdefault|\bneeded\b")
 # Their statuses are tested where they are.
-ELSEWHERE = {"nodevitals init", "nodevitals doctor", "nodevitals fast"}
+ELSEWHERE = {"nodevitals init", "nodevitals doctor", "nodevitals drill", "nodevitals fast"}
 
 
 def parsers(parser: Parser) -> Iterator[Parser]:

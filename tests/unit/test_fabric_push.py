@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -28,8 +29,7 @@ def gateway(answer: bytes) -> Iterator[str]:
 
     def serve() -> None:
         connection, _ = listener.accept()
-        with connection:
-            request = connection.makefile("rb")
+        with connection, connection.makefile("rb") as request:
             length = 0
             while (line := request.readline()) != b"\r\n":
                 name, _, value = line.partition(b":")
@@ -57,7 +57,8 @@ def test_a_failure_has_no_bandwidth() -> None:
     assert 'collective_success{operation="all_reduce",tool="nccl"} 0.0' in failed
 
 
-# urllib leaves the socket of a garbled answer to the garbage collector.
+# urllib leaves the socket of a garbled answer to the garbage collector: it is collected here,
+# not while another test runs.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("answer", "words"),
@@ -73,6 +74,8 @@ def test_an_answer_that_is_no_success_is_one_line(answer: bytes, words: str) -> 
     with gateway(answer) as url, pytest.raises(PushError) as raised:
         push(url, wanted(), GOOD)
     text = str(raised.value)
+    del raised
+    gc.collect()
     assert text.startswith(f"{url}: ")
     assert words in text
     assert "\n" not in text

@@ -14,10 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nodevitals.linux.host import Host
+from nodevitals.probe import Readings
 from nodevitals.probes.fabric import measurement
+from nodevitals.probes.fabric.budget import BudgetSettings, Meter
+from nodevitals.probes.fabric.gate import GateSettings
+from nodevitals.probes.fabric.guard import Guard
 from nodevitals.probes.fabric.order_entry import limited
+from nodevitals.probes.fabric.order_log import OrderLog
 from nodevitals.probes.fabric.report import ResultRow
-from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.results import FinishedOrder
+from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
 from testbed import tooloutput as out
 from testbed.node import environment, run
@@ -302,9 +309,39 @@ def test_every_parameter_is_in_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("speed", "streams", "charged"),
+    [
+        ("10000", 8, 1.25e9),
+        ("-1", 1, 12.5e9),  # a link that is down, and most virtual ones
+        ("", 1, 12.5e9),
+        ("-1", 4, 50e9),
+        ("-1", 64, 100e9),
+    ],
+)
+def test_duration_on_a_link_of_unknown_rate_is_charged_with_what_iperf3_moves(
+    tmp_path: Path, speed: str, streams: int, charged: float
+) -> None:
+    """The charge stays a bound, and a test of 5 s with one stream fits the default budget."""
+    link = tmp_path / "class/net/eth0"
+    link.mkdir(parents=True)
+    (link / "speed").write_text(f"{speed}\n")
+    host = Host(sysfs=str(tmp_path))
+    test = TestSettings(
+        tool="iperf3", operation="tcp", device="eth0", seconds=5, queue_pairs=streams
+    )
+    assert measurement.bytes_of(test, host) == 5 * charged
+    assert measurement.bytes_of(test, host, 2.0) == 2 * charged
+    gate = GateSettings(require_idle=False)
+    guard = Guard(FabricSettings(gate=gate), host, Meter(BudgetSettings()))
+    assert guard.refusal(test) == ("" if 5 * charged <= 100e9 else "budget")
+
+
+@pytest.mark.parametrize(
     ("changed", "path"),
     [
         ({"operation": "send_lat"}, "seconds"),
+        ({"operation": "send_lat", "seconds": None, "queue_pairs": 2}, "queue_pairs"),
+        ({"gid_index": 65}, "gid_index"),
         ({"timeout": 10.0}, "timeout"),
         ({"tool": "iperf3", "operation": "tcp", "gid_index": 3}, "gid_index"),
     ],
@@ -323,6 +360,16 @@ def test_key_of_a_test_is_that_of_earlier_versions() -> None:
     assert test.key == "perftest-write_bw-mlx5_1-1-65536-1000-1"
     assert replace(test, seconds=5, traffic_class=0).key == f"{test.key}-5s-tc0"
     assert replace(test, gid_index=3).key == test.key
+
+
+def test_refusals_are_logged_again_after_a_minute_with_those_left_out() -> None:
+    log, found = OrderLog(), []
+    for now in [100.0] * 25 + [161.0]:
+        readings = Readings()
+        log.note(readings, FinishedOrder(outcome="refused", text="order refused: x"), now)
+        found += [(note.text, note.warning) for note in readings.notes]
+    one = ("order refused: x", True)
+    assert found == [one] * 10 + [("15 more orders were refused since", True), one]
 
 
 @pytest.mark.parametrize(("size", "text"), [(100, "x" * 90), (40, "é" * 400), (64, "a\n" * 10**5)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester
 from nodevitals.hub.alert_plan import (
+    MAX_GROUPS,
     MAX_SUSPECTS,
     Group,
     Known,
@@ -51,7 +52,13 @@ class Queue(Checks):
     def members(self) -> Sequence[Member]:
         return self.nodes
 
-    async def submit(self, request: CheckRequest, requester: Requester, key: str = "") -> Check:
+    async def submit(
+        self,
+        request: CheckRequest,
+        requester: Requester,
+        key: str = "",
+        without: Collection[str] = (),
+    ) -> Check:
         if self.refusal is not None:
             raise self.refusal
         assert (requester.trigger, requester.role) == ("alert", "run")
@@ -145,10 +152,36 @@ def test_a_message_that_comes_again_starts_nothing_until_its_time(tmp_path: Path
     assert len(bed.queue.taken) == 2
 
 
-def test_a_hub_without_its_file_starts_nothing_twice(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_starts_no_second_check_and_forward_one_at_most(
+    tmp_path: Path,
+) -> None:
     bed = Bed(tmp_path)
     first, _ = bed.send("gpu-3")
-    (tmp_path / FILE_NAME).write_bytes(b'{"torn": ')
+    ahead, _ = bed.send("gpu-3", now=NOW + 5 * 3600)
+    assert ahead != first
+    for _ in range(2):
+        assert bed.send("gpu-3")[0] == first
+        assert bed.send("gpu-3", now=NOW + 5 * 3600)[0] == ahead
+        bed.restart()
+    assert len(bed.queue.taken) == 2
+
+
+def test_an_alert_of_a_clock_that_was_ahead_does_not_keep_its_node_for_long(
+    tmp_path: Path,
+) -> None:
+    bed = Bed(tmp_path, members(4))
+    bed.send("gpu-3", name="PortDown", now=NOW + 7200)
+    refused = {"no node of the same leaf without an alert is idle: there is no partner": 1}
+    assert bed.send("gpu-1")[1] == refused
+    bed.send("gpu-3", name="PortDown", now=NOW + 30 * 86400)
+    assert bed.send("gpu-1")[1] == {}
+
+
+@pytest.mark.parametrize("damage", [b'{"torn": ', b'{"a": {"x": ' + b"[" * 100_000])
+def test_a_hub_without_its_file_starts_nothing_twice(tmp_path: Path, damage: bytes) -> None:
+    bed = Bed(tmp_path)
+    first, _ = bed.send("gpu-3")
+    (tmp_path / FILE_NAME).write_bytes(damage)
     bed.restart()
     assert bed.send("gpu-3", now=NOW + 1)[0] == first
     assert len(bed.queue.taken) == 1
@@ -177,6 +210,16 @@ def test_a_hundred_nodes_are_a_check_per_group(tmp_path: Path) -> None:
     assert bed.queue.leases == [("NodeFabricSlow", {f"gpu-{n}" for n in range(100)})]
 
 
+def test_a_group_per_node_starts_no_check_per_node(tmp_path: Path) -> None:
+    """What is left comes with the next message."""
+    bed = Bed(tmp_path, members(200, leaves=100))
+    names = [f"gpu-{n}" for n in range(100)]
+    checks, refused = bed.send(*names)
+    assert (len(checks), refused) == (MAX_GROUPS, {"more than 64 groups of nodes at once": 36})
+    checks, refused = bed.send(*names)
+    assert (len(checks), refused) == (100, {})
+
+
 def test_what_alertmanager_left_out_is_counted(tmp_path: Path) -> None:
     _, refused = Bed(tmp_path).send("gpu-3", truncatedAlerts=7)
     assert refused == {"left out by Alertmanager (max_alerts)": 7}
@@ -189,7 +232,7 @@ def test_an_unknown_node_and_an_alert_without_a_check(tmp_path: Path) -> None:
     assert not bed.queue.taken
 
 
-@pytest.mark.parametrize("kind", ["conflict", "busy", "invalid"])
+@pytest.mark.parametrize("kind", ["conflict", "invalid"])
 def test_a_refusal_is_a_stored_reason(tmp_path: Path, kind: Any) -> None:
     bed = Bed(tmp_path)
     bed.queue.refusal = RefusedError(kind, "the reason")
@@ -199,9 +242,10 @@ def test_a_refusal_is_a_stored_reason(tmp_path: Path, kind: Any) -> None:
         bed.alerts.newest(fingerprint("gpu-3"))
 
 
-def test_a_store_that_fails_is_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["unavailable", "busy"])
+def test_a_store_that_fails_or_a_full_queue_is_tried_again(tmp_path: Path, kind: Any) -> None:
     bed = Bed(tmp_path)
-    bed.queue.refusal = RefusedError("unavailable", "disk full")
+    bed.queue.refusal = RefusedError(kind, "disk full, or queue")
     with pytest.raises(RefusedError) as error:
         bed.send("gpu-3")
     assert error.value.kind == "unavailable"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ from msgspec.structs import replace
 
 from nodevitals.checks.collective import Collective
 from nodevitals.checks.launchers import Launched, launched, refused
-from nodevitals.checks.model import CheckDetail, CheckRequest, Requester
+from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Cost, Requester, RunResult
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.collectives import CollectiveRunner
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.members import Members
+from nodevitals.hub.node_watch import NodeWatch
+from nodevitals.hub.performance import RESUME_SECONDS, left_of
 from nodevitals.hub.settings import HubSettings, NodesSettings
-from nodevitals.hub.store import Issued, Store
+from nodevitals.hub.store import Issued, Store, Unfinished
 from nodevitals.probes.fabric.report import Report, ResultRow
 from nodevitals.probes.fabric.settings import StaticSource
 
@@ -45,13 +48,23 @@ class SimulatedLauncher:
         self.removed.append(name)
 
 
+class HungLauncher(SimulatedLauncher):
+    """Collectives that do not end."""
+
+    async def run(self, wanted: Collective, name: str, seconds: float) -> Launched:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
 def hub_of(folder: Path, launcher: SimulatedLauncher) -> tuple[Store, Coordinator]:
     nodes = NodesSettings(static=(StaticSource(targets=NODES),))
     settings = HubSettings(state_directory=str(folder), nodes=nodes)
     members = Members()
     members.read(nodes)
     store = Store(str(folder))
-    return store, Coordinator(settings, store, members, CollectiveRunner(launcher))
+    return store, Coordinator(
+        settings, store, members, CollectiveRunner(launcher, NodeWatch(None, members))
+    )
 
 
 async def ended(coordinator: Coordinator, request: CheckRequest) -> CheckDetail:
@@ -112,6 +125,62 @@ def test_a_run_that_a_killed_hub_left_is_ended_and_not_run_again(tmp_path: Path)
     assert [one.skipped for one in detail.results] == ["lost"]
     assert detail.check.verdict is not None
     assert (detail.check.verdict.outcome, detail.check.verdict.reason) == ("unknown", "harness")
+
+
+def test_the_time_limit_counts_from_the_stored_start(tmp_path: Path) -> None:
+    """A hub that starts hours later has a moment to take results, and no new limit."""
+    launcher = HungLauncher()
+    hour = replace(REQUEST, limit_seconds=3600.0)
+
+    async def main() -> CheckDetail:
+        store, coordinator = hub_of(tmp_path, launcher)
+        long_ago = time.time() - 7200
+        check = await coordinator.estimate(hour, ASKER)
+        await store.add(replace(check, phase="running", started=long_ago), "")
+        changes = coordinator.changes()
+        await coordinator.start()
+        async for change in changes:
+            if change.ended is not None:
+                break
+        found = await coordinator.get(check.id)
+        await store.close()
+        return found
+
+    detail = asyncio.run(main())
+    verdict = detail.check.verdict
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason) == ("unknown", "harness")
+    assert verdict.message.startswith("not done within its time limit of 3600 s")
+
+
+@pytest.mark.parametrize(
+    ("now", "issued", "result", "left"),
+    [
+        (1000.0, [], [], 600.0),
+        (1200.0, [], [], 400.0),
+        (9000.0, [], [], RESUME_SECONDS),
+        (500.0, [], [], 600.0),  # the clock went back
+        (500.0, [1100.0], [], 500.0),
+        (500.0, [1100.0], [1200.0, 1150.0], 300.0),
+        (1500.0, [1100.0], [1200.0], 100.0),
+    ],
+)
+def test_what_is_left_of_the_time_limit(
+    now: float, issued: list[float], result: list[float], left: float
+) -> None:
+    check = Check(
+        id="20260101-000000-abcdef",
+        request=replace(REQUEST, limit_seconds=600.0),
+        requester=ASKER,
+        cost=Cost(nodes=8, runs=1, node_seconds=1.0, seconds=1.0, bytes=0.0),
+        created=900.0,
+        started=1000.0,
+    )
+    results = tuple(RunResult(number=0, nodes=NODES, started=at, seconds=100.0) for at in result)
+    unfinished = Unfinished(check, results, tuple(Issued(0, "nv-0", at) for at in issued))
+    assert left_of(unfinished, now) == left
+    short = replace(check, request=replace(REQUEST, limit_seconds=1.0))
+    assert left_of(Unfinished(short), 9000.0) == 1.0
 
 
 def test_a_full_disk_refuses_checks_and_those_that_run_end_when_there_is_room(

@@ -102,8 +102,12 @@ def test_agents_are_asked_for_all_that_is_wanted_of_them(tmp_path: Path) -> None
 def test_lease_ends_though_the_time_of_day_jumps(tmp_path: Path) -> None:
     async def scene(leases: Leases, agents: Agents, clock: ManualClock) -> None:
         await leases.ask(wanted("gpu-1", seconds=100), PERSON)
+        for jump in (7200, -14400, 7200):
+            clock.jump(jump)
+            assert len(leases.all()) == 1
         clock.advance(99)
         assert len(leases.all()) == 1
+        clock.jump(-7200)
         clock.advance(1)
         assert leases.all() == ()
         assert leases.nodes() == ()
@@ -139,7 +143,31 @@ def test_restarted_hub_goes_on_with_leases(tmp_path: Path) -> None:
     play(tmp_path, after, clock=clock)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b"[1]", b'[{"id": "a"}]'])
+@pytest.mark.parametrize(("jump", "left"), [(-7200, 1000), (500, 500), (7200, 0)])
+def test_clock_that_was_set_while_no_hub_ran_makes_no_lease_longer(
+    tmp_path: Path, jump: float, left: float
+) -> None:
+    clock = ManualClock()
+
+    async def before(leases: Leases, agents: Agents, _: ManualClock) -> None:
+        await leases.ask(wanted("gpu-1", seconds=1000), PERSON)
+
+    async def after(leases: Leases, agents: Agents, _: ManualClock) -> None:
+        if left:
+            await until(lambda: "gpu-1" in agents.asked)
+            clock.advance(left - 1)
+            assert len(leases.all()) == 1
+            clock.advance(1)
+        assert leases.all() == ()
+
+    play(tmp_path, before, clock=clock)
+    clock.jump(jump)
+    play(tmp_path, after, clock=clock)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"{}", b"[1]", b'[{"id": "a"}]', b'[{"x": ' + b"[" * 100_000]
+)
 def test_damaged_file_costs_only_the_leases(tmp_path: Path, data: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -10,12 +11,17 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodevitals.checks.allowed import MCA, NCCL
 from nodevitals.checks.model import CheckDetail, CheckRequest, NodeVerdict, RunResult, TestRequest
+from nodevitals.checks.pair_report import as_csv
 from nodevitals.checks.plan import plan
-from nodevitals.hub.web import form, pages, phrases, rendering
-from nodevitals.hub.web.heatmap import TONES, natural, overview
+from nodevitals.checks.ssh_pairs import Pair
+from nodevitals.checks.verdicts import judge
+from nodevitals.hub.web import form, label_lists, pages, phrases, rendering
+from nodevitals.hub.web.api import csv_of
+from nodevitals.hub.web.heatmap import TONES, labels_of, natural, overview
 from nodevitals.hub.web.texts import LANGUAGES, TEXTS
 from nodevitals.probes.fabric.report import Report, ResultRow
 from testbed.hubpages import matrix_check
@@ -122,7 +128,7 @@ def form_page(request: CheckRequest, language: str = "en") -> str:
         kinds=("pair", "matrix"),
         sent={},
         check=None,
-        fields=form.with_lists(form.fields_from(request), labels),
+        fields=label_lists.with_lists(form.fields_from(request), labels),
         refused="",
         problems={},
         basic=basic,
@@ -131,7 +137,7 @@ def form_page(request: CheckRequest, language: str = "en") -> str:
         choices={"tool": ("perftest", "iperf3", "nccl"), "operation": ("read_bw", "alltoall")},
         presets={"links": "iperf3"},
         labels=labels,
-        label_prefix=form.LABEL,
+        label_prefix=label_lists.LABEL,
         areas=form.PAIRS_OF_NAMES,
         counted=(),
         members=8,
@@ -148,7 +154,6 @@ def check_page(detail: CheckDetail, language: str) -> str:
         "check.html",
         check=check,
         found=overview(detail),
-        versions={},
         latency=False,
         request_fields=pages.parameters_of(check.request),
         bad={"gpu-7"},
@@ -164,7 +169,7 @@ def test_each_text_is_there_in_both_languages(key: str) -> None:
     english, chinese = TEXTS[key]
     assert english
     assert set(WORDS.findall(english)) == set(WORDS.findall(chinese))
-    assert key in SAME or bool(CHINESE.search(chinese)) or not english.strip(";: ")
+    assert key in SAME or bool(CHINESE.search(chinese)) or not english.strip(",;: ")
     assert not CHINESE.search(english) or key == "other_language"
 
 
@@ -232,6 +237,18 @@ def test_an_error_stands_at_its_field(field: str, text: str) -> None:
     assert list(caught.value.problems) == [field]
 
 
+def test_all_problems_of_a_form_are_named_at_once() -> None:
+    fields = {"kind": "matrix", "nodes": "gpu-1 -x", "port": "0", "limit": "2d", "where": "pool"}
+    with pytest.raises(form.FormError) as caught:
+        form.request_of(fields)
+    assert caught.value.problems == {
+        "nodes": "'-x': a name has letters, digits and . _ - only",
+        "where": "write NAME=VALUE instead of 'pool', one per line",
+        "port": "0: write a whole number from 1 to 255",
+        "limit": "'2d' is outside 1s to 24h: choose a duration within",
+    }
+
+
 def test_a_label_is_chosen_once() -> None:
     fields = {"kind": "matrix", "where": "pool=a", "where.pool": "b"}
     with pytest.raises(form.FormError) as caught:
@@ -244,7 +261,7 @@ def test_labels_with_few_values_are_lists() -> None:
         msgspec.defstruct("One", ["labels"])({"pool": f"p{n % 2}", "serial": f"s{n}"})
         for n in range(40)
     ]
-    assert form.labels_of(members) == {"pool": {"p0": 20, "p1": 20}}
+    assert label_lists.labels_of(members) == {"pool": {"p0": 20, "p1": 20}}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -298,6 +315,63 @@ def test_every_field_is_escaped() -> None:
         assert text.count("&lt;script&gt;") >= 5
 
 
+def test_the_map_has_short_names_that_differ() -> None:
+    assert labels_of(("gpu-1", "gpu-2")) == ("gpu-1", "gpu-2")
+    long = [f"row-12.rack-{number:02}.gpu.north.example.org" for number in (1, 2)]
+    assert labels_of(("gpu-1.example.org", *long)) == (
+        "gpu-1.example.org",
+        "row-12.rack-01",
+        "row-12.rack-02",
+    ), "the domain that both have"
+    [label] = labels_of(("a-very-long-name-of-a-node-17",))
+    assert label == "\u2026g-name-of-a-node-17"
+
+
+def test_the_list_of_the_slowest_says_how_many_it_shows() -> None:
+    check, results = matrix_check(16, "gpu-7", IDENTITY)
+    text = check_page(CheckDetail(check=check, results=tuple(results)), "en")
+    assert "The 5 slowest of 16 nodes" in text
+
+
 def test_names_are_sorted_as_people_do() -> None:
     names = ["gpu-10", "gpu-2", "a", "gpu-1", "10"]
     assert sorted(names, key=natural) == ["10", "a", "gpu-1", "gpu-2", "gpu-10"]
+
+
+@pytest.mark.parametrize("figure", [5e-324, -1.0, 0.0, 1e300, 1.7e308])
+@pytest.mark.parametrize("operation", ["tcp", "send_lat"])
+def test_figures_that_make_no_sense_leave_the_page(figure: float, operation: str) -> None:
+    """An agent may report anything: it is no figure, and the others are compared."""
+    check, results = matrix_check(8, "gpu-7", "20260101-000000-abcdef")
+    request = replace(check.request, test=replace(check.request.test, operation=operation))
+    rows = [
+        ResultRow(
+            message_bytes=65536,
+            bandwidth_bytes_per_second=figure if "gpu-1" in one.nodes else 1e10,
+            latency_seconds={"median": figure if "gpu-1" in one.nodes else 1e-6},
+        )
+        for one in results
+    ]
+    changed = [
+        replace(one, reports=(replace(one.reports[0], rows=(row,)),))
+        for one, row in zip(results, rows)
+    ]
+    check = replace(check, request=request, verdict=None)
+    found = overview(CheckDetail(check=check, results=tuple(changed)))
+    assert all(cell.percent is None for cell in found.rows[0])
+    assert found.rows[1][2].percent == 100
+    verdict = judge(check, changed)
+    assert verdict.outcome != "ok"
+    assert "gpu-1" in verdict.message
+
+
+def test_no_cell_of_a_csv_is_a_formula() -> None:
+    formula = "=HYPERLINK(1)"
+    row = ResultRow(operation=formula, message_bytes=8)
+    report = Report(outcome="failed", reason="harness", message=formula, rows=(row,))
+    run = RunResult(number=0, nodes=("gpu-1", "gpu-2"), reports=(report,), skipped=formula)
+    check, _ = matrix_check(2, "gpu-1", "20260101-000000-abcdef")
+    lines = list(csv.reader(csv_of(CheckDetail(check=check, results=(run,))).splitlines()))
+    assert [cell for cell in lines[1] if "HYPER" in cell] == [f"'{formula}"] * 3
+    pair = Pair(source="gpu-1", target="gpu-2", report=report)
+    assert as_csv([pair]).splitlines()[1].endswith(f",harness,'{formula}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester, TestRequest, Verdict
 from nodevitals.hub import schedule_plan as plan
+from nodevitals.hub.checks import Member
+from nodevitals.hub.planning import resolve
+from nodevitals.hub.schedule_book import Book
 from nodevitals.hub.schedule_plan import Timing, Window, parse_window
 from nodevitals.hub.settings import HubSettings, ScheduleSettings
 
@@ -34,6 +38,10 @@ def check(
         ended=None if took is None else created + took,
         verdict=None if took is None else Verdict(outcome="ok", message="good"),
     )
+
+
+def _member(name: str) -> Member:
+    return Member(name=name, host=name, port=9856, labels={"pool": "train"})
 
 
 @pytest.mark.parametrize(
@@ -100,6 +108,69 @@ def test_whatever_the_clock_does(every: float, window: Window, clock: list[float
             done[slot] = None
 
 
+@given(st.integers(60, 3 * 86400).map(float), WINDOWS)
+def test_the_longest_time_between_two_starts(every: float, window: Window) -> None:
+    """Where nothing stands against a start."""
+    timing = Timing(every, window)
+    done: dict[int, None] = {}
+    now = 20_000 * DAY
+    starts: list[float] = []
+    while len(starts) < 20:
+        now = timing.next_start(now, done)
+        slot = timing.due(now, done)
+        assert slot is not None
+        done[slot] = None
+        starts.append(now)
+    gaps = [after - before for before, after in pairwise(starts)]
+    assert max(gaps) <= timing.longest
+    assert timing.longest == every or window != Window()
+
+
+def book_of(*checks: Check, record: bytes | None = None, now: float = 1e6) -> Book:
+    """The book that a hub begins with."""
+    book = Book()
+    book.begin(record, checks, now)
+    book.set_interval(DAY, now)
+    return book
+
+
+def test_a_restart_starts_no_new_count() -> None:
+    first = book_of(check(1e6, took=60))
+    assert (first.since, first.last_success) == (1e6, None)  # it ended in the future
+    first.take(check(1e6, took=60))
+    later = book_of(record=first.record(), now=1e6 + DAY)
+    assert (later.since, later.last_success) == (1e6, 1e6 + 60)
+    # Killed between the end of a check and the next tick.
+    newest = book_of(check(1e6 + HOUR, took=60), record=first.record(), now=1e6 + DAY)
+    assert newest.last_success == 1e6 + HOUR + 60
+    assert book_of(record=b"nonsense", now=1e6 + DAY).since == 1e6 + DAY
+
+
+def test_another_interval_or_a_schedule_that_comes_back_starts_a_new_count() -> None:
+    book = book_of()
+    book.set_interval(DAY, 2e6)
+    assert book.since == 1e6
+    book.set_interval(HOUR, 2e6)
+    assert book.since == 2e6
+    book.set_interval(None, 3e6)
+    assert book.record() is None
+    book.set_interval(HOUR, 4e6)
+    assert book.since == 4e6
+
+
+def test_a_clock_that_was_ahead_does_not_hide_a_stale_schedule() -> None:
+    book = book_of()
+    book.take(check(2e6, took=60))
+    book.set_interval(DAY, 1.5e6)
+    assert book.last_success == 1.5e6
+    book.set_interval(DAY, 1.6e6)
+    assert (book.since, book.last_success) == (1e6, 1.5e6)
+    book.set_interval(DAY, 0.5e6)
+    assert (book.since, book.last_success) == (0.5e6, 0.5e6)
+    record = book.record()
+    assert book_of(check(2e6, took=60), record=record).last_success == 0.5e6
+
+
 def test_budget_counts_what_was_taken_within_seven_days() -> None:
     now = 20_000 * DAY
     ended = plan.scheduled(check(now - HOUR, took=900))
@@ -132,14 +203,18 @@ def test_limits_of_a_schedule() -> None:
 
 
 def test_nodes_in_use_are_left_out_and_named() -> None:
-    resolved = msgspec.structs.replace(MATRIX, nodes=NODES)
-    request = plan.idle_only(MATRIX, resolved, ["gpu-2"])
-    assert request.nodes == ("gpu-1", *NODES[2:])
-    assert request.where == {}
+    request = plan.noted(MATRIX, ["gpu-2"])
+    assert request.where == MATRIX.where
     assert request.note == "nightly; left out, in use: gpu-2"
-    assert plan.idle_only(MATRIX, resolved, []) is MATRIX
+    members = {name: _member(name) for name in NODES}
+    named = msgspec.structs.replace(MATRIX, nodes=NODES[:2], where={})
+    for one, left in ((MATRIX, ("gpu-1", *NODES[2:])), (named, ("gpu-1",))):
+        wanted = msgspec.structs.replace(one, kind="node")
+        resolved = resolve(wanted, members, HubSettings(), ["gpu-2"])
+        assert (resolved.nodes, resolved.where) == (left, one.where)
+    assert plan.noted(MATRIX, []) is MATRIX
     many = [f"gpu-{number}" for number in range(200)]
-    long = plan.idle_only(MATRIX, resolved, many).note
+    long = plan.noted(MATRIX, many).note
     assert len(long) == 500
     assert long.endswith("…")
     msgspec.convert({"kind": "node", "note": long}, CheckRequest)

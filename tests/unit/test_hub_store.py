@@ -58,9 +58,8 @@ def test_a_check_and_its_runs_are_there_after_a_restart(tmp_path: Path) -> None:
     async def after(store: Store) -> None:
         both = (Issued(0, "nv-x-0", 1001.0), issued)
         assert await store.unfinished() == [Unfinished(running, (result,), both)]
-        detail = await store.get(check.id)
-        assert detail is not None
-        assert (detail.check, detail.results) == (running, (result,))
+        assert await store.check(check.id) == running
+        assert await store.results(check.id) == (result,)
 
     with_store(tmp_path, before)
     assert with_store(tmp_path, after) == ""
@@ -76,9 +75,8 @@ def test_a_check_ends_once(tmp_path: Path) -> None:
         other = replace(ended(check), verdict=Verdict(outcome="bad", reason="harness"))
         assert not await store.finish(other, [])
         await store.update(replace(check, phase="running"))
-        detail = await store.get(check.id)
-        assert detail is not None
-        assert (detail.check, detail.results) == (ended(check), (result,))
+        assert await store.check(check.id) == ended(check)
+        assert await store.results(check.id) == (result,)
         assert await store.unfinished() == []
 
     with_store(tmp_path, work)
@@ -217,3 +215,25 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
         assert await store.finish(ended(check), [])
 
     with_store(tmp_path, work)
+
+
+def test_a_record_that_cannot_be_read_hides_no_other_one(tmp_path: Path) -> None:
+    """A bit that flipped within a record is a sound file to SQLite."""
+    checks = [new_check(), new_check(), new_check()]
+
+    async def before(store: Store) -> None:
+        for check in checks:
+            await store.add(check, "")
+
+    async def after(store: Store) -> None:
+        listed = await store.list(10, "", "", "", "")
+        assert [one.id for one in listed] == [checks[2].id, checks[0].id]
+        assert await store.list(2, "", "", "", "") == listed
+        assert [one.check.id for one in await store.unfinished()] == [checks[0].id, checks[2].id]
+
+    with_store(tmp_path, before)
+    with sqlite3.connect(tmp_path / tables.FILE_NAME) as connection:
+        flipped = "UPDATE checks SET record = replace(record, '\"pair\"', '\"qair\"') WHERE id = ?"
+        connection.execute(flipped, (checks[1].id,))
+    connection.close()
+    with_store(tmp_path, after)

@@ -9,6 +9,7 @@ import pytest
 from helm.crd import crd
 
 from nodevitals.checks.model import CheckId, DeviceName, NodeName, PresetName
+from nodevitals.hub.alert_plan import Fingerprint
 from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.probes.fabric.orders import OrderId
 
@@ -22,6 +23,7 @@ from nodevitals.probes.fabric.orders import OrderId
         (CheckId, "20260101-000000-abcdef"),
         (ProbeName, "rdma"),
         (OrderId, "order-0001"),
+        (Fingerprint, "0123456789abcdef"),
     ],
 )
 def test_the_whole_name_matches(kind: Any, good: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.site import faults as _faults
-from testbed.site import fleet, others
+from testbed.site import fleet, hub, others
 from testbed.site.prometheus import PAST_SECONDS, SitePrometheus
 from testbed.site.series import Series
 from testbed.site.server import PageServer
@@ -37,15 +37,22 @@ class Site:
         also: Mapping[str, Any] | None = None,
         now: float | None = None,
         series: list[Series] | None = None,
+        leased: str = "",
     ) -> None:
         """Make it: all nodes or `only` some; `also` is what Prometheus' configuration has besides.
         Sites with the same `now` have samples at the same times. `series` go before the fleet's.
+        With a `leased` node there is a hub, and that node has data of every second.
         """
         now = now or time.time()
         if series is None:
             series = series_of_fleet(now, faults, pods, only)
+        fast: list[Series] = []
+        if leased:
+            nodes = fleet.nodes(now)
+            series += hub.monitoring(nodes, now, faults)
+            fast = [one for node in nodes if node.name == leased for one in hub.leased(node)]
         if not cluster:
-            for one in series:
+            for one in [*series, *fast]:
                 one.labels = {name: text for name, text in one.labels.items() if name != "cluster"}
         self._pages = PageServer(series)
         self.prometheus = SitePrometheus(
@@ -58,6 +65,7 @@ class Site:
             past_seconds,
             also,
             now,
+            fast,
         )
         self.url = self.prometheus.url
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import yaml
 from testbed.replicas import samples
 from testbed.servers import PrometheusProcess
 from testbed.site import past
+from testbed.site.hub import LEASE_SECONDS
 from testbed.site.series import Series, labels_of
 from testbed.site.server import PAGES, PageServer, write
 
@@ -41,7 +42,9 @@ class SitePrometheus(PrometheusProcess):
         past_seconds: int = PAST_SECONDS,
         also: Mapping[str, Any] | None = None,
         now: float | None = None,
+        fast: Sequence[Series] = (),
     ) -> None:
+        """`fast` has a sample per second at the end of the past."""
         super().__init__(folder, "prometheus")
         if port:
             self.port, self.url = port, f"http://127.0.0.1:{port}"
@@ -51,6 +54,7 @@ class SitePrometheus(PrometheusProcess):
         self._now = now or time.time()
         self._past_seconds = past_seconds
         self._pages = pages
+        self._fast = fast
         self._rules = rules
         self.filled_until = 0.0
         """The Unix time of the last sample of the past: what is asked of then does not depend on
@@ -76,6 +80,8 @@ class SitePrometheus(PrometheusProcess):
         self._write(rules=True)
         super().__enter__()
         write(self.url, self._own(), moments, ends=False)
+        seconds = [self.filled_until - past for past in range(LEASE_SECONDS, -1, -1)]
+        write(self.url, self._fast, seconds, ends=False)
         return self
 
     def _own(self) -> list[Series]:

@@ -1,0 +1,181 @@
+"""Collectives of a hub process: mpirun over ssh, both stand-ins, and what agents say of nodes.
+
+Nodes are addresses of the loopback interface; their agents' /metrics are texts of the test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testbed import mpi, programs
+from testbed.agentorders import AgentOrders
+from testbed.hub import HubProcess
+from testbed.node import wait_until
+from testbed.ssh import Nodes
+
+COUNT = 2
+RAILS = 4
+
+
+def metrics(devices: int = 8, processes: int = 0) -> str:
+    """What an agent exposes: devices that are up, out of eight, and processes on the first."""
+    lines = ["# TYPE nodevitals_accelerator_up gauge"]
+    lines += [
+        f'nodevitals_accelerator_up{{vendor="nvidia",device="{number}"}} {int(number < devices)}'
+        for number in range(8)
+    ]
+    lines += ["# TYPE nodevitals_accelerator_processes gauge"]
+    lines += [f'nodevitals_accelerator_processes{{vendor="nvidia",device="0"}} {processes}']
+    lines += ["# TYPE nodevitals_rdma_port_up gauge"]
+    lines += [
+        f'nodevitals_rdma_port_up{{device="mlx5_{number}",port="1"}} 1' for number in range(RAILS)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class Site:
+    """Agents, ssh and mpirun, and a hub that uses them."""
+
+    def __init__(self, folder: Path, agents: AgentOrders) -> None:
+        self.agents = agents
+        self.names = agents.names
+        agents.metrics.update({name: metrics() for name in agents.names})
+        self._nodes = Nodes(folder / "nodes")
+        for name in agents.names:
+            self._nodes.add(name)
+        programs.install(folder / "nodes/bin", "mpi", mpi.PROGRAMS)
+        (folder / "service").mkdir()
+        config = {"collectives": {"launcher": "mpirun"}, **agents.config}
+        self.hub = HubProcess(folder / "service", **config)
+        self.record = folder / "record"
+        self.output = folder / "output"
+        self.hub.environment = {
+            "PATH": f"{folder / 'nodes/bin'}:{os.environ['PATH']}",
+            "FAKE_COLLECTIVE_RECORD": str(self.record),
+            "EVERY_SECONDS": "0.1",
+            "SETTLE_SECONDS": "0.5",
+        }
+
+    def started(self) -> None:
+        """Wait until a collective runs."""
+        wait_until(self.record.exists, 30, "the ranks")
+
+    def left(self) -> list[psutil.Process]:
+        """Processes of a collective."""
+        return [one for one in psutil.process_iter() if self._is_of_a_run(one)]
+
+    def _is_of_a_run(self, process: psutil.Process) -> bool:
+        try:
+            return any("all_reduce_perf" in word for word in process.cmdline())
+        except psutil.Error:
+            return False
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Two nodes, idle, with eight devices each."""
+    (tmp_path / "agents").mkdir()
+    with AgentOrders(tmp_path / "agents", COUNT) as agents:
+        yield Site(tmp_path, agents)
+
+
+def test_a_node_with_seven_of_eight_devices_is_named_before_the_test(site: Site) -> None:
+    """It lost one a moment ago: what the hub had read of it just before has eight."""
+    short = site.names[1]
+    with site.hub as hub:
+        first = hub.ended(hub.submit(kind="collective", nodes=site.names).id).check
+        assert first.verdict is not None
+        assert first.verdict.outcome == "ok", first.verdict
+        site.agents.metrics[short] = metrics(devices=7)
+        detail = hub.ended(hub.submit(kind="collective", nodes=site.names).id)
+        verdict = detail.check.verdict
+        assert verdict is not None
+        assert (verdict.outcome, verdict.reason) == ("bad", "hardware"), verdict
+        found = [(one.subject, one.scope, one.message) for one in verdict.findings]
+        assert found == [(short, "node", "7 of 8 devices are up")]
+        assert detail.results == ()
+        seven = {"devices_per_node": 7}
+        enough = hub.ended(hub.submit(kind="collective", nodes=site.names, test=seven).id).check
+        assert enough.verdict is not None
+        assert enough.verdict.outcome == "ok", enough.verdict
+
+
+def test_the_slow_rail_is_named(site: Site) -> None:
+    """The request names no device: those that the agents of all nodes know are compared."""
+    rate = (1 << 30) / (mpi.MICROSECONDS / 1e6) * 2 * 15 / 16
+    site.hub.environment["FAKE_COLLECTIVE_SLOW"] = "mlx5_2"
+    with site.hub as hub:
+        check = hub.submit(kind="collective", nodes=site.names, expected_bytes_per_second=rate)
+        detail = hub.ended(check.id)
+        verdict = detail.check.verdict
+        assert verdict is not None
+        assert (verdict.outcome, verdict.reason) == ("bad", "threshold"), verdict
+        found = [(one.subject, one.scope, one.message) for one in verdict.findings]
+        assert found == [("mlx5_2", "rail", "40 % of the other rails")]
+        assert detail.results[0].rails == ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")
+
+
+def test_a_job_that_takes_a_node_ends_the_collective(site: Site) -> None:
+    """Its own ranks are no job; one process more than those is."""
+    site.hub.environment["FAKE_COLLECTIVE_SECONDS"] = "1"
+    with site.hub as hub:
+        check = hub.submit(kind="collective", nodes=site.names)
+        site.started()
+        site.agents.metrics[site.names[1]] = metrics(processes=8)
+        verdict = hub.ended(check.id).check.verdict
+        assert verdict is not None
+        assert verdict.outcome == "ok", verdict
+        hub.kill()
+        site.record.unlink()
+        site.agents.metrics[site.names[1]] = metrics()
+        hub.environment["FAKE_COLLECTIVE_SECONDS"] = "60"
+        hub.start()
+        check = hub.submit(kind="collective", nodes=site.names)
+        site.started()
+        site.agents.metrics[site.names[1]] = metrics(processes=9)
+        verdict = hub.ended(check.id).check.verdict
+        assert verdict is not None
+        assert (verdict.outcome, verdict.reason) == ("unknown", "workload"), verdict
+        assert verdict.message == f"peer_busy: in use by jobs: {site.names[1]}"
+        assert not site.left()
+
+
+def test_a_job_between_two_steps_ends_the_search(site: Site) -> None:
+    site.hub.environment |= {"FAKE_COLLECTIVE_WRONG": "3", "FAKE_COLLECTIVE_SECONDS": "1"}
+    with site.hub as hub:
+        check = hub.submit(kind="collective", nodes=site.names)
+        site.started()
+        site.agents.metrics[site.names[0]] = metrics(processes=1)
+        detail = hub.ended(check.id)
+        verdict = detail.check.verdict
+        assert verdict is not None
+        text = f"the search ended: peer_busy: in use by jobs: {site.names[0]}"
+        assert text in verdict.message
+        first, *others = detail.results
+        assert first.reports[0].reason == "corruption"
+        assert others
+        assert {one.reports[0].reason for one in others} <= {"peer_busy", "corruption"}
+        assert others[-1].reports[0].reason == "peer_busy"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_an_unreachable_node_is_hardware_while_its_agent_answers(site: Site, silent: bool) -> None:
+    """What NCCL prints is the same in both cases."""
+    site.output.write_text("gpu-a:1:2 [3] NCCL WARN Got completion from peer with error 12\n")
+    site.hub.environment |= {
+        "FAKE_COLLECTIVE_OUTPUT": str(site.output),
+        "FAKE_COLLECTIVE_STATUS": "3",
+    }
+    if silent:
+        del site.agents.metrics[site.names[1]]
+    with site.hub as hub:
+        check = hub.submit(kind="collective", nodes=site.names, isolate=False)
+        verdict = hub.ended(check.id).check.verdict
+    assert verdict is not None
+    assert verdict.reason == ("harness" if silent else "hardware"), verdict
+    assert (f"no answer from the agents of {site.names[1]}" in verdict.message) == silent

@@ -1,0 +1,154 @@
+"""Incidents of a running hub: opened by messages, acknowledged by people, kept over kills."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from nodevitals.hub.respond import incident_intake
+from testbed.hub import HubProcess
+from testbed.node import wait_until
+from testbed.notifykills import TOKEN, message, send
+
+READER = "only a reader here"
+NODES = {"static": [{"targets": ["gpu-1", "gpu-2"], "labels": {"pool": "train"}}]}
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubProcess]:
+    tokens = tmp_path / "tokens.yaml"
+    entries = [{"name": "alerts", "role": "run", "token": TOKEN}]
+    entries.append({"name": "reader", "role": "read", "token": READER})
+    tokens.write_text(yaml.safe_dump(entries))
+    tokens.chmod(0o600)
+    access = {"tokens_file": str(tokens)}
+    process = HubProcess(
+        tmp_path,
+        simulated=True,
+        cluster="test",
+        access=access,
+        nodes=NODES,
+        incidents={"targets": {"critical": {"acknowledge": "1h", "repair": "10ms"}}},
+    )
+    with process:
+        yield process
+
+
+def ask(hub: HubProcess, path: str, token: str = READER) -> requests.Response:
+    headers = {"Authorization": f"Bearer {token}", "Accept": "text/html"}
+    address = f"http://127.0.0.1:{hub.port}{path}"
+    return requests.get(address, headers=headers, timeout=10, allow_redirects=False)
+
+
+def listed(hub: HubProcess) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(hub, "/api/v1/incidents").json()["incidents"]
+    return found
+
+
+def post(hub: HubProcess, path: str, token: str = TOKEN, **body: Any) -> requests.Response:
+    headers = {"Authorization": f"Bearer {token}"}
+    address = f"http://127.0.0.1:{hub.port}/api/v1/incidents/{path}"
+    return requests.post(address, json=body, headers=headers, timeout=10)
+
+
+def opened(hub: HubProcess, number: int = 1) -> dict[str, Any]:
+    """The incident of a new message."""
+    send(hub, message(number))
+    wait_until(lambda: any(one["title"] == title(number) for one in listed(hub)), 20, "it")
+    return next(one for one in listed(hub) if one["title"] == title(number))
+
+
+def title(number: int) -> str:
+    return f"fault {number} of the test"
+
+
+def test_an_incident_from_its_alert_to_its_end(hub: HubProcess) -> None:
+    incident = opened(hub)
+    assert (incident["node"], incident["pool"], incident["cluster"]) == ("gpu-1", "train", "test")
+    assert post(hub, f"{incident['id']}/acknowledge", token=READER, name="Li").status_code == 403
+    assert post(hub, f"{incident['id']}/acknowledge", name="Li Wei").ok
+    again = post(hub, f"{incident['id']}/acknowledge", name="Other")
+    assert (again.status_code, again.json()["error"]) == (409, "Li Wei has acknowledged it")
+    hub.kill()
+    hub.start()
+    send(hub, message(1, "resolved"))
+    wait_until(lambda: "resolved" in listed(hub)[0], 20, "its end")
+    marked = post(hub, f"{incident['id']}/mark", false_alarm=True, note="a test")
+    assert marked.json()["false_alarm"] is True
+    [figures] = ask(hub, "/api/v1/incidents").json()["summary"]["severities"]
+    assert (figures["count"], figures["false_alarms"]) == (1, 1)
+    assert figures["repair"]["in_target"] == 0.0
+    text = ask(hub, "/metrics").text
+    assert 'nodevitals_hub_incidents_resolved_total{severity="critical"} 1.0' in text
+    name = "nodevitals_hub_incident_targets_missed_total"
+    assert f'{name}{{severity="critical",target="repair"}} 1.0' in text
+
+
+def test_pages_in_both_languages(hub: HubProcess) -> None:
+    incident = opened(hub)
+    page = ask(hub, "/incidents").text
+    assert title(1) in page
+    assert "not yet" in page
+    assert "尚未响应" in ask(hub, "/incidents?lang=zh").text
+    shown = ask(hub, f"/incidents/{incident['id']}").text
+    assert "Drain the node." in shown
+    assert "<form" not in shown, "a reader without the link cannot acknowledge"
+    assert "<form" in ask(hub, f"/incidents/{incident['id']}", token=TOKEN).text
+    assert ask(hub, "/incidents?month=2020-01").ok
+    assert ask(hub, "/incidents?month=never").status_code == 422
+    assert ask(hub, "/incidents/20200101-000000-abcdef").status_code == 404
+
+
+def test_the_link_of_a_notification_acknowledges_one_incident(hub: HubProcess) -> None:
+    """Its signature is worth the role for that incident, and for no other."""
+    first, second = opened(hub, 1), opened(hub, 2)
+    [fingerprint] = first["alerts"]
+    plain = ask(hub, f"/incidents/of/{fingerprint}")
+    assert plain.headers["location"] == f"/incidents/{first['id']}"
+    wrong = ask(hub, f"/incidents/of/{fingerprint}?s={'0' * 32}")
+    assert "s=" not in wrong.headers["location"]
+    signature = signature_of(hub, fingerprint)
+    signed = ask(hub, f"/incidents/of/{fingerprint}?s={signature}").headers["location"]
+    page = ask(hub, signed).text
+    fields = dict(re.findall(r'name="(of|s)" value="([^"]*)"', page))
+    assert fields == {"of": fingerprint, "s": signature}
+    for identity, status in ((second["id"], 403), (first["id"], 303)):
+        answer = requests.post(
+            f"http://127.0.0.1:{hub.port}/incidents/{identity}/acknowledge",
+            data={**fields, "name": "Zhang"},
+            timeout=10,
+            allow_redirects=False,
+        )
+        assert answer.status_code == status
+    names = {one["id"]: one.get("acknowledged_by") for one in listed(hub)}
+    assert names == {first["id"]: "Zhang", second["id"]: None}
+
+
+def signature_of(hub: HubProcess, fingerprint: str) -> str:
+    """As a notification carries it."""
+    with sqlite3.connect(hub.state / "respond.db") as connection:
+        [key] = connection.execute("SELECT value FROM facts").fetchone()
+    return hmac.new(key, fingerprint.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def test_a_large_message_is_taken(hub: HubProcess) -> None:
+    """A group of 2,000 alerts, over a megabyte, is one fleet incident."""
+    body = message(1, scope="fleet", domain="leaf", domain_name="leaf-1")
+    [alert] = body["alerts"]
+    body["alerts"] = [{**alert, "fingerprint": f"{number:016x}"} for number in range(2000)]
+    assert send(hub, body).ok
+    wait_until(lambda: listed(hub), 30, "the incident")
+    assert len(listed(hub)) == 1
+
+
+def test_the_wait_for_vanished_alerts_is_alertmanagers() -> None:
+    assert incident_intake.VANISHED_SECONDS >= 300

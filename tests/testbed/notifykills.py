@@ -1,0 +1,203 @@
+"""A far side that takes notifications, and kills of a hub while it sends them."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import random
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import requests
+import yaml
+
+from testbed.hub import HubProcess
+from testbed.node import wait_until
+
+KILL_WITHIN_SECONDS = 1.0
+TOKEN = "a token of alertmanager"
+_NUMBER = re.compile(r"fault (\d+) of the test")
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+
+class FarSide:
+    """An HTTP server that takes Apprise's JSON notifications; the path names the channel."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, str, str]] = []
+        """Channel, title and text of each message that was accepted."""
+        self.refused = 0
+        self.status = 200
+        """What it answers."""
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                data = self.rfile.read(int(self.headers["Content-Length"]))
+                if len(data) < int(self.headers["Content-Length"]):
+                    return  # the sender was killed
+                body, status = json.loads(data), outer.status
+                if status == 200:
+                    outer.taken.append((self.path.strip("/"), body["title"], body["message"]))
+                else:
+                    outer.refused += 1
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_address[1]
+
+    def __enter__(self) -> FarSide:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def numbers(self, channel: str) -> Counter[int]:
+        """How often the fault of each number arrived at a channel."""
+        return Counter(
+            int(number)
+            for name, _, text in list(self.taken)
+            if name == channel
+            for number in set(_NUMBER.findall(text))
+        )
+
+
+def hub_with_channels(
+    folder: Path, far: FarSide, channels: Iterable[str] = ("first",), **notify: Any
+) -> HubProcess:
+    """A hub whose channels are at the far side; all alerts go to all channels."""
+    names = list(channels)
+    (folder / "token").write_text(TOKEN)
+    tokens = folder / "tokens.yaml"
+    tokens.write_text(yaml.safe_dump([{"name": "alerts", "role": "run", "token": TOKEN}]))
+    tokens.chmod(0o600)
+    found = {}
+    for name in names:
+        place = folder / f"{name}-url"
+        place.write_text(f"json://127.0.0.1:{far.port}/{name}\n")
+        place.chmod(0o600)
+        found[name] = {"url_file": str(place), "per_minute": notify.pop("per_minute", 1000)}
+    return HubProcess(
+        folder,
+        simulated=True,
+        cluster="test",
+        access={"tokens_file": str(tokens)},
+        nodes={"static": [{"targets": ["gpu-1", "gpu-2"], "labels": {"pool": "train"}}]},
+        notify={"channels": found, "routes": [{"channels": names}], **notify},
+    )
+
+
+def message(number: int, status: str = "firing", **labels: str) -> dict[str, Any]:
+    """A message of Alertmanager with one alert."""
+    own = {
+        "alertname": "AcceleratorLost",
+        "instance": f"gpu-{number}:9855",
+        "severity": "critical",
+        "component": "accelerator",
+        "scope": "device",
+        **labels,
+    }
+    ended = status == "resolved"
+    alert = {
+        "status": status,
+        "fingerprint": f"{number:016x}",
+        "labels": own,
+        "annotations": {
+            "summary": f"fault {number} of the test",
+            "description": "Jobs on it fail.",
+            "action": "Drain the node.",
+        },
+        "startsAt": "2026-11-22T08:00:00Z",
+        "endsAt": "2026-11-22T09:00:00Z" if ended else "0001-01-01T00:00:00Z",
+        "generatorURL": "http://prometheus.example.org/graph",
+    }
+    return {
+        "version": "4",
+        "groupKey": f'{{}}:{{instance="gpu-{number}:9855"}}',
+        "receiver": "chat",
+        "status": status,
+        "alerts": [alert],
+        "groupLabels": {"instance": own["instance"]},
+        "commonLabels": own,
+        "commonAnnotations": {},
+        "externalURL": "http://alertmanager.example.org",
+        "truncatedAlerts": 0,
+    }
+
+
+def send(hub: HubProcess, body: Any, timeout: float = 10) -> requests.Response:
+    """Post a message as Alertmanager does."""
+    return requests.post(
+        f"http://127.0.0.1:{hub.port}/api/v1/notifications",
+        json=body,
+        headers={"Authorization": f"Bearer {TOKEN}"},
+        timeout=timeout,
+    )
+
+
+class NotifyOutcome(NamedTuple):
+    """What came of kills."""
+
+    deliveries: int
+    lost: int
+    duplicates: int
+    kills: int
+
+
+def kill_while_notifying(folder: Path, messages: int, kills: int, seed: int) -> NotifyOutcome:
+    """Send messages to two channels, and kill the hub meanwhile; a message that was not
+    acknowledged is sent again, as Alertmanager does.
+    """
+    moments = random.Random(seed)
+    channels = ("first", "second")
+    with FarSide() as far, hub_with_channels(folder, far, channels) as hub:
+        kill_at = set(moments.sample(range(messages), kills))
+        for number in range(messages):
+            while not _acknowledged(hub, number):
+                hub.start()
+            if number in kill_at:
+                # Also while nothing is under way.
+                time.sleep(moments.uniform(0.0, KILL_WITHIN_SECONDS))
+                hub.kill()
+                hub.start(wait=moments.random() < 0.7)
+        wait_until(hub._is_up, 30, "the hub")
+        wait_until(
+            lambda: all(len(far.numbers(name)) == messages for name in channels),
+            120,
+            f"all notifications; the log: {hub.log}",
+        )
+        arrived = [far.numbers(name) for name in channels]
+    wanted = messages * len(channels)
+    return NotifyOutcome(
+        wanted,
+        wanted - sum(len(one) for one in arrived),
+        sum(sum(one.values()) - len(one) for one in arrived),
+        kills,
+    )
+
+
+def _acknowledged(hub: HubProcess, number: int) -> bool:
+    try:
+        return send(hub, message(number)).ok
+    except requests.ConnectionError:
+        assert hub.process is not None
+        if hub.process.poll() is None:  # starting
+            time.sleep(0.05)
+            return _acknowledged(hub, number)
+        return False
