@@ -48,6 +48,7 @@ from nodevitals.probes.ascend.unread import explain
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device, Inventory
 from nodevitals.probes.common.device_names import DeviceName, NpuNames
+from nodevitals.probes.common.facts import send_facts
 from nodevitals.probes.kubernetes.messages import send_accelerators
 
 _PCI_VENDOR = "0x19e5"
@@ -168,6 +169,7 @@ class AscendProbe(Probe):
             one.index: DeviceName(one.index, one.uuid) for one in known if one.index.isdecimal()
         }
         readings.send("jobs", NpuNames({int(index): name for index, name in by_id.items()}))
+        send_facts(readings, VENDOR, accelerators.PROFILE_FACTS, kind="NPU")
 
     def _table(self, on_pci: set[str]) -> Table:
         """The table of the chips. Raises ProbeError with the reason why npu-smi prints none."""

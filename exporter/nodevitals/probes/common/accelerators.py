@@ -13,6 +13,7 @@ from typing import Literal, Optional, get_args
 import msgspec
 
 from nodevitals.probe import Families, Readings
+from nodevitals.probes.common.facts import Fact
 
 Action = Literal[
     "none", "investigate", "restart_app", "reset_device", "drain", "reboot_node", "replace"
@@ -90,6 +91,14 @@ MEMORY_TOTAL = metrics.gauge("memory_total_bytes", "Size of the device memory.")
 TEMPERATURE = metrics.gauge("temperature_celsius", "Temperature of the chip.")
 POWER = metrics.gauge("power_watts", "Power draw of the device.")
 PROCESSES = metrics.gauge("processes", "Number of compute processes on the device.")
+# What the probe `profile` compares.
+PROFILE_FACTS = (
+    Fact("accelerator.count", PRESENT),
+    Fact("accelerator.model", INFO, "model"),
+    Fact("accelerator.driver", INFO, "driver_version"),
+    Fact("accelerator.firmware", INFO, "firmware_version"),
+    Fact("accelerator.memory_bytes", MEMORY_TOTAL),
+)
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

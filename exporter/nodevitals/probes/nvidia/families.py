@@ -9,6 +9,7 @@ from __future__ import annotations
 from nodevitals.probe import Families
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import ACTIONS, ECC_KINDS
+from nodevitals.probes.common.facts import Fact
 from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS
 from nodevitals.probes.nvidia.usage_families import USAGE
 
@@ -138,4 +139,15 @@ DEVICES = _node.gauge(
     source=("pci", "driver", "nvml"),
 )
 
+# What the probe `profile` compares.
+PROFILE_FACTS = (
+    *accelerators.PROFILE_FACTS,
+    Fact("nvidia.ecc", MODE_INFO, "ecc"),
+    Fact("nvidia.mig", MODE_INFO, "mig"),
+    Fact("nvidia.persistence", MODE_INFO, "persistence"),
+    Fact("nvidia.nvlinks", NVLINKS_UP),
+    Fact("nvidia.pcie_generation", PCIE_GENERATION_MAX),
+    Fact("nvidia.pcie_width", PCIE_WIDTH_MAX),
+    Fact("nvidia.power_limit_watts", POWER_LIMIT),
+)
 FAMILIES = (*accelerators.counts, *accelerators.metrics, *_gpu, *_node, *USAGE)

@@ -2,7 +2,7 @@
 
 In: NVML, the PCI devices in sysfs, and /proc/driver/nvidia. Out: `accelerator_*` and `nvidia_*`,
 and messages: to the probes `kernel_log` and `jobs` the names of the GPUs, to `kernel_log` the Xids
-that NVML reported, to `kubernetes` the GPUs and MIG instances.
+that NVML reported, to `kubernetes` the GPUs and MIG instances, to `profile` versions and modes.
 One resident worker: starting the library takes seconds without persistence mode. A call may hang
 or crash the worker; then a new one starts, because a library that was loaded stays loaded.
 """
@@ -19,6 +19,7 @@ from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Inventory
 from nodevitals.probes.common.device_names import DeviceName, DeviceNames
+from nodevitals.probes.common.facts import send_facts
 from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kubernetes.messages import send_accelerators
 from nodevitals.probes.nvidia.families import (
@@ -27,6 +28,7 @@ from nodevitals.probes.nvidia.families import (
     NVLINKS_EXPECTED,
     NVLINKS_UNREADABLE,
     NVLINKS_UP,
+    PROFILE_FACTS,
     VENDOR,
     VERSION_MISMATCH,
 )
@@ -200,6 +202,7 @@ class NvidiaProbe(Probe):
         names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
         for receiver in ("kernel_log", "jobs"):
             readings.send(receiver, DeviceNames(names))
+        send_facts(readings, VENDOR, PROFILE_FACTS)
         send_accelerators(readings, VENDOR, self.state.inventory, _gpus_of_instances(readings))
         xids = self._reader.drain_xids() if self._reader else []
         if xids:

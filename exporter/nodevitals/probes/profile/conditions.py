@@ -1,0 +1,166 @@
+"""What a profile wants of a fact, and whether the found texts fulfil it.
+
+In: plain values of YAML, and texts by device. Out: conditions, answers, and texts for people.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any, Optional
+
+import msgspec
+
+from nodevitals.document import Problem
+from nodevitals.probes.common.facts import Values
+from nodevitals.probes.profile.known import KnownFact
+
+MAX_TEXT_CHARACTERS = 128
+_KEYS = ("at_least", "at_most", "matches")
+_FORMS = "write a value, a list of values, or at_least, at_most or matches"
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One of some texts, a range of numbers, or a pattern as of file names."""
+
+    one_of: tuple[str, ...] = ()
+    at_least: Optional[float] = None
+    at_most: Optional[float] = None
+    matches: str = ""
+
+    def fits(self, text: str) -> Optional[bool]:
+        """Whether a text fulfils it; None for a text that is no number where one is needed."""
+        if self.one_of:
+            return any(_equal(text, wanted) for wanted in self.one_of)
+        if self.matches:
+            return fnmatchcase(text, self.matches)
+        number = _number(text)
+        if number is None:
+            return None
+        low = -math.inf if self.at_least is None else self.at_least
+        high = math.inf if self.at_most is None else self.at_most
+        return low <= number <= high
+
+    @property
+    def text(self) -> str:
+        """The condition in words."""
+        if self.one_of:
+            return " or ".join(self.one_of)
+        if self.matches:
+            return f"matches {self.matches}"
+        low = None if self.at_least is None else f"at least {plain(self.at_least)}"
+        high = None if self.at_most is None else f"at most {plain(self.at_most)}"
+        return ", ".join(filter(None, (low, high)))
+
+
+def conforms(condition: Condition, values: Values) -> Optional[bool]:
+    """Whether every device fulfils a condition; None where that is unknown."""
+    found = [condition.fits(text) for text in values.values()]
+    if False in found:
+        return False
+    return None if None in found or not found else True
+
+
+def found_text(values: Values, condition: Optional[Condition] = None) -> str:
+    """What was found, in one line: one text where all devices agree, else each with its devices;
+    those that differ from the condition come first.
+    """
+    by_text: dict[str, list[str]] = {}
+    for device, text in sorted(values.items(), key=lambda item: _natural(item[0])):
+        by_text.setdefault(text, []).append(device)
+    if len(by_text) == 1:
+        return _cut(next(iter(by_text)))
+
+    def order(item: tuple[str, list[str]]) -> tuple[bool, int, str]:
+        return condition is not None and condition.fits(item[0]) is True, len(item[1]), item[0]
+
+    parts = [f"{text} ({_devices(names)})" for text, names in sorted(by_text.items(), key=order)]
+    return _cut("; ".join(parts))
+
+
+def plain(number: float) -> str:
+    """A number as a person writes it."""
+    return str(int(number)) if number == int(number) else f"{number:g}"
+
+
+def read_condition(
+    raw: Any, fact: KnownFact, path: str, problems: list[Problem]
+) -> Optional[Condition]:
+    """A condition of a file. What is wrong is added to `problems`."""
+    before = len(problems)
+    problems.extend(_problems(raw, fact, path))
+    if len(problems) > before:
+        return None
+    if isinstance(raw, dict):
+        return Condition(
+            at_least=raw.get("at_least"), at_most=raw.get("at_most"), matches=raw.get("matches", "")
+        )
+    return Condition(one_of=tuple(map(_text, raw if isinstance(raw, list) else [raw])))
+
+
+def _problems(raw: Any, fact: KnownFact, path: str) -> Iterator[Problem]:
+    if isinstance(raw, dict):
+        yield from _mapping_problems(raw, fact, path)
+        return
+    for index, one in enumerate(raw if isinstance(raw, list) else [raw]):
+        place = f"{path}[{index}]" if isinstance(raw, list) else path
+        if isinstance(one, bool) or not isinstance(one, (str, int, float)) or one == "":
+            yield Problem(place, f"not a value of a fact: {_FORMS}")
+        elif fact.kind == "number" and _number(_text(one)) is None:
+            yield Problem(place, "not a number, and this fact is one: write a number")
+        elif fact.kind == "text" and isinstance(one, float):
+            yield Problem(place, 'a number in YAML, which loses digits ("1.10" is 1.1): quote it')
+    if raw == []:
+        yield Problem(path, f"no values: {_FORMS}")
+
+
+def _mapping_problems(raw: dict[Any, Any], fact: KnownFact, path: str) -> Iterator[Problem]:
+    unknown = [key for key in raw if key not in _KEYS]
+    if unknown or not raw or ("matches" in raw and len(raw) > 1):
+        yield Problem(path, f"not a condition: {_FORMS}")
+        return
+    if "matches" in raw and not (isinstance(raw["matches"], str) and raw["matches"]):
+        yield Problem(f"{path}.matches", "not a pattern: write a text with * for any characters")
+    bounds = [raw[key] for key in _KEYS[:2] if key in raw]
+    wrong = [one for one in bounds if isinstance(one, bool) or not isinstance(one, (int, float))]
+    if wrong:
+        yield Problem(path, "at_least and at_most need numbers: write digits")
+    elif len(bounds) == 2 and bounds[0] > bounds[1]:
+        yield Problem(path, "at_least is over at_most: exchange them")
+    if "matches" in raw and fact.kind == "number":
+        yield Problem(f"{path}.matches", "this fact is a number: use at_least and at_most")
+
+
+def _text(value: object) -> str:
+    return plain(value) if isinstance(value, float) else str(value)
+
+
+def _equal(text: str, wanted: str) -> bool:
+    if text == wanted:
+        return True
+    numbers = _number(text), _number(wanted)
+    return None not in numbers and numbers[0] == numbers[1] and "." not in text + wanted
+
+
+def _number(text: str) -> Optional[float]:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    head = name.rstrip("0123456789")
+    digits = name[len(head) :]
+    return head, int(digits) if digits else -1, name
+
+
+def _devices(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 2 else f"{len(names)} devices"
+
+
+def _cut(text: str) -> str:
+    clean = "".join(one if one.isprintable() else "?" for one in text)
+    return clean if len(clean) <= MAX_TEXT_CHARACTERS else clean[: MAX_TEXT_CHARACTERS - 1] + "…"

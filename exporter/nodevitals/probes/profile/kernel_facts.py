@@ -1,0 +1,202 @@
+"""Facts of the kernel, the CPUs and the memory.
+
+In: procfs and sysfs. Out: texts by fact and device. What cannot be read is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Optional
+
+from nodevitals.linux.host import Host
+from nodevitals.linux.sysfs import (
+    can_be_listed,
+    exists,
+    list_names,
+    parse_integer,
+    read_integer,
+    read_label,
+    read_text,
+)
+from nodevitals.probes.common.facts import Values
+
+Facts = dict[str, Values]
+
+MODULES = ("nvidia_peermem", "gdrdrv", "nvidia_fs", "nvidia_uvm", "mlx5_core", "mlx5_ib")
+SYSCTLS = (
+    "kernel.numa_balancing",
+    "kernel.pid_max",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "vm.max_map_count",
+    "vm.overcommit_memory",
+    "vm.swappiness",
+    "vm.zone_reclaim_mode",
+)
+_CHOSEN = re.compile(r"\[([a-z_]+)\]")
+_CPU = re.compile(r"cpu[0-9]+")
+_NODE = re.compile(r"node[0-9]+")
+# A name of the site's becomes a part of a path.
+_SYSCTL = re.compile(r"[a-zA-Z0-9_-]+(?:[./][a-zA-Z0-9_:-]+){1,8}\Z")
+_MODULE = re.compile(r"[a-zA-Z0-9_]{1,56}\Z")
+_MAX_SYSCTL_CHARACTERS = 128
+
+
+def parse_cmdline(text: str) -> dict[str, str]:
+    """The parameters of /proc/cmdline; one without a value is `set`, the last of a name counts."""
+    found = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        found[name] = value.strip('"') if equals else "set"
+    return found
+
+
+def parse_chosen(text: str) -> Optional[str]:
+    """The chosen one of the words of a file such as `always [madvise] never`; None without one."""
+    match = _CHOSEN.search(text)
+    return match[1] if match else None
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Bytes by name in /proc/meminfo, of the lines in kB."""
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        number = parse_integer(words[0]) if len(words) == 2 and words[1] == "kB" else None
+        if number is not None:
+            found[name] = number * 1024
+    return found
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Values by name in os-release(5)."""
+    pairs = (line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip().strip("\"'") for name, value in pairs}
+
+
+def parse_name_servers(text: str) -> list[str]:
+    """The addresses of the name servers in resolv.conf(5)."""
+    words = (line.split() for line in text.splitlines())
+    return [line[1] for line in words if len(line) > 1 and line[0] == "nameserver"]
+
+
+def read_kernel(host: Host, modules: Iterable[str], sysctls: Iterable[str]) -> Facts:
+    """Release, modules, parameters."""
+    facts: Facts = {}
+    _put(facts, "kernel.release", read_label(host.proc("sys/kernel/osrelease")))
+    source = "devices/system/clocksource/clocksource0/current_clocksource"
+    _put(facts, "clock.source", read_label(host.sys(source)))
+    if can_be_listed(host.sys("module")) and list_names(host.sys("module")):
+        for module in filter(_MODULE.match, (*MODULES, *modules)):
+            loaded = exists(host.sys(f"module/{module}"))
+            words = {True: "loaded", False: "not loaded"}
+            _put(facts, f"module.{module}", None if loaded is None else words[loaded])
+            _put(facts, f"module_version.{module}", _label(host, f"module/{module}/version"))
+    for name in (*SYSCTLS, *sysctls):
+        text = _sysctl(host, name)
+        _put(facts, f"sysctl.{name}", text)
+    return facts
+
+
+def read_cmdline(host: Host, names: Iterable[str]) -> Facts:
+    """Those parameters of the command line that are asked for; `not set` where one is not there."""
+    text = read_text(host.proc("cmdline"))
+    if not text:
+        return {}
+    found = parse_cmdline(text)
+    return {f"cmdline.{name}": {"": found.get(name, "not set") or "set"} for name in names}
+
+
+def _sysctl(host: Host, name: str) -> Optional[str]:
+    """A kernel parameter; a dot within a part is written as `/`, as sysctl(8) does."""
+    if not _SYSCTL.match(name) or ".." in name:
+        return None
+    swapped = name.translate(str.maketrans("./", "/."))
+    text = read_text(host.proc(f"sys/{swapped}"))
+    return None if text is None else " ".join(text.split())[:_MAX_SYSCTL_CHARACTERS]
+
+
+def read_cpus(host: Host) -> Facts:
+    """Model, numbers, governor, multithreading, microcode."""
+    facts: Facts = {}
+    root = host.sys("devices/system/cpu")
+    cpus = [name for name in list_names(root) if _CPU.fullmatch(name)]
+    online = [name for name in cpus if read_text(root / name / "online") in (None, "1")]
+    packages = {read_integer(root / name / "topology/physical_package_id") for name in online}
+    if online:
+        facts["cpu.online"] = {"": str(len(online))}
+    if packages and None not in packages:
+        facts["cpu.sockets"] = {"": str(len(packages))}
+    _put(facts, "cpu.model", _cpu_model(read_text(host.proc("cpuinfo")) or ""))
+    nodes = [name for name in list_names(host.sys("devices/system/node")) if _NODE.fullmatch(name)]
+    if nodes:
+        facts["cpu.numa_nodes"] = {"": str(len(nodes))}
+    files = {"governor": "cpufreq/scaling_governor", "microcode": "microcode/version"}
+    for fact, file in files.items():
+        texts = {name: read_label(root / name / file) for name in online}
+        found = {name: text for name, text in texts.items() if text}
+        if found:
+            facts[f"cpu.{fact}"] = found
+    _put(facts, "cpu.smt", _label(host, "devices/system/cpu/smt/control"))
+    return facts
+
+
+def _cpu_model(cpuinfo: str) -> Optional[str]:
+    """The model of the first CPU in /proc/cpuinfo; None on architectures whose file has none."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return " ".join(value.split())
+    return None
+
+
+def read_memory(host: Host) -> Facts:
+    """Sizes, modules, huge pages."""
+    facts: Facts = {}
+    meminfo = parse_meminfo(read_text(host.proc("meminfo")) or "")
+    for fact, name in (("memory.bytes", "MemTotal"), ("memory.swap_bytes", "SwapTotal")):
+        _put(facts, fact, str(meminfo[name]) if name in meminfo else None)
+    huge = read_text(host.sys("kernel/mm/transparent_hugepage/enabled"))
+    _put(facts, "memory.thp", parse_chosen(huge or ""))
+    for size in ("2048kB", "1048576kB"):
+        number = read_integer(host.sys(f"kernel/mm/hugepages/hugepages-{size}/nr_hugepages"))
+        _put(facts, f"memory.hugepages_{size}", None if number is None else str(number))
+    sizes: Values = {}
+    errors: Values = {}
+    for name, path in _dimms(host):
+        megabytes = read_integer(f"{path}/size")
+        counts = [read_integer(f"{path}/dimm_{kind}_count") for kind in ("ce", "ue")]
+        if megabytes:
+            sizes[name] = str(megabytes << 20)
+            if None not in counts:
+                errors[name] = str(sum(count or 0 for count in counts))
+    if sizes:
+        facts["memory.dimms"] = {"": str(len(sizes))}
+        facts["memory.dimm_bytes"] = sizes
+    if errors:
+        facts["memory.dimm_errors"] = errors
+    return facts
+
+
+def _dimms(host: Host) -> Iterator[tuple[str, str]]:
+    """Memory modules that EDAC lists: the label of the board, or else their place, and the folder.
+    A slot without a module has the size 0.
+    """
+    root = host.sys("devices/system/edac/mc")
+    for controller in filter(re.compile(r"mc[0-9]+").fullmatch, list_names(root)):
+        for name in list_names(root / controller):
+            if re.fullmatch(r"(dimm|rank)[0-9]+", name):
+                path = root / controller / name
+                label = read_label(path / "dimm_label")
+                yield f"{controller}/{name} {label or ''}".strip(), str(path)
+
+
+def _label(host: Host, path: str) -> Optional[str]:
+    return read_label(host.sys(path))
+
+
+def _put(facts: Facts, name: str, text: Optional[str]) -> None:
+    if text:
+        facts[name] = {"": text}
