@@ -24,6 +24,7 @@ COMMANDS = {
     "history": "nodevitals.commands.history",
     "doctor": "nodevitals.commands.doctor.command",
     "maintenance": "nodevitals.commands.maintenance",
+    "profile": "nodevitals.commands.profile.commands",
     "fabric": "nodevitals.commands.fabric.commands",
     "fast": "nodevitals.commands.fast",
     "drill": "nodevitals.commands.drill",
@@ -33,7 +34,7 @@ COMMANDS = {
 # How the help lists them; a command that is in no group comes last.
 GROUPS = {
     "set up": ("init", "check-config", "doctor", "completion"),
-    "this node": ("serve", "probe", "history", "maintenance", "metrics"),
+    "this node": ("serve", "probe", "history", "maintenance", "profile", "metrics"),
     "the cluster": ("hub", "fabric", "fast", "drill", "rules"),
 }
 

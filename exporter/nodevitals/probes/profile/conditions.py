@@ -6,6 +6,7 @@ In: plain values of YAML, and texts by device. Out: conditions, answers, and tex
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Optional
@@ -17,6 +18,7 @@ from nodevitals.probes.common.facts import Values
 from nodevitals.probes.profile.known import KnownFact
 
 MAX_TEXT_CHARACTERS = 128
+_DEVICES_OF = re.compile(r"(.+) \([^()]+\)")
 _KEYS = ("at_least", "at_most", "matches")
 _FORMS = "write a value, a list of values, or at_least, at_most or matches"
 
@@ -77,6 +79,21 @@ def found_text(values: Values, condition: Optional[Condition] = None) -> str:
 
     parts = [f"{text} ({_devices(names)})" for text, names in sorted(by_text.items(), key=order)]
     return _cut("; ".join(parts))
+
+
+def found_texts(found: str) -> tuple[str, ...]:
+    """The texts in a line of `found_text`; none where the line is empty or cut off."""
+    if found.endswith("…") or not found:
+        return ()
+    parts = [_DEVICES_OF.fullmatch(part) for part in found.split("; ")]
+    if len(parts) == 1 and parts[0] is None:
+        return (found,)
+    return tuple(part[1] for part in parts if part) if all(parts) else ()
+
+
+def conforms_found(condition: Condition, found: str) -> Optional[bool]:
+    """Whether the texts in a line of `found_text` fulfil a condition; None where that is unknown."""
+    return conforms(condition, {str(place): text for place, text in enumerate(found_texts(found))})
 
 
 def plain(number: float) -> str:

@@ -1,0 +1,72 @@
+"""Where the commands read facts: a running agent, a saved exposition, or a profile.
+
+In: a URL or a path. Out: what each has, by fact. Raises CommandError.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, Union
+
+from nodevitals.commands.doctor.asking import ask, endpoint
+from nodevitals.commands.doctor.http_config import read_http_config
+from nodevitals.commands.doctor.samples import parse_samples
+from nodevitals.commands.terminal import CommandError, document_error
+from nodevitals.document import DocumentError, read_file
+from nodevitals.probes.profile.document import Profile, parse_profile
+from nodevitals.probes.profile.families import CHECK_INFO, CONFORMS
+
+MAX_BYTES = 32 << 20
+SECONDS = 20.0
+
+
+class Checked(NamedTuple):
+    """One fact of a node: what its own profile wants, and whether that is so (None: unknown)."""
+
+    wanted: str
+    found: str
+    conforms: Union[bool, None]
+
+
+Node = dict[str, Checked]
+
+
+def read_node(url: str, http_config: Union[str, None] = None) -> Node:
+    """The facts of a node, as its agent exposes them now."""
+    deadline = time.monotonic() + SECONDS
+    server = endpoint(url, url, read_http_config(http_config), MAX_BYTES)
+    answer = ask(server, server.path or "/metrics", deadline)
+    if answer.problem:
+        raise CommandError(f"{server.shown}: {answer.problem}")
+    return _facts(server.shown, answer.body)
+
+
+def read_either(name: str, http_config: Union[str, None] = None) -> Union[Node, Profile]:
+    """The facts behind a URL or in a saved exposition, or the profile in a file."""
+    if name.startswith(("http://", "https://")):
+        return read_node(name, http_config)
+    try:
+        content = read_file(name)
+        if b"\n# TYPE " in content or content.startswith((b"# HELP", b"# TYPE")):
+            return _facts(name, content)
+        return parse_profile(content)
+    except DocumentError as error:
+        raise document_error(name, error) from None
+
+
+def _facts(source: str, body: bytes) -> Node:
+    try:
+        values = parse_samples(body).values
+    except ValueError as error:
+        raise CommandError(f"{source}: {error}") from None
+    answers = {labels["check"]: bool(value) for labels, value in values.get(CONFORMS.name, ())}
+    found = {
+        labels["check"]: Checked(
+            labels.get("wanted", ""), labels.get("found", ""), answers.get(labels["check"])
+        )
+        for labels, _ in values.get(CHECK_INFO.name, ())
+    }
+    if not found:
+        text = "no facts: is it an agent, and is its probe `profile` enabled?"
+        raise CommandError(f"{source}: {text}")
+    return dict(sorted(found.items()))
