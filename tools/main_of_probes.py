@@ -150,6 +150,11 @@ MAIN = {
         ("PeerUnreachable", "NodeReachesNobody"),
         "本节点到其他节点的连接（TCP 或 SSH banner）：往返时延、失败原因；不配置则关闭",
     ),
+    "profile": Main(
+        ("profile_conforms", "profile_check_info", "profile_checks"),
+        ("ProfileDiffers", "NodesUnlikePool"),
+        "节点应有的状态：数量、型号、驱动与固件版本、ECC/MIG 等模式、内核参数与模块、资源限制；与配置文件或同资源池节点比较",
+    ),
     "rdma": Main(
         (
             "rdma_port_up",

@@ -38,6 +38,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("contract")
     (folder / "disk").mkdir()
     (folder / "maintenance").write_text("kernel update")
+    (folder / "profile.yaml").write_text("name: B200\nexpect: {accelerator.count: 8}\n")
     subprocess.run(["mount", "-t", "tmpfs", "disk", folder / "disk"], check=True)
     machine = Machine(folder, "B200", 3).start()
     machine.set(0, fabric="3 0 0x129 3")
@@ -105,6 +106,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                     "ibnetdiscover": str(folder / "fabric.txt"),
                 },
                 "maintenance": {"file": str(folder / "maintenance")},
+                "profile": {"interval": "1s", "file": str(folder / "profile.yaml")},
                 "jobs": {"enabled": True, "interval": "500ms"},
                 "peers": {
                     "interval": "500ms",
