@@ -153,7 +153,7 @@ MAIN = {
     "profile": Main(
         ("profile_conforms", "profile_check_info", "profile_checks"),
         ("ProfileDiffers", "NodesUnlikePool"),
-        "节点应有的状态：数量、型号、驱动与固件版本、ECC/MIG 等模式、内核参数与模块、资源限制；与配置文件或同资源池节点比较",
+        "节点应有的状态：数量、型号、版本、模式、内核参数与模块、资源限制；与基准或同池节点比较",
     ),
     "rdma": Main(
         (

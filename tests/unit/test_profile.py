@@ -124,7 +124,9 @@ def run(one: ProfileProbe, *messages: Facts) -> dict[str, Checked]:
             answers[sample.labels[0]] = bool(sample.value)
         if sample.family == "nodevitals_profile_check_info":
             checks[sample.labels[0]] = sample.labels[1:]
-    return {name: Checked(*texts, answers.get(name)) for name, texts in checks.items()}
+    return {
+        name: Checked(wanted, found, answers.get(name)) for name, (wanted, found) in checks.items()
+    }
 
 
 @pytest.fixture

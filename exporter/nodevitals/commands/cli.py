@@ -23,6 +23,7 @@ COMMANDS = {
     "metrics": "nodevitals.commands.metrics",
     "history": "nodevitals.commands.history",
     "doctor": "nodevitals.commands.doctor.command",
+    "preflight": "nodevitals.commands.preflight.command",
     "maintenance": "nodevitals.commands.maintenance",
     "profile": "nodevitals.commands.profile.commands",
     "fabric": "nodevitals.commands.fabric.commands",
@@ -34,7 +35,7 @@ COMMANDS = {
 # How the help lists them; a command that is in no group comes last.
 GROUPS = {
     "set up": ("init", "check-config", "doctor", "completion"),
-    "this node": ("serve", "probe", "history", "maintenance", "profile", "metrics"),
+    "this node": ("serve", "probe", "preflight", "profile", "history", "maintenance", "metrics"),
     "the cluster": ("hub", "fabric", "fast", "drill", "rules"),
 }
 

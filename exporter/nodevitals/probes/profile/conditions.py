@@ -92,7 +92,7 @@ def found_texts(found: str) -> tuple[str, ...]:
 
 
 def conforms_found(condition: Condition, found: str) -> Optional[bool]:
-    """Whether the texts in a line of `found_text` fulfil a condition; None where that is unknown."""
+    """Whether the texts in a line of `found_text` fulfil a condition; None: unknown."""
     return conforms(condition, {str(place): text for place, text in enumerate(found_texts(found))})
 
 

@@ -1,0 +1,1 @@
+"""`nodevitals preflight`."""

@@ -1,0 +1,55 @@
+"""The agent's answer: is it there, are its results fresh, what do they say. Samples in, findings
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodevitals.commands.doctor.findings import OK, UNKNOWN, Finding, ago, printable
+from nodevitals.commands.doctor.samples import Samples
+
+MAX_AGE_INTERVALS = 3
+
+
+def freshness_findings(samples: Samples, now: float) -> Iterator[Finding]:
+    """Targets that failed or hang, and results that are old: what they look at is unknown. Not
+    readable is neither healthy nor lost.
+    """
+    success = samples.by_target("nodevitals_probe_success")
+    last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
+    interval = samples.by_target("nodevitals_probe_interval_seconds")
+    stuck = samples.by_target("nodevitals_probe_stuck_seconds")
+    bad = 0
+    for key in sorted(success):
+        name = printable(" ".join(dict.fromkeys(key)), 80)
+        problem = ""
+        if stuck.get(key):
+            problem = f"its process has hung for {ago(stuck[key])}: a driver or a mount"
+        elif not success[key]:
+            problem = "its last run failed"
+        elif key in last and key in interval:
+            age = now - last[key]
+            if age > MAX_AGE_INTERVALS * interval[key]:
+                problem = f"its last result is {ago(age)} old"
+        if problem:
+            bad += 1
+            remedy = f"nodevitals probe {key[0]}; nodevitals doctor"
+            yield Finding("probe", UNKNOWN, f"{name}: {problem}", remedy)
+    if not success:
+        yield Finding("probe", UNKNOWN, "no results", "is it an agent? nodevitals doctor")
+    elif not bad:
+        yield Finding("probe", OK, f"{len(success)} targets have fresh results")
+
+
+def profile_findings(samples: Samples) -> Iterator[Finding]:
+    """Checks of the profile that are unknown."""
+    unknown = [
+        labels["check"]
+        for labels, _ in samples.values.get("nodevitals_profile_check_info", ())
+        if labels.get("wanted") and not labels.get("found")
+    ]
+    if unknown:
+        text = f"unknown: {', '.join(sorted(unknown)[:5])}"
+        remedy = "nodevitals profile show: is the driver loaded, is the agent root?"
+        yield Finding("profile", UNKNOWN, printable(text), remedy)
