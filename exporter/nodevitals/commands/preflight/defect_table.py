@@ -31,7 +31,17 @@ def _is(value: float, limit: float) -> bool:
     return value == limit
 
 
-_LESS, _MORE = operator.lt, operator.gt
+def _less(value: float, limit: float) -> bool:
+    """A rate that is read is not exactly the expected one."""
+    return value < 0.99 * limit
+
+
+def _down(value: float, _expected: float) -> bool:
+    """What was never up has no expected rate."""
+    return value == 0
+
+
+_MORE = operator.gt
 _GPU, _PORT, _NIC = "{vendor} {device}", "port {device}/{port}", "interface {interface}"
 _NVIDIA = "nvidia {device}"
 _ASCEND = "ascend {device}"
@@ -40,7 +50,7 @@ DEFECTS = (
     Defect(
         "accelerators",
         "accelerators_present",
-        _LESS,
+        _less,
         0,
         "{vendor}",
         "{value} of {limit} accelerators answer",
@@ -50,7 +60,7 @@ DEFECTS = (
     Defect(
         "accelerators",
         "accelerators_present",
-        _LESS,
+        _less,
         0,
         "{vendor}",
         "{value} of {limit} known accelerators answer",
@@ -152,7 +162,7 @@ DEFECTS = (
     Defect(
         "accelerators",
         "nvidia_pcie_link_width",
-        _LESS,
+        _less,
         0,
         _NVIDIA,
         "{value} of {limit} PCIe lanes",
@@ -189,7 +199,7 @@ DEFECTS = (
     Defect(
         "nvlink",
         "nvidia_nvlinks_up",
-        _LESS,
+        _less,
         0,
         _NVIDIA,
         "{value} of {limit} NVLinks",
@@ -233,12 +243,19 @@ DEFECTS = (
         "systemctl restart nvidia-fabricmanager",
     ),
     Defect(
-        "rdma", "rdma_port_up", _is, 0, _PORT, "down", "check cable and switch: ibstat {device}"
+        "rdma",
+        "rdma_port_up",
+        _down,
+        0,
+        _PORT,
+        "down",
+        "check cable and switch: ibstat {device}",
+        "rdma_port_expected_rate_bytes_per_second",
     ),
     Defect(
         "rdma",
         "rdma_port_rate_bytes_per_second",
-        _LESS,
+        _less,
         0,
         _PORT,
         "slower than it should be",
@@ -273,7 +290,14 @@ DEFECTS = (
         "power-cycle the node",
     ),
     Defect(
-        "network", "network_up", _is, 0, _NIC, "down", "check cable and switch: ethtool {interface}"
+        "network",
+        "network_up",
+        _down,
+        0,
+        _NIC,
+        "down",
+        "check cable and switch: ethtool {interface}",
+        "network_expected_speed_bytes_per_second",
     ),
     Defect(
         "network",
@@ -287,7 +311,7 @@ DEFECTS = (
     Defect(
         "network",
         "network_speed_bytes_per_second",
-        _LESS,
+        _less,
         0,
         _NIC,
         "slower than it should be",

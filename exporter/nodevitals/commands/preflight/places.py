@@ -38,6 +38,10 @@ def _start(path: str, write: bool) -> tuple[int, int]:
     pid = os.fork()
     if pid == 0:
         os.close(read_end)
+        # It may be left behind: a reader of the command's output must not wait for it.
+        with open(os.devnull, "r+b", buffering=0) as nothing:
+            for descriptor in (0, 1, 2):
+                os.dup2(nothing.fileno(), descriptor)
         os.write(write_end, _look(path, write).encode("utf-8", "replace")[:_TEXT_BYTES])
         os._exit(0)
     os.close(write_end)
