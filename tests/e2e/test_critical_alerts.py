@@ -175,7 +175,6 @@ def cluster(
         yield made, receiver
 
 
-@pytest.mark.timeout(400)
 def test_every_critical_alert_is_notified(
     cluster: tuple[SimulatedCluster, Receiver], capsys: pytest.CaptureFixture[str]
 ) -> None:

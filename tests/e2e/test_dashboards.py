@@ -28,7 +28,6 @@ PAST_SECONDS = 2700
 # Of a month, the last point of a graph may lie before the past of the fleet.
 SINCE = "now-40m"
 # The first test of each fleet fills its past.
-pytestmark = pytest.mark.timeout(600)
 by_name = pytest.mark.parametrize("name", BOARDS)
 # The dashboard of one node: together these have every kind of device and fault.
 NODES = ("gpu-01", "gpu-02", "gpu-04", "gpu-07", "gpu-08", "gpu-11", "npu-01")

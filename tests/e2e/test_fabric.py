@@ -51,7 +51,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
             yield Site(fabric, prometheus)
 
 
-@pytest.mark.timeout(240)
 def test_only_the_bad_nodes_are_reported(site: Site) -> None:
     expected = {("NodeFabricSlow", SLOW), ("NodeFabricUnreachable", CUT)}
     # A tournament of eight takes seven slots; the first one began in the middle of it.

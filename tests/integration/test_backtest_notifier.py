@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 import requests
 import yaml
 
@@ -170,7 +169,6 @@ def received(webhook: Receiver, start: float, now: tuple[float, float]) -> dict[
     return found
 
 
-@pytest.mark.timeout(180)
 def test_model_sends_what_alertmanager_sends(tmp_path: Path) -> None:
     with Receiver() as webhook:
         timelines = [Timeline(number, webhook.url) for number in range(TIMELINES)]

@@ -45,9 +45,7 @@ def short_pair(tmp_path: Path) -> Iterator[Loopback]:
 def total(node: Node, family: str, **labels: str) -> float:
     """Sum a family's samples that have these labels."""
     return sum(
-        value
-        for (name, pairs), value in node.samples().items()
-        if name == family and labels.items() <= dict(pairs).items()
+        value for pairs, value in node.family(family).items() if labels.items() <= set(pairs)
     )
 
 
@@ -395,7 +393,6 @@ def wrong(node: Node) -> int:
     )
 
 
-@pytest.mark.timeout(200)
 def test_chaos_leaves_nothing_behind(tmp_path: Path) -> None:
     """Four slots here; `make proof` has a thousand."""
     counts = chaos(tmp_path, 4, 1.5, kill_seconds=0.3)

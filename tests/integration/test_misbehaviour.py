@@ -57,8 +57,8 @@ def runs(node: Node, target: str) -> dict[str, float]:
     """Return the number of a target's runs by outcome, without zeros."""
     return {
         dict(labels)["outcome"]: value
-        for (name, labels), value in node.samples().items()
-        if name == RUNS and ("target", target) in labels and value
+        for labels, value in node.family(RUNS).items()
+        if ("target", target) in labels and value
     }
 
 

@@ -1,0 +1,31 @@
+"""The order of the tests, and the compiled modules that their processes start with."""
+
+from __future__ import annotations
+
+import compileall
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+COMPILED = (TESTS.parent / "exporter/nodevitals", TESTS / "testbed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the modules once: tests start hundreds of agents, commands and fake tools, and half
+    of the time of a start would be spent compiling.
+
+    Those processes themselves write no bytecode: a module that a test changes twice within a second
+    would be the first one for Python.
+    """
+    if not hasattr(config, "workerinput"):
+        for folder in COMPILED:
+            compileall.compile_dir(folder, quiet=2)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """Until now pytest has written the bytecode of the test modules."""
+    sys.dont_write_bytecode = True
