@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
+# Files of more than half a minute; --durations=0 shows them.
+LONGEST = (
+    "e2e/test_demo.py",
+    "e2e/test_dashboards.py",
+)
 COMPILED = (TESTS.parent / "exporter/nodevitals", TESTS / "testbed")
 
 
@@ -29,3 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Until now pytest has written the bytecode of the test modules."""
     sys.dont_write_bytecode = True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first: a long one that starts last keeps one worker busy when
+    the others have ended.
+    """
+    order = {TESTS / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))

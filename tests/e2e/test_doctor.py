@@ -45,7 +45,7 @@ def settled(pipeline: Pipeline, *words: str, flags: tuple[str, ...] = ()) -> dic
         return last.keys() == wanted.keys() and all(wanted[key] in last[key] for key in wanted)
 
     try:
-        wait_until(right, 30)
+        wait_until(right)
     except AssertionError:
         raise AssertionError(f"expected {wanted}, found {last}") from None
     problems = any(text.startswith("problem") for text in last.values())
@@ -70,6 +70,8 @@ def test_the_shipped_rules_are_those_of_this_version(pipeline: Pipeline) -> None
 def test_the_agent_is_stopped(pipeline: Pipeline) -> None:
     """Its probes are run once, with their reasons."""
     pipeline.node.end()
+    unhurried = {"interval": "60s", "timeout": "60s"}
+    pipeline.node.write({**pipeline.healthy, "defaults": unhurried})
     try:
         found = settled(
             pipeline,
@@ -77,10 +79,10 @@ def test_the_agent_is_stopped(pipeline: Pipeline) -> None:
             f"scrape: http://127.0.0.1:{pipeline.node.port}/metrics is down",
             # In this process the clock is that of the machine, or of its container.
             "clock: not synchronized",
-            flags=("--timeout=30s",),
+            flags=("--timeout=60s",),
         )
         assert "connection refused" in found["scrape"]
-        _, findings = pipeline.doctor()
+        _, findings = pipeline.doctor("--timeout=60s")
         states = {one["check"]: one["state"] for one in findings}
         assert states["probe misbehave"] == states["probe node"] == "ok"
     finally:
