@@ -14,7 +14,7 @@ import pytest
 import requests
 import yaml
 
-from testbed.node import ROOT, environment, free_port, wait_until
+from testbed.node import PATIENCE_SECONDS, ROOT, environment, free_port, wait_until
 from testbed.pipeline import Pipeline, not_well
 from testbed.servers import PrometheusProcess
 
@@ -226,7 +226,7 @@ def test_a_silence_is_shown_and_is_no_problem(pipeline: Pipeline) -> None:
         "comment": "move of the rack",
     }
     url = f"{pipeline.alertmanager.url}/api/v2/silence"
-    made = requests.post(f"{url}s", json=body, timeout=5).json()["silenceID"]
+    made = requests.post(f"{url}s", json=body, timeout=60).json()["silenceID"]
     try:
         assert settled(pipeline) == {}
         _, findings = pipeline.doctor()
@@ -234,7 +234,7 @@ def test_a_silence_is_shown_and_is_no_problem(pipeline: Pipeline) -> None:
         assert found["state"] == "off"
         assert "by lin (move of the rack)" in found["detail"]
     finally:
-        requests.delete(f"{url}/{made}", timeout=5)
+        requests.delete(f"{url}/{made}", timeout=60)
 
 
 def test_the_table_has_no_colours_and_no_line_breaks_off_a_terminal(pipeline: Pipeline) -> None:
@@ -243,7 +243,7 @@ def test_the_table_has_no_colours_and_no_line_breaks_off_a_terminal(pipeline: Pi
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     head, *rows = done.stdout.splitlines()

@@ -244,7 +244,7 @@ def test_fork_server_without_cpu_time_for_seconds_is_kept(tmp_path: Path) -> Non
         server = node.fork_server()
         wait_until(server.children)  # `sleeps` runs: its deadline passes meanwhile
         server.suspend()
-        time.sleep(SILENCE_SECONDS / 2)
+        time.sleep(SILENCE_SECONDS / 4)
         server.resume()
         done = runs(node, "healthy")["ok"]
         wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
