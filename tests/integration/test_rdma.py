@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -473,11 +474,8 @@ def test_reload_shortens_the_interval_and_keeps_the_counters(tmp_path: Path) -> 
             machine.set("mlx5_0/1", counters__port_rcv_data=number)
             wait_until(lambda number=number: 4.0 * number in received())  # type: ignore[misc]
         for name, count in first.items():
-            wait_until(
-                lambda name=name, count=count: (
-                    (node.value(runs, probe=name, outcome="ok") or 0) >= count + 3
-                )
-            )  # type: ignore[misc]
+            enough = partial(node.value, runs, probe=name, outcome="ok")
+            wait_until(lambda enough=enough, count=count: (enough() or 0) >= count + 3)  # type: ignore[misc]
         assert node.value(started) == before
 
 
