@@ -1,8 +1,9 @@
 """Every critical alert, from a fault below the agent to a notification at a webhook.
 
 Agents on simulated machines, real Prometheus and Alertmanager with the shipped rules and routes.
-Probes, scrapes and evaluations run every second instead of every 15 s, and all waits are shorter.
-Prints how long each alert took beyond its own wait, times 15 (docs/alert-latency.md).
+Probes, scrapes and evaluations run every three seconds instead of every 15 s, so that a busy
+machine keeps up with them, and all waits are shorter. Prints how long each alert took beyond its
+own wait, times 5 (docs/alert-latency.md).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from testbed.trees import write
 from testbed.waits import seconds
 from testbed.webhook import Receiver
 
-SPEED = 15.0
+SPEED = 5.0
 # An alert's own wait is not measured: whole evaluations, but as few as possible.
 WAITS_SPEED = 60.0
 LONGEST_WAIT = 5.0
@@ -166,8 +167,10 @@ def cluster(
         )
         stack.enter_context(prometheus)
         made.start()
-        # Every target has succeeded once.
-        healthy = "min by (instance) (max_over_time(nodevitals_probe_success[5m])) == 1"
+        # Every target has succeeded once. One whose hardware is absent may have been scraped before
+        # its first run: it is gone.
+        succeeded = "max_over_time(nodevitals_probe_success[5m]) and nodevitals_probe_success"
+        healthy = f"min by (instance) ({succeeded}) == 1"
         wait_until(lambda: len(prometheus.query(healthy)) == len(targets), 120, "all healthy")
         # Two more scrapes: a counter whose first value is raised already shows no increase.
         before = scrapes(prometheus)
@@ -175,7 +178,6 @@ def cluster(
         yield made, receiver
 
 
-@pytest.mark.timeout(400)
 def test_every_critical_alert_is_notified(
     cluster: tuple[SimulatedCluster, Receiver], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,8 +201,8 @@ def test_every_critical_alert_is_notified(
                 took.setdefault(fault.alert, found[0] - since)
         return len(took) == len(faults)
 
-    with suppress(AssertionError):
-        wait_until(all_arrived, LONGEST_WAIT + 45)
+    with suppress(AssertionError):  # the next line shows which are missing
+        wait_until(all_arrived)
     assert took.keys() == waits.keys()
     with capsys.disabled():
         print_table(took, waits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,23 +28,30 @@ PAST_SECONDS = 2700
 # Of a month, the last point of a graph may lie before the past of the fleet.
 SINCE = "now-40m"
 # The first test of each fleet fills its past.
-pytestmark = pytest.mark.timeout(600)
 by_name = pytest.mark.parametrize("name", BOARDS)
 # The dashboard of one node: together these have every kind of device and fault.
 NODES = ("gpu-01", "gpu-02", "gpu-04", "gpu-07", "gpu-08", "gpu-11", "npu-01")
 
 
 class Fleet(NamedTuple):
-    """A site that runs: what is asked, its scrape interval, and the time of its last samples."""
+    """A site that runs: what is asked, its scrape interval, the time of its last samples, and what
+    was found about each dashboard.
+    """
 
     prometheus: Prometheus
     step: int
     now: float
+    found: dict[str, dict[str, set[str]]]
 
     def unanswered(self, name: str) -> dict[str, set[str]]:
         """Return which queries of each panel have no data, by title; a dashboard of one node is
         asked of one after the other.
         """
+        if name not in self.found:
+            self.found[name] = self._unanswered(name)
+        return self.found[name]
+
+    def _unanswered(self, name: str) -> dict[str, set[str]]:
         board = BOARDS[name]
         span = Span.last(SINCE, self.now, self.step)
         single = any(
@@ -72,28 +79,54 @@ class Fleet(NamedTuple):
         return {title for title, left in self.unanswered(name).items() if len(left) == asked[title]}
 
 
-def _fleet(folder: Path, step: int, **switches: Any) -> Iterator[Fleet]:
-    switches |= {"step": step, "past_seconds": PAST_SECONDS, "leased": NODES[0]}
-    with Site(folder, ROOT / "rules", **switches) as site:
-        yield Fleet(Prometheus(site.url, 120), step, site.prometheus.filled_until)
+class Fleets:
+    """One site at a time, because each evaluates all rules: the one before ends."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._stack = ExitStack()
+        self._running: dict[str, Fleet] = {}
+
+    def only(self, name: str, step: int, **switches: Any) -> Fleet:
+        """The site with these switches, which is scraped every `step` seconds."""
+        if name not in self._running:
+            self.end()
+            switches |= {"step": step, "past_seconds": PAST_SECONDS, "leased": NODES[0]}
+            site = Site(self._factory.mktemp(name), ROOT / "rules", **switches)
+            self._stack.enter_context(site)
+            now = site.prometheus.filled_until
+            self._running = {name: Fleet(Prometheus(site.url, 120), step, now, {})}
+        return self._running[name]
+
+    def end(self) -> None:
+        """End the site that runs."""
+        self._running = {}
+        self._stack.close()
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
+    made = Fleets(tmp_path_factory)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def faulty(fleets: Fleets) -> Fleet:
     """Faults and pods, scraped every 15 s."""
-    yield from _fleet(tmp_path_factory.mktemp("faulty"), 15)
+    return fleets.only("faulty", 15)
 
 
-@pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+@pytest.fixture
+def healthy(fleets: Fleets) -> Fleet:
     """No faults, and pods, scraped every 60 s."""
-    yield from _fleet(tmp_path_factory.mktemp("healthy"), 60, faults=False)
+    return fleets.only("healthy", 60, faults=False)
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+@pytest.fixture
+def bare(fleets: Fleets) -> Fleet:
     """Faults without pods, scraped every 60 s by a Prometheus that sets no label cluster."""
-    yield from _fleet(tmp_path_factory.mktemp("bare"), 60, pods=False, cluster=False)
+    return fleets.only("bare", 60, pods=False, cluster=False)
 
 
 # Panels that may be empty, by dashboard, with reasons.
@@ -225,6 +258,14 @@ def test_with_faults_and_pods_every_query_has_data(faulty: Fleet, name: str) -> 
 
 
 @by_name
+def test_every_variable_has_values(faulty: Fleet, name: str) -> None:
+    span = Span.last(SINCE, faulty.now, faulty.step)
+    known = variables(BOARDS[name], faulty.prometheus, span, {})
+    for model in BOARDS[name]["templating"]["list"]:
+        assert options(model, known, faulty.prometheus, span), model["name"]
+
+
+@by_name
 def test_without_faults_only_lists_of_faults_are_empty(healthy: Fleet, name: str) -> None:
     assert healthy.silent(name) <= of(name, NO_LOSS, BEGINS, NO_FAULTS)
 
@@ -245,11 +286,3 @@ def test_the_panels_that_may_be_empty_exist() -> None:
     for reasons in (NO_LOSS, BEGINS, NO_FAULTS, NO_PODS, partly):
         for name, named in reasons.items():
             assert named <= titles.get(name, named), named - titles[name]
-
-
-@by_name
-def test_every_variable_has_values(faulty: Fleet, name: str) -> None:
-    span = Span.last(SINCE, faulty.now, faulty.step)
-    known = variables(BOARDS[name], faulty.prometheus, span, {})
-    for model in BOARDS[name]["templating"]["list"]:
-        assert options(model, known, faulty.prometheus, span), model["name"]

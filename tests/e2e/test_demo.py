@@ -20,7 +20,7 @@ from demo.pipeline import Pipeline
 from demo.report import Progress
 from demo.start import OTHER_ALERTS, wait_until_healthy
 
-from testbed.node import ROOT, wait_until
+from testbed.node import PATIENCE_SECONDS, ROOT, wait_until
 
 ALERTS = (
     *("AcceleratorLost", "EccUncorrectable", "NvidiaXid", "RdmaPortDown", "RdmaPortRateDegraded"),
@@ -41,7 +41,6 @@ RESPONSE = (
 )
 
 
-@pytest.mark.timeout(500)
 def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
     mark = uuid.uuid4().hex  # every process that the demo starts inherits it
     done = subprocess.run(
@@ -50,7 +49,7 @@ def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
         env={**os.environ, "STARTED_BY": mark},
         capture_output=True,
         text=True,
-        timeout=480,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,7 +83,7 @@ def test_interrupted_start_leaves_nothing_behind(children: int) -> None:
         own = psutil.Process(process.pid)
         wait_until(lambda: len(own.children(recursive=True)) >= children, 30)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, errors
     assert errors.strip() == "demo: ended by SIGINT"
     assert not (ROOT / ".demo").exists()
@@ -99,7 +98,7 @@ def test_without_an_injected_fault_no_alert_is_pending_or_firing(tmp_path: Path)
         evaluated = 'count_over_time(ALERTS{alertname="Watchdog"}[1m]) > 15'
         wait_until(lambda: pipeline.prometheus.query(evaluated), 60)
         assert pipeline.prometheus.query(f"last_over_time({OTHER_ALERTS}[8s])") == []
-        alerts_page = requests.get(f"{pipeline.prometheus.url}/classic/alerts", timeout=10)
+        alerts_page = requests.get(f"{pipeline.prometheus.url}/classic/alerts", timeout=60)
         assert alerts_page.status_code == 200
         for node in pipeline.nodes:
             assert "misbehave" not in node.get("/").text

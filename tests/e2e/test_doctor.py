@@ -14,7 +14,7 @@ import pytest
 import requests
 import yaml
 
-from testbed.node import ROOT, environment, free_port, wait_until
+from testbed.node import PATIENCE_SECONDS, ROOT, environment, free_port, wait_until
 from testbed.pipeline import Pipeline, not_well
 from testbed.servers import PrometheusProcess
 
@@ -45,7 +45,7 @@ def settled(pipeline: Pipeline, *words: str, flags: tuple[str, ...] = ()) -> dic
         return last.keys() == wanted.keys() and all(wanted[key] in last[key] for key in wanted)
 
     try:
-        wait_until(right, 30)
+        wait_until(right)
     except AssertionError:
         raise AssertionError(f"expected {wanted}, found {last}") from None
     problems = any(text.startswith("problem") for text in last.values())
@@ -70,6 +70,8 @@ def test_the_shipped_rules_are_those_of_this_version(pipeline: Pipeline) -> None
 def test_the_agent_is_stopped(pipeline: Pipeline) -> None:
     """Its probes are run once, with their reasons."""
     pipeline.node.end()
+    unhurried = {"interval": "60s", "timeout": "60s"}
+    pipeline.node.write({**pipeline.healthy, "defaults": unhurried})
     try:
         found = settled(
             pipeline,
@@ -77,10 +79,10 @@ def test_the_agent_is_stopped(pipeline: Pipeline) -> None:
             f"scrape: http://127.0.0.1:{pipeline.node.port}/metrics is down",
             # In this process the clock is that of the machine, or of its container.
             "clock: not synchronized",
-            flags=("--timeout=30s",),
+            flags=("--timeout=60s",),
         )
         assert "connection refused" in found["scrape"]
-        _, findings = pipeline.doctor()
+        _, findings = pipeline.doctor("--timeout=60s")
         states = {one["check"]: one["state"] for one in findings}
         assert states["probe misbehave"] == states["probe node"] == "ok"
     finally:
@@ -224,7 +226,7 @@ def test_a_silence_is_shown_and_is_no_problem(pipeline: Pipeline) -> None:
         "comment": "move of the rack",
     }
     url = f"{pipeline.alertmanager.url}/api/v2/silence"
-    made = requests.post(f"{url}s", json=body, timeout=5).json()["silenceID"]
+    made = requests.post(f"{url}s", json=body, timeout=60).json()["silenceID"]
     try:
         assert settled(pipeline) == {}
         _, findings = pipeline.doctor()
@@ -232,7 +234,7 @@ def test_a_silence_is_shown_and_is_no_problem(pipeline: Pipeline) -> None:
         assert found["state"] == "off"
         assert "by lin (move of the rack)" in found["detail"]
     finally:
-        requests.delete(f"{url}/{made}", timeout=5)
+        requests.delete(f"{url}/{made}", timeout=60)
 
 
 def test_the_table_has_no_colours_and_no_line_breaks_off_a_terminal(pipeline: Pipeline) -> None:
@@ -241,7 +243,7 @@ def test_the_table_has_no_colours_and_no_line_breaks_off_a_terminal(pipeline: Pi
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     head, *rows = done.stdout.splitlines()

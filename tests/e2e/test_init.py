@@ -20,7 +20,7 @@ def known_targets(url: str) -> set[tuple[str, str]]:
     """The job and health of each target once each was scraped (the first scrape of a target comes
     at any moment of its interval, so an alert may be earlier); an empty set before.
     """
-    targets = requests.get(f"{url}/api/v1/targets", timeout=5).json()["data"]["activeTargets"]
+    targets = requests.get(f"{url}/api/v1/targets", timeout=60).json()["data"]["activeTargets"]
     found = {(one["labels"]["job"], one["health"]) for one in targets}
     return set() if "unknown" in {health for _, health in found} else found
 
@@ -44,7 +44,7 @@ def test_a_gpu_that_is_missing_after_a_reboot_becomes_a_message(tmp_path: Path) 
         with manager, agent, prometheus:
             found = wait_until(lambda: receiver.labels("operators"), 75, "a message")
             scraped = wait_until(lambda: known_targets(prometheus.url), 60, "a scrape of each")
-            manager_has = requests.get(f"{manager.url}/api/v2/alerts", timeout=5).json()
+            manager_has = requests.get(f"{manager.url}/api/v2/alerts", timeout=60).json()
     assert scraped == {("nodevitals", "up"), ("prometheus", "up"), ("alertmanager", "up")}
     assert found[0] in [one["labels"] for one in manager_has]
     assert {

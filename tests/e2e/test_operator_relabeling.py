@@ -41,7 +41,6 @@ RELEASE, NAMESPACE = "gpu", "monitoring"
 # Whose job is on the lost GPU, and on which device of the node.
 IMPACT = {"namespace": "llm", "pod": "pretrain-worker-1", "owner": "alice", "device": "3"}
 by_kind = pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
-pytestmark = pytest.mark.timeout(120)
 
 
 class OperatorPrometheus(PrometheusProcess):

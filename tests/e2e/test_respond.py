@@ -23,7 +23,6 @@ def cluster(tmp_path: Path) -> Iterator[RespondCluster]:
         yield cluster
 
 
-@pytest.mark.timeout(240)
 def test_from_a_lost_gpu_to_a_node_back_in_service(cluster: RespondCluster) -> None:
     before = cluster.api.writes()
     cluster.gpus.lose(BROKEN)

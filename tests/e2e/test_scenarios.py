@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from testbed.alerting.scenario import play
 from testbed.alerting.scenarios import SCENARIOS
 
 
-@pytest.mark.timeout(1200)
 def test_every_scenario_notifies_as_wanted(tmp_path: Path) -> None:
     results = play(SCENARIOS, tmp_path)
     wrong = {

@@ -36,7 +36,6 @@ from testbed.site.series import Series
 from testbed.site.server import write
 
 BOARDS = every()
-pytestmark = pytest.mark.timeout(300)
 by_name = pytest.mark.parametrize("name", central.DASHBOARDS)
 Result = dict[frozenset[tuple[str, str]], list[tuple[float, float]]]
 

@@ -126,7 +126,7 @@ def test_full_log_pipe_blocks_nothing(tmp_path: Path) -> None:
     node.log_file = tmp_path / "pipe"
     node.log_file.symlink_to(f"/proc/self/fd/{write}")
     with node:
-        with socket.create_connection(("127.0.0.1", node.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", node.port), timeout=60) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 1200)
             responses = connection.makefile("rb")
             for _ in range(1200):

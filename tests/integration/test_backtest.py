@@ -20,7 +20,7 @@ from nodevitals.commands.rules.backtest.rule_set import read_rule_set
 from nodevitals.commands.rules.backtest.server import Server
 from nodevitals.commands.rules.backtest.stretches import Labels
 from testbed.history import PROMTOOL, HistoricPrometheus, History
-from testbed.node import free_port, run
+from testbed.node import PATIENCE_SECONDS, free_port, run
 
 START = 1_780_272_000.0  # Monday 2026-06-01 00:00 UTC
 DAYS = 4
@@ -352,7 +352,7 @@ class Faulty:
                     url + self.path,
                     data=body or None,
                     headers={"Content-Type": self.headers.get("Content-Type", "")},
-                    timeout=30,
+                    timeout=PATIENCE_SECONDS,
                 )
                 content = found.content
                 self.respond(
@@ -456,7 +456,7 @@ def test_neither_quiet_time_nor_runs_of_promtool_change_an_alert(
         for rule in read_rule_set(site / "rules")
         if remembering or not {"full", "Inside", "Left"} & {rule.name, rule.labels.get("fault")}
     ]
-    span = Span(START + 1.5 * 86400, START + DAYS * 86400, 60)
+    span = Span(START + 2.0 * 86400, START + 3.2 * 86400, 60)
     runs = 0
 
     def count_runs(_: str) -> None:
@@ -484,7 +484,7 @@ def test_long_activity_is_cut_into_runs_with_a_warm_up(
     itself is lost (nodevitals:known), and the report counts the cuts.
     """
     rules = read_rule_set(site / "rules")
-    span = Span(START + 1.8 * 86400, START + 2.9 * 86400, 60)
+    span = Span(START + 2.05 * 86400, START + 2.5 * 86400, 60)
     usual = evaluate(rules, Server(server.url), span, PROMTOOL, lambda _: None)
     monkeypatch.setattr(pieces, "MAX_SAMPLES", 1)
     monkeypatch.setattr(windows, "LEAD_SECONDS", 86400 * DAYS)

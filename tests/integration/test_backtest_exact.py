@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from nodevitals.commands.rules.backtest.evaluate import Span, evaluate
@@ -153,7 +152,6 @@ def intervals(times: list[float]) -> list[Interval]:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_backtest_raises_what_promtool_raises(tmp_path: Path) -> None:
     series = faulty_fleet()
     expected = reference(tmp_path, series)

@@ -92,8 +92,8 @@ class KernelNode:
         """The probes and mounts with this success."""
         return {
             Path(dict(labels)["target"]).name
-            for (name, labels), value in self.node.samples().items()
-            if name == SUCCESS and value == success
+            for labels, value in self.node.family(SUCCESS).items()
+            if value == success
         }
 
 

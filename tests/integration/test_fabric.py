@@ -45,9 +45,7 @@ def short_pair(tmp_path: Path) -> Iterator[Loopback]:
 def total(node: Node, family: str, **labels: str) -> float:
     """Sum a family's samples that have these labels."""
     return sum(
-        value
-        for (name, pairs), value in node.samples().items()
-        if name == family and labels.items() <= dict(pairs).items()
+        value for pairs, value in node.family(family).items() if labels.items() <= set(pairs)
     )
 
 
@@ -164,18 +162,16 @@ def test_no_test_runs_while_an_accelerator_is_in_use(short_pair: Loopback, both:
 
 
 def test_starting_job_stops_the_test(tmp_path: Path) -> None:
-    """Within a second on an idle machine; here, long before the test would have ended."""
-    with Loopback(tmp_path, 2, slot="9s", tests=[{**TEST, "timeout": "3s"}]) as made:
+    """Within a second on an idle machine; here, before it has ended: it would have succeeded."""
+    with Loopback(tmp_path, 2, slot="18s", tests=[{**TEST, "timeout": "6s"}]) as made:
         for node in made.nodes.values():
-            node.environment["FAKE_SECONDS"] = "2.8"
+            node.environment["FAKE_SECONDS"] = "5.5"
         made.start()
         wait_until(lambda: len(made.tool_processes()) == 2, 60, "a test")
         for name in made.names:
             job(made, name)
-        began = time.monotonic()
-        wait_until(lambda: not made.tool_processes(), 2, "the tools' end")
-        print(f"stopped after {time.monotonic() - began:.2f} s")
-        wait_until(lambda: skipped(made, "accelerator_in_use") == 1, 10)
+        wait_until(lambda: not made.tool_processes(), what="the tools' end")
+        wait_until(lambda: skipped(made, "accelerator_in_use") >= 1)
         assert ok(made) == 0
 
 
@@ -267,7 +263,7 @@ def test_request_without_the_token_is_rejected(short_pair: Loopback) -> None:
     url = f"https://127.0.0.2:{pair.proxies['127.0.0.2'].port}/fabric/v1/tests"
     tls = credentials(pair, "127.0.0.3")
     answers = [
-        requests.post(url, headers=headers, data=b"{}", timeout=5, **tls).status_code
+        requests.post(url, headers=headers, data=b"{}", timeout=60, **tls).status_code
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Bearer {TOKEN}"})
     ]
     assert answers == [401, 401, 400]
@@ -285,19 +281,19 @@ def test_unplanned_test_is_refused(pair: Loopback) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     url = f"https://127.0.0.2:{pair.proxies['127.0.0.2'].port}/fabric/v1/tests"
     key = f"perftest-write_bw-{DEVICE}-1-65536-1000-1"
-    slot = int(time.time() // SLOT_SECONDS)
 
-    def refusal(client: str = "127.0.0.3", **changed: object) -> str:
+    def refusal(client: str = "127.0.0.3", slots_ago: int = 0, **changed: object) -> str:
+        slot = int(time.time() // SLOT_SECONDS) - slots_ago
         body = {"id": "x", "source": client, "slot": slot, "test": key, **changed}
         tls = credentials(pair, client)
-        answer = requests.post(url, headers=headers, json=body, timeout=10, **tls)
+        answer = requests.post(url, headers=headers, json=body, timeout=60, **tls)
         assert answer.status_code == 409, answer.text
         body = answer.json()
         return str(body["refusal"])
 
     wait_until(lambda: pair.nodes["127.0.0.2"].value("nodevitals_fabric_members") == 2)
     assert refusal(test="perftest-other") == "test_differs"
-    assert refusal(slot=slot - 100) == "plan_differs"
+    assert refusal(slots_ago=100) == "plan_differs"
     assert refusal(client="127.0.0.2") == "plan_differs"
     pair.issue("127.0.0.9")
     assert refusal(client="127.0.0.9") == "plan_differs"
@@ -395,7 +391,6 @@ def wrong(node: Node) -> int:
     )
 
 
-@pytest.mark.timeout(200)
 def test_chaos_leaves_nothing_behind(tmp_path: Path) -> None:
     """Four slots here; `make proof` has a thousand."""
     counts = chaos(tmp_path, 4, 1.5, kill_seconds=0.3)

@@ -169,7 +169,7 @@ def test_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
     """To a real Pushgateway, which checks it; a later failure removes the bandwidth."""
 
     def pushed() -> dict[str, float]:
-        lines = requests.get(f"{gateway.url}/metrics", timeout=5).text.splitlines()
+        lines = requests.get(f"{gateway.url}/metrics", timeout=60).text.splitlines()
         own = [line for line in lines if line.startswith("nodevitals_fabric_")]
         group = 'collective="nccl_all_reduce",instance="'
         assert all(group in line and 'job="nodevitals"' in line for line in own), own

@@ -354,7 +354,6 @@ def _hub(fabric: Fabric, wanted: dict[str, Any]) -> None:
             site.client(wanted[side]).get(wanted["id"], 1)
 
 
-@pytest.mark.timeout(120)
 def test_order_of_a_killed_hub_ends_with_its_lease(site: Site) -> None:
     before = site.count("orders_total", A, outcome="lease")
     wanted = order(A, B, {**LONG, "seconds": 60, "timeout": 70})

@@ -178,9 +178,12 @@ def test_second_opening_is_refused_and_costs_nothing(target: Loopback) -> None:
     assert again[-1][1]["reason"] == "repeated"
     node = target.nodes[TARGET]
     wait_until(lambda: (node.value(BYTES) or 0) >= TEST_BYTES)
-    count = node.value("nodevitals_probe_duration_seconds", probe="fabric")
-    assert count is not None
-    time.sleep(1)  # three runs of the probe, which would report further costs
+
+    def runs() -> float:
+        return node.value("nodevitals_probe_runs_total", probe="fabric", outcome="ok") or 0.0
+
+    before = runs()
+    wait_until(lambda: runs() >= before + 3)  # they would report further costs
     assert node.value(BYTES) == TEST_BYTES
 
 

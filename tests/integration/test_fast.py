@@ -117,8 +117,8 @@ def hub(leased: Leased, shared: LeaseHub) -> Iterator[LeaseHub]:
     """The hub; after each test, it has no lease."""
     yield shared
     url = f"{shared.url}{lease_routes.LEASES_PATH}"
-    for lease in requests.get(url, timeout=20).json()["leases"]:
-        assert requests.delete(f"{url}/{lease['id']}", timeout=20).status_code == 200
+    for lease in requests.get(url, timeout=60).json()["leases"]:
+        assert requests.delete(f"{url}/{lease['id']}", timeout=60).status_code == 200
     wait_until(lambda: leased.interval() is None)
 
 
@@ -198,7 +198,7 @@ class FastPrometheus(PrometheusProcess):
     def count(self, expression: str) -> float:
         """Return the sum of an instant vector."""
         query = {"query": f"sum({expression})"}
-        found = requests.get(f"{self.url}/api/v1/query", params=query, timeout=10).json()
+        found = requests.get(f"{self.url}/api/v1/query", params=query, timeout=60).json()
         return sum(float(one["value"][1]) for one in found["data"]["result"])
 
 
@@ -215,4 +215,6 @@ def test_prometheus_scrapes_leased_probes_every_second(
         assert prometheus.count("count(nodevitals_fabric_members) or vector(0)") == 0
         (lease,) = listed(hub)["leases"]
         assert hub.command("--end", lease["id"]).returncode == 0
-        wait_until(lambda: requests.get(f"{hub.url}{lease_routes.SD_PATH}", timeout=5).json() == [])
+        wait_until(
+            lambda: requests.get(f"{hub.url}{lease_routes.SD_PATH}", timeout=60).json() == []
+        )

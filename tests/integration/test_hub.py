@@ -213,7 +213,7 @@ def test_the_reason_of_the_target_is_that_of_the_run(agents: AgentOrders, hub: H
 def test_a_second_hub_on_the_directory_refuses(agents: AgentOrders, hub: HubProcess) -> None:
     own = {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}"}
     argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={hub.config}"]
-    second = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=own)
+    second = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=own)
     assert second.returncode == 2
     assert second.stderr.count("\n") == 1
     assert "another hub on" in second.stderr

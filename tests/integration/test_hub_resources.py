@@ -135,7 +135,6 @@ def test_a_deleted_one_is_canceled_also_while_no_hub_runs(followed: Followed) ->
     wait_until(lambda: followed.phases("again") == ["running", "canceled"], LIMIT)
 
 
-@pytest.mark.timeout(300)
 def test_killed_between_submit_and_status_it_starts_nothing_twice(followed: Followed) -> None:
     """Half of the kills are after the check is stored, half at any moment around that."""
     api, hub = followed.api, followed.hub

@@ -190,9 +190,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def outcomes(pod: image.Pod, success: float) -> set[str]:
     """The probes with a target that has this success."""
     return {
-        dict(labels)["probe"]
-        for (name, labels), value in pod.samples().items()
-        if name == SUCCESS and value == success
+        dict(labels)["probe"] for labels, value in pod.family(SUCCESS).items() if value == success
     }
 
 

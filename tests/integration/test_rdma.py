@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -463,17 +463,19 @@ def test_reload_shortens_the_interval_and_keeps_the_counters(tmp_path: Path) -> 
         runs = "nodevitals_probe_runs_total"
         first = {p: node.value(runs, probe=p, outcome="ok") or 0 for p in ("rdma", "network")}
         path = "/metrics?collect[]=rdma&collect[]=network"
-        seen = set()
-        for number in range(4):
-            machine.set("mlx5_0/1", counters__port_rcv_data=number)
-            time.sleep(0.45)
+
+        def received() -> set[float]:
             samples = node.samples(path)
-            received = PREFIX + "received_bytes_total"
-            seen |= {v for (name, _), v in samples.items() if name == received}
             assert {name.split("_")[1] for name, _ in samples} <= {"rdma", "network", "probe"}
-        assert len(seen) >= 3
+            name = PREFIX + "received_bytes_total"
+            return {value for (one, _), value in samples.items() if one == name}
+
+        for number in (3, 5, 8):  # words of four bytes
+            machine.set("mlx5_0/1", counters__port_rcv_data=number)
+            wait_until(lambda number=number: 4.0 * number in received())  # type: ignore[misc]
         for name, count in first.items():
-            assert (node.value(runs, probe=name, outcome="ok") or 0) - count >= 3
+            enough = partial(node.value, runs, probe=name, outcome="ok")
+            wait_until(lambda enough=enough, count=count: (enough() or 0) >= count + 3)  # type: ignore[misc]
         assert node.value(started) == before
 
 

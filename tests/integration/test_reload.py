@@ -306,7 +306,7 @@ def test_key_on_a_hung_file_system_does_not_hang_the_agent(
             node.hang_up()
             try:
                 url = node.url.replace("http", "https") + "/healthz"
-                return requests.get(url, verify=str(tmp_path / "ca.pem"), timeout=5).ok
+                return requests.get(url, verify=str(tmp_path / "ca.pem"), timeout=60).ok
             except OSError:
                 return False
 

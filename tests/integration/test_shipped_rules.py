@@ -5,14 +5,11 @@ It is here, not in `make lint`: most other tests of this folder wait, so the pro
 
 from __future__ import annotations
 
-import pytest
-
 from nodevitals.commands.rules.check import check
 from testbed.node import ROOT
 from testbed.servers import BINARIES
 
 
 # A minute of two processors.
-@pytest.mark.timeout(600)
 def test_rules_check_finds_nothing() -> None:
     assert list(map(str, check(ROOT / "rules", str(BINARIES / "promtool")))) == []

@@ -62,7 +62,8 @@ def test_counters_continue_after_a_restart_within_a_boot(tmp_path: Path, end: st
     node = Node(tmp_path, settings("healthy"))
     with node:
         wait_until(lambda: (node.value(EVENTS) or 0) >= 5)
-        before, started = node.value(EVENTS) or 0, time.monotonic()
+        started = time.monotonic()
+        before = node.value(EVENTS) or 0
         if end == "kill":
             node.kill()
     node.start()

@@ -25,7 +25,7 @@ CONFIG = {"probes": {"misbehave": {"behaviours": ["healthy"], "series": 200}}}
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=30)
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
 class IdleAgent:
@@ -107,7 +107,7 @@ def test_connection_counts_until_its_thread_has_ended(monkeypatch: pytest.Monkey
         agent.go.set()
         wait_until(lambda: threading.active_count() == threads + 1)
         url = f"http://127.0.0.1:{server.server_port}/metrics"
-        assert requests.get(url, timeout=10).status_code == 200
+        assert requests.get(url, timeout=60).status_code == 200
 
 
 def test_few_requests_wait_for_a_reload() -> None:
@@ -121,7 +121,7 @@ def test_few_requests_wait_for_a_reload() -> None:
         assert refused[0].headers["Retry-After"] == "1"
         agent.go.set()
         assert [future.result().status_code for future in waiting] == [200] * 8
-        assert requests.post(url, timeout=10).status_code == 200
+        assert requests.post(url, timeout=60).status_code == 200
 
 
 class RenderingAgent(IdleAgent):
@@ -217,7 +217,7 @@ def test_connections_leave_a_descriptor_for_the_next_client(tmp_path: Path) -> N
         for _ in range(100):
             held.enter_context(closing(connect(node.port)))
         for _ in range(3):
-            assert requests.get(node.url + "/metrics", timeout=30).status_code == 200
+            assert requests.get(node.url + "/metrics", timeout=60).status_code == 200
         node.hang_up()  # exposes the agent's own families at once
         evicted = "nodevitals_web_connections_evicted_total"
         wait_until(lambda: (node.value(evicted, reason="cap") or 0) > 0)

@@ -176,7 +176,7 @@ def test_the_hub_serves_its_templates_and_its_style_sheet(installed: Path, tmp_p
 
     def answer(path: str) -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as found:
                 return str(found.read().decode())
         except OSError:
             return ""

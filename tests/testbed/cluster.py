@@ -17,7 +17,7 @@ from testbed.kmsg import KernelLog
 from testbed.node import Node
 from testbed.tmpfs import mount_tmpfs, unmount
 
-TIMING = {"interval": "1s", "timeout": "1s"}
+TIMING = {"interval": "3s", "timeout": "3s"}
 FAULTY_MOUNTS = ("hangs", "corrupts", "refuses", "unreadable")
 
 
@@ -63,7 +63,7 @@ class SimulatedCluster:
         folder = self._make_folder("npu")
         self.npus = npus.Machine(folder).start()
         # All chips are read within a run, also on a busy machine.
-        probes = {"ascend": {**self.npus.settings, "interval": "4s", "timeout": "4s"}}
+        probes = {"ascend": {**self.npus.settings, "interval": "6s", "timeout": "6s"}}
         self._add(folder, "npu-1", probes, *self.npus.flags)
 
     def _add_storage_node(self) -> None:

@@ -46,13 +46,13 @@ class HubAlertmanager(Alertmanager):
             {"labels": {"alertname": name, "instance": node}, "startsAt": stamp(now - 60), **ends}
             for node in nodes
         ]
-        requests.post(f"{self.url}/api/v2/alerts", json=alerts, timeout=10).raise_for_status()
+        requests.post(f"{self.url}/api/v2/alerts", json=alerts, timeout=60).raise_for_status()
 
     def fingerprint(self, node: str) -> str:
         """The fingerprint of the alert of a node."""
 
         def found() -> str:
-            listed = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
+            listed = requests.get(f"{self.url}/api/v2/alerts", timeout=60).json()
             own = (one["fingerprint"] for one in listed if one["labels"].get("instance") == node)
             return next(own, "")
 
@@ -60,7 +60,7 @@ class HubAlertmanager(Alertmanager):
 
     def count(self, pattern: re.Pattern[str]) -> float:
         """Messages to the hub."""
-        found = pattern.search(requests.get(f"{self.url}/metrics", timeout=5).text)
+        found = pattern.search(requests.get(f"{self.url}/metrics", timeout=60).text)
         return float(found[1]) if found else 0.0
 
     def wait_for_more(self, messages: int) -> None:

@@ -8,6 +8,7 @@ module is the server: `python -m testbed.kmsg RECORDS MOUNTPOINT`.
 from __future__ import annotations
 
 import errno
+import fcntl
 import stat
 import sys
 import time
@@ -43,6 +44,7 @@ class KernelLog(FuseServer):
         """Append records."""
         microseconds = time.monotonic_ns() // 1000
         with self._records.open("a") as records:
+            fcntl.flock(records, fcntl.LOCK_EX)  # until it is closed: no reader sees a part of them
             records.write("".join(f"{priority},{{}},{microseconds},-;{text}\n" for text in texts))
 
 
@@ -73,13 +75,13 @@ def _serve(records: str, mountpoint: str, restricted: str = "") -> None:
         def open(self, path: str, flags: int) -> int:
             if restricted and not _has_syslog(mfusepy.fuse_get_context()[2]):
                 raise mfusepy.FuseOSError(errno.EPERM)
-            self._ring += self._file.readlines()
+            self._read_records()
             handle = len(self._next) + 1
             self._next[handle] = max(0, len(self._ring) - self._capacity)
             return handle
 
         def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-            self._ring += self._file.readlines()
+            self._read_records()
             oldest = len(self._ring) - self._capacity
             position = self._next[fh]
             if position < oldest:
@@ -90,6 +92,13 @@ def _serve(records: str, mountpoint: str, restricted: str = "") -> None:
             self._next[fh] += 1
             priority, _, rest = self._ring[position].partition(",{},")
             return f"{priority},{position},{rest}".encode()
+
+        def _read_records(self) -> None:
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+            try:
+                self._ring += self._file.readlines()
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
 
         def flush(self, path: str, fh: int) -> int:
             return 0

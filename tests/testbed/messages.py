@@ -31,7 +31,7 @@ def post(manager: Shipped, alerts: list[dict[str, Any]], ends: str = FIRING) -> 
     """
     times = {"startsAt": STARTED, "endsAt": ends, "generatorURL": GRAPH}
     body = [{**alert, **times} for alert in alerts]
-    answer = requests.post(f"{manager.url}/api/v2/alerts", json=body, timeout=10)
+    answer = requests.post(f"{manager.url}/api/v2/alerts", json=body, timeout=60)
     assert answer.ok, answer.text
 
 

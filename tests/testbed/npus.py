@@ -291,10 +291,11 @@ def main(program: str, folder_name: str) -> None:
         overlap = ""
     except BlockingIOError:
         overlap = "OVERLAP "
-    with open(f"{folder_name}/calls", "a") as calls:
-        calls.write(f"{overlap}{program} {' '.join(arguments)}\n")
+    # A call that is listed has its state: a change from then on is for those after it.
     with open(f"{folder_name}/npus.json") as file:
         state = json.load(file)
+    with open(f"{folder_name}/calls", "a") as calls:
+        calls.write(f"{overlap}{program} {' '.join(arguments)}\n")
     time.sleep(state.get("table_seconds" if arguments == ["info"] else "seconds", 0.0))
     while state.get("hang") == program:
         time.sleep(3600)

@@ -182,7 +182,7 @@ class RespondCluster:
         """Follow the link of a message, and acknowledge with a name; the page after it."""
         found = _LINK.search(text)
         assert found is not None, text
-        opened = requests.get(found[0], timeout=10)
+        opened = requests.get(found[0], timeout=60)
         fields = dict(re.findall(r'name="(of|s)" value="([^"]+)"', opened.text))
         answer = requests.post(
             f"{opened.url.partition('?')[0]}/acknowledge",
@@ -262,7 +262,7 @@ class RespondCluster:
 
     def queries(self) -> float:
         """How often Prometheus was asked; by the hub, while no one else does."""
-        text = requests.get(f"{self.prometheus.url}/metrics", timeout=10).text
+        text = requests.get(f"{self.prometheus.url}/metrics", timeout=60).text
         return sum(
             sample.value
             for one in text_string_to_metric_families(text)

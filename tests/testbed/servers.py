@@ -72,7 +72,7 @@ class ServerProcess(ABC):
     def _ready(self) -> bool:
         assert self.process.poll() is None, (self.folder / "log").read_text()
         try:
-            return requests.get(f"{self.url}/-/ready", timeout=2).ok
+            return requests.get(f"{self.url}/-/ready", timeout=60).ok
         except requests.RequestException:
             return False
 
@@ -150,7 +150,7 @@ class Alertmanager(ServerProcess):
 
     def inhibited(self) -> dict[tuple[str, str], bool]:
         """Return, by name and instance, whether each alert is inhibited."""
-        found: list[dict[str, Any]] = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
+        found: list[dict[str, Any]] = requests.get(f"{self.url}/api/v2/alerts", timeout=60).json()
         return {
             (one["labels"]["alertname"], one["labels"].get("instance", "")): bool(
                 one["status"]["inhibitedBy"]

@@ -77,7 +77,7 @@ class Shipped(ServerProcess):
 
     def value(self, family: str, **labels: str) -> float:
         """Return the sum of a family's samples with these labels, in Alertmanager's own metrics."""
-        text = requests.get(f"{self.url}/metrics", timeout=5).text
+        text = requests.get(f"{self.url}/metrics", timeout=60).text
         return sum(
             sample.value
             for one in text_string_to_metric_families(text)

@@ -81,7 +81,7 @@ class Stages:
 
     def _look_at_alertmanager(self, pending: list[Watched]) -> None:
         url = f"{self._alertmanager.url}/api/v2/alerts"
-        for alert in requests.get(url, timeout=5).json():
+        for alert in requests.get(url, timeout=60).json():
             for one in pending:
                 if _is_of(one, alert["labels"]):
                     updated = datetime.fromisoformat(alert["updatedAt"]).timestamp()

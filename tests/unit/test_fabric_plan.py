@@ -98,10 +98,10 @@ def test_cost_of_a_slot_does_not_grow_with_the_members() -> None:
     def cost(roster: Roster) -> float:
         times = []
         for _ in range(7):
-            began = time.perf_counter()
+            began = time.thread_time()
             for slot in range(300):
                 roster.pairing("node-00042", slot)
-            times.append(time.perf_counter() - began)
+            times.append(time.thread_time() - began)
         return min(times)
 
     assert cost(large) < 10 * cost(small)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import psutil
@@ -41,9 +40,8 @@ def test_program_that_prints_too_much_is_killed() -> None:
 
 
 def test_child_that_keeps_the_output_open_does_not_delay_the_deadline() -> None:
-    started = time.monotonic()
-    assert failure("sh", "-c", "sleep 3 & exit 0") == "timeout"
-    assert time.monotonic() - started < 3
+    """Otherwise this would not end."""
+    assert failure("sh", "-c", "sleep 4245 & exit 0") == "timeout"
 
 
 def test_program_that_closes_its_output_and_does_not_end_is_killed() -> None:

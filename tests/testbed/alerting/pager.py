@@ -129,7 +129,7 @@ def _post(
             following = posts[number].following(now)
             if following is not None:
                 heapq.heappush(due, (following, number))
-        session.post(f"{url}/api/v2/alerts", json=batch, timeout=30).raise_for_status()
+        session.post(f"{url}/api/v2/alerts", json=batch, timeout=60).raise_for_status()
     clock.wait(seconds)
 
 
