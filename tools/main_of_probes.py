@@ -183,7 +183,8 @@ MAIN = {
             "ProcessesBlocked",
             "ZombieProcesses",
         ),
-        "systemd 单元：是否运行、反复重启、失败；变为只读的文件系统、卡在内核中的进程、僵尸进程、线程数",
+        "systemd 单元：是否运行、反复重启、失败；变为只读的文件系统、卡在内核中的进程、僵尸进程、"
+        "线程数",
     ),
     "switches": Main(
         ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),

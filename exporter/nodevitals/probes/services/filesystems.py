@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from nodevitals.probes.mounts.mountinfo import unescape
+from nodevitals.probes.common.mountinfo import unescape
 
 LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "reiserfs")
 MAX_FILESYSTEMS = 64

@@ -24,8 +24,6 @@ from nodevitals.probes.services.processes import Sleeper, hung, look
 from nodevitals.probes.services.waits import WAITS
 from nodevitals.probes.services.watch import UNIT_NAME, WATCHED, Watch
 
-BUS = "/run/dbus/system_bus_socket"
-PRIVATE = "/run/systemd/private"
 UNITS = "units"
 CONDITIONS = "conditions"
 # Of the timeout: an error of our own says more than the end of the process.
@@ -45,11 +43,18 @@ class ServicesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
     ignored: tuple[str, ...] = ()
     """Units to leave out, also of the number of failed ones: names or patterns such as
     `user@*.service`."""
+    bus: str = "/run/dbus/system_bus_socket"
+    """Socket of the system bus."""
+    private: str = "/run/systemd/private"
+    """Socket of systemd itself, for root where the bus does not answer."""
     hung_after: Seconds = 120.0
     """Time in uninterruptible sleep after which a process counts as hung."""
 
     def problems(self) -> Iterator[Problem]:
-        """What must be active cannot be ignored."""
+        """Paths must be absolute; what must be active cannot be ignored."""
+        for key, path in (("bus", self.bus), ("private", self.private)):
+            if not path.startswith("/") or "\0" in path:
+                yield Problem(key, "not an absolute path: begin it with /")
         watch = Watch(self.expected, self.watched, self.ignored)
         for index, name in enumerate(self.expected):
             if watch.ignores(name):
@@ -98,7 +103,7 @@ class ServicesProbe(Probe):
 
         settings = self.settings
         watch = Watch(settings.expected, settings.watched, settings.ignored)
-        bus, private = self.host.root(BUS), self.host.root(PRIVATE)
+        bus, private = self.host.root(settings.bus), self.host.root(settings.private)
         if exists(bus) is False and exists(private) is False:
             text = f"neither {bus} nor {private} is there"
             if settings.expected:
