@@ -8,6 +8,8 @@ from testbed import processes
 from testbed.trees import write
 
 ROOT_MOUNT = "29 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw,errors=remount-ro\n"
+# What the kernel leaves after an error: the mount is still rw.
+ROOT_BROKEN = ROOT_MOUNT.replace(" rw,errors", " ro,errors")
 DATA_MOUNT = "40 29 259:5 / /data rw,relatime shared:2 - xfs /dev/nvme1n1 rw,attr2,inode64\n"
 SYSTEM_MOUNTS = (
     "23 29 0:22 / /proc rw,nosuid shared:13 - proc proc rw\n"

@@ -22,14 +22,12 @@ from nodevitals.probes.services.processes import Sleeper, continued, parse_sleep
 from nodevitals.probes.services.waits import WAITS, wait_of
 from nodevitals.probes.services.watch import WATCHED, is_unit_name
 from testbed import conditions
-from testbed.conditions import DATA_MOUNT, ROOT_MOUNT, SYSTEM_MOUNTS
+from testbed.conditions import DATA_MOUNT, ROOT_BROKEN, ROOT_MOUNT, SYSTEM_MOUNTS
 from testbed.trees import write
 
 P = "nodevitals_node_"
 ROOT = ("filesystem_read_only", "/", "ext4", "/dev/nvme0n1p2")
 DATA = ("filesystem_read_only", "/data", "xfs", "/dev/nvme1n1")
-# What the kernel leaves after an error: the mount is still rw.
-ROOT_BROKEN = ROOT_MOUNT.replace(" rw,errors", " ro,errors")
 
 
 @pytest.fixture
