@@ -173,6 +173,24 @@ MAIN = {
         ),
         "RDMA 端口：在位、up、速率、闪断、错误、拥塞、流量；RoCE 端口的网卡与 GID",
     ),
+    "services": Main(
+        (
+            "services_unit_active",
+            "services_unit_restarts_total",
+            "node_filesystem_read_only",
+            "node_hung_processes",
+            "node_zombie_processes",
+        ),
+        (
+            "FilesystemReadOnly",
+            "ServiceDown",
+            "ServiceFlapping",
+            "ProcessesBlocked",
+            "ZombieProcesses",
+        ),
+        "systemd 单元：是否运行、反复重启、失败；变为只读的文件系统、卡在内核中的进程、僵尸进程、"
+        "线程数",
+    ),
     "switches": Main(
         ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),
         ("FleetIncident",),

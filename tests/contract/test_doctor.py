@@ -15,6 +15,7 @@ from nodevitals.commands.doctor.remedies import REMEDIES, remedy_of
 from nodevitals.probes import registered
 from nodevitals.probes.ascend import probe as ascend
 from nodevitals.probes.mounts import access
+from nodevitals.probes.services import manager
 from nodevitals.state.history import HistoryProbe
 from testbed.node import ROOT
 
@@ -28,6 +29,10 @@ COMPUTED = {
     ("probes/mounts/access.py", "reason"): {*access._REASONS.values(), "unknown"},
     ("probes/mounts/probe.py", "f'unexpected_{what}'"): {"unexpected_fstype", "unexpected_source"},
     ("probes/ascend/probe.py", "reason"): {*dict(ascend._REASONS.values()), "npu_smi"},
+    ("probes/services/bus.py", "reason"): {
+        *("missing", "refused", "permission", "timeout", "closed", "protocol", "too_long"),
+    },
+    ("probes/services/manager.py", "reason"): {*manager._REASONS.values(), "refused"},
     ("linux/tool.py", "reason"): {"timeout", "too_long"},
     ("state/history.py", "reason"): {"disk_full", "state_directory"},
     # Passed on: their words are found where they arise.

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from nodevitals import catalogue, probes
 from nodevitals.probes.common.accelerators import ACTIONS
-from testbed import gpus, processes
+from testbed import conditions, gpus, processes
 from testbed.apiserver import ApiServer
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
@@ -27,6 +27,7 @@ from testbed.node import ROOT, Node, wait_until
 from testbed.npus import Machine as NpuMachine
 from testbed.servers import BINARIES
 from testbed.switches import topology
+from testbed.systemd import BUS, Systemd, Unit
 from testbed.trees import write
 
 RULES = sorted((ROOT / "rules").glob("*.yaml"))
@@ -59,7 +60,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     npus.change(0, vnpus={100: "vir02"})
     mountinfo = Path("/proc/self/mountinfo").read_text()
     write(folder / "proc", {"self/mountinfo": mountinfo})
-    processes.kernel(folder / "proc")
+    conditions.healthy(folder)
     processes.add_gpu_file(folder / "proc", f"{machine.slots[0]}.0", 0)
     processes.add_job(folder / "proc", 100, "4711", "/dev/nvidia0")
     for process in (folder / "proc").glob("[0-9]*"):
@@ -71,6 +72,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     kubelet = cluster.enter_context(Kubelet(folder, pods))
     kubelet.allocatable = {"nvidia.com/gpu": [gpu_uuid(0)]}
     api = cluster.enter_context(ApiServer(folder, pods))
+    systemd = cluster.enter_context(Systemd(folder))
+    systemd.units["kubelet.service"] = Unit()
     kill = f"oom-kill:,task_memcg=/kubepods/pod{pods[0].uid}/{pods[0].container_id},task=a"
     with cluster, KernelLog(folder) as log, socket.create_server(("127.0.0.1", 0)) as peer:
         port = peer.getsockname()[1]
@@ -105,6 +108,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                     "ports": {"mlx5_1/1": "leaf-1"},
                     "ibnetdiscover": str(folder / "fabric.txt"),
                 },
+                "services": {"interval": "500ms", "bus": str(folder / BUS), "private": "/none"},
                 "maintenance": {"file": str(folder / "maintenance")},
                 "profile": {"interval": "1s", "file": str(folder / "profile.yaml")},
                 "jobs": {"enabled": True, "interval": "500ms"},

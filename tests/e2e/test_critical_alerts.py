@@ -20,6 +20,7 @@ import yaml
 
 from testbed import gpus
 from testbed.cluster import SimulatedCluster
+from testbed.conditions import ROOT_BROKEN, mounts
 from testbed.node import ROOT, wait_until
 from testbed.servers import Alertmanager, Prometheus
 from testbed.trees import write
@@ -86,6 +87,7 @@ def node_faults(cluster: SimulatedCluster) -> list[CriticalFault]:
         fault("RdmaPortFatalErrors", lambda: nics.count("mlx5_1/1", errors), device="mlx5_1"),
         fault("NicFailed", lambda: cluster.log.write(compromised), pci_bus_id="0000:41:00.0"),
         fault("NodeMemoryUncorrectable", lambda: write(cluster.sysfs, memory)),
+        fault("FilesystemReadOnly", lambda: mounts(cluster.procfs, ROOT_BROKEN), mountpoint="/"),
         fault("NvmeFailed", lambda: write(cluster.sysfs, nvme), device="nvme0"),
         CriticalFault("NpuUnhealthy", "npu-1", lambda: npus.change(3, health="Alarm")),
         CriticalFault("NpuLinkDown", "npu-1", lambda: npus.change(5, link="DOWN")),

@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from testbed import gpus, nics, npus
+from testbed import conditions, gpus, nics, npus
 from testbed.faultyfs import FaultyFileSystem
 from testbed.kmsg import KernelLog
 from testbed.node import Node
+from testbed.systemd import BUS, Systemd, Unit
 from testbed.tmpfs import mount_tmpfs, unmount
 
 TIMING = {"interval": "3s", "timeout": "3s"}
@@ -50,7 +51,10 @@ class SimulatedCluster:
             "kernel_log": {"path": str(self.log.path), "interval": "200ms"},
             "rdma": {},
             "node": {},
+            "services": {"interval": "1s", "bus": str(folder / BUS), "private": "/none"},
         }
+        self.procfs = conditions.healthy(folder)
+        self._stack.enter_context(Systemd(folder)).units["kubelet.service"] = Unit()
         self._add(folder, "gpu-1", probes, *self.gpus.flags, **self.gpus.environment)
 
     def _add_hanging_gpu_node(self) -> None:

@@ -18,6 +18,7 @@ _KUBELET = "check the kubelet: systemctl status kubelet; journalctl -u kubelet |
 _ROLE = "bind the chart's role to the agent: helm upgrade --set rbac.create=true"
 _FREE = "free space: df -h {target}; df -i {target}"
 _NFS = "check the file server: mount | grep {target}; rpcinfo -t SERVER nfs; then remount"
+_SYSTEMD = "check systemd and its bus: systemctl status; systemctl status dbus; dmesg -T | tail"
 _DRIVER = "load the driver: modprobe nvidia; dmesg -T | grep -i nvrm | tail -20"
 
 REMEDIES: dict[str, dict[str, str]] = {
@@ -129,6 +130,20 @@ REMEDIES: dict[str, dict[str, str]] = {
     "peers": {
         "local": "restore the node's network: ip route; ip -brief address",
         "too_many": "list fewer peers in probes.peers",
+    },
+    "services": {
+        "closed": _SYSTEMD,
+        "missing": "let the agent see the bus: ls -l /run/dbus/system_bus_socket; in a container,"
+        " hostPaths: [/run/dbus]; or empty probes.services.expected",
+        "mountinfo": _PROCFS,
+        "no_systemd": "run the agent where systemd is the first process, or set"
+        " probes.services.enabled: false",
+        "permission": "permit the agent to use the bus: busctl list; user 0, and no AppArmor or"
+        " SELinux profile that denies D-Bus",
+        "protocol": "check what answers there: ss -xlp | grep system_bus_socket",
+        "refused": _SYSTEMD,
+        "timeout": _SYSTEMD,
+        "too_long": "find what makes so many units: systemctl list-units --failed | wc -l",
     },
     "switches": {
         "ibnetdiscover": "write it again: ibnetdiscover > FILE",

@@ -9,6 +9,8 @@ import re
 
 import msgspec
 
+from nodevitals.probes.common.mountinfo import unescape
+
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
 
@@ -33,14 +35,9 @@ def parse_mountinfo(text: str) -> list[Mount]:
         if len(tail) < 3:
             continue
         options = {*fields[5].split(","), *tail[2].split(",")}
-        mountpoint, source = _unescape(fields[4]), _unescape(tail[1])
+        mountpoint, source = unescape(fields[4]), unescape(tail[1])
         mounts.append(Mount(mountpoint, tail[0], source, "ro" in options, int(fields[0])))
     return mounts
-
-
-def _unescape(text: str) -> str:
-    r"""Undo the kernel's octal escapes of space, tab, newline and backslash (\040)."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def find_mount(mounts: list[Mount], path: str) -> Mount | None:

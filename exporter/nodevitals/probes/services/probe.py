@@ -1,0 +1,157 @@
+"""Probe `services`: systemd's units, and conditions of the node that jobs do not survive.
+
+In: systemd over D-Bus; procfs. Out: `nodevitals_services_*` for units; `nodevitals_node_*` for file
+systems that became read-only, zombies, processes that hang in the kernel, and threads.
+A bus that hangs does not keep the conditions from being read: each has a process of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Annotated, Optional
+
+import msgspec
+
+from nodevitals.linux.process import parse_load_average
+from nodevitals.linux.sysfs import exists, read_bytes, read_integer, read_text
+from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
+from nodevitals.probes.common.device_files import sees_kernel
+from nodevitals.probes.services import families
+from nodevitals.probes.services.filesystems import local_filesystems
+from nodevitals.probes.services.processes import Sleeper, hung, look
+from nodevitals.probes.services.waits import WAITS
+from nodevitals.probes.services.watch import UNIT_NAME, WATCHED, Watch
+
+UNITS = "units"
+CONDITIONS = "conditions"
+# Of the timeout: an error of our own says more than the end of the process.
+_SHARE = 0.8
+UnitName = Annotated[str, msgspec.Meta(pattern=UNIT_NAME)]
+
+
+class ServicesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which units count, and when a process hangs."""
+
+    interval: Optional[Seconds] = 30.0
+    """Time between two runs."""
+    expected: tuple[UnitName, ...] = ()
+    """Units that must be active. Example: `[kubelet.service]`"""
+    watched: tuple[UnitName, ...] = WATCHED
+    """Units that must be active where they are enabled; those that are not there are left out."""
+    ignored: tuple[str, ...] = ()
+    """Units to leave out, also of the number of failed ones: names or patterns such as
+    `user@*.service`."""
+    bus: str = "/run/dbus/system_bus_socket"
+    """Socket of the system bus."""
+    private: str = "/run/systemd/private"
+    """Socket of systemd itself, for root where the bus does not answer."""
+    hung_after: Seconds = 120.0
+    """Time in uninterruptible sleep after which a process counts as hung."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Paths must be absolute; what must be active cannot be ignored."""
+        for key, path in (("bus", self.bus), ("private", self.private)):
+            if not path.startswith("/") or "\0" in path:
+                yield Problem(key, "not an absolute path: begin it with /")
+        watch = Watch(self.expected, self.watched, self.ignored)
+        for index, name in enumerate(self.expected):
+            if watch.ignores(name):
+                yield Problem(f"expected[{index}]", f"{name} is ignored, too: remove it from one")
+
+
+class ServicesState(msgspec.Struct):
+    """The restarts of each unit, the sleeping processes by ID, and the file systems that were
+    writable, as of the last run.
+    """
+
+    restarts: dict[str, int] = {}
+    sleepers: dict[int, Sleeper] = {}
+    writable: list[str] = []
+
+
+class ServicesProbe(Probe):
+    """systemd units: active, restarting, failed; file systems that became read-only, processes that
+    hang in the kernel, zombies, threads.
+    """
+
+    name = "services"
+    families = families.metrics
+    Settings = ServicesSettings
+    State = ServicesState
+    settings: ServicesSettings
+    state: ServicesState
+
+    @classmethod
+    def targets(cls, settings: ServicesSettings) -> list[tuple[str, ServicesSettings]]:
+        """The units and the conditions."""
+        return [(UNITS, settings), (CONDITIONS, settings)]
+
+    def run(self, readings: Readings) -> None:
+        """Look at the target's part."""
+        if self.target == UNITS:
+            self._units(readings)
+        else:
+            self._conditions(readings)
+
+    def _units(self, readings: Readings) -> None:
+        # Not before: nothing else in the agent needs what this imports.
+        from nodevitals.probes.services.connection import connect
+        from nodevitals.probes.services.manager import Manager
+        from nodevitals.probes.services.units import report_failed, report_units
+
+        settings = self.settings
+        watch = Watch(settings.expected, settings.watched, settings.ignored)
+        bus, private = self.host.root(settings.bus), self.host.root(settings.private)
+        if exists(bus) is False and exists(private) is False:
+            text = f"neither {bus} nor {private} is there"
+            if settings.expected:
+                raise ProbeError("missing", f"{text}: is this node run by systemd?")
+            raise Absent(f"{text}: no systemd, or not within this container")
+        seconds = self.timing.timeout_seconds * _SHARE
+        with closing(connect(bus, private, seconds)) as connection:
+            manager = Manager(connection)
+            report_units(manager, watch, self.state.restarts, readings)
+            report_failed(manager, watch, readings)
+
+    def _conditions(self, readings: Readings) -> None:
+        if not sees_kernel(self.host.procfs):
+            text = f"{self.host.procfs} does not show the node's processes"
+            raise Absent(f"{text}: in a container, hostPID is needed")
+        self._filesystems(readings)
+        self._threads(readings)
+        self._processes(readings)
+
+    def _filesystems(self, readings: Readings) -> None:
+        """Those of the first process: the agent's own view may be read-only by its unit."""
+        try:
+            data = read_bytes(self.host.proc("1/mountinfo"))
+        except OSError as error:
+            raise ProbeError("mountinfo", f"1/mountinfo: {error.strerror}") from None
+        were, writable = set(self.state.writable), []
+        for one in local_filesystems(data.decode("utf-8", "replace")):
+            if one.for_writing or one.device in were:
+                writable.append(one.device)
+                labels = (one.mountpoint, one.fstype, one.source)
+                readings.add(families.READ_ONLY, one.read_only or not one.for_writing, *labels)
+        self.state.writable = writable
+
+    def _threads(self, readings: Readings) -> None:
+        try:
+            average = parse_load_average(read_text(self.host.proc("loadavg")) or "")
+            readings.add(families.THREADS, average.threads)
+        except (ValueError, IndexError):
+            pass
+        files = ("threads-max", "pid_max")
+        limits = [read_integer(self.host.proc(f"sys/kernel/{file}")) for file in files]
+        known = [limit for limit in limits if limit]
+        readings.add(families.THREADS_MAXIMUM, min(known) if known else None)
+
+    def _processes(self, readings: Readings) -> None:
+        found = look(self.host, self.state.sleepers, time.monotonic())
+        self.state.sleepers = found.sleepers
+        readings.add(families.ZOMBIES, found.zombies)
+        counts = hung(self.host, found, self.settings.hung_after)
+        for wait in WAITS:
+            readings.add(families.HUNG, counts.get(wait, 0), wait)

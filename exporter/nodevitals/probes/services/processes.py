@@ -1,0 +1,98 @@
+"""Processes that ended without their parents' wait, and those that hang in the kernel.
+
+In: procfs. Out: the number of zombies, and the hung processes by what they wait in. The kernel does
+not say since when a process sleeps: what one run saw is compared with what the next one sees.
+Nothing is read here that waits for a process's memory, as its command line does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional
+
+import msgspec
+
+from nodevitals.linux.host import Host
+from nodevitals.linux.process import processes
+from nodevitals.linux.sysfs import parse_integer, read_text
+from nodevitals.probe import ProbeError
+from nodevitals.probes.services.waits import wait_of
+
+MAX_SLEEPERS = 5000
+# What waits with a timeout wakes up to look again: direct I/O after a minute, Lustre and drivers
+# sooner. A process that does slow I/O wakes up far more often.
+WAKEUPS_PER_SECOND = 0.2
+WAKEUPS_AT_ONCE = 2
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
+_FLAGS_FIELD, _START_FIELD = 6, 19  # of /proc/PID/stat, counted after the command
+_SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d{1,20})$", re.MULTILINE)
+
+
+class Sleeper(msgspec.Struct, array_like=True):
+    """A process in uninterruptible sleep: its start in ticks since boot, its context switches when
+    it was last seen, and by the monotonic clock the times when it was seen first and last.
+    """
+
+    start: int
+    switches: int
+    since: float
+    seen: float
+
+
+class Look(NamedTuple):
+    """What one look at all processes found."""
+
+    zombies: int
+    sleepers: dict[int, Sleeper]
+
+
+def parse_sleeper(stat: str, status: str, now: float) -> Optional[Sleeper]:
+    """A process that still is in uninterruptible sleep; None for others, for the kernel's own
+    threads (the kernel reports those that hang, and some always sleep so), and for other text.
+    """
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) <= _START_FIELD or fields[0] != "D":
+        return None
+    flags, start = parse_integer(fields[_FLAGS_FIELD]), parse_integer(fields[_START_FIELD])
+    switches = [int(count) for count in _SWITCHES.findall(status)]
+    if flags is None or flags & _KERNEL_THREAD or start is None or len(switches) != 2:
+        return None
+    return Sleeper(start, sum(switches), now, now)
+
+
+def continued(before: Optional[Sleeper], now: Sleeper) -> Sleeper:
+    """The sleeper of this run; since the earlier one's time where it is the same sleep."""
+    if before is not None and before.start == now.start:
+        wakeups = now.switches - before.switches
+        allowed = WAKEUPS_AT_ONCE + WAKEUPS_PER_SECOND * (now.seen - before.seen)
+        if 0 <= wakeups <= allowed and now.seen >= before.seen:
+            now.since = before.since
+    return now
+
+
+def look(host: Host, before: dict[int, Sleeper], now: float) -> Look:
+    """Look at all processes. Raises ProbeError where they cannot be listed."""
+    zombies = 0
+    sleepers: dict[int, Sleeper] = {}
+    try:
+        for process in processes(host.procfs):
+            zombies += process.state == "Z"
+            if process.state == "D" and len(sleepers) < MAX_SLEEPERS:
+                folder = host.proc(str(process.pid))
+                stat, status = read_text(folder / "stat"), read_text(folder / "status")
+                sleeper = parse_sleeper(stat or "", status or "", now)
+                if sleeper is not None:
+                    sleepers[process.pid] = continued(before.get(process.pid), sleeper)
+    except OSError as error:
+        raise ProbeError("procfs", f"{host.procfs}: {error.strerror}") from None
+    return Look(zombies, sleepers)
+
+
+def hung(host: Host, found: Look, after_seconds: float) -> dict[str, int]:
+    """Number of processes that slept for that long, by what they wait in now."""
+    counts: dict[str, int] = {}
+    for pid, sleeper in found.sleepers.items():
+        if sleeper.seen - sleeper.since >= after_seconds:
+            wait = wait_of(read_text(host.proc(f"{pid}/wchan")))
+            counts[wait] = counts.get(wait, 0) + 1
+    return counts

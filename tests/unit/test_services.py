@@ -1,0 +1,304 @@
+"""Probe `services`: what it makes of mounts, processes and their waits, over trees of files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodevitals.linux.host import Host
+from nodevitals.probe import Absent, ProbeError, Readings
+from nodevitals.probes.services.filesystems import MAX_FILESYSTEMS, local_filesystems
+from nodevitals.probes.services.probe import (
+    CONDITIONS,
+    ServicesProbe,
+    ServicesSettings,
+    ServicesState,
+)
+from nodevitals.probes.services.processes import Sleeper, continued, parse_sleeper
+from nodevitals.probes.services.waits import WAITS, wait_of
+from nodevitals.probes.services.watch import WATCHED, is_unit_name
+from testbed import conditions
+from testbed.conditions import DATA_MOUNT, ROOT_BROKEN, ROOT_MOUNT, SYSTEM_MOUNTS
+from testbed.trees import write
+
+P = "nodevitals_node_"
+ROOT = ("filesystem_read_only", "/", "ext4", "/dev/nvme0n1p2")
+DATA = ("filesystem_read_only", "/data", "xfs", "/dev/nvme1n1")
+
+
+@pytest.fixture
+def procfs(tmp_path: Path) -> Path:
+    return conditions.healthy(tmp_path)
+
+
+def run(procfs: Path, state: ServicesState | None = None) -> dict[tuple[str, ...], float]:
+    probe = ServicesProbe(Host(procfs=str(procfs)), ServicesSettings(), CONDITIONS)
+    probe.state = state or ServicesState()
+    readings = Readings(families=ServicesProbe.families)
+    probe.run(readings)
+    return {(one.family.removeprefix(P), *one.labels): one.value for one in readings.samples}
+
+
+def later(state: ServicesState, seconds: float) -> None:
+    """Let the last run be so long ago."""
+    for sleeper in state.sleepers.values():
+        sleeper.since -= seconds
+        sleeper.seen -= seconds
+
+
+def test_healthy_node_has_no_bad_condition(procfs: Path) -> None:
+    found = run(procfs)
+    assert found[ROOT] == found[DATA] == found["zombie_processes",] == 0
+    assert {found["hung_processes", wait] for wait in WAITS} == {0}
+    assert found["threads",] == 3450
+    assert found["threads_maximum",] == 4125790
+    assert len([key for key in found if key[0] == "filesystem_read_only"]) == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ROOT_BROKEN,
+        ROOT_MOUNT.replace("errors=remount-ro", "errors=remount-ro,emergency_ro"),
+        ROOT_MOUNT.replace("errors=remount-ro", "shutdown"),
+    ],
+    ids=["ro", "emergency_ro", "shutdown"],
+)
+def test_file_system_that_an_error_made_read_only_is_found_at_first_sight(
+    procfs: Path, line: str
+) -> None:
+    conditions.mounts(procfs, line, DATA_MOUNT)
+    found = run(procfs)
+    assert found[ROOT] == 1
+    assert found[DATA] == 0
+
+
+def test_file_system_that_was_remounted_read_only_is_found(procfs: Path) -> None:
+    state = ServicesState()
+    assert run(procfs, state)[DATA] == 0
+    read_only = DATA_MOUNT.replace(" rw,", " ro,")
+    conditions.mounts(procfs, ROOT_MOUNT, read_only)
+    assert run(procfs, state)[DATA] == 1
+    assert run(procfs, state)[DATA] == 1
+    conditions.mounts(procfs, ROOT_MOUNT, DATA_MOUNT)
+    assert run(procfs, state)[DATA] == 0
+
+
+def test_file_system_that_was_never_writable_is_left_out(procfs: Path) -> None:
+    """A root in an image, /boot by fstab."""
+    conditions.mounts(procfs, ROOT_MOUNT.replace(" rw,", " ro,"), DATA_MOUNT)
+    assert ROOT not in run(procfs)
+
+
+def test_read_only_mount_of_a_writable_file_system_is_no_fault(procfs: Path) -> None:
+    """What containers and sandboxes mount of it."""
+    bind = DATA_MOUNT.replace("/ /data rw", "/x /data/x ro").replace("40 29", "41 29")
+    volume = DATA_MOUNT.replace("/ /data rw", "/y /var/lib/kubelet/pods/a/volumes/b ro")
+    conditions.mounts(procfs, ROOT_MOUNT, bind, DATA_MOUNT, volume)
+    found = run(procfs)
+    assert found[DATA] == 0
+    assert len([key for key in found if key[0] == "filesystem_read_only"]) == 2
+
+
+def test_only_local_file_systems_of_the_node_count(procfs: Path) -> None:
+    pod = "60 29 8:1 / /var/lib/kubelet/pods/a/mount rw - ext4 /dev/sdz ro\n"
+    conditions.mounts(procfs, SYSTEM_MOUNTS, pod)
+    assert not [key for key in run(procfs) if key[0] == "filesystem_read_only"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "garbage\n", "1 2 3\n" * 3, "- - - - - - -\n", "\x00\xff - a"]
+)
+def test_mounts_in_another_format_are_skipped(procfs: Path, text: str) -> None:
+    conditions.mounts(procfs, text)
+    assert not [key for key in run(procfs) if key[0] == "filesystem_read_only"]
+
+
+@given(st.text())
+def test_any_text_as_mounts_raises_nothing(text: str) -> None:
+    assert isinstance(local_filesystems(text), list)
+
+
+def test_thousands_of_file_systems_are_bounded_and_the_root_is_among_them() -> None:
+    lines = [f"{n} 29 8:{n} / /mnt/disk-{n} rw - ext4 /dev/sd{n} rw\n" for n in range(100, 3100)]
+    found = local_filesystems("".join([*lines, ROOT_MOUNT]))
+    assert len(found) == MAX_FILESYSTEMS
+    assert found[0].mountpoint == "/"
+
+
+def test_mounts_that_cannot_be_read_are_an_error(procfs: Path) -> None:
+    (procfs / "1/mountinfo").unlink()
+    with pytest.raises(ProbeError) as raised:
+        run(procfs)
+    assert raised.value.reason == "mountinfo"
+
+
+def test_processes_of_a_container_are_not_those_of_the_node(procfs: Path) -> None:
+    (procfs / "2/stat").unlink()
+    with pytest.raises(Absent, match="hostPID"):
+        run(procfs)
+
+
+def test_zombies_are_counted(procfs: Path) -> None:
+    for pid in range(100, 130):
+        conditions.process(procfs, pid, state="Z")
+    assert run(procfs)["zombie_processes",] == 30
+
+
+def test_process_hangs_once_it_slept_for_two_minutes(procfs: Path) -> None:
+    state = ServicesState()
+    conditions.process(procfs, 100)
+    conditions.process(procfs, 101, wchan="io_schedule")
+    assert run(procfs, state)["hung_processes", "nfs"] == 0
+    later(state, 60)
+    assert run(procfs, state)["hung_processes", "nfs"] == 0
+    later(state, 61)
+    found = run(procfs, state)
+    assert found["hung_processes", "nfs"] == found["hung_processes", "block"] == 1
+    conditions.process(procfs, 100, state="S")
+    found = run(procfs, state)
+    assert found["hung_processes", "nfs"] == 0
+    assert found["hung_processes", "block"] == 1
+
+
+@pytest.mark.parametrize(
+    ("again", "hung"),
+    [
+        ({}, 1),
+        ({"switches": 9}, 1),  # wakes up each minute to look again
+        ({"switches": 5000}, 0),  # does its input and output
+        ({"switches": 2}, 0),
+        ({"start": 9999}, 0),  # another process with the same ID
+    ],
+    ids=["same", "polling", "busy", "fewer", "other"],
+)
+def test_only_a_process_that_hardly_woke_up_hangs(
+    procfs: Path, again: dict[str, int], hung: int
+) -> None:
+    state = ServicesState()
+    conditions.process(procfs, 100)
+    run(procfs, state)
+    later(state, 150)
+    conditions.process(procfs, 100, **again)  # type: ignore[arg-type]
+    assert run(procfs, state)["hung_processes", "nfs"] == hung
+
+
+def test_threads_of_the_kernel_do_not_count(procfs: Path) -> None:
+    state = ServicesState()
+    conditions.process(procfs, 100, flags=0x208040)
+    run(procfs, state)
+    later(state, 1000)
+    found = run(procfs, state)
+    assert {found["hung_processes", wait] for wait in WAITS} == {0}
+
+
+def test_wait_that_cannot_be_read_is_unknown(procfs: Path) -> None:
+    state = ServicesState()
+    conditions.process(procfs, 100, wchan="0")
+    conditions.process(procfs, 101)
+    (procfs / "101/wchan").unlink()
+    run(procfs, state)
+    later(state, 200)
+    assert run(procfs, state)["hung_processes", "unknown"] == 2
+
+
+def test_process_whose_sleep_cannot_be_read_is_not_guessed(procfs: Path) -> None:
+    state = ServicesState()
+    conditions.process(procfs, 100)
+    (procfs / "100/status").unlink()
+    run(procfs, state)
+    assert state.sleepers == {}
+
+
+@pytest.mark.parametrize(
+    ("wchan", "wait"),
+    [
+        ("nfs_wait_bit_killable", "nfs"),
+        ("rpc_wait_bit_killable", "nfs"),
+        ("nfs4_proc_getattr", "nfs"),
+        ("ptlrpc_set_wait", "lustre"),
+        ("ldlm_completion_ast", "lustre"),
+        ("cl_sync_io_wait", "lustre"),
+        ("request_wait_answer", "fuse"),
+        ("ceph_mdsc_wait_request", "ceph"),
+        ("wait_for_response", "cifs"),
+        ("io_schedule", "block"),
+        ("folio_wait_bit_common", "block"),
+        ("jbd2_log_wait_commit", "block"),
+        ("blk_mq_get_tag", "block"),
+        ("nvme_submit_sync_cmd", "block"),
+        ("_nv042135rm", "nvidia"),
+        ("uvm_va_space_destroy", "nvidia"),
+        ("os_acquire_mutex", "nvidia"),
+        ("mlx5_cmd_exec", "rdma"),
+        ("ib_uverbs_event_read", "rdma"),
+        ("devdrv_manager_ioctl", "ascend"),
+        ("rwsem_down_write_slowpath", "lock"),
+        ("__mutex_lock.constprop.0", "lock"),
+        ("__refrigerator", "paused"),
+        ("wait_for_vfork_done", "paused"),
+        ("something_new", "other"),
+        ("0", "unknown"),
+        ("", "unknown"),
+        (None, "unknown"),
+        ("x" * 10_000, "other"),
+    ],
+)
+def test_wait_is_a_word_of_the_list(wchan: str | None, wait: str) -> None:
+    assert wait_of(wchan) == wait
+    assert wait in WAITS
+
+
+@given(st.text(), st.text())
+def test_any_text_of_a_process_raises_nothing(stat: str, status: str) -> None:
+    assert parse_sleeper(stat, status, 1.0) is None
+    assert wait_of(stat) in WAITS
+
+
+def test_clock_of_another_boot_begins_the_sleep_anew() -> None:
+    before = Sleeper(start=5, switches=7, since=1000.0, seen=9000.0)
+    assert continued(before, Sleeper(start=5, switches=7, since=10.0, seen=10.0)).since == 10.0
+
+
+def test_hundreds_of_processes_are_looked_at(procfs: Path) -> None:
+    for pid in range(1000, 1200):
+        conditions.process(procfs, pid)
+    state = ServicesState()
+    run(procfs, state)
+    later(state, 130)
+    assert run(procfs, state)["hung_processes", "nfs"] == 200
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "9" * 30, "nan", "1 2"])
+def test_limit_in_another_format_is_missing(procfs: Path, text: str) -> None:
+    write(procfs, {"sys/kernel/threads-max": text, "sys/kernel/pid_max": text, "loadavg": text})
+    found = run(procfs)
+    assert ("threads",) not in found
+    assert ("threads_maximum",) not in found or text == "1"
+
+
+def test_one_limit_that_can_be_read_is_used(procfs: Path) -> None:
+    write(procfs, {"sys/kernel/threads-max": "100\n"})
+    assert run(procfs)["threads_maximum",] == 100
+
+
+def test_watched_units_have_valid_names_once() -> None:
+    assert all(map(is_unit_name, WATCHED))
+    assert len(set(WATCHED)) == len(WATCHED)
+
+
+def test_times_are_those_of_the_monotonic_clock(procfs: Path) -> None:
+    state = ServicesState()
+    conditions.process(procfs, 100)
+    before = time.monotonic()
+    run(procfs, state)
+    assert before <= state.sleepers[100].since <= time.monotonic()
+
+
+def test_what_must_be_active_cannot_be_ignored() -> None:
+    settings = ServicesSettings(expected=("kubelet.service",), ignored=("kube*",))
+    assert [problem.path for problem in settings.problems()] == ["expected[0]"]
