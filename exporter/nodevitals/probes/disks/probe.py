@@ -149,7 +149,7 @@ class DisksProbe(Probe):
         failures: list[HealthError] = []
         good = False
         for name in calls:
-            health, failure = self._reader.health(name), self._reader.failure(name)
+            health, failure = self._reader.health(name), self._reader.problem(name)
             if failure is not None:
                 failures.append(failure)
                 readings.add(families.UNREADABLE, 1, name, failure.reason)

@@ -100,7 +100,7 @@ class Reader:
             stale = time.monotonic() - slot.read_at > _STALE_INTERVALS * self._interval
             return None if stale else slot.health
 
-    def failure(self, name: str) -> Optional[HealthError]:
+    def problem(self, name: str) -> Optional[HealthError]:
         """Why the last call failed, or hangs; None where it did not."""
         with self._changed:
             slot = self._slots[name]
