@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from nodevitals.probes.disks.arrays import parse_progress
 from nodevitals.probes.disks.block import Disk, parse_stat
 from nodevitals.probes.disks.health import Health, HealthError
 from nodevitals.probes.disks.inventory import Inventory
+from nodevitals.probes.disks.reader import Call, Reader
 from nodevitals.probes.disks.settings import DisksSettings, RaidDisks
 from testbed.disks import ata, identify, nvme_output, page, refused, scsi
 
@@ -38,6 +40,31 @@ def test_command_has_the_size_and_number_of_the_kernel() -> None:
         field = getattr(nvme._AdminCommand, name)
         assert field.offset == offset, name
     assert ctypes.alignment(nvme._AdminCommand) == 8
+
+
+def test_no_disk_waits_for_ever_where_a_round_takes_longer_than_the_interval() -> None:
+    """With many disks that answer slowly, the first ones are due again before the last ones."""
+    reader = Reader(interval_seconds=1e-9, hung_seconds=60.0)
+    read: list[str] = []
+    calls: dict[str, Call] = {f"sd{n}": partial(_note, read, f"sd{n}") for n in range(9)}
+    for _ in range(50):
+        reader.refresh(calls, until=0.0)  # there is time to start two calls only
+        _wait_for(reader)
+    assert set(read) == set(calls)
+    counts = [read.count(name) for name in calls]
+    assert 2 * min(counts) > max(counts)
+
+
+def _note(read: list[str], name: str) -> Health:
+    read.append(name)
+    return Health()
+
+
+def _wait_for(reader: Reader) -> None:
+    """Until no call is in flight."""
+    with reader._changed:
+        idle = lambda: all(one.began is None for one in reader._slots.values())  # noqa: E731
+        assert reader._changed.wait_for(idle, 20)
 
 
 def test_every_field_of_the_health_page() -> None:

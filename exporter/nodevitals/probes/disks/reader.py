@@ -55,6 +55,9 @@ class Reader:
             now = time.monotonic()
             slots = {name: self._slots.setdefault(name, _Slot()) for name in calls}
             due = [name for name, one in slots.items() if one.began is None and one.due <= now]
+            # Where a round takes longer than the interval, the first ones are due again before the
+            # last ones were read: who waits longest comes first.
+            due.sort(key=lambda name: slots[name].due)
             while self._start(calls, due) and time.monotonic() < until:
                 self._changed.wait(max(0.0, until - time.monotonic()))
 
