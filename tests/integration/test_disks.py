@@ -432,6 +432,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
+def test_device_file_that_a_container_was_not_given(site: Site) -> None:
+    (site.machine.dev / "nvme0").unlink()
+    site.shows(1, "unreadable", device="nvme0", reason="device_file_missing")
+    assert site.value("namespaces", device="nvme0") == 1
+
+
 def test_health_page_is_read_by_ioctl(site: Site) -> None:
     assert site.value("temperature_limit_celsius", device="nvme0") == 70
     assert site.value("used_ratio", device="nvme0") == 0.03

@@ -181,6 +181,7 @@ def test_sleeping_disk_is_in_standby_and_nothing_else() -> None:
         ("Smartctl open device: /dev/sda failed: Permission denied", "permission"),
         ("Smartctl open device: /dev/sda failed: Operation not permitted", "permission"),
         ("Smartctl open device: /dev/sda failed: No such device", "gone"),
+        ("Smartctl open device: /dev/sda failed: No such file or directory", "device_file_missing"),
         ("Smartctl open device: /dev/sda [SAT] failed: Input/output error", "io_error"),
         ("", "io_error"),
     ],

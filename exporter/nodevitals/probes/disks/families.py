@@ -23,6 +23,7 @@ SECTORS = ("reallocated", "pending", "offline_uncorrectable", "grown_defects")
 REASONS = (
     "permission",
     "tool_missing",
+    "device_file_missing",
     "timeout",
     "hung",
     "gone",

@@ -32,7 +32,8 @@ _UNSUPPORTED = (0x001, 0x002, 0x109)
 _REASONS = {
     errno.EACCES: "permission",
     errno.EPERM: "permission",
-    errno.ENOENT: "gone",
+    # Vanished since it was listed, or a container that was not given the device.
+    errno.ENOENT: "device_file_missing",
     errno.ENODEV: "gone",
     errno.ENXIO: "gone",
     # The kernel's answer while the controller is not live: the probe node exposes that state.

@@ -30,7 +30,8 @@ _LIFE_LEFT = (
     "Percent_Lifetime_Remain",
 )
 _REFUSED = ("permission denied", "operation not permitted")
-_GONE = ("no such device", "no such file")
+_NO_FILE = ("no such file",)
+_GONE = ("no such device",)
 _MAX_NUMBER = 1e30
 _MAX_LABEL_CHARACTERS = 128
 _SHOWN_CHARACTERS = 160
@@ -100,7 +101,11 @@ def _unopened(document: dict[str, Any], status: int) -> Health:
     lower = text.lower()
     if "mode, exit" in lower:
         return Health(standby=True)
-    for reason, words in (("permission", _REFUSED), ("gone", _GONE)):
+    for reason, words in (
+        ("permission", _REFUSED),
+        ("device_file_missing", _NO_FILE),
+        ("gone", _GONE),
+    ):
         if any(word in lower for word in words):
             raise HealthError(reason, text)
     raise HealthError("io_error", f"exit status {status}: {text}")
