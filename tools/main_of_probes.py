@@ -31,6 +31,27 @@ MAIN = {
         ("AcceleratorLost", "NpuUnhealthy", "NpuLinkDown", "NpuEcc", "NpuNetworkUnreachable"),
         "昇腾 NPU（npu-smi、hccn_tool）：应答与掉卡、健康状态与故障码、HBM ECC、RoCE 端口、光功率",
     ),
+    "disks": Main(
+        (
+            "disk_critical_warning",
+            "disk_smart_passed",
+            "disk_used_ratio",
+            "disk_media_errors_total",
+            "disks_present",
+            "disk_array_degraded",
+            "disk_transferred_bytes_total",
+        ),
+        (
+            "DiskFailing",
+            "DiskMissing",
+            "DiskMediaErrors",
+            "ArrayDegraded",
+            "DiskWearHigh",
+            "DiskHot",
+        ),
+        "本地硬盘：NVMe 与 SATA/SAS 的 SMART 健康状态、磨损、介质错误、温度、丢盘；块设备 I/O；"
+        "md 阵列、device-mapper",
+    ),
     "fabric": Main(
         (
             "fabric_bandwidth_bytes_per_second",

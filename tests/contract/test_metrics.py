@@ -19,6 +19,7 @@ from nodevitals import catalogue, probes
 from nodevitals.probes.common.accelerators import ACTIONS
 from testbed import conditions, gpus, processes
 from testbed.apiserver import ApiServer
+from testbed.disks import Machine as DiskMachine
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.kubelet import Kubelet, gpu_pods, gpu_uuid
@@ -38,6 +39,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Return an agent with every shipped probe, on a machine with all hardware and with faults."""
     folder = tmp_path_factory.mktemp("contract")
     (folder / "disk").mkdir()
+    disks = every_disk(folder)
     (folder / "maintenance").write_text("kernel update")
     (folder / "profile.yaml").write_text("name: B200\nexpect: {accelerator.count: 8}\n")
     subprocess.run(["mount", "-t", "tmpfs", "disk", folder / "disk"], check=True)
@@ -109,6 +111,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                     "ibnetdiscover": str(folder / "fabric.txt"),
                 },
                 "services": {"interval": "500ms", "bus": str(folder / BUS), "private": "/none"},
+                "disks": {"interval": "500ms", **disks.settings},
                 "maintenance": {"file": str(folder / "maintenance")},
                 "profile": {"interval": "1s", "file": str(folder / "profile.yaml")},
                 "jobs": {"enabled": True, "interval": "500ms"},
@@ -122,7 +125,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 "ascend": {"interval": "8s", "timeout": "8s", "expected": 8, **npus.settings},
             },
         }
-        flags, environment = machine.flags, machine.environment
+        flags = machine.flags
+        environment = {**machine.environment, **disks.environment}
         with Node(
             folder, config, *flags, PYTHONPATH=str(ROOT / "exporter"), **environment
         ) as running:
@@ -134,8 +138,23 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             wait_until(lambda: any(name == pages for name, _ in running.samples()))
             # Some values are a difference between two runs.
             wait_until(lambda: min(runs(running, besides="ascend")) >= 2)
+            disks.vanish("nvme1")
             yield running
     subprocess.run(["umount", "-l", folder / "disk"], check=True)
+
+
+def every_disk(folder: Path) -> DiskMachine:
+    """Return disks of each kind; a multipath device; an array that is checked; one disk is gone."""
+    disks = DiskMachine(folder)
+    disks.nvme(0)
+    disks.nvme(1)
+    disks.nvme(2)
+    disks.answer(2, "errno 5")
+    disks.sata()
+    disks.sas()
+    disks.array(sync_action="check", sync_completed="1 / 2")
+    disks.mapping("dm-0", "mpatha", "mpath-3600", ("sda", "sdb"))
+    return disks
 
 
 def runs(node: Node, besides: str) -> list[float]:

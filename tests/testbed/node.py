@@ -28,7 +28,7 @@ PYTHON = os.environ.get("NODE_PYTHON", sys.executable)
 OFF = {
     name: {"enabled": False}
     for name in (
-        *("nvidia", "kernel_log", "kubernetes", "ascend", "rdma", "network", "switches"),
+        *("nvidia", "kernel_log", "kubernetes", "ascend", "rdma", "network", "switches", "disks"),
         *("profile", "services"),
     )
 }

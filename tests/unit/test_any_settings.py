@@ -51,6 +51,7 @@ BASE: dict[str, Any] = {
             "dns_sd": [{"names": ["peers.example"], "port": 1}],
         },
         "fabric": FABRIC,
+        "disks": {"raid": [{"device": "sda", "types": ["megaraid,0"]}]},
         "rdma": {"expected": {"mlx5_0/1": "400Gb/s"}},
         "network": {"expected": {"eth0": "100Gb/s"}},
     },

@@ -73,6 +73,23 @@ def test_garbage_is_no_mount(text: str) -> None:
     assert shared_mounts(text) == ()
 
 
+@pytest.mark.parametrize(
+    ("found", "lines", "summary"),
+    [
+        (result(("disks_present", (), 7), ("disks_expected", (), 8)), "7", "7"),
+        (result(outcome="absent"), "", "none"),
+        (result(outcome="error"), "", "unknown"),
+        (None, "", "unknown"),
+    ],
+)
+def test_disks_that_were_found_are_expected(
+    found: ProbeResult | None, lines: str, summary: str
+) -> None:
+    disks = of(expected_of(node(results={} if found is None else {"disks": found})), "disks")
+    assert disks.summary == summary
+    assert [line.split(" #")[0] for line in disks.lines] == [f"expected: {lines}"] * bool(lines)
+
+
 def test_groups_are_those_that_exist() -> None:
     assert groups_of("root:x:0:\nlldpd:x:9:\nHwHiAiUser:x:1000:a,b\n") == ("HwHiAiUser", "lldpd")
     assert groups_of("MyHwHiAiUser:x:1:\n") == ()

@@ -18,6 +18,7 @@ from nodevitals.commands.init.spelling import key, quoted, spelled
 from nodevitals.probes.ascend import families as ascend
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.links import SLOW_SHARE
+from nodevitals.probes.disks import families as disks
 from nodevitals.probes.network import families as network
 from nodevitals.probes.nvidia import families as nvidia
 from nodevitals.probes.rdma import families as rdma
@@ -53,7 +54,10 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 def expected_of(node: Node) -> list[Expected]:
     """What to expect of this node, by probe."""
-    return [_gpus(node), _npus(node), _ports(node), _interfaces(node), _mounts(node)]
+    return [
+        *(_gpus(node), _npus(node), _ports(node), _interfaces(node)),
+        *(_disks(node), _mounts(node)),
+    ]
 
 
 def _gpus(node: Node) -> Expected:
@@ -117,6 +121,25 @@ def _count(probe: str, title: str, number: int | None, node: Node) -> Expected:
         summary=str(number),
         lines=(f"expected: {number} # found {_where(node)}",),
         warnings=(text,) * odd,
+    )
+
+
+def _disks(node: Node) -> Expected:
+    """The number of local disks: after a reboot, nothing else says that one is missing."""
+    result = node.results.get("disks")
+    failed = result is None or result.outcome not in ("ok", "absent")
+    number = int(node.values("disks", disks.PRESENT.name).get((), 0))
+    if number:
+        lines = (f"expected: {number} # found {_where(node)}",)
+        return Expected(
+            probe="disks", key="expected", title="disks", summary=str(number), lines=lines
+        )
+    return Expected(
+        probe="disks",
+        key="expected",
+        title="disks",
+        summary="unknown" if failed else "none",
+        remark=f"{'could not be read' if failed else 'no local disk found'} {_where(node)}",
     )
 
 

@@ -23,7 +23,9 @@ from nodevitals.probes.mounts.mountinfo import Mount, find_mount, parse_mountinf
 from nodevitals.probes.nvidia.hardware import HardwareReader
 from nodevitals.wire import ProbeResult
 
-READ = ("nvidia", "ascend", "rdma", "network")
+READ = ("nvidia", "ascend", "rdma", "network", "disks")
+# To count the disks, none has to be asked.
+_CONFIG = b"probes: {disks: {health: false}}"
 # Members may use a device (Ascend) or a socket (LLDP) that the unit's capabilities do not open.
 _GROUPS = ("HwHiAiUser", "_lldpd", "lldpd")
 # Where a server that does not answer stops jobs.
@@ -66,7 +68,7 @@ def read_node(host: Host) -> Node:
     return Node(
         name=re.sub(r"[^A-Za-z0-9_.-]", "_", node_name()),
         date=time.strftime("%Y-%m-%d"),
-        results=_run_probes(host, parse(b"", probes.registered())),
+        results=_run_probes(host, parse(_CONFIG, probes.registered())),
         gpus_on_bus=len(hardware.pci.keys() - hardware.passed_through),
         mounts=_shared_mounts(host),
         groups=groups_of(read_text(host.root("/etc/group")) or ""),

@@ -1,0 +1,113 @@
+"""Reads the health of many disks, each in a thread of its own, a few at a time.
+
+In: the disks with the call that reads each. Out: the last result of each. A call that hangs in the
+kernel holds up its own disk only: its thread stays, and no other is started for this disk until it
+ends. A thread costs some kilobytes; a process per disk would cost megabytes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Optional
+
+from nodevitals.probes.disks.health import Health, HealthError
+
+Call = Callable[[], Optional[Health]]
+# Polite to controllers that many disks share.
+_AT_ONCE = 2
+_STACK_BYTES = 256 * 1024
+_STALE_INTERVALS = 3
+
+
+class _Slot:
+    """What is known of one disk's health."""
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.began: Optional[float] = None
+        """When the call in flight began."""
+        self.health: Optional[Health] = None
+        self.read_at = 0.0
+        self.failure: Optional[HealthError] = None
+
+
+class Reader:
+    """The slots of all disks. `hung_seconds`: how long a call may take before it counts as hung,
+    and no longer as one of those that run at once.
+    """
+
+    def __init__(self, interval_seconds: float, hung_seconds: float) -> None:
+        self._interval = interval_seconds
+        self._hung = hung_seconds
+        self._slots: dict[str, _Slot] = {}
+        self._changed = threading.Condition()
+
+    def refresh(self, calls: Mapping[str, Call], until: float) -> None:
+        """Start the calls that are due, and wait for those in flight, at the latest until this
+        monotonic time. What takes longer goes on, and is there in a later run.
+        """
+        with self._changed:
+            for name in [*self._slots]:
+                if name not in calls and self._slots[name].began is None:
+                    del self._slots[name]
+            now = time.monotonic()
+            slots = {name: self._slots.setdefault(name, _Slot()) for name in calls}
+            due = [name for name, one in slots.items() if one.began is None and one.due <= now]
+            # Where a round takes longer than the interval, the first ones are due again before the
+            # last ones were read: who waits longest comes first.
+            due.sort(key=lambda name: slots[name].due)
+            while self._start(calls, due) and time.monotonic() < until:
+                self._changed.wait(max(0.0, until - time.monotonic()))
+
+    def _start(self, calls: Mapping[str, Call], due: list[str]) -> bool:
+        """Start what may start now; whether a call is in flight that does not hang."""
+        now = time.monotonic()
+        begun = [one.began for one in self._slots.values() if one.began is not None]
+        running = sum(now - began < self._hung for began in begun)
+        while due and running < _AT_ONCE:
+            name = due.pop(0)
+            slot = self._slots[name]
+            slot.began, slot.due = now, now + self._interval
+            running += 1
+            self._run(slot, calls[name])
+        return running > 0
+
+    def _run(self, slot: _Slot, call: Call) -> None:
+        threading.stack_size(_STACK_BYTES)
+        try:
+            threading.Thread(target=self._work, args=(slot, call), daemon=True).start()
+        except RuntimeError as error:  # no memory, or a limit of processes
+            slot.began, slot.failure = None, HealthError("io_error", str(error))
+
+    def _work(self, slot: _Slot, call: Call) -> None:
+        health: Optional[Health] = None
+        failure: Optional[HealthError] = None
+        try:
+            health = call()
+        except HealthError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001 - a mistake here must not look like a disk that hangs
+            failure = HealthError("io_error", f"{type(error).__name__}: {error}")
+        with self._changed:
+            slot.began, slot.failure = None, failure
+            if failure is None:
+                slot.health, slot.read_at = health, time.monotonic()
+            self._changed.notify_all()
+
+    def health(self, name: str) -> Optional[Health]:
+        """What was last read; None where that is too old, or the disk has no SMART data."""
+        with self._changed:
+            slot = self._slots[name]
+            stale = time.monotonic() - slot.read_at > _STALE_INTERVALS * self._interval
+            return None if stale else slot.health
+
+    def problem(self, name: str) -> Optional[HealthError]:
+        """Why the last call failed, or hangs; None where it did not."""
+        with self._changed:
+            slot = self._slots[name]
+            if slot.began is not None and time.monotonic() - slot.began >= self._hung:
+                seconds = time.monotonic() - slot.began
+                return HealthError("hung", f"{name}: no answer for {seconds:.0f} s")
+            return slot.failure
