@@ -51,6 +51,11 @@ BASE: dict[str, Any] = {
             "dns_sd": [{"names": ["peers.example"], "port": 1}],
         },
         "fabric": FABRIC,
+        "scripts": {
+            "folder": "/etc/scripts",
+            "scripts": [{"name": "nhc"}],
+            "textfiles": [{"path": "/run/nccl"}],
+        },
         "rdma": {"expected": {"mlx5_0/1": "400Gb/s"}},
         "network": {"expected": {"eth0": "100Gb/s"}},
     },
