@@ -168,6 +168,18 @@ MAIN = {
         ),
         "RDMA 端口：在位、up、速率、闪断、错误、拥塞、流量；RoCE 端口的网卡与 GID",
     ),
+    "scripts": Main(
+        (
+            "scripts_status",
+            "scripts_value",
+            "scripts_failures_total",
+            "scripts_nccl_collective_seconds",
+            "scripts_nccl_bus_bandwidth_bytes_per_second",
+        ),
+        ("ScriptCritical", "ScriptWarning", "ScriptUnknown", "RankBehind"),
+        "自定义检查（Nagios 插件、nhc、任意可执行文件）与作业写出的文本指标（NCCL Inspector）；"
+        "不配置则关闭",
+    ),
     "switches": Main(
         ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),
         ("FleetIncident",),
