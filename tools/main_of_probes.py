@@ -211,6 +211,17 @@ MAIN = {
         ),
         "systemd 单元：是否运行、反复重启、失败；变为只读的文件系统、卡在内核中的进程、僵尸进程、"
         "线程数",
+    "scripts": Main(
+        (
+            "scripts_status",
+            "scripts_value",
+            "scripts_failures_total",
+            "scripts_nccl_collective_seconds",
+            "scripts_nccl_bus_bandwidth_bytes_per_second",
+        ),
+        ("ScriptCritical", "ScriptWarning", "ScriptUnknown", "RankBehind"),
+        "自定义检查（Nagios 插件、nhc、任意可执行文件）与作业写出的文本指标（NCCL Inspector）；"
+        "不配置则关闭",
     ),
     "switches": Main(
         ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),

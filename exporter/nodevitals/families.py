@@ -26,8 +26,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """One metric family: its name, kind, one-line help and label names.
 
     `closed` lists every value a label may take, for the labels that a rule may compare. Samples of
-    an `open` family may have further labels, which only the configuration names: the name and the
-    value of each follow the values of the declared ones.
+    an `open` family may have further labels, which the configuration or a text file names: the
+    name and the value of each follow the values of the declared ones.
     Raises ValueError when a name breaks Prometheus' conventions.
     """
 

@@ -255,6 +255,13 @@ class Probe(ABC):
         return [(cls.name, settings)]
 
     @classmethod
+    def target_timing(cls, own: Any, timing: Timing) -> Timing:
+        """When a target with these settings runs: as the probe, or by a timing of its own. No
+        I/O.
+        """
+        return timing
+
+    @classmethod
     def preload(cls) -> None:
         """Import, in the fork server, what runs will need; called once before any fork."""
 

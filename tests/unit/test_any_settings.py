@@ -52,6 +52,11 @@ BASE: dict[str, Any] = {
         },
         "fabric": FABRIC,
         "disks": {"raid": [{"device": "sda", "types": ["megaraid,0"]}]},
+        "scripts": {
+            "folder": "/etc/scripts",
+            "scripts": [{"name": "nhc"}],
+            "textfiles": [{"path": "/run/nccl"}],
+        },
         "rdma": {"expected": {"mlx5_0/1": "400Gb/s"}},
         "network": {"expected": {"eth0": "100Gb/s"}},
     },

@@ -17,8 +17,8 @@ HISTORY_TIMEOUT_SECONDS = 10.0
 
 
 class ProbePlan(msgspec.Struct, frozen=True):
-    """The targets of one probe, as the process that loads the configuration sends them: each
-    target's name and msgpack of its own settings.
+    """Targets of one probe with one timing, as the process that loads the configuration sends
+    them: each target's name and msgpack of its own settings.
     """
 
     probe: str
@@ -41,7 +41,7 @@ def plan_probes(config: Config, only: Iterable[str] | None = None) -> list[Probe
     for name, kind in probes.registered().items():
         settings: ProbeSettings = config.probes[name]
         if name in chosen and settings.enabled is not False:
-            plans.append(_plan(kind, settings, config.timing(settings)))
+            plans += _plan(kind, settings, config.timing(settings))
     if only is None and config.state_directory is not None:
         history = HistoryProbeSettings(
             enabled=True,
@@ -55,19 +55,28 @@ def plan_probes(config: Config, only: Iterable[str] | None = None) -> list[Probe
             timeout_seconds=HISTORY_TIMEOUT_SECONDS,
             stale_after_seconds=max(3 * interval, 3 * HISTORY_TIMEOUT_SECONDS),
         )
-        plans.append(_plan(HistoryProbe, history, timing))
+        plans += _plan(HistoryProbe, history, timing)
     return plans
 
 
-def _plan(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> ProbePlan:
+def _plan(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> list[ProbePlan]:
+    """One plan per timing of the probe's targets, or one without a target."""
+    targets: dict[Timing, list[tuple[str, bytes]]] = {timing: []}
     problem = kind.unusable
-    targets: tuple[tuple[str, bytes], ...] = ((kind.name, encode(settings)),)
     if not problem:
         try:
-            targets = tuple((target, encode(own)) for target, own in kind.targets(settings))
+            for target, own in kind.targets(settings):
+                held = kind.target_timing(own, timing)
+                targets.setdefault(held, []).append((target, encode(own)))
         except Exception as error:  # a mistake in a site's probe must not end the others
             problem = one_line(f"targets(): {type(error).__name__}: {error}")
-    return ProbePlan(kind.name, timing, settings.required, targets, problem)
+    if problem:
+        targets = {timing: [(kind.name, encode(settings))]}
+    return [
+        ProbePlan(kind.name, held, settings.required, tuple(named), problem)
+        for held, named in targets.items()
+        if named or len(targets) == 1
+    ]
 
 
 def target_specs(plans: Iterable[ProbePlan]) -> list[TargetSpec]:

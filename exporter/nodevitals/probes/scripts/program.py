@@ -1,0 +1,159 @@
+"""Runs one executable to its end, within a deadline, and reads a bounded part of its output.
+
+Only for workers: what the executable starts is in the session of the worker, and is ended with the
+worker by the fork server, also where it has left that session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import selectors
+import signal
+import subprocess
+import time
+from typing import Any, Optional
+
+import msgspec
+
+from nodevitals.linux.process import processes
+from nodevitals.linux.sysfs import read_text
+from nodevitals.linux.tool import prepare
+from nodevitals.probe import ProbeError
+
+MAX_READ_BYTES = 64 * 1024
+LOOK_SECONDS = 0.02
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LC_ALL": "C",
+    "HOME": "/",
+}
+_START_FIELD = 19  # of /proc/PID/stat, counted after the command
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How an executable ended: its exit status, a signal's number negated, None at the deadline;
+    and the first part of what it printed.
+    """
+
+    status: Optional[int]
+    output: str
+    error: str
+    discarded_bytes: int
+    left: tuple[tuple[int, str], ...] = ()
+    """Processes that could not be killed: id, and time of start as the kernel writes it."""
+
+
+def run(argv: list[str], seconds: float, grace: float, user: Optional[str] = None) -> Ended:
+    """Run it; after `seconds` send TERM, `grace` later KILL. Raises ProbeError where it cannot be
+    started: `missing`, `user`, `start`.
+    """
+    process = _start(argv, user)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    streams = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    discarded = 0
+    deadline = time.monotonic() + seconds
+    signals = [signal.SIGTERM, signal.SIGKILL]
+    with process.stdout, process.stderr, selectors.DefaultSelector() as selector:
+        for descriptor in streams:
+            os.set_blocking(descriptor, False)
+            selector.register(descriptor, selectors.EVENT_READ)
+        # Not until the end of the output: a daemon that it leaves keeps that open.
+        while True:
+            ended = process.poll() is not None
+            discarded += _read(selector, streams, 0.0 if ended else LOOK_SECONDS)
+            if ended:
+                break
+            if time.monotonic() >= deadline and signals:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    process.send_signal(signals.pop(0))
+                deadline = time.monotonic() + grace
+            elif time.monotonic() >= deadline:
+                break  # it hangs in the kernel
+    late = len(signals) < 2
+    output, error = (bytes(data).decode("utf-8", "replace") for data in streams.values())
+    left = _end_session(grace) if late else ()
+    return Ended(None if late else process.returncode, output, error, discarded, left)
+
+
+def _start(argv: list[str], user: Optional[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=ENVIRONMENT,
+            # After the change of user, which clears what prctl has set.
+            preexec_fn=prepare,
+            **_identity(user),
+        )
+    except FileNotFoundError as error:
+        raise ProbeError("missing", f"{argv[0]}, or its interpreter: {error.strerror}") from None
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        text = error.strerror if isinstance(error, OSError) else error
+        raise ProbeError("start", f"{argv[0]} cannot be started: {text}") from None
+
+
+def _identity(user: Optional[str]) -> dict[str, Any]:
+    if user is None:
+        return {}
+    try:
+        entry = pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        raise ProbeError("user", f"no user {user} on this node: create it") from None
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _read(
+    selector: selectors.BaseSelector, streams: dict[int, bytearray], wait_seconds: float
+) -> int:
+    """Read what is there, once per stream; the number of bytes that were discarded."""
+    discarded = 0
+    if not selector.get_map():
+        time.sleep(wait_seconds)
+        return 0
+    for key, _ in selector.select(wait_seconds):
+        kept = streams[key.fd]
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(key.fd, MAX_READ_BYTES)
+            room = MAX_READ_BYTES - len(kept)
+            kept += data[:room]
+            discarded += len(data[room:])
+            if not data:
+                selector.unregister(key.fd)
+    return discarded
+
+
+def _end_session(seconds: float) -> tuple[tuple[int, str], ...]:
+    """Kill what else is in the session of this worker; what is there after so long."""
+    own = os.getpid()
+    deadline = time.monotonic() + seconds
+    while True:
+        left = _others(own)
+        if not left or time.monotonic() >= deadline:
+            return tuple((pid, started) for pid in left if (started := started_at(pid)))
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(LOOK_SECONDS)
+
+
+def _others(own: int) -> list[int]:
+    try:
+        return [
+            process.pid
+            for process in processes()
+            if process.session == os.getsid(0) and process.pid != own and process.state != "Z"
+        ]
+    except OSError:
+        return []
+
+
+def started_at(pid: int) -> str:
+    """When a process started, in the kernel's ticks since boot; '' where it has ended."""
+    fields = (read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return fields[_START_FIELD] if len(fields) > _START_FIELD and fields[0] != "Z" else ""

@@ -1,0 +1,97 @@
+"""A Prometheus text file as records. Pure: bytes in, samples out.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format, without timestamps.
+Unprivileged jobs write these files: what is not valid is counted, line by line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+MAX_LABELS = 24
+MAX_NAME_CHARACTERS = 100
+MAX_VALUE_CHARACTERS = 128
+# Prometheus sets these itself; a rule or a route trusts them.
+_TAKEN = ("job", "instance", "cluster", "metric")
+
+_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*(?:\{(.*)\})?[ \t]*(\S+)[ \t]*")
+_LABEL = re.compile(r'[ \t]*([a-z][a-z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|\Z)')
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,3})?"
+)
+_ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+_ESCAPE = re.compile(r"\\.")
+
+
+class UnreadableTextError(Exception):
+    """The file is not a whole text file; the text says why."""
+
+
+class TextSample(msgspec.Struct, frozen=True):
+    """One line: the metric's name, its labels in their order, and the value."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """The samples of a file, and the number of lines that are no valid sample."""
+
+    samples: tuple[TextSample, ...]
+    invalid: int
+
+
+def parse_textfile(data: bytes, max_samples: int) -> Parsed:
+    """The samples of a file, at most so many and one more. Raises UnreadableTextError."""
+    if not data.endswith(b"\n"):
+        raise UnreadableTextError("its last line is not complete: it is being written")
+    if b"\0" in data:
+        raise UnreadableTextError("it contains NUL bytes")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnreadableTextError("it is not UTF-8") from None
+    samples: list[TextSample] = []
+    invalid = 0
+    for line in text.split("\n"):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if len(samples) > max_samples:
+            break
+        sample = _sample(stripped)
+        if sample is None:
+            invalid += 1
+        elif not math.isnan(sample.value):  # unknown is missing
+            samples.append(sample)
+    return Parsed(tuple(samples), invalid)
+
+
+def _sample(line: str) -> TextSample | None:
+    match = _SAMPLE.fullmatch(line)
+    if match is None or len(match[1]) > MAX_NAME_CHARACTERS:
+        return None
+    labels = _labels(match[2] or "")
+    number = float(match[3]) if _NUMBER.fullmatch(match[3]) else math.inf
+    if match[3] == "NaN":
+        number = math.nan
+    return None if labels is None or math.isinf(number) else TextSample(match[1], labels, number)
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...] | None:
+    found: dict[str, str] = {}
+    place = 0
+    while text[place:].strip(" \t"):
+        match = _LABEL.match(text, place)
+        if match is None or match[1] in found or match[1] in _TAKEN or len(found) == MAX_LABELS:
+            return None
+        value = _ESCAPE.sub(lambda one: _ESCAPES.get(one[0], "\0"), match[2])
+        if len(value) > MAX_VALUE_CHARACTERS or not value.isprintable():
+            return None
+        found[match[1]] = value
+        place = match.end()
+    return tuple(found.items())
