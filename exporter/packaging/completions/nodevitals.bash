@@ -10,7 +10,7 @@ _shtab_nodevitals_rules_subparsers=(check render import backtest)
 _shtab_nodevitals_subparsers=(serve hub init probe check-config metrics history doctor maintenance fabric fast drill rules completion)
 
 _shtab_nodevitals_serve_option_strings=(-h --help --config.file --path.rootfs --path.procfs --path.sysfs --web.listen-address --web.telemetry-path --web.config.file --web.enable-lifecycle --log.level --log.format)
-_shtab_nodevitals_hub_option_strings=(-h --help --config.file --web.listen-address --web.config.file --log.level --log.format)
+_shtab_nodevitals_hub_option_strings=(-h --help --config.file --check-config --web.listen-address --web.config.file --log.level --log.format)
 _shtab_nodevitals_init_option_strings=(-h --help --cluster --node --prometheus --alertmanager --webhook --expected --path.rootfs --path.procfs --path.sysfs)
 _shtab_nodevitals_probe_option_strings=(-h --help --raw --json --describe --config.file --path.rootfs --path.procfs --path.sysfs)
 _shtab_nodevitals_check_config_option_strings=(-h --help --web.config.file)
@@ -114,6 +114,7 @@ _shtab_nodevitals_serve___help_nargs=0
 _shtab_nodevitals_serve___web_enable_lifecycle_nargs=0
 _shtab_nodevitals_hub__h_nargs=0
 _shtab_nodevitals_hub___help_nargs=0
+_shtab_nodevitals_hub___check_config_nargs=0
 _shtab_nodevitals_init__h_nargs=0
 _shtab_nodevitals_init___help_nargs=0
 _shtab_nodevitals_probe__h_nargs=0
