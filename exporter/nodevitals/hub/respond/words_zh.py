@@ -140,6 +140,7 @@ FAULTS = {
     "isolation_data_missing": "节点隔离缺少可用数据",
     "isolation_breaker_open": "节点隔离已熔断",
     "isolation_undecided": "节点等待人工处理",
+    "repair_failed": "节点自动修复失败",
     "drill": "告警演练",
     "job_impact": "作业所在节点故障",
     "pod_oom_kill": "容器内存不足（OOM），进程被杀",
