@@ -36,8 +36,8 @@ class RepairSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Its resource at the API server; by default its kind in small letters and an s.
     Example: `networkpolicies`"""
     command: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
-    """Command instead of an object, as a list of words, never through a shell.
-    Example: `[/usr/local/sbin/open-ticket, "{node}", "{reason}"]`"""
+    """Command instead of an object, as a list of words, never through a shell: such as
+    `[/usr/local/sbin/open-ticket, "{node}", "{reason}"]`."""
     when_empty: bool = True
     """Start it only when no job runs on the node any more."""
     at_most: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
