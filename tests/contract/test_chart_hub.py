@@ -328,7 +328,7 @@ def test_the_hub_may_change_nodes_only_where_it_takes_them_out_of_service(
     assert pod(deployment(objects))["automountServiceAccountToken"] == bool(verbs)
 
 
-REPAIRS = [
+REPAIRS: list[dict[str, Any]] = [
     {"name": "reset", "action": "reset_device", "manifest_file": "/etc/nodevitals/repair-a.yaml"},
     {"name": "reboot", "action": "reboot_node", "manifest_file": "/etc/nodevitals/repair-b.yaml"},
     {"name": "ticket", "action": "replace", "command": ["/bin/ticket", "{node}"]},
