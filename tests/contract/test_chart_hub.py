@@ -330,7 +330,12 @@ def test_the_hub_may_change_nodes_only_where_it_takes_them_out_of_service(
 
 REPAIRS: list[dict[str, Any]] = [
     {"name": "reset", "action": "reset_device", "manifest_file": "/etc/nodevitals/repair-a.yaml"},
-    {"name": "reboot", "action": "reboot_node", "manifest_file": "/etc/nodevitals/repair-b.yaml"},
+    {
+        "name": "reboot",
+        "action": "reboot_node",
+        "manifest_file": "/etc/nodevitals/repair-b.yaml",
+        "remove": True,
+    },
     {"name": "ticket", "action": "replace", "command": ["/bin/ticket", "{node}"]},
 ]
 MANIFESTS = {"repair-a.yaml": RESET_JOB, "repair-b.yaml": REMEDIATION}
@@ -364,7 +369,8 @@ def repair_rights(objects: list[Object]) -> set[tuple[str, str, str]]:
 def test_the_hub_may_create_only_the_objects_of_repairs_that_are_no_dry_run() -> None:
     """The same rights that the stand-in of the API server checks."""
     jobs = {(verb, resource, repairapi.NAMESPACE) for verb, resource in repairapi.REPAIR_ROLE}
-    remediations = {(verb, repairapi.REMEDIATIONS, where) for verb, _, where in jobs}
+    verbs = ("create", "get", "delete")
+    remediations = {(one, repairapi.REMEDIATIONS, repairapi.NAMESPACE) for one in verbs}
     assert repair_rights(repairing(False, False, False, False)) == jobs | remediations
     assert repair_rights(repairing(False, False, True, True)) == jobs
     assert repair_rights(repairing(False, True, True, False)) == set()

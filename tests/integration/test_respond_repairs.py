@@ -156,12 +156,51 @@ def test_another_operators_object_ends_by_its_conditions(
             await found.rounds(15, XID)
             repair = await one(found)
             assert (repair.state, repair.text) == ("failed", "Succeeded: ?[31m no agent")
+            assert len(api.of_kind(REMEDIATIONS)) == 1
             shown = samples(found)
             assert shown["nodevitals_hub_repairs_failed", ("reset_device",)] == 0
             await found.rounds(15, XID)
             assert samples(found)["nodevitals_hub_repairs_failed", ("reset_device",)] == 1
 
     run(steps())
+
+
+@pytest.mark.parametrize("trouble", ["", "403", "lost", "killed"])
+def test_an_object_that_has_succeeded_is_deleted_where_it_is_asked_for(
+    tmp_path: Path, api: RepairNodeApi, trouble: str
+) -> None:
+    """Also where the hub is killed between the deletion and its record."""
+    recorder = Recorder(NODES)
+    entry = manifest(tmp_path, REMEDIATION, remove=True)
+
+    async def first() -> None:
+        async with hub(tmp_path, entry, recorder=recorder) as found:
+            await found.rounds(OUT, XID)
+            api.say(REMEDIATIONS, conditions=[{"type": "Succeeded", "status": "True"}])
+            if trouble == "403":
+                api.role.discard(("delete", REMEDIATIONS))
+                await found.rounds(15, XID)
+                repair = await one(found)
+                assert (repair.state, "403" in repair.text) == ("started", True)
+                api.role.add(("delete", REMEDIATIONS))
+            if trouble == "lost":
+                api.lost = 1
+            if trouble == "killed":
+                kill_at_write(found, 3, False)
+                with pytest.raises(KilledError):
+                    await found.rounds(15, XID)
+                assert api.of_kind(REMEDIATIONS) == []
+
+    async def second() -> None:
+        async with hub(tmp_path, entry, recorder=recorder) as found:
+            await found.rounds(45, XID)
+            repair = await one(found)
+            assert (repair.state, repair.text) == ("succeeded", "Succeeded")
+            assert api.of_kind(REMEDIATIONS) == []
+            assert len(api.created) == 1
+
+    run(first())
+    run(second())
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -23,6 +23,7 @@ REPAIR_ROLE = {("create", JOBS), ("get", JOBS)}
 _PATH = re.compile(
     r"/apis/([a-z0-9.-]+)/(v[a-z0-9]+)/namespaces/([a-z0-9-]+)/([a-z]+)(?:/([a-z0-9.-]+))?"
 )
+_VERBS = {"GET": "get", "POST": "create", "DELETE": "delete", "PATCH": "patch", "PUT": "update"}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
@@ -33,6 +34,7 @@ class RepairNodeApi(NodeApi):
     def __init__(self, folder: Path, nodes: list[str]) -> None:
         super().__init__(folder, nodes)
         self.role |= REPAIR_ROLE | {("create", REMEDIATIONS), ("get", REMEDIATIONS)}
+        self.role |= {("delete", REMEDIATIONS)}
         self.kinds = {JOBS: "Job", REMEDIATIONS: "SelfNodeRemediation"}
         """Kinds that are installed, by their resource."""
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -63,7 +65,9 @@ class RepairNodeApi(NodeApi):
             return super()._answer(handler, body)
         group, version, namespace, plural, name = found.groups()
         resource = f"{plural}.{group}"
-        verb = {"GET": "get", "POST": "create"}.get(handler.command, handler.command)
+        verb = {"GET": "get", "POST": "create", "DELETE": "delete"}.get(
+            handler.command, handler.command
+        )
         self.requests[verb, resource] += 1
         if handler.headers.get("Authorization") != f"Bearer {TOKEN}":
             return failure(401, "Unauthorized")
@@ -77,6 +81,10 @@ class RepairNodeApi(NodeApi):
         if verb == "get":
             one = self.objects.get((resource, name or ""))
             return (200, one) if one else failure(404, f'{resource} "{name}" not found')
+        if verb == "delete":
+            if self.objects.pop((resource, name or ""), None) is None:
+                return failure(404, f'{resource} "{name}" not found')
+            return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         before, after = self.at_create
         self.at_create = (int, int)
         before()

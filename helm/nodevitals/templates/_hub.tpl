@@ -53,7 +53,7 @@ app.kubernetes.io/component: hub
 {{- end -}}
 
 {{/*
-What the hub creates to repair nodes, as a JSON list of {group, resource, namespace}: of entries that
+What the hub creates to repair nodes, as a JSON list of {group, resource, namespace, remove}: of entries that
 are no dry run, whose objects are in hub.repairManifests.
 */}}
 {{- define "nodevitals.hubRepairs" -}}
@@ -69,7 +69,7 @@ are no dry run, whose objects are in hub.repairManifests.
 {{- $group := ternary (first (splitList "/" $version)) "" (contains "/" $version) -}}
 {{- $kind := get $object "kind" | default "" | toString -}}
 {{- $resource := get $entry "resource" | default (printf "%ss" (lower $kind)) -}}
-{{- $found = append $found (dict "group" $group "resource" $resource "namespace" (dig "metadata" "namespace" "" $object)) -}}
+{{- $found = append $found (dict "group" $group "resource" $resource "namespace" (dig "metadata" "namespace" "" $object) "remove" (dig "remove" false $entry)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -87,6 +87,11 @@ def noted(repair: Repair, text: str) -> Repair:
     return replace(repair, text=line(text)) if repair.state in RUNNING_STATES else repair
 
 
+def removing(repair: Repair, text: str) -> Repair:
+    """It has succeeded, and its object is deleted: from now on, its absence is no riddle."""
+    return replace(repair, removing=line(text)) if repair.state == "started" else repair
+
+
 def over(repair: Repair, state: RepairState, text: str, now: float) -> Repair:
     """It has ended."""
     if repair.state not in RUNNING_STATES:

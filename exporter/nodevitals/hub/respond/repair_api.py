@@ -1,4 +1,4 @@
-"""Objects of repairs at a Kubernetes API server: created once, read.
+"""Objects of repairs at a Kubernetes API server: created once, read, deleted.
 
 In: an object and where it is; the configuration is that of this pod, or KUBECONFIG. Out: objects as
 the API server has them, or ApiRefusal with one line. Needs the extra `hub`.
@@ -19,6 +19,7 @@ from lightkube.generic_resource import (
     GenericNamespacedResource,
     create_api_info,
 )
+from lightkube.types import CascadeType
 
 from nodevitals.hub.resource_objects import GARBAGE, UNREACHABLE
 from nodevitals.hub.respond.repair_model import ApiRefusal, Target, uid_of
@@ -61,6 +62,20 @@ class RepairApi:
         _uid(found, target)
         made: Mapping[str, Any] = found
         return made
+
+    async def delete(self, target: Target) -> None:
+        """Begin to delete an object; nothing where there is none. Raises ApiRefusal."""
+        asked = self._client.delete(
+            _resource(target),
+            target.name,
+            namespace=target.namespace or None,
+            cascade=CascadeType.BACKGROUND,  # of a Job, the default leaves the pods
+        )
+        try:
+            await self._ask(asked, f"delete {target}")
+        except ApiRefusal as refusal:
+            if refusal.code != 404:
+                raise
 
     async def close(self) -> None:
         """Close the connections."""

@@ -73,6 +73,10 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout: float
     lasted: float = 0.0
     """Seconds since it was decided, by the monotonic clock, while the hub was there."""
+    remove: bool = False
+    """Whether its object is deleted when it has succeeded."""
+    removing: str = ""
+    """What the object said, directly before it is deleted."""
     text: str = ""
     """What became of it, in one line."""
 

@@ -72,11 +72,7 @@ class Objects:
             return None
         if found is None:
             return False
-        if is_of(found, repair.id):
-            await self._book.change(repair, acts.began, uid_of(found), now)
-        else:
-            await self._book.change(repair, acts.over, "failed", FOREIGN, now)
-        return True
+        return await self._taken(repair, found, now)
 
     async def watch(self, repairs: Sequence[Repair], now: float) -> None:
         """Look at those that run. Raises StoreError."""
@@ -89,7 +85,6 @@ class Objects:
     async def _look(self, repair: Repair, now: float) -> bool:
         """Look at one. False where there was no answer."""
         assert repair.target is not None
-        is_late = repair.lasted >= repair.timeout
         try:
             found = await self._client().get(repair.target)
         except ApiRefusal as refusal:
@@ -99,21 +94,54 @@ class Objects:
                 await self._book.change(repair, acts.noted, f"{refusal}; tried again")
             return refusal.code != 0
         if repair.state == "wanted":
-            if found is None:
-                text = f"not started within {repair.timeout:g} s: {repair.text}"
-                await self._book.change(repair, acts.over, "failed", text, now)
-            return True
-        if found is None:
+            if found is not None:
+                return await self._taken(repair, found, now)
+            text = f"not started within {repair.timeout:g} s: {repair.text}"
+            await self._book.change(repair, acts.over, "failed", text, now)
+        elif found is None and repair.removing:
+            await self._book.change(repair, acts.over, "succeeded", repair.removing, now)
+        elif found is None:
             await self._book.change(repair, acts.over, "unknown", DELETED, now)
         elif uid_of(found) != repair.target.uid:
             await self._book.change(repair, acts.over, "unknown", REPLACED, now)
         else:
-            outcome = acts.of_object(found)
-            if outcome is None and is_late:
-                text = f"not ended within {repair.timeout:g} s; it may still run"
-                outcome = "timed_out", text
-            if outcome is not None:
-                await self._book.change(repair, acts.over, *outcome, now)
+            return await self._judge(repair, found, now)
+        return True
+
+    async def _judge(self, repair: Repair, found: Mapping[str, Any], now: float) -> bool:
+        """What the object of one that runs says. False where there was no answer."""
+        outcome = acts.of_object(found)
+        if outcome is None and repair.lasted >= repair.timeout:
+            text = f"not ended within {repair.timeout:g} s; it may still run"
+            outcome = "timed_out", text
+        if outcome is None:
+            await self._book.change(repair, acts.noted, "")
+        elif outcome[0] == "succeeded" and repair.remove:
+            return await self._remove(repair, outcome[1], now)
+        else:
+            await self._book.change(repair, acts.over, *outcome, now)
+        return True
+
+    async def _remove(self, repair: Repair, text: str, now: float) -> bool:
+        """Delete an object that has succeeded; it is written first. False without an answer."""
+        assert repair.target is not None
+        await self._book.change(repair, acts.removing, text)
+        try:
+            await self._client().delete(repair.target)
+        except ApiRefusal as refusal:
+            if repair.lasted < UNSEEN_FACTOR * repair.timeout:
+                await self._book.change(repair, acts.noted, f"{text}; {refusal}; tried again")
+                return refusal.code != 0
+            text = f"{text}; not deleted: {refusal}"
+        await self._book.change(repair, acts.over, "succeeded", text, now)
+        return True
+
+    async def _taken(self, repair: Repair, found: Mapping[str, Any], now: float) -> bool:
+        """The object of one that was decided is there: it runs, if it is ours."""
+        if is_of(found, repair.id):
+            await self._book.change(repair, acts.began, uid_of(found), now)
+        else:
+            await self._book.change(repair, acts.over, "failed", FOREIGN, now)
         return True
 
     def _client(self) -> RepairApi:

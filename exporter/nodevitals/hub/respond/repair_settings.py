@@ -35,6 +35,8 @@ class RepairSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     resource: str = ""
     """Its resource at the API server; by default its kind in small letters and an s.
     Example: `networkpolicies`"""
+    remove: bool = False
+    """Delete the object when it has succeeded, as operators with a taint or a lock expect."""
     command: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
     """Command instead of an object, as a list of words, never through a shell: such as
     `[/usr/local/sbin/open-ticket, "{node}", "{reason}"]`."""
@@ -71,8 +73,9 @@ def _problems(one: RepairSettings, place: str, scheduler: str) -> Iterator[Probl
         yield Problem(place, "starts nothing: add `manifest_file` or `command`")
     if one.manifest_file is not None and one.command:
         yield Problem(f"{place}.command", "there is a `manifest_file` as well: remove one")
-    if one.resource and one.manifest_file is None:
-        yield Problem(f"{place}.resource", "of no object: remove it, or add `manifest_file`")
+    for key in ("resource", "remove"):
+        if getattr(one, key) and one.manifest_file is None:
+            yield Problem(f"{place}.{key}", "of no object: remove it, or add `manifest_file`")
     if one.when_empty and scheduler == "command":
         text = "not known with the scheduler `command`: set `when_empty: false`"
         yield Problem(f"{place}.when_empty", text)

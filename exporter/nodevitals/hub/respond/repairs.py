@@ -153,6 +153,7 @@ class Repairs:
             state="dry_run" if entry.dry_run else "wanted",
             created=self._clock.time(),
             timeout=entry.timeout,
+            remove=entry.remove,
         )
         values = plan.values_of(isolation, faults, identity, self._hub.settings.cluster)
         planned, failure = self._planned(identity, entry, values)
