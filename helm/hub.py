@@ -8,6 +8,8 @@ import msgspec
 
 from helm.nodes import Free, Image, Name, Port, Probe, Quantity, Values, Web
 
+RepairFile = Annotated[str, msgspec.Meta(pattern=r"^repair-[a-z0-9-]{1,50}\.yaml$")]
+
 
 class HubConfig(msgspec.Struct):
     """Stands for the settings of the hub, whose schema is made from their types."""
@@ -79,6 +81,9 @@ class Hub(Values, frozen=True, kw_only=True):
     config: HubConfig
     """Its configuration file, hub.yaml; the chart adds the nodes, the agents' secrets and the state
     directory."""
+    repair_manifests: dict[RepairFile, Free] = {}
+    """Objects of `config.out_of_service.repairs` by file name; the file of one is
+    `/etc/nodevitals/NAME`. The hub may create and read those of entries that are no dry run."""
     crd: bool = True
     """Whether to make the CRD, where `hub.config.resources.enabled` is true; of two releases in a
     cluster, one may."""

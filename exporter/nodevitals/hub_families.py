@@ -177,5 +177,22 @@ ISOLATION_ANSWER_AGE = isolations.gauge(
     "isolation_answer_age_seconds",
     "Time since Prometheus' last answer by which the hub could decide, or since the hub's start.",
 )
+ACTIONS = ("none", "investigate", "restart_app", "reset_device", "reboot_node", "replace")
+REPAIRS = isolations.counter(
+    "repairs_total",
+    "Number of repairs of nodes out of service since the hub was started, by action of the fault; "
+    "each is counted when it is started, and when it ends.",
+    action=ACTIONS,
+    outcome=("started", "succeeded", "failed", "timed_out", "unknown", "canceled", "dry_run"),
+)
+REPAIRS_RUNNING = isolations.gauge(
+    "repairs_running", "Number of repairs that run, or are to be started.", action=ACTIONS
+)
+REPAIRS_FAILED = isolations.gauge(
+    "repairs_failed",
+    "Number of nodes that are still out of service after a repair that failed, did not end in time "
+    "or whose end is unknown.",
+    action=ACTIONS,
+)
 
 HUB_FAMILIES = (*checks, *totals, *schedules, *hub, *respond, *drills, *isolations)

@@ -24,7 +24,7 @@ from nodevitals.hub.service import load
 from nodevitals.hub.settings import HubSettings
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name
 from nodevitals.probes.fabric.settings import FabricTlsSettings
-from testbed import checkapi, handshake, jobserver, nodeapi
+from testbed import checkapi, handshake, jobserver, nodeapi, repairapi
 from testbed.charts import (
     CHART,
     NAMESPACE,
@@ -39,6 +39,7 @@ from testbed.charts import (
 )
 from testbed.helmserver import Cluster, cluster
 from testbed.node import ROOT
+from testbed.repairs import REMEDIATION, RESET_JOB
 
 MATRIX = {"kind": "matrix"}
 HUBS = [path for path in SETS if path.stem.startswith("hub-")]
@@ -325,6 +326,75 @@ def test_the_hub_may_change_nodes_only_where_it_takes_them_out_of_service(
     if verbs:
         assert granted(tuple(objects), "monitoring:nodevitals-nodes") == verbs
     assert pod(deployment(objects))["automountServiceAccountToken"] == bool(verbs)
+
+
+REPAIRS: list[dict[str, Any]] = [
+    {"name": "reset", "action": "reset_device", "manifest_file": "/etc/nodevitals/repair-a.yaml"},
+    {
+        "name": "reboot",
+        "action": "reboot_node",
+        "manifest_file": "/etc/nodevitals/repair-b.yaml",
+        "remove": True,
+    },
+    {"name": "ticket", "action": "replace", "command": ["/bin/ticket", "{node}"]},
+]
+MANIFESTS = {"repair-a.yaml": RESET_JOB, "repair-b.yaml": REMEDIATION}
+
+
+def repairing(dry_run: bool, *dry_runs: bool, **more: Any) -> list[Object]:
+    """A release whose hub has repairs."""
+    repairs = [{**one, "dry_run": dry} for one, dry in zip(REPAIRS, dry_runs, strict=True)]
+    out = {"scheduler": "kubernetes", "dry_run": dry_run, "repairs": repairs, **more}
+    out["where"] = [{"pool": "train"}]
+    config = {"out_of_service": out, "prometheus": {"url": "http://prometheus:9090"}}
+    hub = {"enabled": True, "config": config, "repairManifests": MANIFESTS}
+    return render({"hub": hub})
+
+
+def repair_rights(objects: list[Object]) -> set[tuple[str, str, str]]:
+    """What the hub may do to repair, as (verb, resource, namespace)."""
+    roles = [one for one in objects if one["kind"] == "Role" and "-repairs-" in str(one)]
+    bound = [one for one in objects if one["kind"] == "RoleBinding" and "-repairs-" in str(one)]
+    assert len(roles) == len(bound)
+    return {
+        (verb, f"{resource}.{group}", one["metadata"]["namespace"])
+        for one in roles
+        for rule in one["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_hub_may_create_only_the_objects_of_repairs_that_are_no_dry_run() -> None:
+    """The same rights that the stand-in of the API server checks."""
+    jobs = {(verb, resource, repairapi.NAMESPACE) for verb, resource in repairapi.REPAIR_ROLE}
+    verbs = ("create", "get", "delete")
+    remediations = {(one, repairapi.REMEDIATIONS, repairapi.NAMESPACE) for one in verbs}
+    assert repair_rights(repairing(False, False, False, False)) == jobs | remediations
+    assert repair_rights(repairing(False, False, True, True)) == jobs
+    assert repair_rights(repairing(False, True, True, False)) == set()
+    assert repair_rights(repairing(True, False, False, False)) == set()
+    slurm = repairing(False, False, True, True, scheduler="slurm")
+    assert repair_rights(slurm) == jobs
+    assert pod(deployment(slurm))["automountServiceAccountToken"] is True
+    assert ("list", "pods") in granted(
+        tuple(repairing(False, False, True, True)), "monitoring:nodevitals-nodes"
+    )
+
+
+def test_the_hub_reads_the_objects_of_its_repairs(tmp_path: Path) -> None:
+    objects = repairing(False, False, False, False)
+    for name, wanted in MANIFESTS.items():
+        assert yaml.safe_load(text_of(objects, name)) == wanted
+        (tmp_path / name).write_text(text_of(objects, name))
+    text = text_of(objects, "hub.yaml").replace("/etc/nodevitals/repair", f"{tmp_path}/repair")
+    (tmp_path / "hub.yaml").write_text(text)
+    settings = load(str(tmp_path / "hub.yaml")).out_of_service
+    assert settings is not None
+    assert [one.name for one in settings.repairs] == ["reset", "reboot", "ticket"]
+    mounts = {one["mountPath"] for one in container(deployment(objects))["volumeMounts"]}
+    assert "/etc/nodevitals" in mounts
 
 
 def test_other_namespaces_have_the_roles_of_what_is_in_them() -> None:

@@ -7,11 +7,13 @@ import subprocess
 from pathlib import Path
 
 import apprise
+import kubernetes_validate
+import msgspec
 import pytest
 import yaml
 
 from nodevitals.document import Problem, SettingsDocument, convert
-from nodevitals.hub.respond import receiver, robots
+from nodevitals.hub.respond import receiver, repair_plan, robots
 from nodevitals.hub.settings import HubSettings
 from testbed.node import ROOT
 from testbed.servers import BINARIES
@@ -56,6 +58,28 @@ def test_the_watchdog_is_missed_after_alertmanagers_intervals() -> None:
         if (found := settings_of(text).notify.watchdog) is not None
     ]
     assert watchdog.after > 2 * 60
+
+
+@pytest.mark.parametrize("page", [PAGE, CHINESE])
+def test_each_object_of_a_repair_can_be_created(page: str, tmp_path: Path) -> None:
+    entries = [
+        entry
+        for text in blocks(page, "hub.yaml")
+        if (found := settings_of(text).out_of_service) is not None
+        for entry in found.repairs
+    ]
+    assert [bool(entry.command) for entry in entries] == [False, True]
+    values = dict.fromkeys(repair_plan.PLACEHOLDERS, "gpu-7")
+    assert repair_plan.planned(entries[1], values, "x").command[2] == "gpu-7"
+    for title in ("repair-reset-gpu.yaml", "repair-reboot.yaml"):
+        [text] = blocks(page, title)
+        file = tmp_path / title
+        file.write_text(text)
+        entry = msgspec.structs.replace(entries[0], manifest_file=str(file))
+        assert list(repair_plan.file_problems([entry], "repairs")) == []
+        document = dict(repair_plan.planned(entry, values, "20261123-080030-k3fm2q-x").document)
+        if document["kind"] == "Job":
+            kubernetes_validate.validate(document, "1.27", strict=True)
 
 
 def test_alertmanager_takes_its_configuration(tmp_path: Path) -> None:

@@ -199,3 +199,20 @@ def test_a_drain_evicts_what_may_move(api: NodeApi) -> None:
     api.protected = set()
     again = run(lambda scheduler: scheduler.drain(ISOLATION))
     assert again.blocked == "train/by-hand has no controller: end it by hand"
+
+
+def test_what_runs_is_what_a_drain_concerns_without_the_pods_of_repairs(api: NodeApi) -> None:
+    run(isolate)
+    running: Act = lambda scheduler: scheduler.running(ISOLATION)  # noqa: E731
+    api.pod("agent", NODE, owner="DaemonSet")
+    api.pod("reset-0", NODE, labels={"nodevitals.io/repair": "20261123-030000-abcdef-reset"})
+    assert run(running) == (0, "")
+    api.pod("worker-0", NODE)
+    api.pod("by-hand", NODE, owner="")
+    api.pod("ending", NODE, deletionTimestamp="2026-11-23T03:00:00Z")
+    assert run(running) == (3, "")
+    run(lambda scheduler: scheduler.drain(ISOLATION))
+    names = [one["metadata"]["name"] for one in api.pods]
+    assert names == ["agent", "reset-0", "by-hand", "ending"]
+    api.role = ROLE - {("list", "pods")}
+    assert failed(running) == "refused"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import bcrypt
 from msgspec.structs import replace
 
-from nodevitals.hub.respond import base, isolation_tables, isolations
+from nodevitals.hub.respond import base, isolation_tables, isolations, repair_tables
 from nodevitals.hub.respond.ledger import Breaker, Ledger
 from nodevitals.hub.respond.model import Isolation, IsolationState, Step
+from nodevitals.hub.respond.repair_model import Repair, RepairState
 from testbed.hubpages import ORIGIN, Site, site
 from testbed.isolations import fault
 
@@ -82,6 +84,38 @@ def test_the_page_shows_all_escaped_and_buttons_for_those_who_may(tmp_path: Path
         assert text.count("/return") == 5
         assert "Dry run: the hub changes nothing" in text
         assert "to approve or return" not in text.lower()
+
+    run(tmp_path, steps)
+
+
+def test_repairs_are_shown_escaped(tmp_path: Path) -> None:
+    async def steps(found: Site) -> None:
+        owner = "20270101-000000-000002"
+        for number, state in enumerate(get_args(RepairState)):
+            made = Repair(
+                id=f"{owner}-{state}",
+                isolation=owner,
+                name=f"repair-{number}",
+                node="gpu-2",
+                fault=HOSTILE,
+                state=state,
+                created=1.8e9,
+                command=("/bin/ticket", HOSTILE),
+                timeout=60.0,
+                text=HOSTILE,
+            )
+            await base.of(found.hub).database.do(partial(repair_tables.put, repair=made))
+        isolations.of(found.hub).repairs.notes[f"{owner}-late"] = f"2 left {HOSTILE}"
+        listed = (await found.call("GET", "/api/v1/isolations")).json()
+        assert {one["state"] for one in listed["repairs"]} == set(get_args(RepairState))
+        assert listed["waiting_repairs"] == {f"{owner}-late": f"2 left {HOSTILE}"}
+        for language, words in (("en", "its end is unknown"), ("zh", "结果未知")):
+            text = (await found.call("GET", f"/isolations?lang={language}")).text
+            assert words in text
+            assert "2 left" in text
+            assert all(f"repair-{number}" in text for number in range(8))
+            assert "<script>" not in text
+            assert "repair_" not in text
 
     run(tmp_path, steps)
 

@@ -41,6 +41,8 @@ class FaultPrometheus:
         """All nodes, whose data are fresh."""
         self.faults: set[tuple[str, str]] = set()
         """Node and name of confirmed faults."""
+        self.labels: dict[str, str] = {}
+        """Labels of all of these, over the usual ones."""
         self.incident = False
         self.is_empty = False
         """Whether no rule is loaded."""
@@ -67,7 +69,7 @@ class FaultPrometheus:
         for node, name in sorted(self.faults):
             labels = {"instance": f"{node}:9855", "fault": name, "device_id": "GPU-1"}
             more = {"service": "drain_now", "action": "reset_device", "incident": "false"}
-            rows.append({PART: "fault", **labels, **more})
+            rows.append({PART: "fault", **labels, **more, **self.labels})
         rows += [{PART: "incident", "kind": "node"}] if self.incident else []
         rows += [{PART: "fresh", "instance": f"{node}:9855"} for node in self.nodes]
         found = [{"metric": row, "value": [now, str(now)]} for row in rows]

@@ -86,6 +86,8 @@ class Recorder(Scheduler):
         self.failure: SchedulerError | None = None
         self.calls: list[tuple[str, str]] = []
         self.left = 0
+        self.jobs = 0
+        """Number of jobs on each node."""
 
     async def states(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
         """Of these, those that it has."""
@@ -117,6 +119,11 @@ class Recorder(Scheduler):
         self.calls.append(("drain", isolation.node))
         self.left = max(0, self.left - 1)
         return DrainProgress(self.left, "a budget" if self.left else "")
+
+    async def running(self, isolation: Isolation) -> DrainProgress:
+        """The jobs."""
+        self._fail()
+        return DrainProgress(self.jobs)
 
     async def restore(self, isolation: Isolation) -> None:
         """Remove the mark."""

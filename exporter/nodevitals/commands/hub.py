@@ -16,6 +16,7 @@ DEFAULT_ADDRESS = "127.0.0.1:9857"
 EXAMPLES = """\
 examples:
   nodevitals hub --config.file hub.yaml
+  nodevitals hub --config.file hub.yaml --check-config
   nodevitals hub --config.file /etc/nodevitals/hub.yaml --web.listen-address :9857 \\
     --web.config.file /etc/nodevitals/web.yaml
 
@@ -30,6 +31,8 @@ def add_to(commands: Subparsers) -> None:
     add = parser.add_argument
     config = "configuration file (needed)"
     add("--config.file", dest="config", metavar="FILE", required=True, help=config)
+    check = "check the configuration file and the files of its repairs, and end"
+    add("--check-config", action="store_true", help=check)
     add(
         "--web.listen-address",
         dest="listen",
@@ -58,12 +61,19 @@ def add_to(commands: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM."""
     try:
-        from nodevitals.hub.service import Service
+        from nodevitals.hub.service import Service, load
         from nodevitals.hub.store import StoreError
         from nodevitals.hub.web.server import bind
     except ModuleNotFoundError as error:
         text = f"the package {error.name} is missing: pip install 'nodevitals[hub]'"
         raise CommandError(text) from None
+    if options.check_config:
+        try:
+            load(options.config)
+        except DocumentError as error:
+            raise document_error(options.config, error) from None
+        print(f"{options.config}: ok")
+        return 0
     try:
         read(options.web_config)
     except DocumentError as error:

@@ -21,6 +21,7 @@ from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.kinds import KindRunner
 from nodevitals.hub.members import Members
+from nodevitals.hub.respond import repair_plan
 from nodevitals.hub.runners import Runner
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.store import Store
@@ -56,6 +57,9 @@ def load(path: Optional[str]) -> HubSettings:
     settings = convert(document.values(), HubSettings, "", problems)
     if settings is not None:
         problems.extend(settings.problems())
+        if settings.out_of_service is not None:
+            repairs = settings.out_of_service.repairs
+            problems.extend(repair_plan.file_problems(repairs, "out_of_service.repairs"))
     error = document.error(problems)
     if error is not None or settings is None:
         raise error or DocumentError(problems)

@@ -52,9 +52,43 @@ app.kubernetes.io/component: hub
 {{- end -}}
 {{- end -}}
 
+{{/*
+What the hub creates to repair nodes, as a JSON list of {group, resource, namespace, remove}: of entries that
+are no dry run, whose objects are in hub.repairManifests.
+*/}}
+{{- define "nodevitals.hubRepairs" -}}
+{{- $out := dig "out_of_service" dict (.Values.hub.config | default dict) -}}
+{{- $manifests := .Values.hub.repairManifests | default dict -}}
+{{- $found := list -}}
+{{- if not (dig "dry_run" true $out) -}}
+{{- range $entry := dig "repairs" list $out -}}
+{{- $file := get $entry "manifest_file" | default "" -}}
+{{- $object := get $manifests (trimPrefix "/etc/nodevitals/" $file) -}}
+{{- if and $object (hasPrefix "/etc/nodevitals/" $file) (not (dig "dry_run" true $entry)) -}}
+{{- $version := get $object "apiVersion" | default "" | toString -}}
+{{- $group := ternary (first (splitList "/" $version)) "" (contains "/" $version) -}}
+{{- $kind := get $object "kind" | default "" | toString -}}
+{{- $resource := get $entry "resource" | default (printf "%ss" (lower $kind)) -}}
+{{- $found = append $found (dict "group" $group "resource" $resource "namespace" (dig "metadata" "namespace" "" $object) "remove" (dig "remove" false $entry)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- uniq $found | toJson -}}
+{{- end -}}
+
+{{/* Whether a repair that is no dry run waits until no pod is left on its node: true or nothing. */}}
+{{- define "nodevitals.hubRepairsWait" -}}
+{{- $out := dig "out_of_service" dict (.Values.hub.config | default dict) -}}
+{{- $waits := "" -}}
+{{- range $entry := dig "repairs" list $out -}}
+{{- if dig "when_empty" true $entry -}}{{- $waits = "true" -}}{{- end -}}
+{{- end -}}
+{{- $waits -}}
+{{- end -}}
+
 {{/* Whether the hub needs the API server: true or nothing. */}}
 {{- define "nodevitals.hubApiServer" -}}
-{{- if or (include "nodevitals.hubResources" .) (include "nodevitals.hubLauncher" .) (include "nodevitals.hubNodes" .) -}}true{{- end -}}
+{{- if or (include "nodevitals.hubResources" .) (include "nodevitals.hubLauncher" .) (include "nodevitals.hubNodes" .) (include "nodevitals.hubRepairs" . | fromJsonArray) -}}true{{- end -}}
 {{- end -}}
 
 {{/*

@@ -44,6 +44,12 @@ MIGRATIONS = (
     CREATE TABLE drills (id TEXT PRIMARY KEY, until REAL NOT NULL, record BLOB NOT NULL);
     CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE repairs (id TEXT PRIMARY KEY, isolation TEXT NOT NULL, state TEXT NOT NULL,
+        created REAL NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX repairs_state ON repairs (state, created);
+    CREATE INDEX repairs_isolation ON repairs (isolation, created);
+    """,
 )
 Result = TypeVar("Result")
 

@@ -15,7 +15,9 @@ from litestar.params import FromPath
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.respond.ledger import Breaker
 from nodevitals.hub.respond.model import Isolation
+from nodevitals.hub.respond.repair_model import Repair
 from nodevitals.hub.respond.settings import LimitsPerPool
+from nodevitals.hub.store import StoreError
 from nodevitals.hub.web.access import needs, rank
 from nodevitals.hub.web.api import requester_of
 from nodevitals.hub.web.errors import STATUS
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 PATH = "/api/v1/isolations"
 NEWEST = 100
 MAX_SHOWN = 200
+IDENTITY = len("20270101-000000-abcdef")
+"""Characters of an isolation's id, with which that of a repair begins."""
 
 
 class IsolationList(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,10 @@ class IsolationList(msgspec.Struct, frozen=True, kw_only=True):
     breaker_reason: str = ""
     problem: str = ""
     """Why nothing is decided or done at present, in one line."""
+    repairs: tuple[Repair, ...] = ()
+    """What was started for these isolations."""
+    waiting_repairs: dict[str, str] = {}
+    """Why a repair has not begun yet, by its id."""
 
 
 async def listed(hub: Hub, isolations: Callable[[], Any]) -> IsolationList:
@@ -51,6 +59,10 @@ async def listed(hub: Hub, isolations: Callable[[], Any]) -> IsolationList:
         return IsolationList(enabled=False)
     found = isolations()
     opened, ended = await found.book.listed(NEWEST)
+    try:
+        repairs = await found.repairs.book.known([*opened, *ended])
+    except StoreError as error:
+        raise RefusedError("unavailable", str(error)) from None
     breaker: Breaker = found.book.ledger.breaker
     return IsolationList(
         enabled=True,
@@ -60,6 +72,8 @@ async def listed(hub: Hub, isolations: Callable[[], Any]) -> IsolationList:
         breaker_open=breaker.open,
         breaker_reason=breaker.reason,
         problem=found.problem,
+        repairs=tuple(repairs),
+        waiting_repairs=found.repairs.notes,
     )
 
 
@@ -67,12 +81,15 @@ def _show(
     hub: Hub, found: IsolationList, request: AnyRequest, refused: str = "", kind: str = ""
 ) -> Response[str]:
     settings = hub.settings.out_of_service
+    waiting = sorted(found.waiting_repairs.items())
     return page(
         request,
         "isolations.html",
         STATUS[kind] if kind else 200,
         found=found,
         opened=found.open[:MAX_SHOWN],
+        repairs=[(one.isolation, one) for one in found.repairs],
+        waits=[(name[:IDENTITY], name[IDENTITY + 1 :], t) for name, t in waiting],
         limits=LimitsPerPool() if settings is None else settings.limits,
         where=() if settings is None else settings.where,
         back=settings is not None and settings.back.enabled,

@@ -20,6 +20,7 @@ from nodevitals.hub.respond.faults import Seen
 from nodevitals.hub.respond.isolation_book import OUTCOMES, Book
 from nodevitals.hub.respond.isolation_work import Test, Work, checks_before_return, scheduler_of
 from nodevitals.hub.respond.model import OPEN_STATES, Isolation
+from nodevitals.hub.respond.repairs import Repairs
 from nodevitals.hub.respond.safety import may_act
 from nodevitals.hub.respond.schedulers import Scheduler, SchedulerError
 from nodevitals.hub.respond.settings import OutOfServiceSettings
@@ -52,6 +53,7 @@ class Isolations:
         self.book = Book(hub, self._clock)
         self.watching = Watching(hub, self._clock)
         self._work = Work(hub, self.book, self._clock, test)
+        self.repairs = Repairs(hub, self.book, self._clock)
         self._used: Optional[tuple[OutOfServiceSettings, Scheduler]] = None
         self._changed = asyncio.Event()
         self._pruned = -PRUNE_SECONDS
@@ -87,12 +89,14 @@ class Isolations:
     async def close(self) -> None:
         """End checks that run, and close the scheduler."""
         await self._work.close()
+        await self.repairs.close()
         used, self._used = self._used, None
         if used is not None:
             await used[1].close()
 
     async def round(self, settings: OutOfServiceSettings) -> None:
         """One round. Raises StoreError."""
+        await self.repairs.watch()
         try:
             scheduler = await self._scheduler(settings)
         except SchedulerError as error:
@@ -108,9 +112,12 @@ class Isolations:
         followed = await self.book.followed()
         asked = [one for one in followed if one.restoring and one.restoring != "hub"]
         await self._work.restore(scheduler, asked)
+        if found is not None:
+            await self.repairs.begin(scheduler, settings, lambda: self._decided(settings), found)
         if self._clock.monotonic() - self._pruned >= PRUNE_SECONDS:
             self._pruned = self._clock.monotonic()
             await self.book.prune()
+            await self.repairs.book.prune()
 
     async def _decided(self, settings: OutOfServiceSettings) -> Optional[Seen]:
         """Ask Prometheus and decide; None where its answer is of no use."""
@@ -136,13 +143,14 @@ class Isolations:
             self._work.test(())
             return
         own = [one for one in followed if not one.dry_run and not one.restoring and one.acted]
-        returning = [one for one in followed if one.id in pending and one.restoring == "hub"]
+        idle = [one for one in followed if one.id not in self.repairs.busy]
+        returning = [one for one in idle if one.id in pending and one.restoring == "hub"]
         await self._work.restore(scheduler, returning)
         await self._work.describe(scheduler, [one for one in own if one.undescribed])
         if settings.drain:
             now = self._clock.time()
             await self._work.drain(scheduler, [one for one in own if _drains(one, settings, now)])
-        self._work.test([one for one in own if one.state == "testing"])
+        self._work.test([one for one in own if one.state == "testing" and one in idle])
 
     async def _scheduler(self, settings: OutOfServiceSettings) -> Scheduler:
         if self._used is None or self._used[0] != settings:
@@ -169,6 +177,7 @@ class Isolations:
                 )
         yield families.ISOLATION_BREAKER, (), float(self.book.ledger.breaker.open)
         yield families.ISOLATION_ANSWER_AGE, (), self.watching.age
+        yield from self.repairs.samples()
 
 
 def _is_pending(isolation: Isolation, settings: OutOfServiceSettings) -> bool:

@@ -18,6 +18,8 @@ MARK = "nodevitals.io/isolation"
 REASON, SINCE, ACTION = "nodevitals.io/reason", "nodevitals.io/since", "nodevitals.io/action"
 CONDITION = "NodevitalsOutOfService"
 MIRROR = "kubernetes.io/config.mirror"
+REPAIR = "nodevitals.io/repair"
+"""Label of what a repair has made: its id."""
 ENDED = ("Succeeded", "Failed")
 
 
@@ -30,6 +32,11 @@ class Eviction(NamedTuple):
     """Pods that end already."""
     kept: tuple[str, ...]
     """Pods that nothing would start again elsewhere: they have no controller."""
+
+    @property
+    def left(self) -> int:
+        """The number of all of them."""
+        return len(self.evict) + self.ending + len(self.kept)
 
 
 def state_of(node: Mapping[str, Any]) -> NodeState:
@@ -137,6 +144,8 @@ def evictions(pods: Sequence[Mapping[str, Any]]) -> Eviction:
             continue
         if any(one.get("kind") == "DaemonSet" for one in owners):
             continue
+        if REPAIR in (metadata.get("labels") or {}):
+            continue  # it repairs the node
         if metadata.get("deletionTimestamp"):
             ending += 1
         elif any(one.get("controller") for one in owners):

@@ -124,8 +124,12 @@ class KubernetesScheduler(Scheduler):
                     continue
                 blocked.append(str(error))
         kept = [f"{name} has no controller: end it by hand" for name in found.kept[:3]]
-        left = len(found.evict) + found.ending + len(found.kept)
-        return DrainProgress(left, "; ".join([*blocked, *kept])[:500])
+        return DrainProgress(found.left, "; ".join([*blocked, *kept])[:500])
+
+    async def running(self, isolation: Isolation) -> DrainProgress:
+        """The pods that a drain concerns. Raises SchedulerError."""
+        listed = await self._ask(self._pods(isolation.node), "list pods")
+        return DrainProgress(objects.evictions(listed).left)
 
     async def restore(self, isolation: Isolation) -> None:
         """Uncordon the node, and remove our mark. Raises SchedulerError."""

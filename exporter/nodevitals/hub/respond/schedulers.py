@@ -68,6 +68,10 @@ class Scheduler(ABC):
     async def drain(self, isolation: Isolation) -> DrainProgress:
         """Begin, or go on, to end what runs on an isolated node. Raises SchedulerError."""
 
+    async def running(self, isolation: Isolation) -> DrainProgress:
+        """What still runs on an isolated node; nothing is ended. Raises SchedulerError."""
+        raise SchedulerError("refused", f"{isolation.node}: what runs there is not known")
+
     @abstractmethod
     async def restore(self, isolation: Isolation) -> None:
         """Return a node to service, and remove our mark. A node that does not carry the mark with

@@ -12,6 +12,8 @@ from typing import Annotated, Literal, Optional
 import msgspec
 
 from nodevitals.document import Problem
+from nodevitals.hub.respond import repair_settings
+from nodevitals.hub.respond.repair_settings import RepairSettings
 from nodevitals.quantities import Seconds
 
 Severity = Literal["critical", "warning", "info"]
@@ -234,11 +236,14 @@ class OutOfServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """Commands."""
     back: ReturnSettings = ReturnSettings()
     """The way back to service."""
+    repairs: tuple[RepairSettings, ...] = ()
+    """What is started on a node out of service, once; by default nothing."""
 
     def problems(self) -> Iterator[Problem]:
         """Report what does not fit together."""
         if self.scheduler == "command" and self.command is None:
             yield Problem("out_of_service.command", "missing: the scheduler is `command`")
+        yield from repair_settings.problems(self.repairs, "out_of_service.repairs", self.scheduler)
 
 
 class DrillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -146,6 +146,10 @@ class SlurmScheduler(Scheduler):
         busy = node.cpus > 0 or "COMPLETING" in node.states
         return DrainProgress(int(busy), "jobs end by themselves" if busy else "")
 
+    async def running(self, isolation: Isolation) -> DrainProgress:
+        """As `drain`, which ends nothing. Raises SchedulerError."""
+        return await self.drain(isolation)
+
     async def restore(self, isolation: Isolation) -> None:
         """Resume the node. Raises SchedulerError."""
         node = await self._known(isolation.node)

@@ -158,6 +158,7 @@ FAULTS = {
     "isolation_undecided": "节点等待人工处理",
     "profile_differs": "节点与基准配置不一致",
     "nodes_unlike_pool": "部分节点与资源池不一致",
+    "repair_failed": "节点自动修复失败",
     "drill": "告警演练",
     "job_impact": "作业所在节点故障",
     "pod_oom_kill": "容器内存不足（OOM），进程被杀",

@@ -1,0 +1,157 @@
+"""Settings of repairs: each error is found before the hub starts, with its path and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodevitals.commands.cli import main
+from nodevitals.document import DocumentError, Problem
+from nodevitals.hub.service import load
+from testbed.repairs import RESET_JOB
+
+COMMAND = {"name": "ticket", "action": "replace", "command": ["/bin/ticket", "{node}"]}
+JOB = {"name": "reset-gpu", "action": "reset_device"}
+PLACE = "out_of_service.repairs[0]"
+
+
+def file_of(folder: Path, *repairs: dict[str, Any], scheduler: str = "kubernetes") -> Path:
+    """A file of the hub with these repairs."""
+    file = folder / "hub.yaml"
+    section: dict[str, Any] = {
+        "scheduler": scheduler,
+        "where": [{"pool": "a"}],
+        "repairs": list(repairs),
+    }
+    if scheduler == "command":
+        section["command"] = {name: ["/bin/x"] for name in ("isolate", "restore", "status")}
+    file.write_text(
+        yaml.safe_dump({"prometheus": {"url": "http://prometheus:9090"}, "out_of_service": section})
+    )
+    return file
+
+
+def problems(file: Path) -> list[str]:
+    """The problems of a file; each has a line."""
+    found: tuple[Problem, ...] = ()
+    try:
+        load(str(file))
+    except DocumentError as error:
+        found = error.problems
+    assert all(problem.line for problem in found)
+    return [str(problem) for problem in found]
+
+
+def job(folder: Path, text: str) -> dict[str, Any]:
+    """An entry with an object of this text."""
+    manifest = folder / "object.yaml"
+    manifest.write_text(text)
+    return {**JOB, "manifest_file": str(manifest)}
+
+
+def test_good_ones_load_and_start_nothing_by_default(tmp_path: Path) -> None:
+    good = job(tmp_path, yaml.safe_dump(RESET_JOB))
+    file = file_of(tmp_path, good, COMMAND)
+    settings = load(str(file)).out_of_service
+    assert settings is not None
+    for one in settings.repairs:
+        assert (one.dry_run, one.when_empty, one.at_most, one.per_hour) == (True, True, 1, 3)
+        assert one.timeout == 3600
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "words"),
+    [
+        ({"action": None}, PLACE, "add `action` or `faults`"),
+        ({"action": "explode"}, f"{PLACE}.action", "explode"),
+        ({"command": []}, PLACE, "add `manifest_file` or `command`"),
+        ({"manifest_file": "/etc/none"}, f"{PLACE}.command", "`manifest_file` as well"),
+        ({"manifest_file": "/etc/none"}, f"{PLACE}.manifest_file", "No such file"),
+        ({"name": "Reset"}, f"{PLACE}.name", ""),
+        ({"name": "x" * 31}, f"{PLACE}.name", ""),
+        ({"faults": ["a", "a"]}, f"{PLACE}.faults", "twice"),
+        ({"resource": "jobs"}, f"{PLACE}.resource", "add `manifest_file`"),
+        ({"command": ["{node}"]}, f"{PLACE}.command[0]", "write its path"),
+        ({"command": ["/x", "a{nod}"]}, f"{PLACE}.command[1]", "did you mean node?"),
+        ({"at_most": 0}, f"{PLACE}.at_most", ""),
+        ({"shell": True}, f"{PLACE}", "shell"),
+    ],
+    ids=str,
+)
+def test_each_error_is_found(tmp_path: Path, change: Any, place: str, words: str) -> None:
+    entry = {key: value for key, value in {**COMMAND, **change}.items() if value is not None}
+    found = problems(file_of(tmp_path, entry))
+    assert any(one.startswith(place) and words in one for one in found), found
+
+
+def test_duplicates_are_errors(tmp_path: Path) -> None:
+    assert problems(file_of(tmp_path, COMMAND, {**COMMAND, "action": "reset_device"})) == [
+        "out_of_service.repairs[1].name: 'ticket' is there twice: rename one"
+    ]
+    assert problems(file_of(tmp_path, COMMAND, {**COMMAND, "name": "other"})) == [
+        "out_of_service.repairs[1]: the same as out_of_service.repairs[0]: remove one"
+    ]
+
+
+def test_a_scheduler_that_does_not_say_what_runs(tmp_path: Path) -> None:
+    assert problems(file_of(tmp_path, {**COMMAND, "when_empty": False}, scheduler="command")) == []
+    [found] = problems(file_of(tmp_path, COMMAND, scheduler="command"))
+    assert "when_empty: false" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\n---\nb: 2\n", "another document"),
+        ("[]", "not one object"),
+        ("", "not one object"),
+        ("kind: [", "not valid YAML"),
+        ("{apiVersion: v1}", "kind: missing"),
+        ("{kind: Job}", "apiVersion: missing"),
+        ("{apiVersion: batch/v1, kind: List, items: []}", "kind: missing"),
+        ("{apiVersion: batch/v1, kind: Job}", "metadata.namespace: missing: a Job"),
+        ("{apiVersion: '../../v1', kind: X}", "apiVersion: missing, or not GROUP/VERSION"),
+        ("{apiVersion: x.y/v1, kind: X, metadata: {generateName: a}}", "created twice"),
+        ("{apiVersion: x.y/v1, kind: X, metadata: {namespace: '{node}'}}", "is not replaced"),
+        ("{apiVersion: x.y/v1, kind: X, metadata: 7}", "metadata: not a mapping"),
+        ("{apiVersion: x.y/v1, kind: X, spec: [1]}", "spec: not a mapping"),
+        ("{apiVersion: x.y/v1, kind: X, spec: {a: [x, 'b{uuid}']}}", "spec.a[1]: {uuid} is no"),
+        ("{apiVersion: x.y/v1, kind: X, spec: {a: 2026-01-01}}", "spec.a: '2026-01-01' is no"),
+        ("{apiVersion: x.y/v1, kind: X, spec: {a: .nan}}", "spec.a: not a number"),
+        ("{apiVersion: x.y/v1, kind: X, spec: {1: a}}", "the key 1 is no text"),
+        ("{apiVersion: x.y/v1, kind: X, spec: {template: {metadata: 7}}}", "not a mapping"),
+        ("{a: 1, a: 2}", "a"),
+    ],
+    ids=str,
+)
+def test_each_error_of_an_object_is_found(tmp_path: Path, text: str, words: str) -> None:
+    found = problems(file_of(tmp_path, job(tmp_path, text)))
+    assert any(words in one and "object.yaml" in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{apiVersion: x.y/v1, kind: X, spec: {a: '${node} {{node}} {print $1} { }'}}",
+        '{"apiVersion": "x.y/v1", "kind": "X", "metadata": {"name": "{node}"}}',
+    ],
+)
+def test_other_braces_stay(tmp_path: Path, text: str) -> None:
+    """Variables of a shell, other templates, JSON."""
+    assert problems(file_of(tmp_path, job(tmp_path, text))) == []
+
+
+def test_a_file_can_be_checked_without_a_hub(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = file_of(tmp_path, COMMAND)
+    assert main(["hub", "--config.file", str(good), "--check-config"]) == 0
+    assert capsys.readouterr().out == f"{good}: ok\n"
+    bad = file_of(tmp_path, job(tmp_path, "kind: ["))
+    assert main(["hub", "--config.file", str(bad), "--check-config"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{bad}:" in line
+    assert f"{tmp_path}/object.yaml:" in line
