@@ -211,6 +211,7 @@ MAIN = {
         ),
         "systemd 单元：是否运行、反复重启、失败；变为只读的文件系统、卡在内核中的进程、僵尸进程、"
         "线程数",
+    ),
     "scripts": Main(
         (
             "scripts_status",
