@@ -41,6 +41,11 @@ def _down(value: float, _expected: float) -> bool:
     return value == 0
 
 
+def _inactive(value: float, expected: float) -> bool:
+    """A unit that need not be active may be anything."""
+    return value == 0 and expected == 1
+
+
 _MORE = operator.gt
 _GPU, _PORT, _NIC = "{vendor} {device}", "port {device}/{port}", "interface {interface}"
 _NVIDIA = "nvidia {device}"
@@ -371,6 +376,72 @@ DEFECTS = (
     ),
     Defect(
         "node", "node_clock_synchronized", _is, 0, "clock", "not synchronized", "chronyc tracking"
+    ),
+    Defect(
+        "node",
+        "node_filesystem_read_only",
+        _is,
+        1,
+        "{mountpoint}",
+        "became read-only",
+        "dmesg --ctime | grep -i error; " + _DRAIN,
+    ),
+    Defect(
+        "node",
+        "node_hung_processes",
+        _MORE,
+        0,
+        "processes",
+        "{value} hang in the kernel: {wait}",
+        "find what they wait in: nodevitals probe services",
+    ),
+    Defect(
+        "services",
+        "services_unit_active",
+        _inactive,
+        0,
+        "{unit}",
+        "not active",
+        "systemctl status {unit}",
+        "services_unit_expected",
+    ),
+    Defect(
+        "disks",
+        "disk_critical_warning",
+        _is,
+        1,
+        "disk {device}",
+        "it warns: {warning}",
+        "replace the disk",
+    ),
+    Defect(
+        "disks",
+        "disk_smart_passed",
+        _is,
+        0,
+        "disk {device}",
+        "it expects to fail",
+        "replace the disk",
+    ),
+    Defect("disks", "disk_missing", _is, 1, "disk {device}", "gone", "reseat or replace the disk"),
+    Defect(
+        "disks",
+        "disk_mapping_suspended",
+        _is,
+        1,
+        "mapping {device}",
+        "suspended: all I/O waits",
+        "dmsetup info",
+    ),
+    Defect(
+        "scripts",
+        "scripts_status",
+        _is,
+        1,
+        "{script}",
+        "critical",
+        "nodevitals probe scripts",
+        where={"status": "critical"},
     ),
     Defect(
         "profile",

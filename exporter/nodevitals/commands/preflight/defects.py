@@ -17,10 +17,11 @@ Labels = Mapping[str, str]
 MAX_USED_SHARE = 0.1
 
 
-# States that are good, of families with one series per possible state.
-_GOOD_STATES = {
+# Labels whose series are no defect, whatever their value is.
+GOOD_LABELS = {
     "nvidia_recovery_action": ("vendor_action", ("none",)),
     "nvidia_fabric_state": ("state", ("completed",)),
+    "node_hung_processes": ("wait", ("paused",)),
 }
 PARTS = tuple(dict.fromkeys(one.part for one in DEFECTS))
 
@@ -42,7 +43,7 @@ def _series(samples: Samples, family: str) -> list[tuple[Labels, float]]:
 
 def _found(defect: Defect, samples: Samples) -> Iterator[Finding]:
     limits = {_key(labels): value for labels, value in _series(samples, defect.other)}
-    label, good = _GOOD_STATES.get(defect.family, ("", ()))
+    label, good = GOOD_LABELS.get(defect.family, ("", ()))
     for labels, value in _series(samples, defect.family):
         if any(labels.get(name) != text for name, text in defect.where.items()):
             continue

@@ -94,7 +94,7 @@ PREFIXES = {
     "limit.nofile.": KnownFact(
         _TEXT, True, "Soft limit of open files of a process, by its name: a number or unlimited."
     ),
-    "service.": KnownFact(_TEXT, True, "State of a systemd unit: active, inactive, failed."),
+    "unit.": KnownFact(_TEXT, True, "State of a watched systemd unit: active, inactive, failed."),
 }
 
 

@@ -1,7 +1,8 @@
 """Probe `services`: systemd's units, and conditions of the node that jobs do not survive.
 
 In: systemd over D-Bus; procfs. Out: `nodevitals_services_*` for units; `nodevitals_node_*` for file
-systems that became read-only, zombies, processes that hang in the kernel, and threads.
+systems that became read-only, zombies, processes that hang in the kernel, and threads. The states of
+the units go to the probe `profile`.
 A bus that hangs does not keep the conditions from being read: each has a process of its own.
 """
 
@@ -18,6 +19,7 @@ from nodevitals.linux.process import parse_load_average
 from nodevitals.linux.sysfs import exists, read_bytes, read_integer, read_text
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
 from nodevitals.probes.common.device_files import sees_kernel
+from nodevitals.probes.common.facts import send_facts
 from nodevitals.probes.services import families
 from nodevitals.probes.services.filesystems import local_filesystems
 from nodevitals.probes.services.processes import Sleeper, hung, look
@@ -114,6 +116,10 @@ class ServicesProbe(Probe):
             manager = Manager(connection)
             report_units(manager, watch, self.state.restarts, readings)
             report_failed(manager, watch, readings)
+        state = families.STATE.name
+        found = [one.labels for one in readings.samples if one.family == state]
+        facts = {f"unit.{unit}": {"": text} for unit, text in found}
+        send_facts(readings, self.name, (), facts)
 
     def _conditions(self, readings: Readings) -> None:
         if not sees_kernel(self.host.procfs):
