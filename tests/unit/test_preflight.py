@@ -1,4 +1,4 @@
-"""The table of defects names families and labels that exist, and lists of nodes are those of Slurm."""
+"""The table of defects names what the agent exposes; lists of nodes are those of Slurm."""
 
 from __future__ import annotations
 

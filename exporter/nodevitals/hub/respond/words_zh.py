@@ -156,6 +156,7 @@ FAULTS = {
     "isolation_data_missing": "节点隔离缺少可用数据",
     "isolation_breaker_open": "节点隔离已熔断",
     "isolation_undecided": "节点等待人工处理",
+    "accelerator_outlier": "加速卡与同类相比异常",
     "profile_differs": "节点与基准配置不一致",
     "nodes_unlike_pool": "部分节点与资源池不一致",
     "repair_failed": "节点自动修复失败",

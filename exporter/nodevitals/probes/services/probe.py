@@ -1,8 +1,8 @@
 """Probe `services`: systemd's units, and conditions of the node that jobs do not survive.
 
 In: systemd over D-Bus; procfs. Out: `nodevitals_services_*` for units; `nodevitals_node_*` for file
-systems that became read-only, zombies, processes that hang in the kernel, and threads. The states of
-the units go to the probe `profile`.
+systems that became read-only, zombies, processes that hang in the kernel, and threads. The probe
+`profile` gets the states of the units.
 A bus that hangs does not keep the conditions from being read: each has a process of its own.
 """
 
