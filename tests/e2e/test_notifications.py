@@ -126,6 +126,41 @@ def test_inhibitions_mute_alerts_with_the_same_cause_on_the_same_node(
     assert {key for key, value in by_day.alertmanager.inhibited().items() if value} == muted
 
 
+def test_what_is_seen_of_a_stopped_service_elsewhere_is_muted(by_day: Notifications) -> None:
+    kubelet, chrony = "kubelet.service", "chronyd.service"
+    by_day.post(
+        alert("ServiceDown", "warning", instance="n1", unit=kubelet),
+        alert("ProbeFailing", "warning", instance="n1", probe="kubernetes"),
+        alert("ProbeFailing", "warning", instance="n1", probe="nvidia"),
+        alert("ServiceDown", "warning", instance="n2", unit=chrony),
+        alert("ClockUnsynchronized", "warning", instance="n2"),
+        alert("ClockUnsynchronized", "warning", instance="n1"),
+        alert("ServiceFlapping", "warning", instance="n3", unit="nvidia-fabricmanager.service"),
+        alert("NvlinkFabricNotReady", "warning", instance="n3", uuid="GPU-1"),
+        alert("FilesystemReadOnly", instance="n4", mountpoint="/"),
+        alert("KernelErrors", "warning", instance="n4", event="filesystem_error"),
+        alert("KernelErrors", "warning", instance="n5", event="hung_task"),
+        alert("AcceleratorsUnseen", instance="n6", target="nvidia"),
+        alert("ProcessesBlocked", "warning", instance="n6", wait="nvidia"),
+        alert("ProcessesBlocked", "warning", instance="n7", wait="nfs"),
+        alert("NodeMaintenance", "none", instance="n8"),
+        alert("ServiceDown", "warning", instance="n8", unit=kubelet),
+    )
+    muted = {
+        ("ProbeFailing", "n1"),
+        ("ClockUnsynchronized", "n2"),
+        ("NvlinkFabricNotReady", "n3"),
+        ("KernelErrors", "n4"),
+        ("ProcessesBlocked", "n6"),
+        ("ServiceDown", "n8"),
+    }
+
+    def found() -> set[tuple[str, str]]:
+        return {key for key, value in by_day.alertmanager.inhibited().items() if value}
+
+    wait_until(lambda: found() == muted)
+
+
 def test_alerts_are_routed_by_severity_component_and_owner(by_day: Notifications) -> None:
     by_day.post(
         alert("A", "critical", instance="n1", component="accelerator"),
