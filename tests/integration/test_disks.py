@@ -359,8 +359,10 @@ def test_missing_smartctl_is_no_failure_unless_disks_are_required(bench: Bench) 
     bench.again(smartctl=str(bench.folder / "nowhere"))
     assert value(bench.run("health"), "disk_unreadable", "sda", "tool_missing") == 1
     bench.again(enabled=True)
-    with pytest.raises(ProbeError, match="nowhere"):
+    with pytest.raises(ProbeError, match="nowhere") as caught:
         bench.run("health")
+    # In a new process, each run would ask every disk again.
+    assert caught.value.stays
 
 
 def test_disk_without_smart_data_is_left_out(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import random
+import threading
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from nodevitals.probes.disks.inventory import Inventory
 from nodevitals.probes.disks.reader import Call, Reader
 from nodevitals.probes.disks.settings import DisksSettings, RaidDisks
 from testbed.disks import ata, identify, nvme_output, page, refused, scsi
+from testbed.node import wait_until
 
 ALL_ONES = (1 << 128) - 1
 
@@ -53,6 +55,34 @@ def test_no_disk_waits_for_ever_where_a_round_takes_longer_than_the_interval() -
     assert set(read) == set(calls)
     counts = [read.count(name) for name in calls]
     assert 2 * min(counts) > max(counts)
+
+
+def test_disk_that_hangs_is_not_asked_again_and_holds_up_no_other() -> None:
+    reader = Reader(interval_seconds=1e-9, hung_seconds=0.0)
+    answers, asked = threading.Event(), list[str]()
+
+    def hang(name: str) -> Health:
+        asked.append(name)
+        answers.wait(60)
+        return Health(temperature=40)
+
+    slow = {name: partial(hang, name) for name in ("nvme0", "nvme1", "nvme2")}
+    read: list[str] = []
+    calls: dict[str, Call] = {**slow, "nvme3": partial(_note, read, "nvme3")}
+    for _ in range(5):
+        reader.refresh(calls, until=0.0)
+    wait_until(lambda: read)
+    assert sorted(asked) == ["nvme0", "nvme1", "nvme2"]
+    problem = reader.problem("nvme0")
+    assert problem is not None
+    assert (problem.reason, reader.health("nvme0")) == ("hung", None)
+    # Its device was removed: what is known of it stays until the call returns.
+    reader.refresh({}, until=0.0)
+    assert set(reader._slots) >= set(slow)
+    answers.set()
+    _wait_for(reader)
+    reader.refresh({}, until=0.0)
+    assert reader._slots == {}
 
 
 def _note(read: list[str], name: str) -> Health:

@@ -159,10 +159,11 @@ class DisksProbe(Probe):
                 if "/" in name:  # the kernel does not show it
                     labels = (health.model, health.serial, health.firmware, "other")
                     readings.add(families.INFO, 1, name, *labels)
-        # While a call hangs, this process must live on.
-        hangs = any(one.reason == "hung" for one in failures)
-        if failures and not good and not hangs and self.settings.settings.required:
-            raise ProbeError("permission", failures[0].message)
+        if failures and not good and self.settings.settings.required:
+            # This process lives on: it knows when each disk is to be asked again, and which hangs.
+            if all(one.reason == "permission" for one in failures):
+                raise ProbeError("permission", failures[0].message, stays=True)
+            raise ProbeError("unreadable", failures[0].message, stays=True)
 
     def _calls(self) -> dict[str, Call]:
         """How the health of each disk is read, by its name."""

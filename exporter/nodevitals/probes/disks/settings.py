@@ -13,7 +13,7 @@ from nodevitals.probe import ProbeSettings, Problem, Seconds
 
 _DEVICE = re.compile(r"[A-Za-z0-9_-]{1,32}")
 # smartctl(8), -d: what a disk behind a controller is called. No option can be made of it.
-_TYPE = re.compile(r"[a-z0-9_]+[+]?(?:[a-z0-9_]*,[0-9a-fx/,]+){1,2}")
+_TYPE = re.compile(r"[a-z0-9_]+(?:[+][a-z0-9_]+)?,[0-9a-fx/,]+")
 
 
 class RaidDisks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
