@@ -60,6 +60,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     npus = NpuMachine(folder, "910B").start()
     npus.change(1, health="Alarm", codes=["80E01801"], new_ecc=True)
     npus.change(0, vnpus={100: "vir02"})
+    write_scripts(folder)
     mountinfo = Path("/proc/self/mountinfo").read_text()
     write(folder / "proc", {"self/mountinfo": mountinfo})
     conditions.healthy(folder)
@@ -115,6 +116,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 "maintenance": {"file": str(folder / "maintenance")},
                 "profile": {"interval": "1s", "file": str(folder / "profile.yaml")},
                 "jobs": {"enabled": True, "interval": "500ms"},
+                "scripts": {
+                    "folder": str(folder / "scripts"),
+                    "interval": "4s",
+                    "textfiles": [{"path": str(folder / "nccl"), "interval": "4s"}],
+                },
                 "peers": {
                     "interval": "500ms",
                     "targets": [
@@ -155,6 +161,24 @@ def every_disk(folder: Path) -> DiskMachine:
     disks.array(sync_action="check", sync_completed="1 / 2")
     disks.mapping("dm-0", "mpatha", "mpath-3600", ("sda", "sdb"))
     return disks
+
+
+def write_scripts(folder: Path) -> None:
+    """Write a check of the site, and text files of a job."""
+    write(folder, {"scripts/check": "#!/bin/sh\necho 'OK|used=50% runs=3c'\n"})
+    (folder / "scripts/check").chmod(0o755)
+    shared = 'slurm_job_id="1",node="n",gpu="GPU0",comm_name="c",n_nodes="1",nranks="8"'
+    collective = f'{{{shared},collective="AllReduce",message_size="4-5GB",algo_proto="Ring_ll"}}'
+    p2p = f'{{{shared},p2p_operation="Send",message_size="4-5GB"}}'
+    lines = (
+        f"nccl_bus_bandwidth_gbs{collective} 300",
+        f"nccl_collective_exec_time_microseconds{collective} 9000",
+        f"nccl_p2p_bus_bandwidth_gbs{p2p} 300",
+        f"nccl_p2p_exec_time_microseconds{p2p} 9000",
+        'rccl_errors{tenant="a"} 0',
+    )
+    text = "".join(f"{line}\n" for line in lines)
+    write(folder, {"nccl/a.prom": text})
 
 
 def runs(node: Node, besides: str) -> list[float]:

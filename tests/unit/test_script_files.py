@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from nodevitals.probes.scripts.settings import (
 )
 from nodevitals.probes.scripts.textfile import UnreadableTextError, parse_textfile
 from nodevitals.probes.scripts.trust import UntrustedError, trusted_path
+from testbed.node import environment
 
 UUID = "0a1b2c3d-0000-1111-2222-333344445555"
 LABELS = (
@@ -148,6 +150,26 @@ def test_a_script_is_not_started_beside_a_process_that_could_not_be_killed(tmp_p
         sleeper.kill()
     probe.run(Readings(families=ScriptsProbe.families))
     assert marker.exists()
+
+
+def test_a_late_script_is_ended_with_the_sessions_that_it_starts(tmp_path: Path) -> None:
+    """As nhc starts one. Here there is no fork server that ends what is left."""
+    pids = tmp_path / "pids"
+    body = f"echo $$ >>{pids}; setsid sh -c 'echo $$ >>{pids}; sleep 1000; :' & wait"
+    file = executable(tmp_path / "check", f"#!/bin/sh\ntrap '' TERM\n{body}\n")
+    code = f"""
+from nodevitals.probes.scripts.program import run
+import os; os.setsid()
+ended = run([{str(file)!r}], 2.0, 5.0)
+assert (ended.status, ended.left) == (None, ()), ended
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    started = pids.read_text().split()
+    assert len(started) == 2
+    assert [pid for pid in started if started_at(int(pid))] == []
 
 
 def test_labels_that_change_with_each_run_are_bounded(tmp_path: Path) -> None:
@@ -311,6 +333,17 @@ def test_files_and_series_are_bounded(tmp_path: Path) -> None:
         (tmp_path / f"{index}.prom").write_text(f"nccl_x 1\nnccl_{index} 1\n")
     found = read(tmp_path, max_files=4, max_series=3)
     assert counts(tmp_path, found) == {"read": 4, "refused": 1, "duplicate": 3, "limit": 2}
+
+
+def test_the_folder_is_one_of_the_node(tmp_path: Path) -> None:
+    folder = tmp_path / "run/nccl"
+    folder.mkdir(parents=True)
+    (folder / "a.prom").write_text("nccl_x 1\n")
+    settings = ScriptsTarget(textfiles=TextfilesSettings(path="/run/nccl"))
+    readings = Readings(families=ScriptsProbe.families)
+    ScriptsProbe(Host(rootfs=str(tmp_path)), settings, "/run/nccl").run(readings)
+    read_files = [one for one in readings.samples if one.labels == ("/run/nccl", "read")]
+    assert [one.value for one in read_files] == [1]
 
 
 def test_a_folder_that_is_not_there_is_absent(tmp_path: Path) -> None:

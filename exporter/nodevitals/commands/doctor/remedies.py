@@ -131,6 +131,14 @@ REMEDIES: dict[str, dict[str, str]] = {
         "local": "restore the node's network: ip route; ip -brief address",
         "too_many": "list fewer peers in probes.peers",
     },
+    "scripts": {
+        "folder": "check the path and its permissions: ls -ld FOLDER; then " + _CHECK,
+        "missing": "put the script back, or reload the agent: systemctl reload nodevitals",
+        "start": "start it by hand: FOLDER/{target}; check its first line and permissions",
+        "stuck": "find what it hangs in: ps -eo pid,stat,wchan:30,args | grep ' D'",
+        "untrusted": "only root may be able to change it: chown root PATH; chmod go-w PATH",
+        "user": "create the user, or correct it in probes.scripts: " + _CHECK,
+    },
     "services": {
         "closed": _SYSTEMD,
         "missing": "let the agent see the bus: ls -l /run/dbus/system_bus_socket; in a container,"

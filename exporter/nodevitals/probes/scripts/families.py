@@ -28,8 +28,8 @@ FAILURES_TOTAL = metrics.counter(
 VALUE = metrics.gauge(
     "value", "Value of the script's performance data, in base units.", "script", "label", unit=UNITS
 )
-COUNTER = metrics.counter(
-    "counter_total", "Counter of the script's performance data (unit c).", "script", "label"
+COUNT = metrics.counter(
+    "count_total", "Counter of the script's performance data (unit c).", "script", "label"
 )
 UNREADABLE = metrics.counter(
     "unreadable_values_total",

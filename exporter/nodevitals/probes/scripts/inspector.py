@@ -7,6 +7,7 @@ https://github.com/NVIDIA/nccl/blob/master/plugins/profiler/inspector/README.md
 from __future__ import annotations
 
 import re
+from typing import Optional
 
 import msgspec
 
@@ -45,7 +46,7 @@ class Row(msgspec.Struct, frozen=True):
 
     family: Family
     labels: tuple[str, ...]
-    value: float | None
+    value: Optional[float]
 
 
 def gpu_of(file: str) -> str:

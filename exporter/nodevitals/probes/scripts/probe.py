@@ -136,7 +136,7 @@ class ScriptsProbe(Probe):
         _trusted(path)
 
     def _read_textfiles(self, readings: Readings, settings: TextfilesSettings) -> None:
-        problems = TextFolder(settings, readings).read()
+        problems = TextFolder(settings, self.host.root(settings.path), readings).read()
         state = "unreadable" if problems else "read"
         readings.condition(settings.path, state, "; ".join(problems[:4]))
 

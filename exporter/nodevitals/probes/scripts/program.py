@@ -56,6 +56,7 @@ def run(argv: list[str], seconds: float, grace: float, user: Optional[str] = Non
     discarded = 0
     deadline = time.monotonic() + seconds
     signals = [signal.SIGTERM, signal.SIGKILL]
+    family: dict[int, str] = {}
     with process.stdout, process.stderr, selectors.DefaultSelector() as selector:
         for descriptor in streams:
             os.set_blocking(descriptor, False)
@@ -67,6 +68,7 @@ def run(argv: list[str], seconds: float, grace: float, user: Optional[str] = Non
             if ended:
                 break
             if time.monotonic() >= deadline and signals:
+                family |= _family(os.getpid())
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     process.send_signal(signals.pop(0))
                 deadline = time.monotonic() + grace
@@ -74,7 +76,7 @@ def run(argv: list[str], seconds: float, grace: float, user: Optional[str] = Non
                 break  # it hangs in the kernel
     late = len(signals) < 2
     output, error = (bytes(data).decode("utf-8", "replace") for data in streams.values())
-    left = _end_session(grace) if late else ()
+    left = _end(family | _family(os.getpid()), grace) if late else ()
     return Ended(None if late else process.returncode, output, error, discarded, left)
 
 
@@ -128,29 +130,34 @@ def _read(
     return discarded
 
 
-def _end_session(seconds: float) -> tuple[tuple[int, str], ...]:
-    """Kill what else is in the session of this worker; what is there after so long."""
-    own = os.getpid()
+def _family(own: int) -> dict[int, str]:
+    """The descendants of this worker and what else is in its session: each process with its start.
+    A script may start sessions of its own, as nhc does.
+    """
+    try:
+        found = list(processes())
+    except OSError:
+        return {}
+    session, kin = os.getsid(0), {own}
+    size = 0
+    while size != len(kin):  # until no process has a parent in it that was not known
+        size = len(kin)
+        kin |= {one.pid for one in found if one.parent in kin or one.session == session}
+    pairs = ((one.pid, started_at(one.pid)) for one in found if one.pid in kin - {own})
+    return {pid: start for pid, start in pairs if start}
+
+
+def _end(family: dict[int, str], seconds: float) -> tuple[tuple[int, str], ...]:
+    """Kill these processes; what is there after so long."""
     deadline = time.monotonic() + seconds
     while True:
-        left = _others(own)
+        left = tuple((pid, start) for pid, start in family.items() if started_at(pid) == start)
         if not left or time.monotonic() >= deadline:
-            return tuple((pid, started) for pid in left if (started := started_at(pid)))
-        for pid in left:
+            return left
+        for pid, _ in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(LOOK_SECONDS)
-
-
-def _others(own: int) -> list[int]:
-    try:
-        return [
-            process.pid
-            for process in processes()
-            if process.session == os.getsid(0) and process.pid != own and process.state != "Z"
-        ]
-    except OSError:
-        return []
 
 
 def started_at(pid: int) -> str:

@@ -92,7 +92,7 @@ def add_result(
                 continue
             state.labels.append(value.label)
         if value.unit == "counter":
-            readings.add(families.COUNTER, value.value, script, value.label)
+            readings.add(families.COUNT, value.value, script, value.label)
         else:
             readings.add(families.VALUE, value.value, script, value.label, value.unit)
     readings.increment(families.UNREADABLE, refused, script)

@@ -29,7 +29,9 @@ class StaleError(Exception):
 class TextFolder:
     """One run over a folder."""
 
-    def __init__(self, settings: TextfilesSettings, readings: Readings) -> None:
+    def __init__(self, settings: TextfilesSettings, path: str, readings: Readings) -> None:
+        """`path` is the folder as a path of this process."""
+        self._path = path
         self._settings = settings
         self._readings = readings
         self._files: Counter[str] = Counter(dict.fromkeys(families.TEXTFILE_STATES, 0))
@@ -40,7 +42,7 @@ class TextFolder:
         """Read every file. What could not be read, one line each; raises Absent and ProbeError."""
         path = self._settings.path
         try:
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Absent(f"{path}: No such directory") from None
         except OSError as error:
