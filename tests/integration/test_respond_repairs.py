@@ -549,6 +549,23 @@ def test_no_connection_and_no_configuration_are_tried_again(
     run(steps())
 
 
+def test_one_that_may_not_be_created_holds_up_no_other(tmp_path: Path, api: RepairNodeApi) -> None:
+    ticket = Ticket(tmp_path)
+
+    async def steps() -> None:
+        api.role -= {("create", JOBS), ("get", JOBS)}
+        job, call = manifest(tmp_path, faults=["nvidia_xid"]), ticket.entry(faults=["ecc"])
+        async with hub(tmp_path, job, call) as found:
+            await found.rounds(OUT, XID)
+            assert (await one(found)).state == "wanted"
+            await found.rounds(OUT, XID, ("gpu-2", "ecc"))
+            states = {repair.name: repair.state for repair in await repairs_of(found)}
+            assert states["reset-gpu"] == "wanted"
+            assert states["ticket"] in ("started", "succeeded")
+
+    run(steps())
+
+
 def test_a_refused_object_has_failed_and_holds_up_no_other(
     tmp_path: Path, api: RepairNodeApi
 ) -> None:
