@@ -12,9 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from nodevitals.checks.model import Requester
+from nodevitals.hub.respond.kubernetes_scheduler import KubernetesScheduler
 from nodevitals.hub.respond.repair_model import Repair
 from nodevitals.hub.respond.schedulers import NodeState, SchedulerError
-from testbed.repairapi import JOBS, REMEDIATIONS, RepairNodeApi
+from nodevitals.hub.respond.settings import OutOfServiceSettings
+from testbed.nodeapi import ROLE
+from testbed.repairapi import JOBS, REMEDIATIONS, REPAIR_ROLE, RepairNodeApi
 from testbed.repairs import (
     REMEDIATION,
     RESET_JOB,
@@ -330,6 +333,36 @@ def test_what_runs_is_not_known(tmp_path: Path, api: RepairNodeApi) -> None:
     run(steps())
 
 
+def test_on_kubernetes_it_begins_when_the_drain_has_ended_and_its_pod_stays(
+    tmp_path: Path, api: RepairNodeApi
+) -> None:
+    """With no more rights than the chart gives."""
+    api.role = ROLE | REPAIR_ROLE
+    api.pod("worker-0", "gpu-1")
+    api.protected = {"worker-0"}
+
+    async def steps() -> None:
+        kubernetes: Any = KubernetesScheduler(OutOfServiceSettings(scheduler="kubernetes"))
+        entry = manifest(tmp_path)
+        async with hub(tmp_path, entry, recorder=kubernetes, drain=True) as found:
+            await found.rounds(300, XID)
+            assert (api.cordoned(), api.created) == (["gpu-1"], [])
+            assert list(found.isolations.repairs.notes.values()) == ["1 left on gpu-1"]
+            api.protected = set()
+            await found.rounds(30, XID)
+            repair = await one(found)
+            assert (repair.state, api.created) == ("started", [repair.id])
+            api.pod("reset-0", "gpu-1", labels={"nodevitals.io/repair": repair.id})
+            await found.rounds(60, XID)
+            assert [pod["metadata"]["name"] for pod in api.pods] == ["reset-0"]
+            api.cordon("gpu-1", cordoned=False)
+            await found.rounds(15, XID)
+            assert await found.states() == {"gpu-1": "canceled"}
+        assert api.denied == []
+
+    run(steps())
+
+
 @pytest.mark.parametrize("faults", [["ecc"], ["nvidia_xid"]])
 def test_only_the_faults_that_are_named(
     tmp_path: Path, api: RepairNodeApi, faults: list[str]
@@ -545,6 +578,23 @@ def test_no_connection_and_no_configuration_are_tried_again(
             monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
             await found.rounds(15, XID)
             assert (await one(found)).state == "started"
+
+    run(steps())
+
+
+def test_one_that_may_not_be_created_holds_up_no_other(tmp_path: Path, api: RepairNodeApi) -> None:
+    ticket = Ticket(tmp_path)
+
+    async def steps() -> None:
+        api.role -= {("create", JOBS), ("get", JOBS)}
+        job, call = manifest(tmp_path, faults=["nvidia_xid"]), ticket.entry(faults=["ecc"])
+        async with hub(tmp_path, job, call) as found:
+            await found.rounds(OUT, XID)
+            assert (await one(found)).state == "wanted"
+            await found.rounds(OUT, XID, ("gpu-2", "ecc"))
+            states = {repair.name: repair.state for repair in await repairs_of(found)}
+            assert states["reset-gpu"] == "wanted"
+            assert states["ticket"] in ("started", "succeeded")
 
     run(steps())
 

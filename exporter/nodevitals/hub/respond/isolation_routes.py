@@ -81,15 +81,20 @@ def _show(
     hub: Hub, found: IsolationList, request: AnyRequest, refused: str = "", kind: str = ""
 ) -> Response[str]:
     settings = hub.settings.out_of_service
-    waiting = sorted(found.waiting_repairs.items())
+    repairs: dict[str, list[Repair]] = {}
+    for one in found.repairs:
+        repairs.setdefault(one.isolation, []).append(one)
+    waits: dict[str, list[tuple[str, str]]] = {}
+    for name, text in sorted(found.waiting_repairs.items()):
+        waits.setdefault(name[:IDENTITY], []).append((name[IDENTITY + 1 :], text))
     return page(
         request,
         "isolations.html",
         STATUS[kind] if kind else 200,
         found=found,
         opened=found.open[:MAX_SHOWN],
-        repairs=[(one.isolation, one) for one in found.repairs],
-        waits=[(name[:IDENTITY], name[IDENTITY + 1 :], t) for name, t in waiting],
+        repairs=repairs,
+        waits=waits,
         limits=LimitsPerPool() if settings is None else settings.limits,
         where=() if settings is None else settings.where,
         back=settings is not None and settings.back.enabled,

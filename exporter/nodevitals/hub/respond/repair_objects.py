@@ -35,6 +35,8 @@ class Objects:
     def __init__(self, book: RepairBook) -> None:
         self._book = book
         self._api: Optional[RepairApi] = None
+        self.is_away = False
+        """Whether there was no answer to the last request that creates or looks for an object."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -42,32 +44,33 @@ class Objects:
         if api is not None:
             await api.close()
 
-    async def create(self, repair: Repair, document: Mapping[str, Any], now: float) -> bool:
-        """Create an object, or find that it was created. False where there was no answer. Raises
-        StoreError.
-        """
+    async def create(self, repair: Repair, document: Mapping[str, Any], now: float) -> None:
+        """Create an object, or find that it was created. Raises StoreError."""
         assert repair.target is not None
+        self.is_away = False
         try:
             uid = await self._client().create(repair.target, dict(document))
         except ApiRefusal as refusal:
             if refusal.code == CONFLICT:
-                return await self.is_there(repair, now) is not None
-            if refusal.code in FINAL:
+                await self.is_there(repair, now)
+            elif refusal.code in FINAL:
                 await self._book.change(repair, acts.over, "failed", str(refusal), now)
-                return True
-            await self._book.change(repair, acts.noted, f"{refusal}; tried again")
-            return refusal.code != 0
-        await self._book.change(repair, acts.began, uid, now)
-        return True
+            else:
+                self.is_away = refusal.code == 0
+                await self._book.change(repair, acts.noted, f"{refusal}; tried again")
+        else:
+            await self._book.change(repair, acts.began, uid, now)
 
     async def is_there(self, repair: Repair, now: float) -> Optional[bool]:
         """Whether the object of one that was decided is there: then it runs, or it is not ours and
         the repair has failed. None where it is not known. Raises StoreError.
         """
         assert repair.target is not None
+        self.is_away = False
         try:
             found = await self._client().get(repair.target)
         except ApiRefusal as refusal:
+            self.is_away = refusal.code == 0
             await self._book.change(repair, acts.noted, f"{refusal}; tried again")
             return None
         if found is None:

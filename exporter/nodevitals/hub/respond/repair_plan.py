@@ -116,7 +116,7 @@ def _object_of(
     metadata.setdefault("name", identity)
     metadata["labels"] = {**(metadata.get("labels") or {}), REPAIR: identity}
     pods = (found.get("spec") or {}).get("template")
-    if isinstance(pods, dict):  # a drain leaves these pods
+    if found["kind"] == "Job" and isinstance(pods, dict):  # a drain leaves these pods
         own = dict(pods.get("metadata") or {})
         own["labels"] = {**(own.get("labels") or {}), REPAIR: identity}
         found["spec"] = {**found["spec"], "template": {**pods, "metadata": own}}

@@ -7,12 +7,10 @@ command that ran when the hub was killed is not started again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Optional
 
-from nodevitals.checks import processes
 from nodevitals.hub.newest import Sample
 from nodevitals.hub.respond import repair_acts as acts
 from nodevitals.hub.respond import repair_plan as plan
@@ -21,6 +19,7 @@ from nodevitals.hub.respond.isolation_book import Book
 from nodevitals.hub.respond.model import Fault, Isolation
 from nodevitals.hub.respond.repair_acts import View
 from nodevitals.hub.respond.repair_book import RepairBook
+from nodevitals.hub.respond.repair_commands import Commands
 from nodevitals.hub.respond.repair_model import Repair
 from nodevitals.hub.respond.repair_objects import Objects
 from nodevitals.hub.respond.repair_plan import Planned
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Chosen = list[tuple[Isolation, RepairSettings, list[Fault]]]
-LOST = "the hub ended while it ran: it is not started again"
+ACT_SECONDS = 30.0
+"""An answer of Prometheus is acted on for so long."""
 
 
 class _AwayError(Exception):
@@ -48,7 +48,7 @@ class Repairs:
         self._hub, self._isolations, self._clock = hub, isolations, clock
         self.book = RepairBook(hub, clock)
         self._objects = Objects(self.book)
-        self._commands: dict[str, asyncio.Task[processes.Ended]] = {}
+        self._commands = Commands(self.book)
         self._before: Optional[float] = None
         self.notes: dict[str, str] = {}
         """Why a repair does not begin yet, by its id."""
@@ -68,11 +68,7 @@ class Repairs:
 
     async def close(self) -> None:
         """End the commands that run, and close the connections."""
-        tasks = list(self._commands.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._commands.clear()
+        await self._commands.close()
         await self._objects.close()
 
     async def watch(self) -> None:
@@ -83,7 +79,7 @@ class Repairs:
         running = await self.book.follow(self._isolations.open, elapsed)
         for one in running:
             if one.target is None:
-                await self._watch_command(one)
+                await self._commands.watch(one, self._clock.time())
         objects = [one for one in running if one.target is not None]
         await self._objects.watch(objects, self._clock.time())
 
@@ -100,14 +96,17 @@ class Repairs:
         if not wanted and not await self._chosen(self._view(settings, seen)):
             return
         again = await ask()  # docs/automation.md: once more before the act
-        if again is None:
+        if again is None or self._hub.settings.out_of_service != settings:
             return
+        until = self._clock.monotonic() + ACT_SECONDS
         view = self._view(settings, again)
         try:
             for one in wanted:
-                await self._resume(scheduler, view, one)
+                if self._clock.monotonic() <= until:
+                    await self._resume(scheduler, view, one)
             for isolation, entry, faults in await self._chosen(view):
-                await self._begin(scheduler, view, isolation, entry, faults)
+                if self._clock.monotonic() <= until:
+                    await self._begin(scheduler, view, isolation, entry, faults)
         except _AwayError as error:
             self._tell("", str(error))
 
@@ -193,22 +192,20 @@ class Repairs:
     async def _start(self, repair: Repair, planned: Planned) -> None:
         now = self._clock.time()
         if repair.target is not None:
-            if not await self._objects.create(repair, planned.document, now):
+            await self._objects.create(repair, planned.document, now)
+            if self._objects.is_away:
                 raise _AwayError("no answer from the API server")
             return
-        after = await self.book.change(repair, acts.began, "", now)
-        if after.state == "started":  # written first: a killed hub cannot know whether it ran
-            running = processes.run(after.command, after.timeout)
-            self._commands[after.id] = asyncio.ensure_future(running)
+        await self._commands.start(repair, now)
 
     async def _resume(self, scheduler: Scheduler, view: View, repair: Repair) -> None:
         """One that was decided, and is not known to be started: only while it may still begin."""
         now = self._clock.time()
         if repair.target is not None:
             is_there = await self._objects.is_there(repair, now)
-            if is_there is None:
+            if is_there is None and self._objects.is_away:
                 raise _AwayError("no answer from the API server")
-            if is_there:
+            if is_there is not False:
                 return
         found = [one for one in await self._isolations.followed() if one.id == repair.isolation]
         entries = [one for one in view.settings.repairs if one.name == repair.name]
@@ -228,24 +225,6 @@ class Repairs:
         elif planned is not None:
             aimed = (planned.target, planned.command)
             await self._start(await self.book.change(repair, acts.aimed, *aimed), planned)
-
-    async def _watch_command(self, repair: Repair) -> None:
-        if repair.state == "wanted":
-            if repair.lasted >= repair.timeout:
-                text = "not started within its time"
-                await self.book.change(repair, acts.over, "canceled", text, self._clock.time())
-            return
-        task = self._commands.get(repair.id)
-        if task is None:
-            await self.book.change(repair, acts.over, "unknown", LOST, self._clock.time())
-        elif task.done():
-            try:
-                state, text = acts.of_command(task.result(), repair.timeout)
-            except Exception as error:  # of this hub: the command may have done its work
-                log.exception("repair %s", repair.id)
-                state, text = "unknown", f"{type(error).__name__} in the hub: see its log"
-            await self.book.change(repair, acts.over, state, text, self._clock.time())
-            del self._commands[repair.id]
 
     def _tell(self, identity: str, reason: str) -> None:
         if self._said.get(identity) != reason:
