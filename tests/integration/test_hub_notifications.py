@@ -154,6 +154,30 @@ def test_a_watchdog_that_stops_is_notified(tmp_path: Path, far: FarSide) -> None
         wait_until(lambda: "test: alerts arrive again" in titles(far), 30, "the end")
 
 
+@pytest.mark.parametrize("what", ["text", "empty", "folder"])
+def test_a_hub_whose_file_is_damaged_starts_and_notifies(
+    tmp_path: Path, far: FarSide, what: str
+) -> None:
+    with hub_with_channels(tmp_path, far) as hub:
+        hub.kill()
+        path = hub.state / "respond.db"
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        if what == "folder":
+            path.mkdir()
+        else:
+            path.write_text("not a database" * 100 * (what == "text"))
+        hub.start()
+        assert send(hub, message(1)).json() == {"new": True}
+        wait_until(lambda: far.numbers("first") == {1: 1}, 20, "the notification")
+        text = metrics(hub.port)
+        assert 'nodevitals_hub_set_aside{what="file"} 1.0' in text
+        assert 'nodevitals_hub_set_aside_timestamp_seconds{what="file"}' in text
+        log = hub.log.read_text()
+        assert log.count("respond.db is damaged (") == 1
+        assert "Traceback" not in log
+
+
 def titles(far: FarSide) -> list[str]:
     """The titles that arrived, without their marks."""
     return [title.partition("] ")[2] for _, title, _ in list(far.taken)]

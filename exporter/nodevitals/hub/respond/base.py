@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
+from nodevitals import hub_families as families
+from nodevitals.hub import opening
+from nodevitals.hub.respond import aside_tables
 from nodevitals.hub.respond.asking import Server
 from nodevitals.hub.respond.database import FILE_NAME, Database
 from nodevitals.hub.respond.settings import ServerSettings
 
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
+
+log = logging.getLogger(__name__)
 
 
 class Respond:
@@ -20,6 +27,8 @@ class Respond:
         """Open the database. Raises StoreError."""
         self._hub = hub
         self.database = Database(hub.settings.state_directory)
+        if self.database.lost:
+            log.error("%s", self.database.lost)
         self._servers: dict[str, tuple[ServerSettings, Server]] = {}
 
     @property
@@ -50,7 +59,22 @@ class Respond:
 
 def exists(hub: Hub) -> bool:
     """Whether there is a database: modules that nothing asks for do not make one."""
-    return Path(hub.settings.state_directory, FILE_NAME).exists()
+    return opening.is_there(Path(hub.settings.state_directory, FILE_NAME))
+
+
+def samples(hub: Hub) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+    """What /metrics shows of what could not be read."""
+    found: dict[str, tuple[int, float]] = {}
+    if hub.respond is not None:
+        found = {one.kind: (one.number, one.newest) for one in hub.respond.database.aside}
+    if hub.store.lost:
+        number, newest = found.get("file", (0, 0.0))
+        found["file"] = number + 1, max(newest, hub.store.opened)
+    for kind in aside_tables.KINDS:
+        number, newest = found.get(kind, (0, 0.0))
+        yield families.SET_ASIDE, (kind,), number
+        if number:
+            yield families.SET_ASIDE_NEWEST, (kind,), newest
 
 
 def of(hub: Hub) -> Respond:

@@ -17,6 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
+from nodevitals.hub import opening
+from nodevitals.hub.respond import aside_tables, salvage_tables
 from nodevitals.hub.store import StoreError
 
 FILE_NAME = "respond.db"
@@ -44,6 +46,9 @@ MIGRATIONS = (
     CREATE TABLE drills (id TEXT PRIMARY KEY, until REAL NOT NULL, record BLOB NOT NULL);
     CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE aside (time REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, record BLOB);
+    """,
 )
 Result = TypeVar("Result")
 
@@ -57,12 +62,21 @@ class Database:
         """Open the file. Raises StoreError."""
         self._path = Path(directory, FILE_NAME)
         self._problem = ""
+        self.aside: tuple[aside_tables.Aside, ...] = ()
+        """What was set aside, as the last transaction left it."""
+        self.lost = ""
+        """What was lost when a damaged file was replaced, in one line."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="respond")
         try:
-            self._connection = self._thread.submit(_connect, self._path).result()
+            self._connection = self._thread.submit(self._open).result()
         except ERRORS as error:
             self._thread.shutdown()
             raise StoreError(f"{self._path}: {' '.join(str(error).split())}") from None
+
+    def _open(self) -> sqlite3.Connection:
+        connection, self.lost = opening.open_sound(self._path, _connect, salvage_tables.copy)
+        self.aside = aside_tables.counts(connection)
+        return connection
 
     async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Execute a transaction in the thread: all of it, or nothing. Raises StoreError."""
@@ -70,7 +84,10 @@ class Database:
         def transaction() -> Result:
             with self._connection as connection:
                 connection.execute("BEGIN IMMEDIATE")
-                return work(connection)
+                result = work(connection)
+                aside = aside_tables.counts(connection)
+            self.aside = aside
+            return result
 
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
@@ -96,17 +113,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
     )
-    try:
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
-        connection.execute("PRAGMA journal_mode = WAL")
-        # What was acknowledged to Alertmanager must survive a power loss as well.
-        # https://www.sqlite.org/pragma.html#pragma_synchronous
-        connection.execute("PRAGMA synchronous = FULL")
-        for number, script in enumerate(MIGRATIONS[version:], version + 1):
-            connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
-    except BaseException:
-        connection.close()
-        raise
+    # What was acknowledged to Alertmanager must survive a power loss as well.
+    # https://www.sqlite.org/pragma.html#pragma_synchronous
+    opening.create(connection, MIGRATIONS, "FULL")
     return connection
