@@ -178,6 +178,42 @@ def test_a_hub_whose_file_is_damaged_starts_and_notifies(
         assert "Traceback" not in log
 
 
+def test_records_that_cannot_be_decoded_hold_up_nothing(tmp_path: Path, far: FarSide) -> None:
+    """One in each table, before and after those that can."""
+    watchdog = {"channels": ["first"], "after": "1h"}
+    with hub_with_channels(tmp_path, far, watchdog=watchdog) as hub:
+        send(hub, message(1))
+        wait_until(lambda: far.numbers("first") == {1: 1}, 20, "the notification")
+        hub.kill()
+        with sqlite3.connect(hub.state / "respond.db") as connection:
+            for reader in ("notify", "incidents", "owners"):
+                connection.execute("INSERT INTO inbox VALUES (NULL, 1, ?, '{')", (reader,))
+            connection.execute("INSERT INTO deliveries VALUES ('a', 'first', 'waiting', 1, 1, 'b')")
+            connection.execute("INSERT INTO incidents VALUES ('a', 'k', 1, NULL, 'n', '[')")
+            connection.execute("INSERT INTO drills VALUES ('a', 9e9, '')")
+            connection.execute("INSERT OR REPLACE INTO facts VALUES ('link key', 7)")
+            connection.execute("INSERT OR REPLACE INTO facts VALUES ('watchdog clusters', '{')")
+        connection.close()
+        hub.start()
+        assert send(hub, message(2)).json() == {"new": True}
+        wait_until(lambda: far.numbers("first") == {1: 1, 2: 1}, 30, "the next notification")
+        url = f"http://127.0.0.1:{hub.port}"
+
+        def incidents() -> set[str]:
+            found = requests.get(f"{url}/api/v1/incidents", timeout=10).json()["incidents"]
+            return {one["title"] for one in found}
+
+        wait_until(lambda: len(incidents()) == 2, 20, "both incidents")
+        assert requests.get(f"{url}/api/v1/drills", timeout=10).json() == []
+        expected = {"message": 3, "delivery": 1, "incident": 1, "drill": 1, "fact": 2}
+        text = metrics(hub.port)
+        for what, number in expected.items():
+            assert f'nodevitals_hub_set_aside{{what="{what}"}} {number}.0' in text
+        log = hub.log.read_text()
+        assert log.count("set aside") == sum(expected.values())
+        assert "Traceback" not in log
+
+
 def titles(far: FarSide) -> list[str]:
     """The titles that arrived, without their marks."""
     return [title.partition("] ")[2] for _, title, _ in list(far.taken)]

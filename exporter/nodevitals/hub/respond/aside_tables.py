@@ -44,16 +44,17 @@ def read(
 ) -> list[Record]:
     """The records that a statement chooses, of those that contain some bytes."""
     found: list[Record] = []
-    bad: list[tuple[str, Any]] = []
+    bad: list[tuple[int, str, Any]] = []
     table = _TABLES[kind]
-    for name, record in connection.execute(f"SELECT id, record FROM {table} {rest}", values):
+    select = f"SELECT rowid, id, record FROM {table} {rest}"
+    for number, name, record in connection.execute(select, values):
         try:
             if contains in record:
                 found.append(decode(record))
         except ERRORS:
-            bad.append((name, record))
-    for name, record in bad:
-        connection.execute(f"DELETE FROM {table} WHERE id = ?", (name,))
+            bad.append((number, name, record))
+    for number, name, record in bad:
+        connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))
         set_aside(connection, kind, name, record, "cannot be decoded")
     return found
 

@@ -113,6 +113,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
     )
+    # A letter that is damaged is in one row; the others are read.
+    connection.text_factory = lambda data: data.decode(errors="replace")
     # What was acknowledged to Alertmanager must survive a power loss as well.
     # https://www.sqlite.org/pragma.html#pragma_synchronous
     opening.create(connection, MIGRATIONS, "FULL")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Optional, cast
 
 from nodevitals.hub.alert_plan import node_of
 from nodevitals.hub.coordinator import new_identity
-from nodevitals.hub.respond import base, inbox_tables, incident_log, receiver, setting_aside
+from nodevitals.hub.respond import (
+    aside_tables,
+    base,
+    inbox_tables,
+    incident_log,
+    receiver,
+    setting_aside,
+)
 from nodevitals.hub.respond import incident_tables as tables
 from nodevitals.hub.respond.asking import AskingError
 from nodevitals.hub.respond.database import Database
@@ -67,7 +74,12 @@ class Intake:
 
     async def _prune(self) -> None:
         before = time.time() - self._hub.settings.incidents.keep
-        await self._database.do(lambda connection: tables.prune(connection, before))
+
+        def work(connection: sqlite3.Connection) -> None:
+            tables.prune(connection, before)
+            aside_tables.prune(connection, time.time())
+
+        await self._database.do(work)
 
     async def _read_one(self) -> bool:
         """Take the alerts of the oldest message; False where none waits."""

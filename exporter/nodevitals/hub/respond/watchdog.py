@@ -10,12 +10,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from nodevitals.hub.coordinator import new_identity
-from nodevitals.hub.respond import base, delivery_tables, receiver
+from nodevitals.hub.respond import aside_tables, base, delivery_tables, receiver
 from nodevitals.hub.respond.model import Delivery
 from nodevitals.hub.respond.settings import WatchdogSettings
 from nodevitals.hub.respond.watchdog_texts import text_of
@@ -111,10 +111,7 @@ class Watchdog:
 
 
 def _read(connection: sqlite3.Connection) -> list[str]:
-    row: Optional[tuple[bytes]] = connection.execute(
-        "SELECT value FROM facts WHERE name = ?", (FACT,)
-    ).fetchone()
-    return msgspec.json.decode(row[0], type=list[str]) if row else []
+    return aside_tables.fact(connection, FACT, msgspec.json.Decoder(list[str]).decode) or []
 
 
 def _write(connection: sqlite3.Connection, deliveries: list[Delivery], clusters: list[str]) -> None:
