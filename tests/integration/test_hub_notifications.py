@@ -188,7 +188,8 @@ def test_records_that_cannot_be_decoded_hold_up_nothing(tmp_path: Path, far: Far
         with sqlite3.connect(hub.state / "respond.db") as connection:
             for reader in ("notify", "incidents", "owners"):
                 connection.execute("INSERT INTO inbox VALUES (NULL, 1, ?, '{')", (reader,))
-            connection.execute("INSERT INTO deliveries VALUES ('a', 'first', 'waiting', 1, 1, 'b')")
+            values = "('a', 'first', 'waiting', 1, 1, 'b', 0)"
+            connection.execute(f"INSERT INTO deliveries VALUES {values}")
             connection.execute("INSERT INTO incidents VALUES ('a', 'k', 1, NULL, 'n', '[')")
             connection.execute("INSERT INTO drills VALUES ('a', 9e9, '')")
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('link key', 7)")

@@ -48,6 +48,7 @@ MIGRATIONS = (
     """,
     """
     CREATE TABLE aside (time REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, record BLOB);
+    ALTER TABLE deliveries ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
     """,
 )
 Result = TypeVar("Result")

@@ -116,7 +116,7 @@ class Notifier:
         for name, alerts in channels_for(message, settings, pool_of, received.time).items():
             if name not in settings.channels:
                 continue  # the settings were replaced meanwhile
-            text = self._text(name, alerts)
+            text = self._text(name, settings.channels[name], alerts)
             found.append(
                 Delivery(
                     id=f"{received.number}-{name}",
@@ -132,9 +132,8 @@ class Notifier:
             )
         return found
 
-    def _text(self, name: str, alerts: Sequence[Alert]) -> Text:
+    def _text(self, name: str, channel: ChannelSettings, alerts: Sequence[Alert]) -> Text:
         settings = self._hub.settings
-        channel = settings.notify.channels[name]
         link = next(filter(None, (incidents.link_of(self._hub, one) for one in alerts)), "")
         return render(
             alerts,
@@ -142,36 +141,36 @@ class Notifier:
             language=channel.language or settings.notify.language,
             external_url=settings.external_url,
             incident=link,
-            max_bytes=self.max_bytes_of(name),
+            max_bytes=self.max_bytes_of(name, channel),
             zone=zone_of(settings.notify.time_zone),
         )
 
-    def max_bytes_of(self, name: str) -> int:
-        """The longest message of a channel."""
-        return self._channel_of(name).max_bytes
+    def max_bytes_of(self, name: str, settings: ChannelSettings) -> int:
+        """The longest message of a channel, with settings that may have been replaced since."""
+        return self._channel_of(name, settings).max_bytes
 
     def wake(self) -> None:
         """Something was stored by another module."""
         for sender in self._senders.values():
             sender.queued.set()
 
-    def _channel_of(self, name: str) -> Channel:
-        """The channel of the settings as they are now."""
-        settings = self._hub.settings.notify.channels[name]
+    def _channel_of(self, name: str, settings: ChannelSettings) -> Channel:
+        """The channel with these settings."""
         kept = self._channels.get(name)
         if kept is None or kept[0] != settings:
             kept = self._channels[name] = settings, Channel(name, settings)
         return kept[1]
 
-    def _digest_of(self, name: str) -> Callable[[Sequence[Delivery]], Text]:
+    def _digest_of(
+        self, name: str, channel: ChannelSettings
+    ) -> Callable[[Sequence[Delivery]], Text]:
         def made(deliveries: Sequence[Delivery]) -> Text:
             settings = self._hub.settings
-            channel = settings.notify.channels[name]
             return digest(
                 [Text(one.title, one.text) for one in deliveries],
                 cluster=settings.cluster,
                 language=channel.language or settings.notify.language,
-                max_bytes=self.max_bytes_of(name),
+                max_bytes=self.max_bytes_of(name, channel),
             )
 
         return made
@@ -191,9 +190,9 @@ class Notifier:
                 sender = self._senders[name] = Sender(
                     name,
                     settings,
-                    self._channel_of(name),
+                    self._channel_of(name, settings),
                     base.of(self._hub).database,
-                    self._digest_of(name),
+                    self._digest_of(name, settings),
                     self.counts,
                 )
                 self._tasks[name] = settings, asyncio.ensure_future(sender.run())
