@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional, cast
 
 from nodevitals.hub.alert_plan import node_of
@@ -27,6 +28,7 @@ from nodevitals.hub.respond.asking import AskingError
 from nodevitals.hub.respond.database import Database
 from nodevitals.hub.respond.model import Incident, Received
 from nodevitals.hub.respond.settings import Severity
+from nodevitals.hub.store import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -47,6 +49,7 @@ class Intake:
 
     def __init__(self, hub: Hub, incidents: Any) -> None:
         self._hub, self._incidents = hub, incidents
+        self._asked = 0.0
         self._missed: dict[str, float] = {}
         """Alerts that Alertmanager does not have, and since when, by the monotonic clock."""
 
@@ -57,20 +60,23 @@ class Intake:
     async def run(self) -> None:
         """Read the inbox, and ask Alertmanager."""
         arrived = receiver.of(self._hub).arrived[READER]
-        asked = 0.0
         while True:
             arrived.clear()
-            while await setting_aside.read(self._database, READER, self._read_one):
-                pass
-            if time.monotonic() - asked >= ASK_SECONDS:
-                asked = time.monotonic()
-                await self._ask_alertmanager()
-                await self._prune()
-            await self._incidents.count()
+            with suppress(StoreError):  # logged by the database
+                await self._round()
             try:
                 await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
             except asyncio.TimeoutError:
                 continue
+
+    async def _round(self) -> None:
+        while await setting_aside.read(self._database, READER, self._read_one):
+            pass
+        if time.monotonic() - self._asked >= ASK_SECONDS:
+            self._asked = time.monotonic()
+            await self._ask_alertmanager()
+            await self._prune()
+        await self._incidents.count()
 
     async def _prune(self) -> None:
         before = time.time() - self._hub.settings.incidents.keep

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from nodevitals.hub.respond.outbox import Sender
 from nodevitals.hub.respond.rendering import Text, digest, render
 from nodevitals.hub.respond.routing import channels_for, zone_of
 from nodevitals.hub.respond.settings import ChannelSettings
+from nodevitals.hub.store import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,6 +57,7 @@ class Notifier:
         """Since the start, by channel and outcome: sent, failed (attempts), dropped."""
         self.waiting: list[delivery_tables.Waiting] = []
         """What waited when it was looked at last."""
+        self._last_care = 0.0
         self._senders: dict[str, Sender] = {}
         self._tasks: dict[str, tuple[ChannelSettings, asyncio.Task[None]]] = {}
         self._channels: dict[str, tuple[ChannelSettings, Channel]] = {}
@@ -62,17 +65,14 @@ class Notifier:
     async def run(self) -> None:
         """Read the inbox, and keep one sender per channel."""
         arrived = receiver.of(self._hub).arrived[READER]
-        last_care = 0.0
         try:
             while True:
                 arrived.clear()
                 self._keep_senders()
-                while await setting_aside.read(base.of(self._hub).database, READER, self._read_one):
-                    pass
-                if time.monotonic() - last_care >= HOUSEKEEPING_SECONDS:
-                    await self._keep_house()
-                    last_care = time.monotonic()
-                self.waiting = await base.of(self._hub).database.do(delivery_tables.waiting)
+                # Logged by the database. The senders go on: one that cannot note what it has sent
+                # would send it again.
+                with suppress(StoreError):
+                    await self._round()
                 try:
                     await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
                 except asyncio.TimeoutError:
@@ -82,6 +82,16 @@ class Notifier:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _round(self) -> None:
+        """Take what has come, and keep house. Raises StoreError."""
+        database = base.of(self._hub).database
+        while await setting_aside.read(database, READER, self._read_one):
+            pass
+        if time.monotonic() - self._last_care >= HOUSEKEEPING_SECONDS:
+            await self._keep_house()
+            self._last_care = time.monotonic()
+        self.waiting = await database.do(delivery_tables.waiting)
 
     async def _read_one(self) -> bool:
         """Make deliveries of the oldest message; False where none waits."""
@@ -134,7 +144,9 @@ class Notifier:
 
     def _text(self, name: str, channel: ChannelSettings, alerts: Sequence[Alert]) -> Text:
         settings = self._hub.settings
-        link = next(filter(None, (incidents.link_of(self._hub, one) for one in alerts)), "")
+        firing_first = sorted(alerts, key=lambda one: one.status != "firing")
+        links = (incidents.link_of(self._hub, one) for one in firing_first)
+        link = next(filter(None, links), "")
         return render(
             alerts,
             cluster=settings.cluster,

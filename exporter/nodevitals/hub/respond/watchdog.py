@@ -19,6 +19,7 @@ from nodevitals.hub.respond import aside_tables, base, delivery_tables, receiver
 from nodevitals.hub.respond.model import Delivery
 from nodevitals.hub.respond.settings import WatchdogSettings
 from nodevitals.hub.respond.watchdog_texts import text_of
+from nodevitals.hub.store import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -82,8 +83,17 @@ class Watchdog:
                 if changes or new:
                     known = sorted({*known, *new})
                     made = [one for change in changes for one in self._made(change, settings)]
-                    await database.do(lambda c, made=made, known=known: _write(c, made, known))  # type: ignore[misc]
+                    await self._store(made, known)
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _store(self, made: list[Delivery], known: list[str]) -> None:
+        """Until it is stored: nothing else would notice the change again."""
+        while True:
+            try:
+                await base.of(self._hub).database.do(lambda one: _write(one, made, known))
+                return
+            except StoreError:  # logged by the database
+                await asyncio.sleep(LOOK_SECONDS)
 
     def _made(self, change: Change, settings: WatchdogSettings) -> list[Delivery]:
         log.warning("watchdog of %s: %s", change.cluster or "the cluster", change.state)
