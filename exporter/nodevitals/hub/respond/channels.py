@@ -7,6 +7,7 @@ the secret, is read from its file when that has changed; it is in no log, error 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import re
@@ -81,6 +82,10 @@ log = logging.getLogger(__name__)
 __all__ = ["Channel", "Context", "DeliveryError"]
 
 
+class _LineError(Exception):
+    """A file has no URL; the text says why, without what is in it."""
+
+
 class Channel:
     """One channel of the settings."""
 
@@ -140,8 +145,12 @@ class Channel:
             apprise_sender.send(url, title, text, context)
 
         self._hanging += 1
-        done = _in_thread(work, self._ended)
-        await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+        done, give_up = _in_thread(work, self._ended)
+        try:
+            await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+        except asyncio.TimeoutError:
+            give_up()
+            raise
 
     def _ended(self) -> None:
         self._hanging -= 1
@@ -155,7 +164,7 @@ class Channel:
             if stamp != self._stamp:
                 self._kept_url = _single_line(read_file(path))
                 self._stamp = stamp
-        except (OSError, DocumentError, ValueError) as error:
+        except (OSError, DocumentError, _LineError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise DeliveryError(f"{path}: {' '.join(str(reason).split())[:200]}") from None
         if found.st_mode & stat.S_IROTH and self._warned != path:
@@ -197,17 +206,28 @@ def _kind_of(url: str) -> ChannelKind:
 
 
 def _single_line(content: bytes) -> str:
-    lines = [line.strip() for line in content.decode("utf-8", "strict").splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
+    try:
+        lines = [line.strip() for line in content.decode("utf-8", "strict").splitlines()]
+        lines = [line for line in lines if line and not line.startswith("#")]
+        if len(lines) == 1:
+            urlsplit(lines[0])
+    except ValueError:  # its words may repeat the host, and the password before it
+        raise _LineError("not a URL") from None
     if len(lines) != 1:
-        raise ValueError(f"has {len(lines)} lines: write one URL")
-    urlsplit(lines[0])
+        raise _LineError(f"has {len(lines)} lines: write one URL")
     return lines[0]
 
 
-def _in_thread(work: Callable[[], None], ended: Callable[[], None]) -> asyncio.Future[None]:
+class _GivenUp(BaseException):
+    """Nothing waits for this thread any more."""
+
+
+def _in_thread(
+    work: Callable[[], None], ended: Callable[[], None]
+) -> tuple[asyncio.Future[None], Callable[[], None]]:
     """The end of a piece of work in a thread of its own, which does not keep the process alive as
-    those of an executor do.
+    those of an executor do; and a function that ends it at the next byte that comes: a server that
+    sends one per second has no timeout.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
@@ -223,10 +243,18 @@ def _in_thread(work: Callable[[], None], ended: Callable[[], None]) -> asyncio.F
         error: Optional[BaseException] = None
         try:
             work()
+        except _GivenUp:  # with what was under way: its sockets are closed with it
+            error = DeliveryError("given up")
         except BaseException as raised:  # noqa: BLE001 # it is raised where it is awaited
             error = raised
         with suppress(RuntimeError):  # the hub has ended
             loop.call_soon_threadsafe(settle, error)
 
-    threading.Thread(target=run, name="notify", daemon=True).start()
-    return future
+    thread = threading.Thread(target=run, name="notify", daemon=True)
+    thread.start()
+
+    def give_up() -> None:
+        number = ctypes.c_ulong(thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(_GivenUp))
+
+    return future, give_up
