@@ -17,6 +17,7 @@ import msgspec
 from nodevitals.hub.coordinator import new_identity
 from nodevitals.hub.respond import aside_tables, base, delivery_tables, receiver
 from nodevitals.hub.respond.model import Delivery
+from nodevitals.hub.respond.plain import clean
 from nodevitals.hub.respond.settings import WatchdogSettings
 from nodevitals.hub.respond.watchdog_texts import text_of
 from nodevitals.hub.store import StoreError
@@ -96,7 +97,7 @@ class Watchdog:
                 await asyncio.sleep(LOOK_SECONDS)
 
     def _made(self, change: Change, settings: WatchdogSettings) -> list[Delivery]:
-        log.warning("watchdog of %s: %s", change.cluster or "the cluster", change.state)
+        log.warning("watchdog of %s: %s", clean(change.cluster, 80) or "the cluster", change.state)
         notify, now = self._hub.settings.notify, time.time()
         found = []
         for name in settings.channels:
