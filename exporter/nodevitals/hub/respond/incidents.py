@@ -123,6 +123,8 @@ class Incidents:
         def change(incident: Incident) -> Incident:
             if incident.acknowledged is not None:
                 raise RefusedError("conflict", f"{incident.acknowledged_by} has acknowledged it")
+            if incident.resolved is not None:
+                raise RefusedError("conflict", "it is resolved")
             return replace(incident, acknowledged=max(now, incident.opened), acknowledged_by=name)
 
         found = await self._change(identity, change)
