@@ -108,6 +108,9 @@ def test_a_message_that_cannot_be_kept_is_refused(tmp_path: Path, far: FarSide) 
         {**message(1), "version": "3"},
         {**message(1), "alerts": "all"},
         {**message(1), "alerts": [{"status": "odd"}]},
+        {**message(1), "groupKey": "x" * 100_000},
+        {**message(1), "alerts": [{**message(1)["alerts"][0], "startsAt": "x" * 1_000_000}]},
+        {**message(1), "alerts": [{**message(1)["alerts"][0], "generatorURL": "x" * 1_000_000}]},
     ],
 )
 def test_what_is_no_message_is_refused_in_one_line(
