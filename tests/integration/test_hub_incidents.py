@@ -14,7 +14,7 @@ import pytest
 import requests
 import yaml
 
-from nodevitals.hub.respond import incident_intake
+from nodevitals.hub.respond import incident_intake, incident_routes
 from testbed.hub import HubProcess
 from testbed.node import wait_until
 from testbed.notifykills import TOKEN, message, send
@@ -225,6 +225,28 @@ def test_a_large_message_is_taken(hub: HubProcess) -> None:
     assert send(hub, body).ok
     wait_until(lambda: listed(hub), 30, "the incident")
     assert len(listed(hub)) == 1
+
+
+def test_a_flood_of_incidents_is_shown_in_part(hub: HubProcess) -> None:
+    """10,000 alerts of as many nodes, in ten groups: all are kept, the newest are on the page."""
+    for group in range(10):
+        body = message(group)
+        [alert] = body["alerts"]
+        body["alerts"] = [
+            {
+                **alert,
+                "fingerprint": f"{group}{number:04}",
+                "labels": {**alert["labels"], "instance": f"gpu-{group}-{number}"},
+                "annotations": {"summary": f"fault of gpu-{group}-{number}"},
+            }
+            for number in range(1000)
+        ]
+        assert send(hub, body, timeout=60).json() == {"new": True}
+    current = 'nodevitals_hub_incidents{severity="critical",state="open"} 10000.0'
+    wait_until(lambda: current in ask(hub, "/metrics").text, 60, "all incidents")
+    page = ask(hub, "/incidents").text
+    assert page.count("fault of gpu-9-") == 2 * incident_routes.MOST_SHOWN
+    assert f"not shown: {10_000 - incident_routes.MOST_SHOWN}" in page
 
 
 def test_the_wait_for_vanished_alerts_is_alertmanagers() -> None:
