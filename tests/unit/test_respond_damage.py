@@ -205,6 +205,37 @@ def test_a_kill_at_any_step_loses_no_row_that_can_be_read(filled: Path, tmp_path
     assert step > 5
 
 
+def test_a_file_that_is_damaged_while_it_is_used_is_replaced(filled: Path, tmp_path: Path) -> None:
+    async def main() -> tuple[set[str], set[str], str]:
+        database = Database(str(tmp_path))
+        await database.do(lambda one: delivery_tables.write(one, deliveries()))
+        await database.do(lambda one: one.execute("PRAGMA cache_size = 0").close())
+        with sqlite3.connect(tmp_path / "respond.db") as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        other.close()
+        offset = pages_of(tmp_path / "respond.db", "chat")[3]
+        with (tmp_path / "respond.db").open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(PAGE))
+        found = await database.do(waiting)
+        await database.do(add)
+        again = await database.do(waiting)
+        await database.close()
+        return found, again, database.lost
+
+    found, again, lost = asyncio.run(main())
+    assert DELIVERIES - 8 <= len(found) < DELIVERIES
+    assert again == found
+    assert "is damaged" in lost
+
+
+def deliveries() -> list[Delivery]:
+    return [
+        Delivery(id=name, channel="chat", created=1e9, title="t", text="x" * 900)
+        for name in sorted(NAMES)
+    ]
+
+
 def test_a_table_that_is_missing_is_damage(tmp_path: Path) -> None:
     done(tmp_path, add)
     with sqlite3.connect(tmp_path / "respond.db") as connection:

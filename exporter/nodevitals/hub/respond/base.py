@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
@@ -17,8 +16,6 @@ from nodevitals.hub.respond.settings import ServerSettings
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
 
-log = logging.getLogger(__name__)
-
 
 class Respond:
     """The shared parts of one hub."""
@@ -27,8 +24,6 @@ class Respond:
         """Open the database. Raises StoreError."""
         self._hub = hub
         self.database = Database(hub.settings.state_directory)
-        if self.database.lost:
-            log.error("%s", self.database.lost)
         self._servers: dict[str, tuple[ServerSettings, Server]] = {}
 
     @property

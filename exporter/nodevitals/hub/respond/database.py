@@ -63,6 +63,8 @@ class Database:
         """Open the file. Raises StoreError."""
         self._path = Path(directory, FILE_NAME)
         self._problem = ""
+        self._is_open = True
+        """False where a damaged file could not be replaced yet."""
         self.aside: tuple[aside_tables.Aside, ...] = ()
         """What was set aside, as the last transaction left it."""
         self.lost = ""
@@ -77,18 +79,23 @@ class Database:
     def _open(self) -> sqlite3.Connection:
         connection, self.lost = opening.open_sound(self._path, _connect, salvage_tables.copy)
         self.aside = aside_tables.counts(connection)
+        if self.lost:
+            log.error("%s", self.lost)
         return connection
 
     async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Execute a transaction in the thread: all of it, or nothing. Raises StoreError."""
 
         def transaction() -> Result:
-            with self._connection as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                result = work(connection)
-                aside = aside_tables.counts(connection)
-            self.aside = aside
-            return result
+            if not self._is_open:
+                self._replace()
+            try:
+                return self._execute(work)
+            except sqlite3.DatabaseError as error:
+                # Its subclasses are the disk, or a mistake of ours; this one is a damaged file.
+                if type(error) is not sqlite3.DatabaseError or not self._replace():
+                    raise
+                return self._execute(work)
 
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
@@ -103,6 +110,22 @@ class Database:
             self._problem = text
             log.error("%s; it is tried again", text)
         raise StoreError(text)
+
+    def _execute(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        with self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            result = work(connection)
+            aside = aside_tables.counts(connection)
+        self.aside = aside
+        return result
+
+    def _replace(self) -> bool:
+        """Replace the file where it was damaged since it was opened; whether it was."""
+        self._is_open = False
+        self._connection.close()
+        self._connection = self._open()
+        self._is_open = True
+        return bool(self.lost)
 
     async def close(self) -> None:
         """Close the file."""
