@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from nodevitals.hub.respond.channels import Channel, DeliveryError
 from nodevitals.hub.respond.delivery import retry_after
 from nodevitals.hub.respond.settings import ChannelSettings
 from testbed.badserver import BYTES_AT_ONCE, BadServer
+from testbed.hub import HubProcess
 from testbed.node import wait_until
 from testbed.notifykills import FarSide, hub_with_channels, message, send
 from testbed.robots import SECRET, TOKEN, Answer, Robots
@@ -145,6 +148,43 @@ def test_what_ends_within_its_head_is_a_failure(tmp_path: Path, part: bytes) -> 
 )
 def test_a_wait_that_a_far_side_asks_for_is_bounded(text: str, seconds: float | None) -> None:
     assert retry_after(text, 1795417200.0) == seconds
+
+
+class DeafHub(HubProcess):
+    """A hub whose name server does not answer."""
+
+    def argv(self) -> list[str]:
+        """With a file of its own in the place of the resolver's."""
+        place = self.folder / "resolv.conf"
+        place.write_text("nameserver 127.0.0.1\noptions timeout:30 attempts:5\n")
+        command = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", command, str(place), *super().argv()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file")
+def test_a_name_server_that_does_not_answer_holds_up_robots_only(tmp_path: Path) -> None:
+    """More robots than the process has threads for such calls."""
+    names = ["first", *(f"robot{number}" for number in range(40))]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf, FarSide() as far:
+        try:
+            deaf.bind(("127.0.0.1", 53))
+        except OSError:
+            pytest.skip("this machine has a name server")
+        hub = hub_with_channels(tmp_path, far, names)
+        hub.__class__ = DeafHub
+        for name in names[1:]:
+            (tmp_path / f"{name}-url").write_text(f"dingtalk://{SECRET}@{TOKEN}/")
+        with hub:
+            assert send(hub, message(1)).ok
+            url = f"http://127.0.0.1:{hub.port}/api/v1/deliveries"
+
+            def failed() -> bool:
+                found = requests.get(url, timeout=10).json()["waiting"]
+                return sum(bool(one.get("error")) for one in found) >= len(names) - 1
+
+            wait_until(failed, 60, "the deadline of all robots")
+            assert send(hub, message(2)).ok
+            wait_until(lambda: far.numbers("first") == {1: 1, 2: 1}, 20, "the good channel")
 
 
 def test_one_bad_channel_delays_no_other_and_no_secret_is_shown(tmp_path: Path) -> None:

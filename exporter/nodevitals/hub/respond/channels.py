@@ -126,24 +126,30 @@ class Channel:
             robot = robots.parse_robot(url)
         except ValueError as error:
             raise DeliveryError(str(error)) from None
-        try:
-            if robot is not None:
-                await asyncio.wait_for(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
-            else:
-                await self._send_by_apprise(url, title, text, context or Context())
-        except asyncio.TimeoutError:
-            raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
 
-    async def _send_by_apprise(self, url: str, title: str, text: str, context: Context) -> None:
-        if self._hanging >= MAX_HANGING:
-            raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")
+        async def by_robot(robot: robots.Robot) -> None:
+            await asyncio.wait_for(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
 
         def work() -> None:
+            if robot is not None:
+                asyncio.run(by_robot(robot))
+                return
             # 45 MB, 0.6 s: imported where it is used.
             from nodevitals.hub.respond import apprise_sender
 
-            apprise_sender.send(url, title, text, context)
+            apprise_sender.send(url, title, text, context or Context())
 
+        try:
+            await self._do(work)
+        except asyncio.TimeoutError:
+            raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
+
+    async def _do(self, work: Callable[[], None]) -> None:
+        """Work in a thread of its own: a name server that does not answer holds those of asyncio,
+        which others need.
+        """
+        if self._hanging >= MAX_HANGING:
+            raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")
         self._hanging += 1
         done, give_up = _in_thread(work, self._ended)
         try:

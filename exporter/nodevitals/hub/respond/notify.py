@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,7 @@ class Notifier:
         self.waiting: list[delivery_tables.Waiting] = []
         """What waited when it was looked at last."""
         self._last_care = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="texts")
         self._senders: dict[str, Sender] = {}
         self._tasks: dict[str, tuple[ChannelSettings, asyncio.Task[None]]] = {}
         self._channels: dict[str, tuple[ChannelSettings, Channel]] = {}
@@ -99,7 +101,10 @@ class Notifier:
         received = await database.do(lambda connection: inbox_tables.oldest(connection, READER))
         if received is None:
             return False
-        made = await asyncio.to_thread(self._deliveries, received, time.time())
+        # Threads of asyncio may wait for a name server.
+        made = await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._deliveries, received, time.time()
+        )
 
         def store(connection: sqlite3.Connection) -> None:
             delivery_tables.write(connection, made)
