@@ -7,19 +7,17 @@ the secret, is read from its file when that has changed; it is in no log, error 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Literal, Optional
 from urllib.parse import quote, urlsplit
 
 from nodevitals.document import DocumentError, read_file
 from nodevitals.hub.respond import robot_sender, robots
+from nodevitals.hub.respond.attempt import Attempt
 from nodevitals.hub.respond.delivery import Context, DeliveryError
 from nodevitals.hub.respond.settings import ChannelSettings
 
@@ -130,13 +128,14 @@ class Channel:
         async def by_robot(robot: robots.Robot) -> None:
             await asyncio.wait_for(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
 
-        def work() -> None:
+        def work(begin: Callable[[], None]) -> None:
             if robot is not None:
                 asyncio.run(by_robot(robot))
                 return
             # 45 MB, 0.6 s: imported where it is used.
             from nodevitals.hub.respond import apprise_sender
 
+            begin()  # an import that is given up would fail each later one
             apprise_sender.send(url, title, text, context or Context())
 
         try:
@@ -144,18 +143,18 @@ class Channel:
         except asyncio.TimeoutError:
             raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
 
-    async def _do(self, work: Callable[[], None]) -> None:
+    async def _do(self, work: Callable[[Callable[[], None]], None]) -> None:
         """Work in a thread of its own: a name server that does not answer holds those of asyncio,
         which others need.
         """
         if self._hanging >= MAX_HANGING:
             raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")
         self._hanging += 1
-        done, give_up = _in_thread(work, self._ended)
+        attempt = Attempt(work, self._ended)
         try:
-            await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+            await asyncio.wait_for(asyncio.shield(attempt.done), DEADLINE_SECONDS)
         except asyncio.TimeoutError:
-            give_up()
+            attempt.give_up()
             raise
 
     def _ended(self) -> None:
@@ -222,45 +221,3 @@ def _single_line(content: bytes) -> str:
     if len(lines) != 1:
         raise _LineError(f"has {len(lines)} lines: write one URL")
     return lines[0]
-
-
-class _GivenUp(BaseException):
-    """Nothing waits for this thread any more."""
-
-
-def _in_thread(
-    work: Callable[[], None], ended: Callable[[], None]
-) -> tuple[asyncio.Future[None], Callable[[], None]]:
-    """The end of a piece of work in a thread of its own, which does not keep the process alive as
-    those of an executor do; and a function that ends it at the next byte that comes: a server that
-    sends one per second has no timeout.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    # One that nothing waits for any more.
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    def settle(error: Optional[BaseException]) -> None:
-        ended()
-        if not future.done():
-            future.set_result(None) if error is None else future.set_exception(error)
-
-    def run() -> None:
-        error: Optional[BaseException] = None
-        try:
-            work()
-        except _GivenUp:  # with what was under way: its sockets are closed with it
-            error = DeliveryError("given up")
-        except BaseException as raised:  # noqa: BLE001 # it is raised where it is awaited
-            error = raised
-        with suppress(RuntimeError):  # the hub has ended
-            loop.call_soon_threadsafe(settle, error)
-
-    thread = threading.Thread(target=run, name="notify", daemon=True)
-    thread.start()
-
-    def give_up() -> None:
-        number = ctypes.c_ulong(thread.ident or 0)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(_GivenUp))
-
-    return future, give_up
