@@ -111,6 +111,17 @@ MESSAGES = respond.counter(
     "Number of messages of Alertmanager for people since the hub was started.",
     outcome=("accepted", "repeated", "refused"),
 )
+ASIDE_KINDS = ("file", "message", "delivery", "incident", "drill", "fact")
+SET_ASIDE = respond.gauge(
+    "set_aside",
+    "Number of files and records of the hub that it could not read or process, and keeps aside.",
+    what=ASIDE_KINDS,
+)
+SET_ASIDE_NEWEST = respond.gauge(
+    "set_aside_timestamp_seconds",
+    "Unix time at which the hub set aside the newest of them; missing where there is none.",
+    what=ASIDE_KINDS,
+)
 SEVERITIES = ("critical", "warning", "info")
 INCIDENTS = respond.gauge(
     "incidents",

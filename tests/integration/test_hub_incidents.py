@@ -14,7 +14,7 @@ import pytest
 import requests
 import yaml
 
-from nodevitals.hub.respond import incident_intake
+from nodevitals.hub.respond import incident_intake, incident_routes
 from testbed.hub import HubProcess
 from testbed.node import wait_until
 from testbed.notifykills import TOKEN, message, send
@@ -133,6 +133,83 @@ def test_the_link_of_a_notification_acknowledges_one_incident(hub: HubProcess) -
     assert names == {first["id"]: "Zhang", second["id"]: None}
 
 
+def test_a_link_that_is_opened_or_comes_too_late_acknowledges_nothing(hub: HubProcess) -> None:
+    """Robots open links for previews, by GET and HEAD; an end needs no acknowledgement."""
+    incident = opened(hub)
+    [fingerprint] = incident["alerts"]
+    signed = f"?of={fingerprint}&s={signature_of(hub, fingerprint)}&name=Bot"
+    url = f"http://127.0.0.1:{hub.port}/incidents/{incident['id']}"
+    assert requests.get(url + signed, timeout=10).ok
+    assert requests.head(url + signed, timeout=10).ok
+    for path in (f"{url}/acknowledge{signed}", f"{url}/mark{signed}&false_alarm=yes"):
+        assert requests.get(path, timeout=10).status_code == 405
+        assert requests.head(path, timeout=10).status_code == 405
+    # In the address, a signature is no form: a page of another site cannot send it either.
+    refused = requests.post(f"{url}/acknowledge{signed}", timeout=10, allow_redirects=False)
+    assert refused.status_code == 403
+    fields = {"of": fingerprint, "s": signature_of(hub, fingerprint), "name": "Other"}
+    cross = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    answer = requests.post(f"{url}/acknowledge", data=fields, headers=cross, timeout=10)
+    assert answer.status_code == 403
+    marked = requests.post(f"{url}/mark", data={**fields, "false_alarm": "yes"}, timeout=10)
+    assert marked.status_code == 401, "a link permits the acknowledgement only"
+    send(hub, message(1, "resolved"))
+    wait_until(lambda: "resolved" in listed(hub)[0], 20, "its end")
+    late = requests.post(f"{url}/acknowledge", data=fields, timeout=10, allow_redirects=False)
+    assert late.status_code == 409
+    assert "acknowledged_by" not in listed(hub)[0]
+
+
+def test_without_anonymous_access_a_link_needs_a_login(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.yaml"
+    tokens.write_text(yaml.safe_dump([{"name": "alerts", "role": "run", "token": TOKEN}]))
+    tokens.chmod(0o600)
+    access = {"tokens_file": str(tokens), "anonymous": None}
+    with HubProcess(tmp_path, simulated=True, access=access, nodes=NODES) as hub:
+        send(hub, message(1))
+
+        def found() -> list[dict[str, Any]]:
+            incidents: list[dict[str, Any]] = ask(hub, "/api/v1/incidents", token=TOKEN).json()[
+                "incidents"
+            ]
+            return incidents
+
+        wait_until(found, 20, "the incident")
+        [incident] = found()
+        [fingerprint] = incident["alerts"]
+        fields = {"of": fingerprint, "s": signature_of(hub, fingerprint), "name": "Other"}
+        url = f"http://127.0.0.1:{hub.port}"
+        for path in (f"/incidents/of/{fingerprint}", "/incidents", f"/incidents/{incident['id']}"):
+            assert requests.get(url + path, params=fields, timeout=10).status_code == 401
+        answer = requests.post(
+            f"{url}/incidents/{incident['id']}/acknowledge", data=fields, timeout=10
+        )
+        assert answer.status_code == 401
+        assert "acknowledged_by" not in found()[0]
+
+
+def test_no_label_is_executed_by_a_page(hub: HubProcess) -> None:
+    """Whatever the alert, on every page and in both languages."""
+    evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>javascript:alert(1)\x1b[2J"
+    names = ("alertname", "instance", "cluster", "pool", "domain", "device", "fault", "owner")
+    body = message(1, **dict.fromkeys(names, evil))
+    [alert] = body["alerts"]
+    notes = dict.fromkeys(("summary", "description", "action", "runbook_url", "x"), evil)
+    body["alerts"] = [
+        {**alert, "annotations": notes, "generatorURL": f"javascript:{evil}", "startsAt": evil}
+    ]
+    assert send(hub, body).ok
+    wait_until(lambda: listed(hub), 20, "the incident")
+    identity = listed(hub)[0]["id"]
+    for path in ("/incidents", f"/incidents/{identity}", "/notifications", "/isolations", "/"):
+        for language in ("en", "zh"):
+            page = ask(hub, f"{path}?lang={language}", token=TOKEN).text.lower()
+            assert "<script" not in page
+            assert "<img" not in page
+            assert 'href="javascript' not in page
+    assert "\x1b" not in hub.log.read_text()
+
+
 def signature_of(hub: HubProcess, fingerprint: str) -> str:
     """As a notification carries it."""
     with sqlite3.connect(hub.state / "respond.db") as connection:
@@ -148,6 +225,28 @@ def test_a_large_message_is_taken(hub: HubProcess) -> None:
     assert send(hub, body).ok
     wait_until(lambda: listed(hub), 30, "the incident")
     assert len(listed(hub)) == 1
+
+
+def test_a_flood_of_incidents_is_shown_in_part(hub: HubProcess) -> None:
+    """10,000 alerts of as many nodes, in ten groups: all are kept, the newest are on the page."""
+    for group in range(10):
+        body = message(group)
+        [alert] = body["alerts"]
+        body["alerts"] = [
+            {
+                **alert,
+                "fingerprint": f"{group}{number:04}",
+                "labels": {**alert["labels"], "instance": f"gpu-{group}-{number}"},
+                "annotations": {"summary": f"fault of gpu-{group}-{number}"},
+            }
+            for number in range(1000)
+        ]
+        assert send(hub, body, timeout=60).json() == {"new": True}
+    current = 'nodevitals_hub_incidents{severity="critical",state="open"} 10000.0'
+    wait_until(lambda: current in ask(hub, "/metrics").text, 60, "all incidents")
+    page = ask(hub, "/incidents").text
+    assert page.count("fault of gpu-9-") == 2 * incident_routes.MOST_SHOWN
+    assert f"not shown: {10_000 - incident_routes.MOST_SHOWN}" in page
 
 
 def test_the_wait_for_vanished_alerts_is_alertmanagers() -> None:

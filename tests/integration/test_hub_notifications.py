@@ -108,6 +108,9 @@ def test_a_message_that_cannot_be_kept_is_refused(tmp_path: Path, far: FarSide) 
         {**message(1), "version": "3"},
         {**message(1), "alerts": "all"},
         {**message(1), "alerts": [{"status": "odd"}]},
+        {**message(1), "groupKey": "x" * 100_000},
+        {**message(1), "alerts": [{**message(1)["alerts"][0], "startsAt": "x" * 1_000_000}]},
+        {**message(1), "alerts": [{**message(1)["alerts"][0], "generatorURL": "x" * 1_000_000}]},
     ],
 )
 def test_what_is_no_message_is_refused_in_one_line(
@@ -152,6 +155,67 @@ def test_a_watchdog_that_stops_is_notified(tmp_path: Path, far: FarSide) -> None
         wait_until(lambda: titles(far).count(missing) == 2, 30, "it, after the restart")
         assert send(hub, beat).ok
         wait_until(lambda: "test: alerts arrive again" in titles(far), 30, "the end")
+
+
+@pytest.mark.parametrize("what", ["text", "empty", "folder"])
+def test_a_hub_whose_file_is_damaged_starts_and_notifies(
+    tmp_path: Path, far: FarSide, what: str
+) -> None:
+    with hub_with_channels(tmp_path, far) as hub:
+        hub.kill()
+        path = hub.state / "respond.db"
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        if what == "folder":
+            path.mkdir()
+        else:
+            path.write_text("not a database" * 100 * (what == "text"))
+        hub.start()
+        assert send(hub, message(1)).json() == {"new": True}
+        wait_until(lambda: far.numbers("first") == {1: 1}, 20, "the notification")
+        text = metrics(hub.port)
+        assert 'nodevitals_hub_set_aside{what="file"} 1.0' in text
+        assert 'nodevitals_hub_set_aside_timestamp_seconds{what="file"}' in text
+        log = hub.log.read_text()
+        assert log.count("respond.db is damaged (") == 1
+        assert "Traceback" not in log
+
+
+def test_records_that_cannot_be_decoded_hold_up_nothing(tmp_path: Path, far: FarSide) -> None:
+    """One in each table, before and after those that can."""
+    watchdog = {"channels": ["first"], "after": "1h"}
+    with hub_with_channels(tmp_path, far, watchdog=watchdog) as hub:
+        send(hub, message(1))
+        wait_until(lambda: far.numbers("first") == {1: 1}, 20, "the notification")
+        hub.kill()
+        with sqlite3.connect(hub.state / "respond.db") as connection:
+            for reader in ("notify", "incidents", "owners"):
+                connection.execute("INSERT INTO inbox VALUES (NULL, 1, ?, '{')", (reader,))
+            values = "('a', 'first', 'waiting', 1, 1, 'b', 0)"
+            connection.execute(f"INSERT INTO deliveries VALUES {values}")
+            connection.execute("INSERT INTO incidents VALUES ('a', 'k', 1, NULL, 'n', '[')")
+            connection.execute("INSERT INTO drills VALUES ('a', 9e9, '')")
+            connection.execute("INSERT OR REPLACE INTO facts VALUES ('link key', 7)")
+            connection.execute("INSERT OR REPLACE INTO facts VALUES ('watchdog clusters', '{')")
+        connection.close()
+        hub.start()
+        assert send(hub, message(2)).json() == {"new": True}
+        wait_until(lambda: far.numbers("first") == {1: 1, 2: 1}, 30, "the next notification")
+        url = f"http://127.0.0.1:{hub.port}"
+
+        def incidents() -> set[str]:
+            found = requests.get(f"{url}/api/v1/incidents", timeout=10).json()["incidents"]
+            return {one["title"] for one in found}
+
+        wait_until(lambda: len(incidents()) == 2, 20, "both incidents")
+        assert requests.get(f"{url}/api/v1/drills", timeout=10).json() == []
+        expected = {"message": 3, "delivery": 1, "incident": 1, "drill": 1, "fact": 2}
+        text = metrics(hub.port)
+        for what, number in expected.items():
+            assert f'nodevitals_hub_set_aside{{what="{what}"}} {number}.0' in text
+        log = hub.log.read_text()
+        assert log.count("set aside") == sum(expected.values())
+        assert "Traceback" not in log
 
 
 def titles(far: FarSide) -> list[str]:

@@ -220,7 +220,7 @@ def test_refusals_of_http(robots: Robots, tmp_path: Path, kind: str, status: int
     robots.answers = [Answer(status, b"", elsewhere)]
     error = refused(channel(tmp_path, URLS[kind]))
     assert str(error) == f"HTTP {status}"
-    assert error.retry_after == (17.0 if kind in ("dingtalk", "feishu", "lark", "wecom") else None)
+    assert error.retry_after == 17.0
     assert len(robots.sent) == 1, "neither tried again nor redirected"
 
 
@@ -419,7 +419,9 @@ def test_an_owner_never_chooses_the_host(robots: Robots, tmp_path: Path, url: st
         ("dingtalk://s3cret/../x/", "not the URL of a robot of dingtalk: write it like"),
         ("dingtalk://", "not the URL of a robot"),
         ("feishu://a%2fs3cret/", "not the URL of a robot"),
-        ("https://[s3cret/", "Invalid IPv6 URL"),
+        ("https://[s3cret/", "not a URL"),
+        ("https://[s3cret]/", "not a URL"),
+        ("json://hub:s3cret@ho\u2100st/", "not a URL"),
     ],
 )
 def test_files_that_have_no_good_url(tmp_path: Path, content: str, expected: str) -> None:

@@ -38,6 +38,11 @@ class FarSide:
         self.refused = 0
         self.status = 200
         """What it answers."""
+        self.hold = threading.Event()
+        """Cleared, it answers nothing."""
+        self.hold.set()
+        self.pending = 0
+        """Messages that wait for an answer, or for its client to go."""
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -45,6 +50,9 @@ class FarSide:
                 data = self.rfile.read(int(self.headers["Content-Length"]))
                 if len(data) < int(self.headers["Content-Length"]):
                     return  # the sender was killed
+                outer.pending += 1
+                outer.hold.wait()
+                outer.pending -= 1
                 body, status = json.loads(data), outer.status
                 if status == 200:
                     outer.taken.append((self.path.strip("/"), body["title"], body["message"]))
@@ -65,6 +73,7 @@ class FarSide:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.hold.set()
         self._server.shutdown()
         self._server.server_close()
 

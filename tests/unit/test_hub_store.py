@@ -151,7 +151,7 @@ def test_old_checks_and_too_many_are_removed_but_none_that_runs(tmp_path: Path) 
     connection.close()
 
 
-@pytest.mark.parametrize("damage", ["head", "middle", "no database"])
+@pytest.mark.parametrize("damage", ["head", "middle", "no database", "empty", "folder"])
 def test_a_damaged_file_is_set_aside_and_named(tmp_path: Path, damage: str) -> None:
     async def fill(store: Store) -> None:
         for number in range(50):
@@ -170,14 +170,50 @@ def test_a_damaged_file_is_set_aside_and_named(tmp_path: Path, damage: str) -> N
         data[:100] = bytes(100)
     elif damage == "middle":
         data[4096 * 2 : 4096 * 5] = b"\xff" * 4096 * 3
+    elif damage == "empty":
+        data = bytearray()
     else:
         data = bytearray(b"not a database\n" * 1000)
-    path.write_bytes(data)
+    if damage == "folder":
+        path.unlink()
+        (path / "x").mkdir(parents=True)
+    else:
+        path.write_bytes(data)
     lost = with_store(tmp_path, use)
     assert "is damaged" in lost
     assert "\n" not in lost
     assert (tmp_path / "hub.db.corrupt").exists()
     assert with_store(tmp_path, use) == ""
+
+
+def test_checks_beside_a_damaged_page_are_kept(tmp_path: Path) -> None:
+    """On both sides of it, in their order, and as many as the log says."""
+    checks = [new_check(created=float(number)) for number in range(60)]
+
+    async def fill(store: Store) -> None:
+        for check in checks:
+            await store.add(check, "")
+            await store.finish(ended(check), [RunResult(number=0, nodes=("a1",))])
+
+    with_store(tmp_path, fill)
+    path = tmp_path / tables.FILE_NAME
+    data = bytearray(path.read_bytes())
+    name = checks[30].id.encode()
+    leaves = [one for one in range(0, len(data), 4096) if data[one] == 13]
+    *_, offset = (one for one in leaves if name in data[one : one + 4096])  # first: the results
+    data[offset : offset + 4096] = bytes(4096)
+    path.write_bytes(data)
+    kept: list[str] = []
+
+    async def read(store: Store) -> None:
+        kept.extend(check.id for check in await store.list(100, "", "", "", ""))
+
+    lost = with_store(tmp_path, read)
+    assert f"{len(kept)} checks were kept" in lost
+    assert len(kept) > 40
+    names = [check.id for check in checks]
+    assert kept == sorted(kept, key=names.index, reverse=True)
+    assert {names[0], names[-1]} <= set(kept)
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ def test_one_alert_says_what_where_and_what_to_do() -> None:
     ]
 
 
+@pytest.mark.parametrize(("language", "word"), [("en", "acknowledge"), ("zh", "确认")])
+def test_what_has_ended_is_not_to_be_acknowledged(language: Language, word: str) -> None:
+    """Its incident is named all the same."""
+    *_, ended = rendered(lost(status="resolved"), language=language).body.splitlines()
+    assert word not in ended
+    assert ended.endswith(f"{HUB}/incidents/{INCIDENT}")
+    both = rendered(lost(status="resolved"), lost(2), language=language)
+    assert word in both.body.splitlines()[-1]
+
+
 def test_chinese_text_has_the_words_of_the_templates() -> None:
     found = rendered(lost(), language="zh")
     assert found.title == "[告警 1] atlas gpu-1：GPU 2 掉卡"

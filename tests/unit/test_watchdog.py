@@ -27,6 +27,20 @@ def test_each_cluster_has_its_own() -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh", "both"])
 @pytest.mark.parametrize("missing", [AFTER, None])
+def test_a_cluster_is_data_which_no_robot_executes(
+    language: Language, missing: float | None
+) -> None:
+    """Its name is a label of a message."""
+    hostile = '<at user_id="all">@all\n`x` [a](https://evil.example)\x1b[2J' + "x" * 9999
+    text = text_of(hostile, missing, language)
+    whole = text.title + text.body
+    assert not [mark for mark in ("<", "@", "`", "](", "\x1b") if mark in whole]
+    assert "\n" not in text.title
+    assert len(whole) < 2000
+
+
+@pytest.mark.parametrize("language", ["en", "zh", "both"])
+@pytest.mark.parametrize("missing", [AFTER, None])
 def test_the_text_names_the_cluster_and_the_time(language: Language, missing: float | None) -> None:
     text = text_of("atlas", missing, language)
     assert "atlas" in text.title

@@ -23,7 +23,7 @@ from nodevitals import hub_families as families
 from nodevitals.checks.model import Check
 from nodevitals.hub import leases, tables
 from nodevitals.hub.newest import NewestChecks, Sample
-from nodevitals.hub.respond import isolations
+from nodevitals.hub.respond import base, isolations
 
 if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
@@ -123,6 +123,7 @@ class HubMetrics(Collector):
         for state in ("active", "refused", "unreachable"):
             yield families.LEASED, (state,), states[state]
         yield from isolations.samples(self._hub)
+        yield from base.samples(self._hub)
         for schedule in self._hub.schedule_states():
             name = (schedule.name,)
             yield families.SCHEDULE_INTERVAL, name, schedule.every

@@ -24,7 +24,7 @@ from nodevitals.hub.members import Members
 from nodevitals.hub.respond import repair_plan
 from nodevitals.hub.runners import Runner
 from nodevitals.hub.settings import HubSettings
-from nodevitals.hub.store import Store
+from nodevitals.hub.store import Store, StoreError
 
 # Each belongs to an area of its own; the web server comes last, as it serves what others add.
 MODULES = (
@@ -171,6 +171,8 @@ async def _kept_running(name: str, work: Callable[[Hub], Awaitable[None]], hub: 
         try:
             await work(hub)
             return
+        except StoreError as error:  # the disk or the file: a traceback has no more
+            log.error("%s: %s; next start in %g s", name, error, wait)
         except Exception:
             log.exception("%s failed; next start in %g s", name, wait)
         await asyncio.sleep(wait)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,7 @@ class Store:
         """Records that were logged."""
         self.lost = ""
         """What was lost when a damaged file was replaced, in one line."""
+        self.opened = time.time()
         try:
             os.makedirs(directory, mode=0o755, exist_ok=True)
             self._lock = DirectoryLock(directory, LOCK_SECONDS)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 import msgspec
 
 from nodevitals.checks.model import Check
+from nodevitals.hub import opening
 
 FILE_NAME = "hub.db"
 BUSY_SECONDS = 5.0
-ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+ERRORS = opening.ERRORS
 # One entry per version of the file; `user_version` counts those that were executed.
 MIGRATIONS = (
     """
@@ -44,19 +44,9 @@ _OPEN = ("queued", "running")
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file for writing, and bring its tables to this version."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
-    try:
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
-        connection.execute("PRAGMA journal_mode = WAL")
-        # Survives kill -9. A power loss may lose the last rows, and an agent refuses a second order
-        # of the same id. https://www.sqlite.org/pragma.html#pragma_synchronous
-        connection.execute("PRAGMA synchronous = NORMAL")
-        for number, script in enumerate(MIGRATIONS[version:], version + 1):
-            connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
-    except BaseException:
-        connection.close()
-        raise
+    # Survives kill -9. A power loss may lose the last rows, and an agent refuses a second order
+    # of the same id. https://www.sqlite.org/pragma.html#pragma_synchronous
+    opening.create(connection, MIGRATIONS, "NORMAL")
     return connection
 
 
@@ -64,45 +54,36 @@ def open_sound(path: Path) -> tuple[sqlite3.Connection, str]:
     """Open the file; a damaged one is set aside as `.corrupt`, and a new one begins with what can
     still be read. Returns what was lost, in one line, or ''.
     """
-    try:
-        connection = connect(path)
-        [answer] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if answer == "ok":
-            return connection, ""
-        connection.close()
-        found = " ".join(str(answer).split())
-    except sqlite3.OperationalError:
-        raise  # the disk or its permissions, not the file
-    except sqlite3.NotSupportedError:
-        raise
-    except ERRORS as error:
-        found = " ".join(str(error).split())
-    aside = path.with_suffix(".db.corrupt")
-    with contextlib.suppress(FileNotFoundError):
-        os.replace(path, aside)
-    for suffix in ("-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-    connection = connect(path)
-    kept = _salvage(aside, connection)
-    return connection, f"{path} is damaged ({found}); {kept} checks were kept, it is now {aside}"
+    return opening.open_sound(path, connect, _copied)
 
 
-def _salvage(source: Path, target: sqlite3.Connection) -> int:
-    """Copy the ended checks that can be read."""
+def _copied(source: sqlite3.Connection, target: sqlite3.Connection) -> str:
+    """Copy the ended checks that can be read, and the schedules."""
     kept = 0
-    with contextlib.suppress(*ERRORS), closing(sqlite3.connect(source)) as old, target:
-        for row in old.execute(
-            "SELECT c.id, c.key, c.created, c.kind, c.phase, c.outcome, c.likeness, c.nodes,"
-            " c.record, r.blob FROM checks c JOIN results r ON r.id = c.id ORDER BY c.sequence"
-        ):
-            with contextlib.suppress(sqlite3.Error):
-                target.execute(f"INSERT INTO checks {_COLUMNS} VALUES ({_MARKS})", row[:9])
-                target.execute("INSERT INTO results VALUES (?, ?)", (row[0], row[9]))
-                kept += 1
-    return kept
+    with target:
+        for row in opening.readable(source, f"SELECT sequence, {_NAMES} FROM checks", "sequence"):
+            with contextlib.suppress(*ERRORS):
+                blob = source.execute("SELECT blob FROM results WHERE id = ?", (row[1],)).fetchone()
+                if blob is not None:
+                    values = (*row, *blob)
+                    kept += _insert_ended(target, values)
+        for row in opening.readable(source, "SELECT name, record FROM schedules", "name"):
+            target.execute("INSERT OR IGNORE INTO schedules VALUES (?, ?)", row)
+    return f"{kept} checks were kept"
 
 
-_COLUMNS = "(id, key, created, kind, phase, outcome, likeness, nodes, record)"
+def _insert_ended(target: sqlite3.Connection, values: Sequence[Any]) -> int:
+    """Add a check with its results, with the `sequence` that it had; 0 where it is there."""
+    *row, blob = values
+    into = f"INSERT OR IGNORE INTO checks (sequence, {_NAMES}) VALUES (?, {_MARKS})"
+    if not target.execute(into, row).rowcount:
+        return 0
+    target.execute("INSERT INTO results VALUES (?, ?)", (row[1], blob))
+    return 1
+
+
+_NAMES = "id, key, created, kind, phase, outcome, likeness, nodes, record"
+_COLUMNS = f"({_NAMES})"
 _MARKS = ", ".join("?" * 9)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import apprise
 
-from nodevitals.hub.respond.delivery import Context, DeliveryError, quiet
+from nodevitals.hub.respond import bounded_answers
+from nodevitals.hub.respond.delivery import Context, DeliveryError, quiet, retry_after
 
 # One attempt ends within the deadline of channels.py.
 CONNECT_SECONDS, READ_SECONDS = 5.0, 8.0
@@ -45,16 +47,20 @@ def send(url: str, title: str, text: str, context: Context) -> None:
     sender = apprise.Apprise(asset=service.asset)
     sender.add(service)
     try:
-        result = sender.notify(
-            body=text.replace("\n", "\n\n") if service.schema in _TEAMS else text,
-            title=title,
-            body_format=_format_of(service),
-            notify_type=_type_of(context),
-            log_callback=lambda entry, _: said.append(entry.message),
-            log_level=logging.DEBUG,
-        )
+        with bounded_answers.watched() as answered:
+            result = sender.notify(
+                body=text.replace("\n", "\n\n") if service.schema in _TEAMS else text,
+                title=title,
+                body_format=_format_of(service),
+                notify_type=_type_of(context),
+                log_callback=lambda entry, _: said.append(entry.message),
+                log_level=logging.DEBUG,
+            )
     except Exception as error:  # noqa: BLE001 # whatever one of its many classes raises
         raise DeliveryError(f"Apprise failed: {type(error).__name__}") from None
+    if not result and answered.status is not None and not 200 <= answered.status < 300:
+        wait = retry_after(answered.retry_after, time.time())
+        raise DeliveryError(f"HTTP {answered.status}", wait)
     if not result:
         raise DeliveryError(_reason(said))
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
+from nodevitals import hub_families as families
+from nodevitals.hub import opening
+from nodevitals.hub.respond import aside_tables
 from nodevitals.hub.respond.asking import Server
 from nodevitals.hub.respond.database import FILE_NAME, Database
 from nodevitals.hub.respond.settings import ServerSettings
@@ -50,7 +54,22 @@ class Respond:
 
 def exists(hub: Hub) -> bool:
     """Whether there is a database: modules that nothing asks for do not make one."""
-    return Path(hub.settings.state_directory, FILE_NAME).exists()
+    return opening.is_there(Path(hub.settings.state_directory, FILE_NAME))
+
+
+def samples(hub: Hub) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+    """What /metrics shows of what could not be read."""
+    found: dict[str, tuple[int, float]] = {}
+    if hub.respond is not None:
+        found = {one.kind: (one.number, one.newest) for one in hub.respond.database.aside}
+    if hub.store.lost:
+        number, newest = found.get("file", (0, 0.0))
+        found["file"] = number + 1, max(newest, hub.store.opened)
+    for kind in aside_tables.KINDS:
+        number, newest = found.get(kind, (0, 0.0))
+        yield families.SET_ASIDE, (kind,), number
+        if number:
+            yield families.SET_ASIDE_NEWEST, (kind,), newest
 
 
 def of(hub: Hub) -> Respond:

@@ -11,14 +11,13 @@ import logging
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Literal, Optional
 from urllib.parse import quote, urlsplit
 
 from nodevitals.document import DocumentError, read_file
 from nodevitals.hub.respond import robot_sender, robots
+from nodevitals.hub.respond.attempt import Attempt
 from nodevitals.hub.respond.delivery import Context, DeliveryError
 from nodevitals.hub.respond.settings import ChannelSettings
 
@@ -81,6 +80,10 @@ log = logging.getLogger(__name__)
 __all__ = ["Channel", "Context", "DeliveryError"]
 
 
+class _LineError(Exception):
+    """A file has no URL; the text says why, without what is in it."""
+
+
 class Channel:
     """One channel of the settings."""
 
@@ -121,27 +124,38 @@ class Channel:
             robot = robots.parse_robot(url)
         except ValueError as error:
             raise DeliveryError(str(error)) from None
-        try:
+
+        async def by_robot(robot: robots.Robot) -> None:
+            await asyncio.wait_for(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
+
+        def work(begin: Callable[[], None]) -> None:
             if robot is not None:
-                await asyncio.wait_for(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
-            else:
-                await self._send_by_apprise(url, title, text, context or Context())
-        except asyncio.TimeoutError:
-            raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
-
-    async def _send_by_apprise(self, url: str, title: str, text: str, context: Context) -> None:
-        if self._hanging >= MAX_HANGING:
-            raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")
-
-        def work() -> None:
+                asyncio.run(by_robot(robot))
+                return
             # 45 MB, 0.6 s: imported where it is used.
             from nodevitals.hub.respond import apprise_sender
 
-            apprise_sender.send(url, title, text, context)
+            begin()  # an import that is given up would fail each later one
+            apprise_sender.send(url, title, text, context or Context())
 
+        try:
+            await self._do(work)
+        except asyncio.TimeoutError:
+            raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
+
+    async def _do(self, work: Callable[[Callable[[], None]], None]) -> None:
+        """Work in a thread of its own: a name server that does not answer holds those of asyncio,
+        which others need.
+        """
+        if self._hanging >= MAX_HANGING:
+            raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")
         self._hanging += 1
-        done = _in_thread(work, self._ended)
-        await asyncio.wait_for(asyncio.shield(done), DEADLINE_SECONDS)
+        attempt = Attempt(work, self._ended)
+        try:
+            await asyncio.wait_for(asyncio.shield(attempt.done), DEADLINE_SECONDS)
+        except asyncio.TimeoutError:
+            attempt.give_up()
+            raise
 
     def _ended(self) -> None:
         self._hanging -= 1
@@ -155,7 +169,7 @@ class Channel:
             if stamp != self._stamp:
                 self._kept_url = _single_line(read_file(path))
                 self._stamp = stamp
-        except (OSError, DocumentError, ValueError) as error:
+        except (OSError, DocumentError, _LineError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise DeliveryError(f"{path}: {' '.join(str(reason).split())[:200]}") from None
         if found.st_mode & stat.S_IROTH and self._warned != path:
@@ -197,36 +211,13 @@ def _kind_of(url: str) -> ChannelKind:
 
 
 def _single_line(content: bytes) -> str:
-    lines = [line.strip() for line in content.decode("utf-8", "strict").splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
+    try:
+        lines = [line.strip() for line in content.decode("utf-8", "strict").splitlines()]
+        lines = [line for line in lines if line and not line.startswith("#")]
+        if len(lines) == 1:
+            urlsplit(lines[0])
+    except ValueError:  # its words may repeat the host, and the password before it
+        raise _LineError("not a URL") from None
     if len(lines) != 1:
-        raise ValueError(f"has {len(lines)} lines: write one URL")
-    urlsplit(lines[0])
+        raise _LineError(f"has {len(lines)} lines: write one URL")
     return lines[0]
-
-
-def _in_thread(work: Callable[[], None], ended: Callable[[], None]) -> asyncio.Future[None]:
-    """The end of a piece of work in a thread of its own, which does not keep the process alive as
-    those of an executor do.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    # One that nothing waits for any more.
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    def settle(error: Optional[BaseException]) -> None:
-        ended()
-        if not future.done():
-            future.set_result(None) if error is None else future.set_exception(error)
-
-    def run() -> None:
-        error: Optional[BaseException] = None
-        try:
-            work()
-        except BaseException as raised:  # noqa: BLE001 # it is raised where it is awaited
-            error = raised
-        with suppress(RuntimeError):  # the hub has ended
-            loop.call_soon_threadsafe(settle, error)
-
-    threading.Thread(target=run, name="notify", daemon=True).start()
-    return future

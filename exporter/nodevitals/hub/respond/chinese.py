@@ -93,9 +93,9 @@ class Chinese(Phrases):
         """As in Phrases."""
         return f"另有 {alerts} 条告警"
 
-    def incident(self, url: str) -> str:
+    def incident(self, url: str, firing: bool) -> str:
         """As in Phrases."""
-        return f"事件（可在此确认）：{url}"
+        return f"事件{'（可在此确认）' if firing else ''}：{url}"
 
     def digest(self, cluster: str, notifications: int, drill: bool) -> str:
         """As in Phrases."""

@@ -17,6 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
+from nodevitals.hub import opening
+from nodevitals.hub.respond import aside_tables, salvage_tables
 from nodevitals.hub.store import StoreError
 
 FILE_NAME = "respond.db"
@@ -49,6 +51,8 @@ MIGRATIONS = (
         created REAL NOT NULL, record BLOB NOT NULL);
     CREATE INDEX repairs_state ON repairs (state, created);
     CREATE INDEX repairs_isolation ON repairs (isolation, created);
+    CREATE TABLE aside (time REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, record BLOB);
+    ALTER TABLE deliveries ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
     """,
 )
 Result = TypeVar("Result")
@@ -63,20 +67,39 @@ class Database:
         """Open the file. Raises StoreError."""
         self._path = Path(directory, FILE_NAME)
         self._problem = ""
+        self._is_open = True
+        """False where a damaged file could not be replaced yet."""
+        self.aside: tuple[aside_tables.Aside, ...] = ()
+        """What was set aside, as the last transaction left it."""
+        self.lost = ""
+        """What was lost when a damaged file was replaced, in one line."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="respond")
         try:
-            self._connection = self._thread.submit(_connect, self._path).result()
+            self._connection = self._thread.submit(self._open).result()
         except ERRORS as error:
             self._thread.shutdown()
             raise StoreError(f"{self._path}: {' '.join(str(error).split())}") from None
+
+    def _open(self) -> sqlite3.Connection:
+        connection, self.lost = opening.open_sound(self._path, _connect, salvage_tables.copy)
+        self.aside = aside_tables.counts(connection)
+        if self.lost:
+            log.error("%s", self.lost)
+        return connection
 
     async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Execute a transaction in the thread: all of it, or nothing. Raises StoreError."""
 
         def transaction() -> Result:
-            with self._connection as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                return work(connection)
+            if not self._is_open:
+                self._replace()
+            try:
+                return self._execute(work)
+            except sqlite3.DatabaseError as error:
+                # Its subclasses are the disk, or a mistake of ours; this one is a damaged file.
+                if type(error) is not sqlite3.DatabaseError or not self._replace():
+                    raise
+                return self._execute(work)
 
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
@@ -92,6 +115,22 @@ class Database:
             log.error("%s; it is tried again", text)
         raise StoreError(text)
 
+    def _execute(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        with self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            result = work(connection)
+            aside = aside_tables.counts(connection)
+        self.aside = aside
+        return result
+
+    def _replace(self) -> bool:
+        """Replace the file where it was damaged since it was opened; whether it was."""
+        self._is_open = False
+        self._connection.close()
+        self._connection = self._open()
+        self._is_open = True
+        return bool(self.lost)
+
     async def close(self) -> None:
         """Close the file."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
@@ -102,17 +141,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
     )
-    try:
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
-        connection.execute("PRAGMA journal_mode = WAL")
-        # What was acknowledged to Alertmanager must survive a power loss as well.
-        # https://www.sqlite.org/pragma.html#pragma_synchronous
-        connection.execute("PRAGMA synchronous = FULL")
-        for number, script in enumerate(MIGRATIONS[version:], version + 1):
-            connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
-    except BaseException:
-        connection.close()
-        raise
+    # A letter that is damaged is in one row; the others are read.
+    connection.text_factory = lambda data: data.decode(errors="replace")
+    # What was acknowledged to Alertmanager must survive a power loss as well.
+    # https://www.sqlite.org/pragma.html#pragma_synchronous
+    opening.create(connection, MIGRATIONS, "FULL")
     return connection

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from email.utils import parsedate_to_datetime
 from typing import NamedTuple, Optional
+
+MAX_RETRY_AFTER_SECONDS = 3600.0
 
 
 class DeliveryError(Exception):
@@ -13,6 +16,19 @@ class DeliveryError(Exception):
         super().__init__(text)
         self.retry_after = retry_after
         """Seconds that the other side asks to wait."""
+
+
+def retry_after(text: str, now: float) -> Optional[float]:
+    """Seconds of a header Retry-After, which is a number or a time of HTTP, an hour at most; None
+    where it is neither. https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
+    """
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), MAX_RETRY_AFTER_SECONDS)
+    try:
+        moment = parsedate_to_datetime(text[:100]).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError, OSError):
+        return None
+    return min(max(moment - now, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
 class Context(NamedTuple):

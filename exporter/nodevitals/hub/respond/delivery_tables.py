@@ -6,11 +6,12 @@ Functions of a connection, within the caller's transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
 import msgspec
 
+from nodevitals.hub.respond import aside_tables
 from nodevitals.hub.respond.model import Delivery
 
 LONGEST_WAIT_SECONDS = 600.0
@@ -38,11 +39,14 @@ class Waiting(NamedTuple):
 def write(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> None:
     """Store new deliveries, or their new states."""
     connection.executemany(
-        "INSERT INTO deliveries (id, channel, state, created, next_try, record)"
-        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
-        " SET state = excluded.state, next_try = excluded.next_try, record = excluded.record",
+        "INSERT INTO deliveries (id, channel, state, created, next_try, attempts, record)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state,"
+        " next_try = excluded.next_try, attempts = excluded.attempts, record = excluded.record",
         [
-            (one.id, one.channel, one.state, one.created, one.next_try, msgspec.json.encode(one))
+            (
+                *(one.id, one.channel, one.state, one.created, one.next_try, one.attempts),
+                msgspec.json.encode(one),
+            )
             for one in deliveries
         ],
     )
@@ -52,13 +56,12 @@ def due(connection: sqlite3.Connection, channel: str, now: float, most: int) -> 
     """What is to be sent to a channel now, in the order of arrival. A next attempt that lies too
     far ahead was written before the clock was set back.
     """
-    rows = connection.execute(
-        "SELECT record FROM deliveries WHERE state = 'waiting' AND channel = ?"
-        " AND (next_try <= ? OR next_try > ?) ORDER BY rowid LIMIT ?",
-        (channel, now, now + LONGEST_WAIT_SECONDS, most),
+    return _read(
+        connection,
+        "WHERE state = 'waiting' AND channel = ? AND (next_try <= ? OR next_try > ?)"
+        " ORDER BY attempts / ?, rowid LIMIT ?",
+        (channel, now, now + LONGEST_WAIT_SECONDS, ATTEMPTS_OF_A_TURN, most),
     )
-    found = [_delivery(row[0]) for row in rows]
-    return sorted(found, key=lambda one: one.attempts // ATTEMPTS_OF_A_TURN)
 
 
 def next_try(connection: sqlite3.Connection, channel: str) -> Optional[float]:
@@ -90,19 +93,17 @@ def waiting(connection: sqlite3.Connection) -> list[Waiting]:
 
 def newest(connection: sqlite3.Connection, state: str, most: int) -> list[Delivery]:
     """The newest deliveries in a state."""
-    rows = connection.execute(
-        "SELECT record FROM deliveries WHERE state = ? ORDER BY rowid DESC LIMIT ?", (state, most)
-    )
-    return [_delivery(row[0]) for row in rows]
+    return _read(connection, "WHERE state = ? ORDER BY rowid DESC LIMIT ?", (state, most))
 
 
 def too_old(connection: sqlite3.Connection, before: float) -> list[Delivery]:
     """What waits since before a time and was tried often."""
-    rows = connection.execute(
-        "SELECT record FROM deliveries WHERE state = 'waiting' AND created < ?", (before,)
-    )
-    found = (_delivery(row[0]) for row in rows)
-    return [one for one in found if one.attempts >= FEWEST_ATTEMPTS]
+    rest = "WHERE state = 'waiting' AND created < ? AND attempts >= ?"
+    return _read(connection, rest, (before, FEWEST_ATTEMPTS))
+
+
+def _read(connection: sqlite3.Connection, rest: str, values: Sequence[object]) -> list[Delivery]:
+    return aside_tables.read(connection, "delivery", rest, values, _delivery)
 
 
 def prune(connection: sqlite3.Connection, now: float) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 
 import msgspec
 
+from nodevitals.hub.respond import aside_tables
 from nodevitals.hub.respond.model import Drill
 
 _drill = msgspec.json.Decoder(Drill).decode
@@ -24,8 +25,7 @@ def write(connection: sqlite3.Connection, drill: Drill) -> None:
 
 def newest(connection: sqlite3.Connection, most: int) -> list[Drill]:
     """The newest drills first."""
-    rows = connection.execute("SELECT record FROM drills ORDER BY id DESC LIMIT ?", (most,))
-    return [_drill(row[0]) for row in rows]
+    return aside_tables.read(connection, "drill", "ORDER BY id DESC LIMIT ?", (most,), _drill)
 
 
 def prune(connection: sqlite3.Connection, most: int) -> None:

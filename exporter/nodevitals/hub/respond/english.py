@@ -66,9 +66,9 @@ class English(Phrases):
         """As in Phrases."""
         return f"and {alerts} more alert{'s' if alerts > 1 else ''}"
 
-    def incident(self, url: str) -> str:
+    def incident(self, url: str, firing: bool) -> str:
         """As in Phrases."""
-        return f"Incident, to acknowledge: {url}"
+        return f"Incident{', to acknowledge' if firing else ''}: {url}"
 
     def digest(self, cluster: str, notifications: int, drill: bool) -> str:
         """As in Phrases."""

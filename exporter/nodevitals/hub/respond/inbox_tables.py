@@ -6,7 +6,6 @@ message, which it removes in the transaction that stores what it made of it.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -14,9 +13,9 @@ from typing import Optional
 
 import msgspec
 
+from nodevitals.hub.respond import aside_tables
 from nodevitals.hub.respond.model import Message, Received
 
-log = logging.getLogger(__name__)
 KEEP_SECONDS = 30 * 86400.0
 _message = msgspec.json.Decoder(Message).decode
 
@@ -62,24 +61,22 @@ def add(
 
 def oldest(connection: sqlite3.Connection, reader: str) -> Optional[Received]:
     """The oldest message that waits for a reader; what cannot be decoded is set aside."""
-    rows = connection.execute(
-        "SELECT number, time, message FROM inbox WHERE reader = ? ORDER BY number", (reader,)
-    )
-    for number, received, body in rows:
+    select = "SELECT number, time, message FROM inbox WHERE reader = ? ORDER BY number LIMIT 1"
+    while (row := connection.execute(select, (reader,)).fetchone()) is not None:
+        number, received, body = row
         try:
-            message = _message(body)
-        except (msgspec.MsgspecError, ValueError):
-            log.error("%s: message %d cannot be decoded: set aside", reader, number)
-            rows.close()
-            set_aside(connection, number)
-            return oldest(connection, reader)
-        return Received(number=number, time=received, message=message)
+            return Received(number=number, time=received, message=_message(body))
+        except aside_tables.ERRORS:
+            set_aside(connection, number, "cannot be decoded")
     return None
 
 
-def set_aside(connection: sqlite3.Connection, number: int) -> None:
+def set_aside(connection: sqlite3.Connection, number: int, reason: str) -> None:
     """Keep a message that its reader cannot process, out of the way of the others."""
-    connection.execute("UPDATE inbox SET reader = 'aside ' || reader WHERE number = ?", (number,))
+    row = connection.execute("SELECT reader, message FROM inbox WHERE number = ?", (number,))
+    for reader, body in row.fetchall():
+        remove(connection, number)
+        aside_tables.set_aside(connection, "message", f"{number} of {reader}", body, reason)
 
 
 def remove(connection: sqlite3.Connection, number: int) -> None:
@@ -89,9 +86,7 @@ def remove(connection: sqlite3.Connection, number: int) -> None:
 
 def waiting(connection: sqlite3.Connection) -> int:
     """Number of messages that wait for any reader."""
-    [number] = connection.execute(
-        "SELECT count(*) FROM inbox WHERE reader NOT LIKE 'aside %'"
-    ).fetchone()
+    [number] = connection.execute("SELECT count(*) FROM inbox").fetchone()
     return int(number)
 
 
@@ -119,10 +114,7 @@ def remember(connection: sqlite3.Connection, keys: Iterable[str], now: float) ->
 
 
 def forget(connection: sqlite3.Connection, now: float, same_within: float) -> None:
-    """Forget what nothing is compared with any more, and what was set aside long ago."""
-    connection.execute(
-        "DELETE FROM inbox WHERE reader LIKE 'aside %' AND time <= ?", (now - KEEP_SECONDS,)
-    )
+    """Forget what nothing is compared with any more."""
     for kind, seconds in (("NOT LIKE", same_within), ("LIKE", KEEP_SECONDS)):
         connection.execute(
             f"DELETE FROM seen WHERE key {kind} 'owner %' AND (time <= ? OR time > ?)",

@@ -10,16 +10,25 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional, cast
 
 from nodevitals.hub.alert_plan import node_of
 from nodevitals.hub.coordinator import new_identity
-from nodevitals.hub.respond import base, inbox_tables, incident_log, receiver, setting_aside
+from nodevitals.hub.respond import (
+    aside_tables,
+    base,
+    inbox_tables,
+    incident_log,
+    receiver,
+    setting_aside,
+)
 from nodevitals.hub.respond import incident_tables as tables
 from nodevitals.hub.respond.asking import AskingError
 from nodevitals.hub.respond.database import Database
 from nodevitals.hub.respond.model import Incident, Received
 from nodevitals.hub.respond.settings import Severity
+from nodevitals.hub.store import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -40,6 +49,7 @@ class Intake:
 
     def __init__(self, hub: Hub, incidents: Any) -> None:
         self._hub, self._incidents = hub, incidents
+        self._asked = 0.0
         self._missed: dict[str, float] = {}
         """Alerts that Alertmanager does not have, and since when, by the monotonic clock."""
 
@@ -50,24 +60,32 @@ class Intake:
     async def run(self) -> None:
         """Read the inbox, and ask Alertmanager."""
         arrived = receiver.of(self._hub).arrived[READER]
-        asked = 0.0
         while True:
             arrived.clear()
-            while await setting_aside.read(self._database, READER, self._read_one):
-                pass
-            if time.monotonic() - asked >= ASK_SECONDS:
-                asked = time.monotonic()
-                await self._ask_alertmanager()
-                await self._prune()
-            await self._incidents.count()
+            with suppress(StoreError):  # logged by the database
+                await self._round()
             try:
                 await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
             except asyncio.TimeoutError:
                 continue
 
+    async def _round(self) -> None:
+        while await setting_aside.read(self._database, READER, self._read_one):
+            pass
+        if time.monotonic() - self._asked >= ASK_SECONDS:
+            self._asked = time.monotonic()
+            await self._ask_alertmanager()
+            await self._prune()
+        await self._incidents.count()
+
     async def _prune(self) -> None:
         before = time.time() - self._hub.settings.incidents.keep
-        await self._database.do(lambda connection: tables.prune(connection, before))
+
+        def work(connection: sqlite3.Connection) -> None:
+            tables.prune(connection, before)
+            aside_tables.prune(connection, time.time())
+
+        await self._database.do(work)
 
     async def _read_one(self) -> bool:
         """Take the alerts of the oldest message; False where none waits."""

@@ -21,6 +21,8 @@ from nodevitals.hub.web.form import fields_of
 from nodevitals.hub.web.responses import page, redirect
 
 PATH = "/api/v1/incidents"
+MOST_SHOWN = 300
+"""On a page: one of 10,000 takes seconds, for which the hub does nothing else."""
 AnyRequest = Request[Any, Any, Any]
 
 
@@ -113,12 +115,16 @@ def _pages(parts: Parts) -> list[Any]:
     async def index(request: AnyRequest, month: FromQuery[str] = "") -> Response[str]:
         """What is not resolved, and a month."""
         found = await _month(parts, month)
+        unresolved = await parts.incidents().listed() if parts.is_used() else ()
         first, last = incident_summary.bounds(found.summary.month)
         return page(
             request,
             "incidents.html",
-            unresolved=await parts.incidents().listed() if parts.is_used() else (),
+            unresolved=unresolved[:MOST_SHOWN],
+            more=len(unresolved[MOST_SHOWN:]),
             month=found,
+            shown=found.incidents[:MOST_SHOWN],
+            more_of_month=len(found.incidents[MOST_SHOWN:]),
             before=incident_summary.month_of(first - 1),
             after=incident_summary.month_of(last) if last <= time.time() else "",
             cluster=parts.hub.settings.cluster,

@@ -10,6 +10,7 @@ from typing import Optional
 
 import msgspec
 
+from nodevitals.hub.respond import aside_tables
 from nodevitals.hub.respond.model import Incident
 
 _incident = msgspec.json.Decoder(Incident).decode
@@ -39,8 +40,8 @@ def newest_of(connection: sqlite3.Connection, key: str) -> Optional[Incident]:
 
 def with_alert(connection: sqlite3.Connection, fingerprint: str) -> Optional[Incident]:
     """The newest of the last incidents that has an alert."""
-    rows = connection.execute("SELECT record FROM incidents ORDER BY rowid DESC LIMIT 2000")
-    found = (_incident(row[0]) for row in rows if fingerprint.encode() in row[0])
+    rest, part = "ORDER BY rowid DESC LIMIT 2000", fingerprint.encode()
+    found = aside_tables.read(connection, "incident", rest, (), _incident, part)
     return next((one for one in found if fingerprint in one.alerts), None)
 
 
@@ -65,5 +66,4 @@ def _first(connection: sqlite3.Connection, rest: str, *values: object) -> Option
 
 
 def _all(connection: sqlite3.Connection, rest: str, *values: object) -> list[Incident]:
-    rows = connection.execute(f"SELECT record FROM incidents {rest}", values)
-    return [_incident(row[0]) for row in rows]
+    return aside_tables.read(connection, "incident", rest, values, _incident)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from nodevitals import hub_families as families
 from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.respond import base, incident_log, incident_routes, receiver
+from nodevitals.hub.respond import aside_tables, base, incident_log, incident_routes, receiver
 from nodevitals.hub.respond import incident_tables as tables
 from nodevitals.hub.respond.incident_intake import READER, Intake
 from nodevitals.hub.respond.incident_summary import Summary, bounds, summary
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
 
 MOST_LISTED = 1000
-LINK_KEY = "link key"
+LINK_KEY, KEY_BYTES = "link key", 32
 
 Found = TypeVar("Found")
 
@@ -123,6 +123,8 @@ class Incidents:
         def change(incident: Incident) -> Incident:
             if incident.acknowledged is not None:
                 raise RefusedError("conflict", f"{incident.acknowledged_by} has acknowledged it")
+            if incident.resolved is not None:
+                raise RefusedError("conflict", "it is resolved")
             return replace(incident, acknowledged=max(now, incident.opened), acknowledged_by=name)
 
         found = await self._change(identity, change)
@@ -164,12 +166,11 @@ class Incidents:
         """Read, or make, the key that signs links."""
 
         def work(connection: sqlite3.Connection) -> bytes:
-            fresh = secrets.token_bytes(32)
-            connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (LINK_KEY, fresh))
-            [value] = connection.execute(
-                "SELECT value FROM facts WHERE name = ?", (LINK_KEY,)
-            ).fetchone()
-            return bytes(value)
+            found = aside_tables.fact(connection, LINK_KEY, _key)
+            if found is None:
+                found = secrets.token_bytes(KEY_BYTES)
+                connection.execute("INSERT INTO facts VALUES (?, ?)", (LINK_KEY, found))
+            return found
 
         self._link_key = await self._do(work)
 
@@ -199,6 +200,12 @@ class Incidents:
             for target in ("acknowledge", "repair"):
                 late = self.totals[severity, f"late {target}"]
                 yield families.TARGETS_MISSED, (severity, target), late
+
+
+def _key(value: bytes) -> bytes:
+    if not isinstance(value, bytes) or len(value) != KEY_BYTES:
+        raise ValueError("not a key")
+    return value
 
 
 def _line(text: str, most: int) -> str:

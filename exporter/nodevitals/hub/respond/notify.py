@@ -11,6 +11,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,7 @@ from nodevitals.hub.respond.outbox import Sender
 from nodevitals.hub.respond.rendering import Text, digest, render
 from nodevitals.hub.respond.routing import channels_for, zone_of
 from nodevitals.hub.respond.settings import ChannelSettings
+from nodevitals.hub.store import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,6 +58,8 @@ class Notifier:
         """Since the start, by channel and outcome: sent, failed (attempts), dropped."""
         self.waiting: list[delivery_tables.Waiting] = []
         """What waited when it was looked at last."""
+        self._last_care = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="texts")
         self._senders: dict[str, Sender] = {}
         self._tasks: dict[str, tuple[ChannelSettings, asyncio.Task[None]]] = {}
         self._channels: dict[str, tuple[ChannelSettings, Channel]] = {}
@@ -62,17 +67,14 @@ class Notifier:
     async def run(self) -> None:
         """Read the inbox, and keep one sender per channel."""
         arrived = receiver.of(self._hub).arrived[READER]
-        last_care = 0.0
         try:
             while True:
                 arrived.clear()
                 self._keep_senders()
-                while await setting_aside.read(base.of(self._hub).database, READER, self._read_one):
-                    pass
-                if time.monotonic() - last_care >= HOUSEKEEPING_SECONDS:
-                    await self._keep_house()
-                    last_care = time.monotonic()
-                self.waiting = await base.of(self._hub).database.do(delivery_tables.waiting)
+                # Logged by the database. The senders go on: one that cannot note what it has sent
+                # would send it again.
+                with suppress(StoreError):
+                    await self._round()
                 try:
                     await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
                 except asyncio.TimeoutError:
@@ -83,13 +85,26 @@ class Notifier:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _round(self) -> None:
+        """Take what has come, and keep house. Raises StoreError."""
+        database = base.of(self._hub).database
+        while await setting_aside.read(database, READER, self._read_one):
+            pass
+        if time.monotonic() - self._last_care >= HOUSEKEEPING_SECONDS:
+            await self._keep_house()
+            self._last_care = time.monotonic()
+        self.waiting = await database.do(delivery_tables.waiting)
+
     async def _read_one(self) -> bool:
         """Make deliveries of the oldest message; False where none waits."""
         database = base.of(self._hub).database
         received = await database.do(lambda connection: inbox_tables.oldest(connection, READER))
         if received is None:
             return False
-        made = await asyncio.to_thread(self._deliveries, received, time.time())
+        # Threads of asyncio may wait for a name server.
+        made = await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._deliveries, received, time.time()
+        )
 
         def store(connection: sqlite3.Connection) -> None:
             delivery_tables.write(connection, made)
@@ -116,7 +131,7 @@ class Notifier:
         for name, alerts in channels_for(message, settings, pool_of, received.time).items():
             if name not in settings.channels:
                 continue  # the settings were replaced meanwhile
-            text = self._text(name, alerts)
+            text = self._text(name, settings.channels[name], alerts)
             found.append(
                 Delivery(
                     id=f"{received.number}-{name}",
@@ -132,46 +147,47 @@ class Notifier:
             )
         return found
 
-    def _text(self, name: str, alerts: Sequence[Alert]) -> Text:
+    def _text(self, name: str, channel: ChannelSettings, alerts: Sequence[Alert]) -> Text:
         settings = self._hub.settings
-        channel = settings.notify.channels[name]
-        link = next(filter(None, (incidents.link_of(self._hub, one) for one in alerts)), "")
+        firing_first = sorted(alerts, key=lambda one: one.status != "firing")
+        links = (incidents.link_of(self._hub, one) for one in firing_first)
+        link = next(filter(None, links), "")
         return render(
             alerts,
             cluster=settings.cluster,
             language=channel.language or settings.notify.language,
             external_url=settings.external_url,
             incident=link,
-            max_bytes=self.max_bytes_of(name),
+            max_bytes=self.max_bytes_of(name, channel),
             zone=zone_of(settings.notify.time_zone),
         )
 
-    def max_bytes_of(self, name: str) -> int:
-        """The longest message of a channel."""
-        return self._channel_of(name).max_bytes
+    def max_bytes_of(self, name: str, settings: ChannelSettings) -> int:
+        """The longest message of a channel, with settings that may have been replaced since."""
+        return self._channel_of(name, settings).max_bytes
 
     def wake(self) -> None:
         """Something was stored by another module."""
         for sender in self._senders.values():
             sender.queued.set()
 
-    def _channel_of(self, name: str) -> Channel:
-        """The channel of the settings as they are now."""
-        settings = self._hub.settings.notify.channels[name]
+    def _channel_of(self, name: str, settings: ChannelSettings) -> Channel:
+        """The channel with these settings."""
         kept = self._channels.get(name)
         if kept is None or kept[0] != settings:
             kept = self._channels[name] = settings, Channel(name, settings)
         return kept[1]
 
-    def _digest_of(self, name: str) -> Callable[[Sequence[Delivery]], Text]:
+    def _digest_of(
+        self, name: str, channel: ChannelSettings
+    ) -> Callable[[Sequence[Delivery]], Text]:
         def made(deliveries: Sequence[Delivery]) -> Text:
             settings = self._hub.settings
-            channel = settings.notify.channels[name]
             return digest(
                 [Text(one.title, one.text) for one in deliveries],
                 cluster=settings.cluster,
                 language=channel.language or settings.notify.language,
-                max_bytes=self.max_bytes_of(name),
+                max_bytes=self.max_bytes_of(name, channel),
             )
 
         return made
@@ -191,9 +207,9 @@ class Notifier:
                 sender = self._senders[name] = Sender(
                     name,
                     settings,
-                    self._channel_of(name),
+                    self._channel_of(name, settings),
                     base.of(self._hub).database,
-                    self._digest_of(name),
+                    self._digest_of(name, settings),
                     self.counts,
                 )
                 self._tasks[name] = settings, asyncio.ensure_future(sender.run())

@@ -114,12 +114,16 @@ class Sender:
             await asyncio.sleep(self._sent[len(self._sent) - most] + MINUTE_SECONDS - now)
 
     async def _send(self, chosen: Sequence[Delivery]) -> None:
-        text = Text(chosen[0].title, chosen[0].text) if len(chosen) == 1 else self._digest(chosen)
         self._sent.append(time.monotonic())
         try:
-            await self._channel.send(text.title, text.body, chosen[0].owner, _context(chosen))
+            one = chosen[0]
+            text = Text(one.title, one.text) if len(chosen) == 1 else self._digest(chosen)
+            await self._channel.send(text.title, text.body, one.owner, _context(chosen))
         except DeliveryError as error:
             await self._failed(chosen, error)
+            return
+        except Exception as error:  # noqa: BLE001 - its text may hold what the URL holds
+            await self._failed(chosen, DeliveryError(f"failed: {type(error).__name__}"))
             return
         now = time.time()
         if self._failures:

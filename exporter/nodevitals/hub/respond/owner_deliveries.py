@@ -14,7 +14,7 @@ from nodevitals.hub.respond.model import Delivery
 from nodevitals.hub.respond.owner_texts import owner_text
 from nodevitals.hub.respond.owners import Notice, owner_channel
 from nodevitals.hub.respond.routing import zone_of
-from nodevitals.hub.respond.settings import NotifySettings
+from nodevitals.hub.respond.settings import ChannelSettings, NotifySettings
 
 
 class Made(NamedTuple):
@@ -30,7 +30,7 @@ def made_of(
     named: Collection[str],
     settings: NotifySettings,
     cluster: str,
-    max_bytes_of: Callable[[str], int],
+    max_bytes_of: Callable[[str, ChannelSettings], int],
     now: float,
 ) -> Made:
     """One delivery per owner and kind, of the jobs that were not named before. `max_bytes_of` is
@@ -46,9 +46,10 @@ def made_of(
         if left is None or name not in settings.channels:
             continue
         own = [job.key for job in left.jobs]
-        language = settings.channels[name].language or settings.language
+        channel = settings.channels[name]
+        language = channel.language or settings.language
         zone = zone_of(settings.time_zone)
-        text = owner_text(left, cluster, language, max_bytes_of(name), zone)
+        text = owner_text(left, cluster, language, max_bytes_of(name, channel), zone)
         deliveries.append(
             Delivery(
                 id=f"owner-{sha256(' '.join([name, *own]).encode()).hexdigest()[:32]}",

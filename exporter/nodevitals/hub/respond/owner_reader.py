@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Optional
 
 from nodevitals.hub.alert_plan import node_of
@@ -29,6 +30,7 @@ from nodevitals.hub.respond.asking import AskingError, Sample
 from nodevitals.hub.respond.model import Alert, Received
 from nodevitals.hub.respond.owner_deliveries import made_of
 from nodevitals.hub.respond.owners import notices, owner_query
+from nodevitals.hub.store import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -58,8 +60,9 @@ class Owners:
         arrived = receiver.of(self._hub).arrived[READER]
         while True:
             arrived.clear()
-            while await setting_aside.read(base.of(self._hub).database, READER, self._read_one):
-                pass
+            with suppress(StoreError):  # logged by the database
+                while await setting_aside.read(base.of(self._hub).database, READER, self._read_one):
+                    pass
             try:
                 await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
             except asyncio.TimeoutError:

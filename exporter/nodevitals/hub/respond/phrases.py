@@ -32,8 +32,8 @@ class Phrases(ABC):
         """So many alerts are not in the text."""
 
     @abstractmethod
-    def incident(self, url: str) -> str:
-        """Where to acknowledge it."""
+    def incident(self, url: str, firing: bool) -> str:
+        """Where it is, and can be acknowledged while an alert of it fires."""
 
     @abstractmethod
     def digest(self, cluster: str, notifications: int, drill: bool) -> str:

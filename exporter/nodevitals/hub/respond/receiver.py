@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PATH = "/api/v1/notifications"
 READERS = ("notify", "incidents", "owners")
 MAX_LABEL_CHARACTERS = 4096
+MAX_FIELD_CHARACTERS = 64 << 10
+"""Of a URL, a time, a name of a group."""
 MAX_CLUSTERS = 1000
 WATCHDOG = "Watchdog"
 
@@ -104,7 +106,13 @@ def decode(body: bytes) -> Message:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         text = "nested too deep" if isinstance(error, RecursionError) else str(error)
         raise ValueError(f"not a message of Alertmanager's webhook, version 4: {text}") from None
+    long = {"groupKey": message.group_key, "receiver": message.receiver}
     for alert in message.alerts:
+        long |= {"startsAt": alert.starts_at, "endsAt": alert.ends_at}
+        long["generatorURL"] = alert.generator_url
+        for name, value in long.items():
+            if len(value) > MAX_FIELD_CHARACTERS:
+                raise ValueError(f"{name}: longer than {MAX_FIELD_CHARACTERS} characters")
         for texts in (alert.labels, alert.annotations):
             for name, value in texts.items():
                 if len(name) + len(value) > MAX_LABEL_CHARACTERS:

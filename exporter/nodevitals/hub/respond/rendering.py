@@ -51,7 +51,8 @@ def render(
     title = _title([one.title(groups, cluster) for one in phrases], max_bytes)
     room = max_bytes - length(title) - 1
     url = f"{external_url.rstrip('/')}/incidents/{incident}" if external_url and incident else ""
-    foot = phrases[0].incident(url) if url else ""
+    firing = any(alert.status == "firing" for alert in alerts)
+    foot = phrases[0].incident(url, firing) if url else ""
     if length(foot) + 1 > room:
         foot = ""
     room -= length(foot) + 1 if foot else 0

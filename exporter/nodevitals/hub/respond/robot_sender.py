@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import Optional
 
 import httpx
 
 from nodevitals.hub.respond import robots
-from nodevitals.hub.respond.delivery import DeliveryError, quiet
+from nodevitals.hub.respond.delivery import DeliveryError, quiet, retry_after
 from nodevitals.hub.respond.robots import Robot
 
 SECONDS = 10.0
 MAX_ANSWER_BYTES = 64 << 10
-MAX_RETRY_AFTER_SECONDS = 3600.0
 
 
 async def send(robot: Robot, title: str, text: str) -> None:
     """Send one message to a robot. Raises DeliveryError."""
     quiet()
     request = robots.request_of(robot, title, text, time.time())
-    headers = {"content-type": "application/json; charset=utf-8"}
+    # A few compressed bytes may be gigabytes.
+    headers = {"content-type": "application/json; charset=utf-8", "accept-encoding": "identity"}
     try:
         async with (
             # A site's way out may be a proxy, which the environment names.
@@ -34,11 +33,11 @@ async def send(robot: Robot, title: str, text: str) -> None:
             client.stream("POST", request.url, content=request.content, headers=headers) as answer,
         ):
             body = bytearray()
-            async for data in answer.aiter_bytes():
+            async for data in answer.aiter_raw():
                 body += data
                 if len(body) > MAX_ANSWER_BYTES:
                     raise DeliveryError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
-            wait = _seconds(answer.headers.get("retry-after", ""))
+            wait = retry_after(answer.headers.get("retry-after", ""), time.time())
             refused = robots.refusal_of(answer.status_code, bytes(body), wait)
     except httpx.TimeoutException:
         raise DeliveryError("no answer in time") from None
@@ -56,9 +55,3 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f" ({error.verify_message})"
     return f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
-
-
-def _seconds(text: str) -> Optional[float]:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        return None
-    return min(float(text), MAX_RETRY_AFTER_SECONDS)

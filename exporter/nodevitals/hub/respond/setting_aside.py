@@ -6,7 +6,6 @@ In: one step of a reader. Out: the same; after TRIES failures the oldest message
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,10 @@ if TYPE_CHECKING:
 TRIES = 3
 PAUSE_SECONDS = 1.0
 
-log = logging.getLogger(__name__)
-
 
 async def read(database: Database, reader: str, read_one: Callable[[], Awaitable[bool]]) -> bool:
     """Read one message; False where none waits. Raises StoreError."""
-    kind = ""
+    reason = ""
     for attempt in range(TRIES):
         await asyncio.sleep(attempt * PAUSE_SECONDS)  # what passes after a moment loses no message
         try:
@@ -34,15 +31,12 @@ async def read(database: Database, reader: str, read_one: Callable[[], Awaitable
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - its text may hold what the message holds
-            kind = type(error).__name__
+            reason = f"cannot be processed after {TRIES} tries, {type(error).__name__}"
 
-    def work(connection: sqlite3.Connection) -> int:
+    def work(connection: sqlite3.Connection) -> None:
         received = inbox_tables.oldest(connection, reader)
-        if received is None:
-            return 0
-        inbox_tables.set_aside(connection, received.number)
-        return received.number
+        if received is not None:
+            inbox_tables.set_aside(connection, received.number, reason)
 
-    number = await database.do(work)
-    log.error("%s: message %d set aside after %d tries: %s", reader, number, TRIES, kind)
+    await database.do(work)
     return True

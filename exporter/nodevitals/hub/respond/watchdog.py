@@ -10,15 +10,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from nodevitals.hub.coordinator import new_identity
-from nodevitals.hub.respond import base, delivery_tables, receiver
+from nodevitals.hub.respond import aside_tables, base, delivery_tables, receiver
 from nodevitals.hub.respond.model import Delivery
+from nodevitals.hub.respond.plain import clean
 from nodevitals.hub.respond.settings import WatchdogSettings
 from nodevitals.hub.respond.watchdog_texts import text_of
+from nodevitals.hub.store import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -82,11 +84,20 @@ class Watchdog:
                 if changes or new:
                     known = sorted({*known, *new})
                     made = [one for change in changes for one in self._made(change, settings)]
-                    await database.do(lambda c, made=made, known=known: _write(c, made, known))  # type: ignore[misc]
+                    await self._store(made, known)
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def _store(self, made: list[Delivery], known: list[str]) -> None:
+        """Until it is stored: nothing else would notice the change again."""
+        while True:
+            try:
+                await base.of(self._hub).database.do(lambda one: _write(one, made, known))
+                return
+            except StoreError:  # logged by the database
+                await asyncio.sleep(LOOK_SECONDS)
+
     def _made(self, change: Change, settings: WatchdogSettings) -> list[Delivery]:
-        log.warning("watchdog of %s: %s", change.cluster or "the cluster", change.state)
+        log.warning("watchdog of %s: %s", clean(change.cluster, 80) or "the cluster", change.state)
         notify, now = self._hub.settings.notify, time.time()
         found = []
         for name in settings.channels:
@@ -111,10 +122,7 @@ class Watchdog:
 
 
 def _read(connection: sqlite3.Connection) -> list[str]:
-    row: Optional[tuple[bytes]] = connection.execute(
-        "SELECT value FROM facts WHERE name = ?", (FACT,)
-    ).fetchone()
-    return msgspec.json.decode(row[0], type=list[str]) if row else []
+    return aside_tables.fact(connection, FACT, msgspec.json.Decoder(list[str]).decode) or []
 
 
 def _write(connection: sqlite3.Connection, deliveries: list[Delivery], clusters: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
+from nodevitals.hub.respond.plain import clean
 from nodevitals.hub.respond.rendering import Text
 from nodevitals.hub.respond.settings import Language
 
@@ -25,7 +26,7 @@ _BACK_ZH = Text("[已恢复] {name}：告警通道恢复", "已重新收到 Watc
 
 def text_of(cluster: str, missing: Optional[float], language: Language) -> Text:
     """The notification: `missing` is for how many seconds none has come, None where it is back."""
-    name, minutes = cluster or "cluster", (missing or 0.0) / 60
+    name, minutes = clean(cluster, 80) or "cluster", (missing or 0.0) / 60
     english, chinese = (_BACK, _BACK_ZH) if missing is None else (_MISSING, _MISSING_ZH)
     first, second = (
         Text(*(part.format(name=name, minutes=minutes) for part in text))

@@ -153,6 +153,7 @@ FAULTS = {
     "notifications_waiting": "通知长时间未送达",
     "notifications_dropped": "通知已丢弃",
     "notifications_refused": "告警消息被拒收",
+    "hub_records_set_aside": "hub 数据异常，已隔离",
     "isolation_data_missing": "节点隔离缺少可用数据",
     "isolation_breaker_open": "节点隔离已熔断",
     "isolation_undecided": "节点等待人工处理",
