@@ -25,6 +25,7 @@ MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-
 # Verb and resource; what the chart gives the hub where it takes nodes out of service.
 ROLE = {
     ("get", "nodes"),
+    ("list", "nodes"),
     ("patch", "nodes"),
     ("patch", "nodes/status"),
     ("list", "pods"),
@@ -32,6 +33,7 @@ ROLE = {
     ("create", "events"),
 }
 _PATHS = (
+    (re.compile(r"/api/v1/nodes"), "nodes"),
     (re.compile(r"/api/v1/nodes/([a-z0-9.-]+)"), "nodes"),
     (re.compile(r"/api/v1/nodes/([a-z0-9.-]+)/status"), "nodes/status"),
     (re.compile(r"/api/v1/pods"), "pods"),
@@ -62,6 +64,9 @@ class NodeApi:
         self.hang = 0.0
         self.lost = 0
         """Number of next writes whose answer is not sent."""
+        self.withheld = 0
+        """Number of next writes that are neither executed nor answered before `deliver`."""
+        self._late: list[tuple[BaseHTTPRequestHandler, bytes]] = []
         self.conflicts = 0
         """Number of next patches before which another client changes the node."""
         self.requests: Counter[tuple[str, str]] = Counter()
@@ -115,6 +120,20 @@ class NodeApi:
                 spec["unschedulable"] = True
             self._changed(self.nodes[name])
 
+    def mark(self, name: str, identity: str) -> None:
+        """A cordon with a mark of ours, as another hub or an old manifest makes it."""
+        with self.lock:
+            metadata = self.nodes[name]["metadata"]
+            metadata["annotations"]["nodevitals.io/isolation"] = identity
+            metadata.setdefault("labels", {})["nodevitals.io/isolation"] = identity
+            self.cordon(name)
+
+    def unmark(self, name: str) -> None:
+        """A person removes our mark; the cordon stays."""
+        with self.lock:
+            self.nodes[name]["metadata"]["annotations"].pop("nodevitals.io/isolation", None)
+            self._changed(self.nodes[name])
+
     def pod(self, name: str, node: str, owner: str = "Job", **more: Any) -> None:
         """Add a pod of a controller of this kind; of none with ''."""
         owners = [{"kind": owner, "name": "x", "controller": True}] if owner else []
@@ -142,6 +161,12 @@ class NodeApi:
         """Number of requests that may change something."""
         with self.lock:
             return sum(count for (verb, _), count in self.requests.items() if verb in _WRITES)
+
+    def deliver(self) -> list[int]:
+        """Execute what was withheld, as a slow API server does: the statuses, which none reads."""
+        with self.lock:
+            late, self._late = self._late, []
+            return [self._answer(*one)[0] for one in late]
 
     def taints(self, name: str) -> list[str]:
         """The keys of a node's taints."""
@@ -183,6 +208,12 @@ class NodeApi:
         """Answer one request."""
         time.sleep(self.hang)
         with self.lock:
+            if self.withheld > 0 and handler.command != "GET":
+                self.withheld -= 1
+                self._late.append((handler, body))
+                handler.close_connection = True
+                handler.connection.close()
+                return
             code, document = self._answer(handler, body)
             lost = self.lost > 0 and handler.command != "GET" and code < 300
             self.lost -= lost
@@ -204,7 +235,7 @@ class NodeApi:
             return failure(404, f"no such path: {parts.path}")
         [(resource, match)] = found
         verb = _VERBS.get(handler.command, handler.command.lower())
-        verb = "list" if resource == "pods" and verb == "get" else verb
+        verb = "list" if verb == "get" and not match.groups() else verb
         self.requests[verb, resource] += 1
         if handler.headers.get("Authorization") != f"Bearer {TOKEN}":
             return failure(401, "Unauthorized")
@@ -219,6 +250,8 @@ class NodeApi:
             return self._evict(match[2], json.loads(body))
         if resource == "events":
             return self._add_event(match[1], json.loads(body))
+        if verb == "list":
+            return self._list_nodes(parse_qs(parts.query))
         node = self.nodes.get(match[1])
         if node is None:
             return failure(404, f'nodes "{match[1]}" not found')
@@ -251,6 +284,14 @@ class NodeApi:
         _merge(node, patch)
         self._changed(node)
         return 200, node
+
+    def _list_nodes(self, query: dict[str, list[str]]) -> tuple[int, Any]:
+        [label] = query.get("labelSelector", [""])
+        if not label:
+            return failure(400, "all nodes of the cluster")
+        found = [one for one in self.nodes.values() if label in one["metadata"].get("labels", {})]
+        items = [{key: one[key] for key in ("metadata", "spec", "status")} for one in found]
+        return 200, {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items}
 
     def _list_pods(self, query: dict[str, list[str]]) -> tuple[int, Any]:
         [selector] = query.get("fieldSelector", [""])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from nodevitals.hub.respond import isolation_acts as acts
 from nodevitals.hub.respond.conditions import OUT_STATES, is_intent
 from nodevitals.hub.respond.isolation_book import Book
+from nodevitals.hub.respond.isolation_marks import Marks
 from nodevitals.hub.respond.model import Isolation
 from nodevitals.hub.respond.schedulers import (
     DrainProgress,
@@ -66,6 +67,7 @@ class Work:
 
     def __init__(self, hub: Hub, book: Book, clock: Clock, test: Test) -> None:
         self._hub, self._book, self._clock, self._checks = hub, book, clock, test
+        self.marks = Marks(book, clock)
         self._room = asyncio.Semaphore(AT_A_TIME)
         self._tests: dict[str, asyncio.Task[None]] = {}
         self._waits: dict[str, tuple[float, float]] = {}
@@ -154,7 +156,10 @@ class Work:
             try:
                 await scheduler.isolate(current)
             except SchedulerError as error:
-                await self._change(isolation, acts.failed, error.kind, str(error))
+                kind = error.kind
+                if kind == "taken" and await self.marks.is_late(scheduler, isolation.node):
+                    kind = "conflict"
+                await self._change(isolation, acts.failed, kind, str(error))
             else:
                 await self._change(isolation, acts.done)
 

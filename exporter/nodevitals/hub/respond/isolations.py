@@ -59,7 +59,12 @@ class Isolations:
     @property
     def problem(self) -> str:
         """Why nothing is decided or done, in one line."""
-        return self._work.problem or self.watching.problem
+        return self._work.problem or self.watching.problem or self._work.marks.problem
+
+    @property
+    def foreign(self) -> dict[str, str]:
+        """Nodes with a mark of no isolation here that is out of service, and its id."""
+        return self._work.marks.foreign
 
     def wake(self) -> None:
         """Begin the next round now."""
@@ -99,6 +104,8 @@ class Isolations:
             self._work.note(str(error))
             return
         await self._work.settle(scheduler, await self.book.followed())
+        if not settings.dry_run:
+            await self._work.marks.look(scheduler)
         found = await self._decided(settings)
         pending = [one for one in await self.book.followed() if _is_pending(one, settings)]
         if found is not None and pending:

@@ -2,7 +2,7 @@
 
 In: nodes and pods as the API server has them. Out: patches, and what a drain may evict. A node that
 the hub has taken out of service is cordoned, has the annotation `nodevitals.io/isolation` with the
-id of the isolation, and a taint where one is set.
+id of the isolation, a label of the same name, and a taint where one is set.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def isolating_patch(node: Mapping[str, Any], isolation: Isolation, taint: str) -
     if taint:
         mark = {"key": taint, "effect": "NoSchedule", "value": isolation.id}
         spec["taints"] = [*_other_taints(node, taint), mark]
-    return _patch(node, spec, describing(isolation))
+    return _patch(node, spec, describing(isolation), isolation.id)
 
 
 def describing(isolation: Isolation) -> dict[str, Any]:
@@ -74,10 +74,15 @@ def forgetting_patch(node: Mapping[str, Any], taint: str) -> dict[str, Any]:
 
 
 def _patch(
-    node: Mapping[str, Any], spec: dict[str, Any], annotations: Mapping[str, Optional[str]]
+    node: Mapping[str, Any],
+    spec: dict[str, Any],
+    annotations: Mapping[str, Optional[str]],
+    label: Optional[str] = None,
 ) -> dict[str, Any]:
+    """The label is what nodes with a mark are found by; the annotation is the mark."""
     version = node["metadata"]["resourceVersion"]
-    metadata = {"resourceVersion": version, "annotations": dict(annotations)}
+    labels = {MARK: label}
+    metadata = {"resourceVersion": version, "annotations": dict(annotations), "labels": labels}
     return {"metadata": metadata, "spec": spec}
 
 

@@ -37,6 +37,7 @@ from nodevitals.hub.respond.settings import OutOfServiceSettings
 REQUEST_SECONDS = 15.0
 AT_A_TIME = 8
 MAX_PODS = 2000
+CHUNK = 200
 Node = create_global_resource("", "v1", "Node", "nodes")
 Event = create_namespaced_resource("", "v1", "Event", "events")
 _KINDS: dict[int, FailureKind] = {
@@ -79,6 +80,11 @@ class KubernetesScheduler(Scheduler):
 
         found = await asyncio.gather(*map(one, dict.fromkeys(nodes)))
         return {name: state for name, state in found if state is not None}
+
+    async def marked(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:  # noqa: ARG002
+        """All nodes with a mark. Raises SchedulerError."""
+        found = await self._ask(self._marked(), "list nodes with a mark")
+        return {name: state for name, state in found.items() if state.mark}
 
     async def isolate(self, isolation: Isolation) -> None:
         """Cordon the node, with our mark. Raises SchedulerError."""
@@ -150,6 +156,10 @@ class KubernetesScheduler(Scheduler):
         if not isinstance(found.get("metadata"), dict):
             raise SchedulerError("refused", f"get node {name}: the answer is no node")
         return found
+
+    async def _marked(self) -> dict[str, NodeState]:
+        listed = self._client.list(Node, labels={objects.MARK: None}, chunk_size=CHUNK)
+        return {str(node["metadata"]["name"]): objects.state_of(node) async for node in listed}
 
     async def _pods(self, node: str) -> list[Any]:
         found = []
