@@ -65,7 +65,7 @@ def test_a_node_is_taken_out_once_and_marked(tmp_path: Path) -> None:
             prefix = "nodevitals_hub_isolation"
             assert shown[f"{prefix}s", ("a", "isolated", "false")] == 1
             assert shown[f"{prefix}_decisions_total", ("isolated", "false")] == 1
-            assert shown[f"{prefix}_breaker_open", ()] == 0
+            assert shown[f"{prefix}_breaker_open", ("false",)] == 0
             assert shown[f"{prefix}_answer_age_seconds", ()] == 0
 
     run(steps())

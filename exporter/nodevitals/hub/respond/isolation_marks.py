@@ -15,7 +15,7 @@ from nodevitals.hub.respond import isolation_acts as acts
 from nodevitals.hub.respond.conditions import OUT_STATES
 from nodevitals.hub.respond.isolation_book import Book
 from nodevitals.hub.respond.model import Isolation
-from nodevitals.hub.respond.schedulers import NodeState, Scheduler, SchedulerError
+from nodevitals.hub.respond.schedulers import FailureKind, NodeState, Scheduler, SchedulerError
 from nodevitals.linux.host import Clock
 
 LOOK_SECONDS = 300.0
@@ -57,6 +57,11 @@ class Marks:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         what = "marked by another hub or by hand, and left alone"
         return f"{what}: {', '.join(names[:NAMED])}{more}"
+
+    @property
+    def failure(self) -> Optional[FailureKind]:
+        """Why the last search was not done to its end."""
+        return None if self._failure is None else self._failure.kind
 
     async def look(self, scheduler: Scheduler) -> None:
         """Look for marks, if it is time to. Raises StoreError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Optional
@@ -19,6 +20,7 @@ from nodevitals.hub.respond.isolation_marks import Marks
 from nodevitals.hub.respond.model import Isolation
 from nodevitals.hub.respond.schedulers import (
     DrainProgress,
+    FailureKind,
     NodeState,
     Scheduler,
     SchedulerError,
@@ -38,6 +40,8 @@ _SCHEDULERS = {
     "slurm": ("slurm_scheduler", "SlurmScheduler"),
     "command": ("command_scheduler", "CommandScheduler"),
 }
+
+PROBLEMS = ("unreachable", "refused", "conflict", "foreign_mark")
 
 log = logging.getLogger(__name__)
 Result = tuple[Optional[bool], str, str]
@@ -74,12 +78,34 @@ class Work:
         """When a test that told nothing is tried again, and the wait after that."""
         self.problem = ""
         """Why the scheduler's states are not known, in one line."""
+        self.waiting: dict[str, FailureKind] = {}
+        """Isolations for which the scheduler did not do what the last round asked, and why."""
+        self._failed: dict[str, FailureKind] = {}
 
-    def note(self, problem: str) -> None:
+    def note(self, error: SchedulerError) -> None:
         """The scheduler cannot be asked."""
-        if problem != self.problem:
-            log.warning("isolations: the scheduler: %s", problem)
-        self.problem = problem
+        if str(error) != self.problem:
+            log.warning("isolations: the scheduler: %s", error)
+        self.problem = str(error)
+        self._failed[""] = error.kind
+
+    def begin(self) -> None:
+        """Begin to collect what fails in a round."""
+        self._failed = {}
+
+    def end(self) -> None:
+        """Publish what has failed in a round."""
+        self.waiting = {
+            identity: kind for identity, kind in self._failed.items() if kind in PROBLEMS
+        }
+
+    def problems(self) -> Counter[str]:
+        """Number of isolations that wait for the scheduler, by why, and of foreign marks."""
+        found = Counter[str](self.waiting.values())
+        if self.marks.failure in PROBLEMS:
+            found[self.marks.failure] += 1
+        found["foreign_mark"] = len(self.marks.foreign)
+        return found
 
     async def settle(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
         """Read how the nodes are: what a killed hub has done, what people have done."""
@@ -114,7 +140,8 @@ class Work:
             async with self._room:
                 try:
                     await scheduler.describe(one)
-                except SchedulerError:
+                except SchedulerError as error:
+                    self._failed[one.id] = error.kind
                     continue  # tried again at the next round
             await self._change(one, acts.described, one.faults)
 
@@ -125,6 +152,7 @@ class Work:
                 try:
                     progress = await scheduler.drain(one)
                 except SchedulerError as error:
+                    self._failed[one.id] = error.kind
                     progress = DrainProgress(-1, str(error))
             await self._change(one, acts.drained, progress)
 
@@ -159,6 +187,7 @@ class Work:
                 kind = error.kind
                 if kind == "taken" and await self.marks.is_late(scheduler, isolation.node):
                     kind = "conflict"
+                self._failed[isolation.id] = kind
                 await self._change(isolation, acts.failed, kind, str(error))
             else:
                 await self._change(isolation, acts.done)
@@ -177,6 +206,7 @@ class Work:
             try:
                 await scheduler.restore(isolation)
             except SchedulerError as error:
+                self._failed[isolation.id] = error.kind
                 await self._change(isolation, acts.not_restored, error.kind, str(error))
             else:
                 await self._change(isolation, acts.restored)
@@ -205,7 +235,9 @@ class Work:
         try:
             found = await scheduler.states(sorted({one.node for one in isolations}))
         except SchedulerError as error:
-            self.note(str(error))
+            self.note(error)
+            del self._failed[""]
+            self._failed.update({one.id: error.kind for one in isolations})
             return None
         self.problem = ""
         return found

@@ -18,7 +18,13 @@ from nodevitals.hub.newest import Sample
 from nodevitals.hub.respond.conditions import is_intent
 from nodevitals.hub.respond.faults import Seen
 from nodevitals.hub.respond.isolation_book import OUTCOMES, Book
-from nodevitals.hub.respond.isolation_work import Test, Work, checks_before_return, scheduler_of
+from nodevitals.hub.respond.isolation_work import (
+    PROBLEMS,
+    Test,
+    Work,
+    checks_before_return,
+    scheduler_of,
+)
 from nodevitals.hub.respond.model import OPEN_STATES, Isolation
 from nodevitals.hub.respond.safety import may_act
 from nodevitals.hub.respond.schedulers import Scheduler, SchedulerError
@@ -98,11 +104,16 @@ class Isolations:
 
     async def round(self, settings: OutOfServiceSettings) -> None:
         """One round. Raises StoreError."""
+        self._work.begin()
         try:
             scheduler = await self._scheduler(settings)
         except SchedulerError as error:
-            self._work.note(str(error))
-            return
+            self._work.note(error)
+        else:
+            await self._round(scheduler, settings)
+        self._work.end()
+
+    async def _round(self, scheduler: Scheduler, settings: OutOfServiceSettings) -> None:
         await self._work.settle(scheduler, await self.book.followed())
         if not settings.dry_run:
             await self._work.marks.look(scheduler)
@@ -174,7 +185,14 @@ class Isolations:
                     (outcome, _flag(dry)),
                     self.book.outcomes[outcome, dry],
                 )
-        yield families.ISOLATION_BREAKER, (), float(self.book.ledger.breaker.open)
+        settings = self._hub.settings.out_of_service
+        for dry in (False, True):
+            is_open = self.book.ledger.breaker.open
+            shown = settings is not None and settings.dry_run == dry and is_open
+            yield families.ISOLATION_BREAKER, (_flag(dry),), float(shown)
+        problems = self._work.problems()
+        for reason in PROBLEMS:
+            yield families.ISOLATION_PROBLEMS, (reason,), float(problems[reason])
         yield families.ISOLATION_ANSWER_AGE, (), self.watching.age
 
 

@@ -138,6 +138,7 @@ FAULTS = {
     "notifications_dropped": "通知已丢弃",
     "notifications_refused": "告警消息被拒收",
     "isolation_data_missing": "节点隔离缺少可用数据",
+    "isolation_blocked": "调度器未执行节点隔离操作",
     "isolation_breaker_open": "节点隔离已熔断",
     "isolation_undecided": "节点等待人工处理",
     "drill": "告警演练",
