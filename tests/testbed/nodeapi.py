@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,15 @@ _VERBS = {"GET": "get", "PATCH": "patch", "POST": "create"}
 _WRITES = ("patch", "create", "put", "delete")
 
 
+TROUBLES = (
+    *("401", "403", "404", "409", "410", "422", "429", "500", "503"),
+    *("reset_before", "reset_after", "garbage", "html", "html_404", "empty", "null"),
+    *("other_kind", "other_node", "other_shape"),
+)
+EXECUTED_BEFORE = ("reset_after",)
+STATUS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
 class NodeApi:
     """The server; tests change its fields. `fail` is the status of each answer while it is set, for
     the resources in `failing`; `hang` seconds pass before each answer; `lost` answers are not sent
@@ -64,6 +75,10 @@ class NodeApi:
         self.hang = 0.0
         self.lost = 0
         """Number of next writes whose answer is not sent."""
+        self.trouble: Callable[[str, str], str] = lambda _verb, _resource: ""
+        """How the answer to a request is wrong: a name of TROUBLES, or ''."""
+        self.cordons: list[tuple[str, bool]] = []
+        """Each change of a node's spec.unschedulable by a request."""
         self.withheld = 0
         """Number of next writes that are neither executed nor answered before `deliver`."""
         self._late: list[tuple[BaseHTTPRequestHandler, bytes]] = []
@@ -214,7 +229,17 @@ class NodeApi:
                 handler.close_connection = True
                 handler.connection.close()
                 return
-            code, document = self._answer(handler, body)
+            trouble = self._trouble_of(handler)
+            if trouble in EXECUTED_BEFORE:
+                self._answer(handler, body)
+            if trouble:
+                answer = self._wrong(trouble)
+            else:
+                code, document = self._answer(handler, body)
+        if trouble:
+            send_wrong(handler, *answer)
+            return
+        with self.lock:
             lost = self.lost > 0 and handler.command != "GET" and code < 300
             self.lost -= lost
         if lost:
@@ -227,6 +252,36 @@ class NodeApi:
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
         handler.wfile.write(data)
+
+    def _trouble_of(self, handler: BaseHTTPRequestHandler) -> str:
+        path = urlsplit(handler.path).path
+        [(resource, match)] = [(name, m) for p, name in _PATHS if (m := p.fullmatch(path))]
+        verb = _VERBS.get(handler.command, handler.command.lower())
+        verb = "list" if verb == "get" and not match.groups() else verb
+        found = self.trouble(verb, resource)
+        if found:
+            self.requests[verb, resource] += 1
+        return found
+
+    def _wrong(self, trouble: str) -> tuple[int, str, bytes]:
+        """Status, type and body; a status of 0 for no answer."""
+        if trouble.isdigit():
+            code, document = failure(int(trouble), "as the test wants")
+            return code, "application/json", json.dumps(document).encode()
+        other = {"kind": "Node", "apiVersion": "v1", **next(reversed(self.nodes.values()))}
+        broken = {**other, "metadata": other["metadata"] | {"annotations": "x"}, "spec": "x"}
+        return {
+            "reset_before": (0, "", b""),
+            "reset_after": (0, "", b""),
+            "garbage": (200, "application/json", b'{"kind": "Node", "meta'),
+            "html": (200, "text/html", b"<html>Sign in</html>"),
+            "html_404": (404, "text/html", b"<html>not here</html>"),
+            "empty": (200, "application/json", b""),
+            "null": (200, "application/json", b"null"),
+            "other_kind": (200, "application/json", json.dumps(STATUS).encode()),
+            "other_node": (200, "application/json", json.dumps(other).encode()),
+            "other_shape": (200, "application/json", json.dumps(broken).encode()),
+        }[trouble]
 
     def _answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, Any]:
         parts = urlsplit(handler.path)
@@ -254,7 +309,7 @@ class NodeApi:
             return self._list_nodes(parse_qs(parts.query))
         node = self.nodes.get(match[1])
         if node is None:
-            return failure(404, f'nodes "{match[1]}" not found')
+            return missing("nodes", match[1])
         if verb == "get":
             return 200, node
         return self._patch(node, resource, handler.headers.get("Content-Type", ""), body)
@@ -281,7 +336,10 @@ class NodeApi:
             return failure(422, "a patch without resourceVersion would lose another's change")
         if version != node["metadata"]["resourceVersion"]:
             return failure(409, "the object has been modified")
+        was = bool(node["spec"].get("unschedulable"))
         _merge(node, patch)
+        if bool(node["spec"].get("unschedulable")) != was:
+            self.cordons.append((node["metadata"]["name"], not was))
         self._changed(node)
         return 200, node
 
@@ -306,7 +364,7 @@ class NodeApi:
             return failure(400, "no eviction")
         found = [one for one in self.pods if one["metadata"]["name"] == name]
         if not found:
-            return failure(404, f'pods "{name}" not found')
+            return missing("pods", name)
         if name in self.protected:
             return failure(429, "Cannot evict pod as it would violate the pod's disruption budget.")
         self.pods.remove(found[0])
@@ -320,6 +378,22 @@ class NodeApi:
             return failure(409, f'events "{name}" already exists')
         self.events[name] = event
         return 201, event
+
+
+def send_wrong(handler: BaseHTTPRequestHandler, code: int, media: str, data: bytes) -> None:
+    """Send what is no good answer, or none."""
+    if not code:
+        handler.close_connection = True
+        handler.connection.shutdown(socket.SHUT_RDWR)
+        handler.connection.close()
+        return
+    handler.send_response(code)
+    handler.send_header("Content-Type", media)
+    handler.send_header("Content-Length", str(len(data)))
+    if code == 429:
+        handler.send_header("Retry-After", "3600")
+    handler.end_headers()
+    handler.wfile.write(data)
 
 
 def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
@@ -337,4 +411,10 @@ def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
 def failure(code: int, message: str) -> tuple[int, Any]:
     """A Status of the API server."""
     document = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-    return code, {**document, "message": message}
+    return code, {**document, "message": message, "details": {}}
+
+
+def missing(kind: str, name: str) -> tuple[int, Any]:
+    """The failure for an object that is not there."""
+    code, document = failure(404, f'{kind} "{name}" not found')
+    return code, {**document, "reason": "NotFound", "details": {"name": name, "kind": kind}}

@@ -32,6 +32,22 @@ class Eviction(NamedTuple):
     """Pods that nothing would start again elsewhere: they have no controller."""
 
 
+def check_node(found: Any, name: str) -> None:
+    """Whether an answer is this node: a proxy may give another object. Raises ValueError."""
+    metadata, spec = found.get("metadata"), found.get("spec")
+    if found.get("kind") != "Node" or not isinstance(metadata, dict):
+        raise ValueError("the answer is no node")
+    if metadata.get("name") != name:
+        raise ValueError("the answer is another node")
+    annotations, taints = metadata.get("annotations"), (spec or {}).get("taints")
+    if not (
+        isinstance(metadata.get("resourceVersion"), str)
+        and isinstance(annotations or {}, dict)
+        and all(isinstance(one, dict) for one in taints or ())
+    ):
+        raise ValueError("the answer is a node of another form")
+
+
 def state_of(node: Mapping[str, Any]) -> NodeState:
     """A node, as the scheduler has it."""
     spec, annotations = node.get("spec") or {}, _annotations(node)

@@ -152,10 +152,19 @@ class KubernetesScheduler(Scheduler):
         await self._client.close()
 
     async def _node(self, name: str) -> Mapping[str, Any]:
-        found = await self._ask(self._client.get(Node, name), f"get node {name}")
-        if not isinstance(found.get("metadata"), dict):
-            raise SchedulerError("refused", f"get node {name}: the answer is no node")
-        return found
+        return await self._asked(self._client.get(Node, name), name, f"get node {name}")
+
+    async def _asked(
+        self, asked: Awaitable[Mapping[str, Any]], name: str, what: str
+    ) -> Mapping[str, Any]:
+        """An answer that has to be this node."""
+
+        async def checked() -> Mapping[str, Any]:
+            found = await asked
+            objects.check_node(found, name)
+            return found
+
+        return await self._ask(checked(), what)
 
     async def _marked(self) -> dict[str, NodeState]:
         listed = self._client.list(Node, labels={objects.MARK: None}, chunk_size=CHUNK)
@@ -173,7 +182,7 @@ class KubernetesScheduler(Scheduler):
 
     async def _patch_node(self, name: str, patch: dict[str, Any]) -> None:
         asked = self._client.patch(Node, name, patch, patch_type=PatchType.MERGE)
-        await self._ask(asked, f"patch node {name}")
+        await self._asked(asked, name, f"patch node {name}")
 
     async def _set_condition(self, isolation: Isolation, out: bool) -> None:
         """The condition shows what the cordon does: without it, the node is out all the same."""
@@ -201,9 +210,12 @@ class KubernetesScheduler(Scheduler):
         except asyncio.TimeoutError:
             raise SchedulerError("unreachable", f"{what}: no answer in time") from None
         except ApiError as error:
-            code = int(error.status.code or 0)
+            code = error.response.status_code
             text = " ".join(str(error.status.message or "failed").split())[:300]
             kind = _KINDS.get(code, "unreachable")
+            details = error.status.details
+            if kind == "unknown_node" and not (details and details.name):
+                kind = "unreachable"  # no object is missing: the path is, as behind a wrong proxy
             raise SchedulerError(kind, f"{what}: {code} {text}") from None
         except UNREACHABLE as error:
             text = " ".join(str(error).split())[:200] or type(error).__name__
