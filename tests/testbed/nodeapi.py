@@ -51,7 +51,9 @@ TROUBLES = (
     *("reset_before", "reset_after", "garbage", "html", "html_404", "empty", "null"),
     *("other_kind", "other_node", "other_shape"),
 )
-EXECUTED_BEFORE = ("reset_after",)
+SILENT = ("silent_before", "silent_after")
+"""No answer before `released`; `silent` is called."""
+EXECUTED_BEFORE = ("reset_after", "silent_after")
 STATUS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -77,6 +79,8 @@ class NodeApi:
         """Number of next writes whose answer is not sent."""
         self.trouble: Callable[[str, str], str] = lambda _verb, _resource: ""
         """How the answer to a request is wrong: a name of TROUBLES, or ''."""
+        self.silent: Callable[[], object] = lambda: None
+        self.released = threading.Event()
         self.cordons: list[tuple[str, bool]] = []
         """Each change of a node's spec.unschedulable by a request."""
         self.withheld = 0
@@ -108,6 +112,7 @@ class NodeApi:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.released.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -232,10 +237,16 @@ class NodeApi:
             trouble = self._trouble_of(handler)
             if trouble in EXECUTED_BEFORE:
                 self._answer(handler, body)
-            if trouble:
+            if trouble in SILENT:
+                self.silent()
+            elif trouble:
                 answer = self._wrong(trouble)
             else:
                 code, document = self._answer(handler, body)
+        if trouble in SILENT:
+            self.released.wait(30)
+            handler.close_connection = True
+            return
         if trouble:
             send_wrong(handler, *answer)
             return

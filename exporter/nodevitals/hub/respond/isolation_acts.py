@@ -58,7 +58,8 @@ def read_back(isolation: Isolation, state: Optional[NodeState], now: float) -> I
             return isolation
         if not has_mark:
             return replace(isolation, tried=False)
-        isolation = done(isolation, now)
+        # It was not known that it was done: what follows the cordon may lack.
+        isolation = replace(done(isolation, now), undescribed=True)
     if state is None:
         text = "the scheduler no longer has this node"
         return isolation if isolation.reason == text else with_step(isolation, now, text)

@@ -104,9 +104,7 @@ class KubernetesScheduler(Scheduler):
 
     async def describe(self, isolation: Isolation) -> None:
         """Bring annotations and condition up to date. Raises SchedulerError."""
-        node = await self._node(isolation.node)
-        if objects.state_of(node).mark != isolation.id:
-            raise SchedulerError("taken", f"{isolation.node}: our mark was changed")
+        node = await self._own(isolation)
         wanted = objects.describing(isolation)
         has = node["metadata"].get("annotations") or {}
         if any(has.get(name) != value for name, value in wanted.items()):
@@ -135,17 +133,16 @@ class KubernetesScheduler(Scheduler):
 
     async def restore(self, isolation: Isolation) -> None:
         """Uncordon the node, and remove our mark. Raises SchedulerError."""
-        node = await self._node(isolation.node)
-        state = objects.state_of(node)
-        if state.mark != isolation.id:
-            raise SchedulerError("taken", f"{isolation.node}: it does not carry our mark")
-        if state.in_service:  # a person was here; the mark is all that is ours
+        await self._own(isolation)
+        # First the condition: after the mark is gone, no later attempt would find the node.
+        await self._set_condition(isolation, False)
+        node = await self._own(isolation)  # its version has changed
+        if objects.state_of(node).in_service:  # a person was here; the mark is all that is ours
             patch = objects.forgetting_patch(node, self._taint)
         else:
             patch = objects.restoring_patch(node, self._taint)
         await self._patch_node(isolation.node, patch)
         await self._note(isolation, "BackInService", "returned to service")
-        await self._set_condition(isolation, False)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -153,6 +150,13 @@ class KubernetesScheduler(Scheduler):
 
     async def _node(self, name: str) -> Mapping[str, Any]:
         return await self._asked(self._client.get(Node, name), name, f"get node {name}")
+
+    async def _own(self, isolation: Isolation) -> Mapping[str, Any]:
+        """The node, with the mark of the isolation."""
+        node = await self._node(isolation.node)
+        if objects.state_of(node).mark != isolation.id:
+            raise SchedulerError("taken", f"{isolation.node}: it does not carry our mark")
+        return node
 
     async def _asked(
         self, asked: Awaitable[Mapping[str, Any]], name: str, what: str
