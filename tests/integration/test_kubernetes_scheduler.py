@@ -199,3 +199,27 @@ def test_a_drain_evicts_what_may_move(api: NodeApi) -> None:
     api.protected = set()
     again = run(lambda scheduler: scheduler.drain(ISOLATION))
     assert again.blocked == "train/by-hand has no controller: end it by hand"
+
+
+def test_a_drain_ends_when_a_person_returns_the_node(api: NodeApi) -> None:
+    run(isolate)
+    api.pod("worker-0", NODE)
+    api.cordon(NODE, cordoned=False)
+    assert failed(lambda scheduler: scheduler.drain(ISOLATION)) == "taken"
+    api.cordon(NODE)
+    api.unmark(NODE)
+    assert failed(lambda scheduler: scheduler.drain(ISOLATION)) == "taken"
+    assert len(api.pods) == 1
+
+
+def test_a_drain_leaves_the_rest_to_the_next_round(
+    api: NodeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An eviction may take as long as a webhook does: other nodes must not wait for all of them."""
+    run(isolate)
+    for number in range(3):
+        api.pod(f"worker-{number}", NODE)
+    monkeypatch.setattr("nodevitals.hub.respond.kubernetes_scheduler.EVICTIONS_SECONDS", 0.0)
+    for left in (2, 1, 0):
+        run(lambda scheduler: scheduler.drain(ISOLATION))
+        assert len(api.pods) == left

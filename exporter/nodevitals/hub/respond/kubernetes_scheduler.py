@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ from nodevitals.hub.respond.settings import OutOfServiceSettings
 
 REQUEST_SECONDS = 15.0
 AT_A_TIME = 8
+EVICTIONS_SECONDS = 20.0
 MAX_PODS = 2000
 CHUNK = 200
 Node = create_global_resource("", "v1", "Node", "nodes")
@@ -115,10 +117,14 @@ class KubernetesScheduler(Scheduler):
 
     async def drain(self, isolation: Isolation) -> DrainProgress:
         """Ask for the eviction of what may move. Raises SchedulerError."""
+        if objects.state_of(await self._own(isolation)).in_service:
+            raise SchedulerError("taken", f"{isolation.node}: a person has returned it to service")
         listed = await self._ask(self._pods(isolation.node), "list pods")
         found = objects.evictions(listed)
         blocked: list[str] = []
-        for namespace, name in found.evict:
+        until = time.monotonic() + EVICTIONS_SECONDS
+        # In another order each time: the same slow ones must not keep the others back.
+        for namespace, name in random.sample(found.evict, len(found.evict)):
             eviction = PodEviction(metadata=ObjectMeta(name=name, namespace=namespace))
             asked = self._client.create(eviction, name, namespace=namespace)
             try:
@@ -127,6 +133,8 @@ class KubernetesScheduler(Scheduler):
                 if error.kind == "unknown_node":  # it has ended meanwhile
                     continue
                 blocked.append(str(error))
+            if time.monotonic() > until:
+                break  # the rest at the next round: other nodes wait
         kept = [f"{name} has no controller: end it by hand" for name in found.kept[:3]]
         left = len(found.evict) + found.ending + len(found.kept)
         return DrainProgress(left, "; ".join([*blocked, *kept])[:500])
