@@ -115,17 +115,18 @@ class Work:
             if one.state in OUT_STATES and not one.dry_run and (one.tried or one.acted)
         ]
         found = await self._states(scheduler, own)
-        if found is not None:
-            for one in own:
-                await self._change(one, acts.read_back, found.get(one.node))
+        for one in own:
+            if one.node in found:
+                await self._change(one, acts.read_back, found[one.node])
 
     async def isolate(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
         """Take nodes out of service, by an answer of Prometheus that was read just now."""
         until = self._clock.monotonic() + ACT_SECONDS
         rehearsed = [one for one in isolations if one.dry_run]
         found = await self._states(scheduler, rehearsed)
-        for one in rehearsed if found is not None else ():
-            await self._rehearse(one, (found or {}).get(one.node))
+        for one in rehearsed:
+            if one.node in found:
+                await self._rehearse(one, found[one.node])
         await asyncio.gather(
             *(self._isolate(scheduler, one, until) for one in isolations if not one.dry_run)
         )
@@ -229,17 +230,20 @@ class Work:
 
     async def _states(
         self, scheduler: Scheduler, isolations: Sequence[Isolation]
-    ) -> Optional[Mapping[str, NodeState]]:
-        if not isolations:
-            return {}
-        try:
-            found = await scheduler.states(sorted({one.node for one in isolations}))
-        except SchedulerError as error:
-            self.note(error)
-            del self._failed[""]
-            self._failed.update({one.id: error.kind for one in isolations})
-            return None
-        self.problem = ""
+    ) -> Mapping[str, Optional[NodeState]]:
+        """The states that could be read; None for a node that the scheduler does not have."""
+        nodes = sorted({one.node for one in isolations})
+        found, error = await _read(scheduler, nodes)
+        if error is not None and error.kind == "refused" and len(nodes) > 1:
+            # One node must not hide the others; without an answer, each would take its time.
+            each = [await _read(scheduler, [node]) for node in nodes]
+            found = {node: state for one, _ in each for node, state in one.items()}
+        if error is None:
+            self.problem = "" if nodes else self.problem
+            return found
+        self.note(error)
+        del self._failed[""]
+        self._failed.update({one.id: error.kind for one in isolations if one.node not in found})
         return found
 
     async def _change(
@@ -247,3 +251,16 @@ class Work:
     ) -> None:
         now = self._clock.time()
         await self._book.change(isolation.id, lambda old: act(old, *more, now))
+
+
+async def _read(
+    scheduler: Scheduler, nodes: Sequence[str]
+) -> tuple[dict[str, Optional[NodeState]], Optional[SchedulerError]]:
+    """The states of nodes, or why they are not known."""
+    if not nodes:
+        return {}, None
+    try:
+        found = await scheduler.states(nodes)
+    except SchedulerError as error:
+        return {}, error
+    return {node: found.get(node) for node in nodes}, None
