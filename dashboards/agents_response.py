@@ -117,12 +117,14 @@ def _nodes(say: Say) -> list[timeseries.Panel]:
         chart(
             say("Breaker of the hub", "节点隔离熔断"),
             say(
-                "1 while the hub takes no node out of service because many nodes have got a fault.",
-                "为 1 时检测服务不再停用节点：大量节点同时出现故障。",
+                "1 while the hub takes no node out of service because many nodes have got a fault; "
+                "a dry run is not shown.",
+                "为 1 时检测服务不再停用节点：大量节点同时出现故障。不含试运行。",
             )
             + unset,
             over_time(
-                f"max(nodevitals_hub_isolation_breaker_open{{{HUB}}})", say("open", "已熔断")
+                f'max(nodevitals_hub_isolation_breaker_open{{{HUB}, dry_run="false"}})',
+                say("open", "已熔断"),
             ),
             unit="short",
             width=12,

@@ -182,7 +182,15 @@ ISOLATION_DECISIONS = isolations.counter(
 )
 ISOLATION_BREAKER = isolations.gauge(
     "isolation_breaker_open",
-    "1 while no node is taken out of service because many nodes have got a fault; else 0.",
+    "1 while no node is taken out of service because many nodes have got a fault; else 0. In a "
+    "dry run, only that of dry_run=true is ever 1.",
+    dry_run=("true", "false"),
+)
+ISOLATION_PROBLEMS = isolations.gauge(
+    "isolation_problems",
+    "Number of isolations that wait for the scheduler, by why; the search for marks counts as one. "
+    "foreign_mark: number of nodes with a mark that no isolation of this hub has.",
+    reason=("unreachable", "refused", "conflict", "foreign_mark"),
 )
 ISOLATION_ANSWER_AGE = isolations.gauge(
     "isolation_answer_age_seconds",

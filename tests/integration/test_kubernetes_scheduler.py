@@ -216,3 +216,27 @@ def test_what_runs_is_what_a_drain_concerns_without_the_pods_of_repairs(api: Nod
     assert names == ["agent", "reset-0", "by-hand", "ending"]
     api.role = ROLE - {("list", "pods")}
     assert failed(running) == "refused"
+
+
+def test_a_drain_ends_when_a_person_returns_the_node(api: NodeApi) -> None:
+    run(isolate)
+    api.pod("worker-0", NODE)
+    api.cordon(NODE, cordoned=False)
+    assert failed(lambda scheduler: scheduler.drain(ISOLATION)) == "taken"
+    api.cordon(NODE)
+    api.unmark(NODE)
+    assert failed(lambda scheduler: scheduler.drain(ISOLATION)) == "taken"
+    assert len(api.pods) == 1
+
+
+def test_a_drain_leaves_the_rest_to_the_next_round(
+    api: NodeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An eviction may take as long as a webhook does: other nodes must not wait for all of them."""
+    run(isolate)
+    for number in range(3):
+        api.pod(f"worker-{number}", NODE)
+    monkeypatch.setattr("nodevitals.hub.respond.kubernetes_scheduler.EVICTIONS_SECONDS", 0.0)
+    for left in (2, 1, 0):
+        run(lambda scheduler: scheduler.drain(ISOLATION))
+        assert len(api.pods) == left

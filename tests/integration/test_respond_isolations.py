@@ -65,7 +65,7 @@ def test_a_node_is_taken_out_once_and_marked(tmp_path: Path) -> None:
             prefix = "nodevitals_hub_isolation"
             assert shown[f"{prefix}s", ("a", "isolated", "false")] == 1
             assert shown[f"{prefix}_decisions_total", ("isolated", "false")] == 1
-            assert shown[f"{prefix}_breaker_open", ()] == 0
+            assert shown[f"{prefix}_breaker_open", ("false",)] == 0
             assert shown[f"{prefix}_answer_age_seconds", ()] == 0
 
     run(steps())
@@ -187,7 +187,7 @@ def test_a_hub_that_is_killed_between_decision_and_act_does_it_once(
         recorder.isolate = isolate  # type: ignore[method-assign]
         async with responding(tmp_path, NODES[:20], recorder) as found:
             await found.rounds(300, XID)
-            assert recorder.calls == [("isolate", "gpu-1")]
+            assert recorder.calls == [("isolate", "gpu-1"), *[("describe", "gpu-1")] * is_done]
             [one] = found.isolations.book.open.values()
             assert recorder.nodes["gpu-1"] == NodeState(in_service=False, mark=one.id)
             assert one.acted is not None
@@ -369,5 +369,21 @@ def test_settings_that_change_take_effect_and_keep_what_is_out(tmp_path: Path) -
             await found.rounds(120, XID, ("gpu-2", "nvidia_xid"))
             assert recorder.calls == [("isolate", "gpu-1")]
             assert await found.states() == {"gpu-1": "isolated"}
+
+    run(steps())
+
+
+def test_a_node_whose_state_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    site = Site(tmp_path, NODES[:20])
+
+    async def steps() -> None:
+        settings: dict[str, Any] = {"command": site.commands(), "limits": FREE}
+        async with responding(tmp_path, NODES[:20], **settings) as found:
+            both = (XID, ("gpu-2", "nvidia_xid"))
+            await found.rounds(120, *both)
+            site.set("gpu-1", "no word of it")
+            site.set("gpu-2", "in service")
+            await found.rounds(15, *both)
+            assert await found.states() == {"gpu-1": "isolated", "gpu-2": "canceled"}
 
     run(steps())

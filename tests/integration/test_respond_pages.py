@@ -134,7 +134,7 @@ def test_an_open_breaker_and_a_problem_are_shown(tmp_path: Path) -> None:
         assert {one["state"] for one in listed["ended"]} == set(STATES[5:])
         assert "Breaker open" in (await found.call("GET", "/isolations")).text
         metrics = (await found.call("GET", "/metrics")).text
-        assert "nodevitals_hub_isolation_breaker_open 1.0" in metrics
+        assert 'nodevitals_hub_isolation_breaker_open{dry_run="true"} 1.0' in metrics
         assert 'isolations{dry_run="true",pool="a",state="isolated"} 1.0' in metrics
 
     run(tmp_path, steps)

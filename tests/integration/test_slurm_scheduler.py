@@ -103,7 +103,12 @@ def test_a_node_out_of_service_and_back_once(slurm: Slurm) -> None:
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [("IDLE+DRAIN", "replace the fan"), ("DOWN", "by li"), ("IDLE+DRAIN", "Not responding")],
+    [
+        ("IDLE+DRAIN", "replace the fan"),
+        ("DOWN", "by li"),
+        ("IDLE+DRAIN", "Not responding"),
+        ("IDLE+DRAIN", "nodevitals 20261123-040000-zzzzzz: of another hub"),
+    ],
 )
 def test_a_node_that_a_person_has_taken_is_left_alone(
     slurm: Slurm, state: str, reason: str

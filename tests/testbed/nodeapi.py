@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-
 # Verb and resource; what the chart gives the hub where it takes nodes out of service.
 ROLE = {
     ("get", "nodes"),
+    ("list", "nodes"),
     ("patch", "nodes"),
     ("patch", "nodes/status"),
     ("list", "pods"),
@@ -32,6 +35,7 @@ ROLE = {
     ("create", "events"),
 }
 _PATHS = (
+    (re.compile(r"/api/v1/nodes"), "nodes"),
     (re.compile(r"/api/v1/nodes/([a-z0-9.-]+)"), "nodes"),
     (re.compile(r"/api/v1/nodes/([a-z0-9.-]+)/status"), "nodes/status"),
     (re.compile(r"/api/v1/pods"), "pods"),
@@ -40,6 +44,17 @@ _PATHS = (
 )
 _VERBS = {"GET": "get", "PATCH": "patch", "POST": "create"}
 _WRITES = ("patch", "create", "put", "delete")
+
+
+TROUBLES = (
+    *("401", "403", "404", "409", "410", "422", "429", "500", "503"),
+    *("reset_before", "reset_after", "garbage", "html", "html_404", "empty", "null"),
+    *("other_kind", "other_node", "other_shape"),
+)
+SILENT = ("silent_before", "silent_after")
+"""No answer before `released`; `silent` is called."""
+EXECUTED_BEFORE = ("reset_after", "silent_after")
+STATUS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
 class NodeApi:
@@ -62,6 +77,15 @@ class NodeApi:
         self.hang = 0.0
         self.lost = 0
         """Number of next writes whose answer is not sent."""
+        self.trouble: Callable[[str, str], str] = lambda _verb, _resource: ""
+        """How the answer to a request is wrong: a name of TROUBLES, or ''."""
+        self.silent: Callable[[], object] = lambda: None
+        self.released = threading.Event()
+        self.cordons: list[tuple[str, bool]] = []
+        """Each change of a node's spec.unschedulable by a request."""
+        self.withheld = 0
+        """Number of next writes that are neither executed nor answered before `deliver`."""
+        self._late: list[tuple[BaseHTTPRequestHandler, bytes]] = []
         self.conflicts = 0
         """Number of next patches before which another client changes the node."""
         self.requests: Counter[tuple[str, str]] = Counter()
@@ -88,6 +112,7 @@ class NodeApi:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.released.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -113,6 +138,20 @@ class NodeApi:
             spec.pop("unschedulable", None)
             if cordoned:
                 spec["unschedulable"] = True
+            self._changed(self.nodes[name])
+
+    def mark(self, name: str, identity: str) -> None:
+        """A cordon with a mark of ours, as another hub or an old manifest makes it."""
+        with self.lock:
+            metadata = self.nodes[name]["metadata"]
+            metadata["annotations"]["nodevitals.io/isolation"] = identity
+            metadata.setdefault("labels", {})["nodevitals.io/isolation"] = identity
+            self.cordon(name)
+
+    def unmark(self, name: str) -> None:
+        """A person removes our mark; the cordon stays."""
+        with self.lock:
+            self.nodes[name]["metadata"]["annotations"].pop("nodevitals.io/isolation", None)
             self._changed(self.nodes[name])
 
     def pod(self, name: str, node: str, owner: str = "Job", **more: Any) -> None:
@@ -142,6 +181,12 @@ class NodeApi:
         """Number of requests that may change something."""
         with self.lock:
             return sum(count for (verb, _), count in self.requests.items() if verb in _WRITES)
+
+    def deliver(self) -> list[int]:
+        """Execute what was withheld, as a slow API server does: the statuses, which none reads."""
+        with self.lock:
+            late, self._late = self._late, []
+            return [self._answer(*one)[0] for one in late]
 
     def taints(self, name: str) -> list[str]:
         """The keys of a node's taints."""
@@ -183,7 +228,29 @@ class NodeApi:
         """Answer one request."""
         time.sleep(self.hang)
         with self.lock:
-            code, document = self._answer(handler, body)
+            if self.withheld > 0 and handler.command != "GET":
+                self.withheld -= 1
+                self._late.append((handler, body))
+                handler.close_connection = True
+                handler.connection.close()
+                return
+            trouble = self._trouble_of(handler)
+            if trouble in EXECUTED_BEFORE:
+                self._answer(handler, body)
+            if trouble in SILENT:
+                self.silent()
+            elif trouble:
+                answer = self._wrong(trouble)
+            else:
+                code, document = self._answer(handler, body)
+        if trouble in SILENT:
+            self.released.wait(30)
+            handler.close_connection = True
+            return
+        if trouble:
+            send_wrong(handler, *answer)
+            return
+        with self.lock:
             lost = self.lost > 0 and handler.command != "GET" and code < 300
             self.lost -= lost
         if lost:
@@ -197,6 +264,36 @@ class NodeApi:
         handler.end_headers()
         handler.wfile.write(data)
 
+    def _trouble_of(self, handler: BaseHTTPRequestHandler) -> str:
+        path = urlsplit(handler.path).path
+        [(resource, match)] = [(name, m) for p, name in _PATHS if (m := p.fullmatch(path))]
+        verb = _VERBS.get(handler.command, handler.command.lower())
+        verb = "list" if verb == "get" and not match.groups() else verb
+        found = self.trouble(verb, resource)
+        if found:
+            self.requests[verb, resource] += 1
+        return found
+
+    def _wrong(self, trouble: str) -> tuple[int, str, bytes]:
+        """Status, type and body; a status of 0 for no answer."""
+        if trouble.isdigit():
+            code, document = failure(int(trouble), "as the test wants")
+            return code, "application/json", json.dumps(document).encode()
+        other = {"kind": "Node", "apiVersion": "v1", **next(reversed(self.nodes.values()))}
+        broken = {**other, "metadata": other["metadata"] | {"annotations": "x"}, "spec": "x"}
+        return {
+            "reset_before": (0, "", b""),
+            "reset_after": (0, "", b""),
+            "garbage": (200, "application/json", b'{"kind": "Node", "meta'),
+            "html": (200, "text/html", b"<html>Sign in</html>"),
+            "html_404": (404, "text/html", b"<html>not here</html>"),
+            "empty": (200, "application/json", b""),
+            "null": (200, "application/json", b"null"),
+            "other_kind": (200, "application/json", json.dumps(STATUS).encode()),
+            "other_node": (200, "application/json", json.dumps(other).encode()),
+            "other_shape": (200, "application/json", json.dumps(broken).encode()),
+        }[trouble]
+
     def _answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, Any]:
         parts = urlsplit(handler.path)
         found = [(resource, m) for p, resource in _PATHS if (m := p.fullmatch(parts.path))]
@@ -204,7 +301,7 @@ class NodeApi:
             return failure(404, f"no such path: {parts.path}")
         [(resource, match)] = found
         verb = _VERBS.get(handler.command, handler.command.lower())
-        verb = "list" if resource == "pods" and verb == "get" else verb
+        verb = "list" if verb == "get" and not match.groups() else verb
         self.requests[verb, resource] += 1
         if handler.headers.get("Authorization") != f"Bearer {TOKEN}":
             return failure(401, "Unauthorized")
@@ -219,9 +316,11 @@ class NodeApi:
             return self._evict(match[2], json.loads(body))
         if resource == "events":
             return self._add_event(match[1], json.loads(body))
+        if verb == "list":
+            return self._list_nodes(parse_qs(parts.query))
         node = self.nodes.get(match[1])
         if node is None:
-            return failure(404, f'nodes "{match[1]}" not found')
+            return missing("nodes", match[1])
         if verb == "get":
             return 200, node
         return self._patch(node, resource, handler.headers.get("Content-Type", ""), body)
@@ -248,9 +347,20 @@ class NodeApi:
             return failure(422, "a patch without resourceVersion would lose another's change")
         if version != node["metadata"]["resourceVersion"]:
             return failure(409, "the object has been modified")
+        was = bool(node["spec"].get("unschedulable"))
         _merge(node, patch)
+        if bool(node["spec"].get("unschedulable")) != was:
+            self.cordons.append((node["metadata"]["name"], not was))
         self._changed(node)
         return 200, node
+
+    def _list_nodes(self, query: dict[str, list[str]]) -> tuple[int, Any]:
+        [label] = query.get("labelSelector", [""])
+        if not label:
+            return failure(400, "all nodes of the cluster")
+        found = [one for one in self.nodes.values() if label in one["metadata"].get("labels", {})]
+        items = [{key: one[key] for key in ("metadata", "spec", "status")} for one in found]
+        return 200, {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items}
 
     def _list_pods(self, query: dict[str, list[str]]) -> tuple[int, Any]:
         [selector] = query.get("fieldSelector", [""])
@@ -265,7 +375,7 @@ class NodeApi:
             return failure(400, "no eviction")
         found = [one for one in self.pods if one["metadata"]["name"] == name]
         if not found:
-            return failure(404, f'pods "{name}" not found')
+            return missing("pods", name)
         if name in self.protected:
             return failure(429, "Cannot evict pod as it would violate the pod's disruption budget.")
         self.pods.remove(found[0])
@@ -279,6 +389,22 @@ class NodeApi:
             return failure(409, f'events "{name}" already exists')
         self.events[name] = event
         return 201, event
+
+
+def send_wrong(handler: BaseHTTPRequestHandler, code: int, media: str, data: bytes) -> None:
+    """Send what is no good answer, or none."""
+    if not code:
+        handler.close_connection = True
+        handler.connection.shutdown(socket.SHUT_RDWR)
+        handler.connection.close()
+        return
+    handler.send_response(code)
+    handler.send_header("Content-Type", media)
+    handler.send_header("Content-Length", str(len(data)))
+    if code == 429:
+        handler.send_header("Retry-After", "3600")
+    handler.end_headers()
+    handler.wfile.write(data)
 
 
 def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
@@ -296,4 +422,10 @@ def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
 def failure(code: int, message: str) -> tuple[int, Any]:
     """A Status of the API server."""
     document = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-    return code, {**document, "message": message}
+    return code, {**document, "message": message, "details": {}}
+
+
+def missing(kind: str, name: str) -> tuple[int, Any]:
+    """The failure for an object that is not there."""
+    code, document = failure(404, f'{kind} "{name}" not found')
+    return code, {**document, "reason": "NotFound", "details": {"name": name, "kind": kind}}

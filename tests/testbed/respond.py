@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,5 +211,6 @@ async def responding(
         finally:
             await hub.isolations.close()
             if hub.respond is not None:
-                await hub.respond.close()
+                with suppress(RuntimeError):  # killed: its database is closed
+                    await hub.respond.close()
             await store.close()

@@ -40,7 +40,7 @@ def failed(isolation: Isolation, kind: FailureKind, text: str, now: float) -> Is
         return isolation
     if kind == "taken":
         text = f"left alone: a person has it out of service ({text})"
-        return _canceled(replace(isolation, tried=False), now, text, "hub")
+        return _canceled(replace(isolation, tried=False, taken=True), now, text, "hub")
     if kind == "unknown_node":
         after = with_step(isolation, now, f"the scheduler has no such node: {text}")
         return replace(after, state="refused", tried=False, decided=None)
@@ -58,7 +58,8 @@ def read_back(isolation: Isolation, state: Optional[NodeState], now: float) -> I
             return isolation
         if not has_mark:
             return replace(isolation, tried=False)
-        isolation = done(isolation, now)
+        # It was not known that it was done: what follows the cordon may lack.
+        isolation = replace(done(isolation, now), undescribed=True)
     if state is None:
         text = "the scheduler no longer has this node"
         return isolation if isolation.reason == text else with_step(isolation, now, text)
@@ -72,6 +73,7 @@ def read_back(isolation: Isolation, state: Optional[NodeState], now: float) -> I
     text = "a person returned the node to service"
     if not state.in_service:
         text = "a person has taken the node: our mark is no longer there"
+        isolation = replace(isolation, taken=True)
     return _canceled(isolation, now, text, "hub")
 
 
@@ -91,6 +93,15 @@ def not_restored(isolation: Isolation, kind: FailureKind, text: str, now: float)
         return replace(after, restoring="")
     reason = f"not yet returned: {text}; tried again"
     return isolation if isolation.reason == reason else with_step(isolation, now, reason)
+
+
+def returned_late(isolation: Isolation, now: float) -> Isolation:
+    """The mark of an ended or refused isolation was found on its node, and removed."""
+    if isolation.state in OUT_STATES:
+        return isolation
+    text = "the scheduler executed a write after its end: the node was returned to service"
+    steps = with_step(isolation, now, text).steps
+    return replace(isolation, steps=steps, late_return=now)
 
 
 def tested(isolation: Isolation, ok: bool, text: str, check: str, now: float) -> Isolation:

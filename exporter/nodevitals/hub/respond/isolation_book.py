@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
 
 OUTCOMES = ("isolated", "kept", "refused", "returned", "canceled", "ended")
+RECENT_SECONDS = 86400.0
 
 log = logging.getLogger(__name__)
 Change = Callable[[Isolation], Isolation]
@@ -123,6 +124,18 @@ class Book:
         except StoreError as error:
             raise RefusedError("unavailable", str(error)) from None
         return [one for one in followed if one.state in OPEN_STATES], newest
+
+    async def get(self, identity: str) -> Optional[Isolation]:
+        """One isolation."""
+        return await base.of(self._hub).database.do(
+            partial(isolation_tables.get, identity=identity)
+        )
+
+    async def recent(self) -> list[str]:
+        """The nodes of the last day's isolations that are not, or no longer, to be out."""
+        since = self._clock.time() - RECENT_SECONDS
+        found = await base.of(self._hub).database.do(partial(isolation_tables.recent, since=since))
+        return sorted({one.node for one in found if not one.dry_run})
 
     async def prune(self) -> None:
         """Remove what ended long ago."""

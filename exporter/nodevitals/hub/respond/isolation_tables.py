@@ -41,6 +41,16 @@ def newest(connection: sqlite3.Connection, limit: int) -> list[Isolation]:
     return [_decoded(row[0]) for row in rows]
 
 
+def recent(connection: sqlite3.Connection, since: float) -> list[Isolation]:
+    """Those made since then that are not, or no longer, to be out of service."""
+    rows = connection.execute(
+        "SELECT record FROM isolations WHERE created >= ? AND state NOT IN"
+        " ('waiting', 'isolated', 'testing', 'kept') ORDER BY created DESC, id DESC LIMIT ?",
+        (since, MAX_LISTED),
+    )
+    return [_decoded(row[0]) for row in rows]
+
+
 def get(connection: sqlite3.Connection, identity: str) -> Optional[Isolation]:
     """One isolation."""
     row = connection.execute("SELECT record FROM isolations WHERE id = ?", (identity,)).fetchone()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Optional
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Optional
 from nodevitals.hub.respond import isolation_acts as acts
 from nodevitals.hub.respond.conditions import OUT_STATES, is_intent
 from nodevitals.hub.respond.isolation_book import Book
+from nodevitals.hub.respond.isolation_marks import Marks
 from nodevitals.hub.respond.model import Isolation
 from nodevitals.hub.respond.schedulers import (
     DrainProgress,
+    FailureKind,
     NodeState,
     Scheduler,
     SchedulerError,
@@ -37,6 +40,8 @@ _SCHEDULERS = {
     "slurm": ("slurm_scheduler", "SlurmScheduler"),
     "command": ("command_scheduler", "CommandScheduler"),
 }
+
+PROBLEMS = ("unreachable", "refused", "conflict", "foreign_mark")
 
 log = logging.getLogger(__name__)
 Result = tuple[Optional[bool], str, str]
@@ -66,18 +71,41 @@ class Work:
 
     def __init__(self, hub: Hub, book: Book, clock: Clock, test: Test) -> None:
         self._hub, self._book, self._clock, self._checks = hub, book, clock, test
+        self.marks = Marks(book, clock)
         self._room = asyncio.Semaphore(AT_A_TIME)
         self._tests: dict[str, asyncio.Task[None]] = {}
         self._waits: dict[str, tuple[float, float]] = {}
         """When a test that told nothing is tried again, and the wait after that."""
         self.problem = ""
         """Why the scheduler's states are not known, in one line."""
+        self.waiting: dict[str, FailureKind] = {}
+        """Isolations for which the scheduler did not do what the last round asked, and why."""
+        self._failed: dict[str, FailureKind] = {}
 
-    def note(self, problem: str) -> None:
+    def note(self, error: SchedulerError) -> None:
         """The scheduler cannot be asked."""
-        if problem != self.problem:
-            log.warning("isolations: the scheduler: %s", problem)
-        self.problem = problem
+        if str(error) != self.problem:
+            log.warning("isolations: the scheduler: %s", error)
+        self.problem = str(error)
+        self._failed[""] = error.kind
+
+    def begin(self) -> None:
+        """Begin to collect what fails in a round."""
+        self._failed = {}
+
+    def end(self) -> None:
+        """Publish what has failed in a round."""
+        self.waiting = {
+            identity: kind for identity, kind in self._failed.items() if kind in PROBLEMS
+        }
+
+    def problems(self) -> Counter[str]:
+        """Number of isolations that wait for the scheduler, by why, and of foreign marks."""
+        found = Counter[str](self.waiting.values())
+        if self.marks.failure in PROBLEMS:
+            found[self.marks.failure] += 1
+        found["foreign_mark"] = len(self.marks.foreign)
+        return found
 
     async def settle(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
         """Read how the nodes are: what a killed hub has done, what people have done."""
@@ -87,17 +115,18 @@ class Work:
             if one.state in OUT_STATES and not one.dry_run and (one.tried or one.acted)
         ]
         found = await self._states(scheduler, own)
-        if found is not None:
-            for one in own:
-                await self._change(one, acts.read_back, found.get(one.node))
+        for one in own:
+            if one.node in found:
+                await self._change(one, acts.read_back, found[one.node])
 
     async def isolate(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
         """Take nodes out of service, by an answer of Prometheus that was read just now."""
         until = self._clock.monotonic() + ACT_SECONDS
         rehearsed = [one for one in isolations if one.dry_run]
         found = await self._states(scheduler, rehearsed)
-        for one in rehearsed if found is not None else ():
-            await self._rehearse(one, (found or {}).get(one.node))
+        for one in rehearsed:
+            if one.node in found:
+                await self._rehearse(one, found[one.node])
         await asyncio.gather(
             *(self._isolate(scheduler, one, until) for one in isolations if not one.dry_run)
         )
@@ -112,7 +141,8 @@ class Work:
             async with self._room:
                 try:
                     await scheduler.describe(one)
-                except SchedulerError:
+                except SchedulerError as error:
+                    self._failed[one.id] = error.kind
                     continue  # tried again at the next round
             await self._change(one, acts.described, one.faults)
 
@@ -123,6 +153,7 @@ class Work:
                 try:
                     progress = await scheduler.drain(one)
                 except SchedulerError as error:
+                    self._failed[one.id] = error.kind
                     progress = DrainProgress(-1, str(error))
             await self._change(one, acts.drained, progress)
 
@@ -154,7 +185,11 @@ class Work:
             try:
                 await scheduler.isolate(current)
             except SchedulerError as error:
-                await self._change(isolation, acts.failed, error.kind, str(error))
+                kind = error.kind
+                if kind == "taken" and await self.marks.is_late(scheduler, isolation.node):
+                    kind = "conflict"
+                self._failed[isolation.id] = kind
+                await self._change(isolation, acts.failed, kind, str(error))
             else:
                 await self._change(isolation, acts.done)
 
@@ -172,6 +207,7 @@ class Work:
             try:
                 await scheduler.restore(isolation)
             except SchedulerError as error:
+                self._failed[isolation.id] = error.kind
                 await self._change(isolation, acts.not_restored, error.kind, str(error))
             else:
                 await self._change(isolation, acts.restored)
@@ -194,15 +230,20 @@ class Work:
 
     async def _states(
         self, scheduler: Scheduler, isolations: Sequence[Isolation]
-    ) -> Optional[Mapping[str, NodeState]]:
-        if not isolations:
-            return {}
-        try:
-            found = await scheduler.states(sorted({one.node for one in isolations}))
-        except SchedulerError as error:
-            self.note(str(error))
-            return None
-        self.problem = ""
+    ) -> Mapping[str, Optional[NodeState]]:
+        """The states that could be read; None for a node that the scheduler does not have."""
+        nodes = sorted({one.node for one in isolations})
+        found, error = await _read(scheduler, nodes)
+        if error is not None and error.kind == "refused" and len(nodes) > 1:
+            # One node must not hide the others; without an answer, each would take its time.
+            each = [await _read(scheduler, [node]) for node in nodes]
+            found = {node: state for one, _ in each for node, state in one.items()}
+        if error is None:
+            self.problem = "" if nodes else self.problem
+            return found
+        self.note(error)
+        del self._failed[""]
+        self._failed.update({one.id: error.kind for one in isolations if one.node not in found})
         return found
 
     async def _change(
@@ -210,3 +251,16 @@ class Work:
     ) -> None:
         now = self._clock.time()
         await self._book.change(isolation.id, lambda old: act(old, *more, now))
+
+
+async def _read(
+    scheduler: Scheduler, nodes: Sequence[str]
+) -> tuple[dict[str, Optional[NodeState]], Optional[SchedulerError]]:
+    """The states of nodes, or why they are not known."""
+    if not nodes:
+        return {}, None
+    try:
+        found = await scheduler.states(nodes)
+    except SchedulerError as error:
+        return {}, error
+    return {node: found.get(node) for node in nodes}, None

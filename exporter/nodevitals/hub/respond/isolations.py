@@ -18,7 +18,13 @@ from nodevitals.hub.newest import Sample
 from nodevitals.hub.respond.conditions import is_intent
 from nodevitals.hub.respond.faults import Seen
 from nodevitals.hub.respond.isolation_book import OUTCOMES, Book
-from nodevitals.hub.respond.isolation_work import Test, Work, checks_before_return, scheduler_of
+from nodevitals.hub.respond.isolation_work import (
+    PROBLEMS,
+    Test,
+    Work,
+    checks_before_return,
+    scheduler_of,
+)
 from nodevitals.hub.respond.model import OPEN_STATES, Isolation
 from nodevitals.hub.respond.repairs import Repairs
 from nodevitals.hub.respond.safety import may_act
@@ -61,7 +67,12 @@ class Isolations:
     @property
     def problem(self) -> str:
         """Why nothing is decided or done, in one line."""
-        return self._work.problem or self.watching.problem
+        return self._work.problem or self.watching.problem or self._work.marks.problem
+
+    @property
+    def foreign(self) -> dict[str, str]:
+        """Nodes with a mark of no isolation here that is out of service, and its id."""
+        return self._work.marks.foreign
 
     def wake(self) -> None:
         """Begin the next round now."""
@@ -97,12 +108,19 @@ class Isolations:
     async def round(self, settings: OutOfServiceSettings) -> None:
         """One round. Raises StoreError."""
         await self.repairs.watch()
+        self._work.begin()
         try:
             scheduler = await self._scheduler(settings)
         except SchedulerError as error:
-            self._work.note(str(error))
-            return
+            self._work.note(error)
+        else:
+            await self._round(scheduler, settings)
+        self._work.end()
+
+    async def _round(self, scheduler: Scheduler, settings: OutOfServiceSettings) -> None:
         await self._work.settle(scheduler, await self.book.followed())
+        if not settings.dry_run:
+            await self._work.marks.look(scheduler)
         found = await self._decided(settings)
         pending = [one for one in await self.book.followed() if _is_pending(one, settings)]
         if found is not None and pending:
@@ -175,7 +193,14 @@ class Isolations:
                     (outcome, _flag(dry)),
                     self.book.outcomes[outcome, dry],
                 )
-        yield families.ISOLATION_BREAKER, (), float(self.book.ledger.breaker.open)
+        settings = self._hub.settings.out_of_service
+        for dry in (False, True):
+            is_open = self.book.ledger.breaker.open
+            shown = settings is not None and settings.dry_run == dry and is_open
+            yield families.ISOLATION_BREAKER, (_flag(dry),), float(shown)
+        problems = self._work.problems()
+        for reason in PROBLEMS:
+            yield families.ISOLATION_PROBLEMS, (reason,), float(problems[reason])
         yield families.ISOLATION_ANSWER_AGE, (), self.watching.age
         yield from self.repairs.samples()
 

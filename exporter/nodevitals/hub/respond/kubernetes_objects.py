@@ -2,7 +2,7 @@
 
 In: nodes and pods as the API server has them. Out: patches, and what a drain may evict. A node that
 the hub has taken out of service is cordoned, has the annotation `nodevitals.io/isolation` with the
-id of the isolation, and a taint where one is set.
+id of the isolation, a label of the same name, and a taint where one is set.
 """
 
 from __future__ import annotations
@@ -39,6 +39,22 @@ class Eviction(NamedTuple):
         return len(self.evict) + self.ending + len(self.kept)
 
 
+def check_node(found: Any, name: str) -> None:
+    """Whether an answer is this node: a proxy may give another object. Raises ValueError."""
+    metadata, spec = found.get("metadata"), found.get("spec")
+    if found.get("kind") != "Node" or not isinstance(metadata, dict):
+        raise ValueError("the answer is no node")
+    if metadata.get("name") != name:
+        raise ValueError("the answer is another node")
+    annotations, taints = metadata.get("annotations"), (spec or {}).get("taints")
+    if not (
+        isinstance(metadata.get("resourceVersion"), str)
+        and isinstance(annotations or {}, dict)
+        and all(isinstance(one, dict) for one in taints or ())
+    ):
+        raise ValueError("the answer is a node of another form")
+
+
 def state_of(node: Mapping[str, Any]) -> NodeState:
     """A node, as the scheduler has it."""
     spec, annotations = node.get("spec") or {}, _annotations(node)
@@ -51,7 +67,7 @@ def isolating_patch(node: Mapping[str, Any], isolation: Isolation, taint: str) -
     if taint:
         mark = {"key": taint, "effect": "NoSchedule", "value": isolation.id}
         spec["taints"] = [*_other_taints(node, taint), mark]
-    return _patch(node, spec, describing(isolation))
+    return _patch(node, spec, describing(isolation), isolation.id)
 
 
 def describing(isolation: Isolation) -> dict[str, Any]:
@@ -81,10 +97,15 @@ def forgetting_patch(node: Mapping[str, Any], taint: str) -> dict[str, Any]:
 
 
 def _patch(
-    node: Mapping[str, Any], spec: dict[str, Any], annotations: Mapping[str, Optional[str]]
+    node: Mapping[str, Any],
+    spec: dict[str, Any],
+    annotations: Mapping[str, Optional[str]],
+    label: Optional[str] = None,
 ) -> dict[str, Any]:
+    """The label is what nodes with a mark are found by; the annotation is the mark."""
     version = node["metadata"]["resourceVersion"]
-    metadata = {"resourceVersion": version, "annotations": dict(annotations)}
+    labels = {MARK: label}
+    metadata = {"resourceVersion": version, "annotations": dict(annotations), "labels": labels}
     return {"metadata": metadata, "spec": spec}
 
 

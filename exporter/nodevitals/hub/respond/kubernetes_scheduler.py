@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -36,7 +37,9 @@ from nodevitals.hub.respond.settings import OutOfServiceSettings
 
 REQUEST_SECONDS = 15.0
 AT_A_TIME = 8
+EVICTIONS_SECONDS = 20.0
 MAX_PODS = 2000
+CHUNK = 200
 Node = create_global_resource("", "v1", "Node", "nodes")
 Event = create_namespaced_resource("", "v1", "Event", "events")
 _KINDS: dict[int, FailureKind] = {
@@ -80,6 +83,11 @@ class KubernetesScheduler(Scheduler):
         found = await asyncio.gather(*map(one, dict.fromkeys(nodes)))
         return {name: state for name, state in found if state is not None}
 
+    async def marked(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:  # noqa: ARG002
+        """All nodes with a mark. Raises SchedulerError."""
+        found = await self._ask(self._marked(), "list nodes with a mark")
+        return {name: state for name, state in found.items() if state.mark}
+
     async def isolate(self, isolation: Isolation) -> None:
         """Cordon the node, with our mark. Raises SchedulerError."""
         node = await self._node(isolation.node)
@@ -98,9 +106,7 @@ class KubernetesScheduler(Scheduler):
 
     async def describe(self, isolation: Isolation) -> None:
         """Bring annotations and condition up to date. Raises SchedulerError."""
-        node = await self._node(isolation.node)
-        if objects.state_of(node).mark != isolation.id:
-            raise SchedulerError("taken", f"{isolation.node}: our mark was changed")
+        node = await self._own(isolation)
         wanted = objects.describing(isolation)
         has = node["metadata"].get("annotations") or {}
         if any(has.get(name) != value for name, value in wanted.items()):
@@ -111,10 +117,14 @@ class KubernetesScheduler(Scheduler):
 
     async def drain(self, isolation: Isolation) -> DrainProgress:
         """Ask for the eviction of what may move. Raises SchedulerError."""
+        if objects.state_of(await self._own(isolation)).in_service:
+            raise SchedulerError("taken", f"{isolation.node}: a person has returned it to service")
         listed = await self._ask(self._pods(isolation.node), "list pods")
         found = objects.evictions(listed)
         blocked: list[str] = []
-        for namespace, name in found.evict:
+        until = time.monotonic() + EVICTIONS_SECONDS
+        # In another order each time: the same slow ones must not keep the others back.
+        for namespace, name in random.sample(found.evict, len(found.evict)):
             eviction = PodEviction(metadata=ObjectMeta(name=name, namespace=namespace))
             asked = self._client.create(eviction, name, namespace=namespace)
             try:
@@ -123,6 +133,8 @@ class KubernetesScheduler(Scheduler):
                 if error.kind == "unknown_node":  # it has ended meanwhile
                     continue
                 blocked.append(str(error))
+            if time.monotonic() > until:
+                break  # the rest at the next round: other nodes wait
         kept = [f"{name} has no controller: end it by hand" for name in found.kept[:3]]
         return DrainProgress(found.left, "; ".join([*blocked, *kept])[:500])
 
@@ -133,27 +145,46 @@ class KubernetesScheduler(Scheduler):
 
     async def restore(self, isolation: Isolation) -> None:
         """Uncordon the node, and remove our mark. Raises SchedulerError."""
-        node = await self._node(isolation.node)
-        state = objects.state_of(node)
-        if state.mark != isolation.id:
-            raise SchedulerError("taken", f"{isolation.node}: it does not carry our mark")
-        if state.in_service:  # a person was here; the mark is all that is ours
+        await self._own(isolation)
+        # First the condition: after the mark is gone, no later attempt would find the node.
+        await self._set_condition(isolation, False)
+        node = await self._own(isolation)  # its version has changed
+        if objects.state_of(node).in_service:  # a person was here; the mark is all that is ours
             patch = objects.forgetting_patch(node, self._taint)
         else:
             patch = objects.restoring_patch(node, self._taint)
         await self._patch_node(isolation.node, patch)
         await self._note(isolation, "BackInService", "returned to service")
-        await self._set_condition(isolation, False)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
     async def _node(self, name: str) -> Mapping[str, Any]:
-        found = await self._ask(self._client.get(Node, name), f"get node {name}")
-        if not isinstance(found.get("metadata"), dict):
-            raise SchedulerError("refused", f"get node {name}: the answer is no node")
-        return found
+        return await self._asked(self._client.get(Node, name), name, f"get node {name}")
+
+    async def _own(self, isolation: Isolation) -> Mapping[str, Any]:
+        """The node, with the mark of the isolation."""
+        node = await self._node(isolation.node)
+        if objects.state_of(node).mark != isolation.id:
+            raise SchedulerError("taken", f"{isolation.node}: it does not carry our mark")
+        return node
+
+    async def _asked(
+        self, asked: Awaitable[Mapping[str, Any]], name: str, what: str
+    ) -> Mapping[str, Any]:
+        """An answer that has to be this node."""
+
+        async def checked() -> Mapping[str, Any]:
+            found = await asked
+            objects.check_node(found, name)
+            return found
+
+        return await self._ask(checked(), what)
+
+    async def _marked(self) -> dict[str, NodeState]:
+        listed = self._client.list(Node, labels={objects.MARK: None}, chunk_size=CHUNK)
+        return {str(node["metadata"]["name"]): objects.state_of(node) async for node in listed}
 
     async def _pods(self, node: str) -> list[Any]:
         found = []
@@ -167,7 +198,7 @@ class KubernetesScheduler(Scheduler):
 
     async def _patch_node(self, name: str, patch: dict[str, Any]) -> None:
         asked = self._client.patch(Node, name, patch, patch_type=PatchType.MERGE)
-        await self._ask(asked, f"patch node {name}")
+        await self._asked(asked, name, f"patch node {name}")
 
     async def _set_condition(self, isolation: Isolation, out: bool) -> None:
         """The condition shows what the cordon does: without it, the node is out all the same."""
@@ -195,9 +226,12 @@ class KubernetesScheduler(Scheduler):
         except asyncio.TimeoutError:
             raise SchedulerError("unreachable", f"{what}: no answer in time") from None
         except ApiError as error:
-            code = int(error.status.code or 0)
+            code = error.response.status_code
             text = " ".join(str(error.status.message or "failed").split())[:300]
             kind = _KINDS.get(code, "unreachable")
+            details = error.status.details
+            if kind == "unknown_node" and not (details and details.name):
+                kind = "unreachable"  # no object is missing: the path is, as behind a wrong proxy
             raise SchedulerError(kind, f"{what}: {code} {text}") from None
         except UNREACHABLE as error:
             text = " ".join(str(error).split())[:200] or type(error).__name__

@@ -186,6 +186,10 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the node's reason has to be brought up to date."""
     drained: Optional[float] = None
     """When nothing that was to end ran any longer."""
+    taken: bool = False
+    """Whether it ended because a person had taken the node."""
+    late_return: Optional[float] = None
+    """When a mark that came after its end was removed, which is done once."""
 
 
 class Drill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -52,6 +52,13 @@ class Scheduler(ABC):
     async def states(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
         """The nodes that it has, of these. Raises SchedulerError."""
 
+    async def marked(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
+        """The nodes that carry a mark, of any id. A scheduler that cannot be asked for all of them
+        looks at `nodes`. Raises SchedulerError.
+        """
+        found = await self.states(nodes)
+        return {node: state for node, state in found.items() if state.mark}
+
     @abstractmethod
     async def isolate(self, isolation: Isolation) -> None:
         """Take a node out of service, with our mark. A node that is out of service without our

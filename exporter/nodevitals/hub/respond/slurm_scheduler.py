@@ -71,7 +71,7 @@ class SlurmNode(NamedTuple):
     @property
     def taken(self) -> bool:
         """Whether a person has taken it out of service."""
-        if self.in_service or self.mark:
+        if self.in_service:
             return False
         by_itself = "DOWN" in self.states and self.reason.startswith(BY_SLURMCTLD)
         return bool(set(self.states) & set(BY_PERSON)) or not by_itself
@@ -124,7 +124,7 @@ class SlurmScheduler(Scheduler):
         node = await self._known(isolation.node)
         if node.mark == isolation.id and node.in_service:
             raise SchedulerError("taken", f"{node.name}: a person has returned it to service")
-        if node.taken:
+        if node.mark != isolation.id and node.taken:
             raise SchedulerError("taken", f"{node.name}: out of service already: {node.reason}")
         if node.mark != isolation.id:
             await self._update(node.name, "State=DRAIN", f"Reason={reason_words(isolation)}")

@@ -155,6 +155,7 @@ FAULTS = {
     "notifications_refused": "告警消息被拒收",
     "hub_records_set_aside": "hub 数据异常，已隔离",
     "isolation_data_missing": "节点隔离缺少可用数据",
+    "isolation_blocked": "调度器未执行节点隔离操作",
     "isolation_breaker_open": "节点隔离已熔断",
     "isolation_undecided": "节点等待人工处理",
     "accelerator_outlier": "加速卡与同类相比异常",

@@ -1,0 +1,123 @@
+"""Every call of the API server fails in every way, once and for a while; then the work is done."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodevitals.checks.model import Requester
+from nodevitals.hub.respond.kubernetes_objects import MARK, REASON
+from testbed.nodeapi import TROUBLES, NodeApi
+from testbed.nodehub import NODES, XID, NodeHub, node_hub
+
+ADA = Requester(trigger="page", name="ada", role="act")
+SECOND = ("gpu-1", "ecc")
+CALLS = (
+    ("get", "nodes"),
+    ("patch", "nodes"),
+)
+BESIDE = (
+    ("list", "nodes"),
+    ("patch", "nodes/status"),
+    ("create", "events"),
+)
+ROUNDS = 3
+MOST_REQUESTS = 40
+"""In one phase of a few rounds: about six per round."""
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeApi]:
+    with NodeApi(tmp_path, NODES) as found:
+        monkeypatch.setenv("KUBECONFIG", str(found.kubeconfig))
+        yield found
+
+
+def run(steps: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(steps, 60))
+
+
+def failing(call: tuple[str, str], trouble: str, times: int) -> Callable[[str, str], str]:
+    """So many answers to a call are wrong."""
+    left = [times]
+
+    def found(verb: str, resource: str) -> str:
+        if (verb, resource) != call or not left[0]:
+            return ""
+        left[0] -= 1
+        return trouble
+
+    return found
+
+
+async def phase(hub: NodeHub, trouble: Callable[[str, str], str], *faults: tuple[str, str]) -> None:
+    """Some rounds with trouble, and two without."""
+    before = hub.api.requests.total()
+    hub.api.trouble = trouble
+    await hub.rounds(15 * ROUNDS, *faults)
+    hub.api.trouble = lambda *_: ""
+    await hub.rounds(30, *faults)
+    assert hub.api.requests.total() - before <= MOST_REQUESTS
+
+
+async def out_and_back(hub: NodeHub, trouble: Callable[[], Callable[[str, str], str]]) -> None:
+    """A fault, a second one, and a person who returns the node, each with trouble."""
+    await hub.rounds(60, XID)
+    await phase(hub, trouble(), XID)
+    one = await hub.newest()
+    assert (one.state, one.acted is not None) == ("isolated", True)
+    assert hub.api.annotations("gpu-1")[MARK] == one.id
+    await phase(hub, trouble(), XID, SECOND)
+    assert "ecc" in hub.api.annotations("gpu-1")[REASON]
+    await hub.found.isolations.book.give_back(one.id, ADA)
+    await phase(hub, trouble(), XID, SECOND)
+    await hub.found.rounds(360, XID, SECOND, every=60)
+    assert MARK not in hub.api.annotations("gpu-1")
+    after = await hub.newest()
+    assert (after.id, after.state) == (one.id, "canceled")
+    assert hub.api.cordons == [("gpu-1", True), ("gpu-1", False)]
+    assert hub.api.taints("gpu-1") == ["site/own"]
+
+
+@pytest.mark.parametrize("times", [1, 1000], ids=["once", "always"])
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("call", CALLS, ids="-".join)
+def test_each_call_fails_and_the_work_is_done_once(
+    tmp_path: Path,
+    api: NodeApi,
+    caplog: pytest.LogCaptureFixture,
+    call: tuple[str, str],
+    trouble: str,
+    times: int,
+) -> None:
+    async def steps() -> None:
+        async with node_hub(tmp_path, api) as hub:
+            await out_and_back(hub, lambda: failing(call, trouble, times))
+
+    run(steps())
+    assert not [record for record in caplog.records if record.exc_info]
+    assert len(caplog.records) <= 40, caplog.messages
+
+
+@pytest.mark.parametrize("call", BESIDE, ids="-".join)
+def test_what_is_beside_the_work_does_not_stop_it(
+    tmp_path: Path, api: NodeApi, caplog: pytest.LogCaptureFixture, call: tuple[str, str]
+) -> None:
+    """Condition, event and the search for marks, each answer wrong in another way."""
+    troubles = itertools.cycle(TROUBLES)
+
+    def found(verb: str, resource: str) -> str:
+        return next(troubles) if (verb, resource) == call else ""
+
+    async def steps() -> None:
+        async with node_hub(tmp_path, api) as hub:
+            await out_and_back(hub, lambda: found)
+
+    run(steps())
+    assert not [record for record in caplog.records if record.exc_info]
+    assert len(caplog.records) <= 40, caplog.messages
