@@ -10,10 +10,35 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-# Files of more than half a minute; --durations=0 shows them.
+# What takes longest, also where it waits rather than computes; --durations=0 shows it.
 LONGEST = (
+    "e2e/test_scenarios.py",
     "e2e/test_demo.py",
+    "e2e/test_prometheus3.py",
     "e2e/test_dashboards.py",
+    "e2e/test_quiet_fleet.py",
+    "integration/test_image.py",
+    "integration/test_packages.py",
+    "integration/test_backtest.py",
+    "integration/test_misbehaviour.py",
+    "integration/test_nvidia_sweep.py",
+    "integration/test_nvidia.py",
+    "integration/test_doctor.py",
+    "e2e/test_doctor.py",
+    "integration/test_image_hub.py",
+    "integration/test_fabric.py",
+    "integration/test_fabric_orders.py",
+    "integration/test_hub_notifications.py",
+    "integration/test_backtest_exact.py",
+    "integration/test_ascend.py",
+    "e2e/test_rules_render.py",
+    "e2e/test_replay.py",
+    "integration/test_init.py",
+    "integration/test_nvidia_usage.py",
+    "e2e/test_critical_alerts.py",
+    "e2e/test_operator_relabeling.py",
+    "integration/test_backtest_notifier.py",
+    "integration/test_hub_kills.py",
 )
 COMPILED = (TESTS.parent / "exporter/nodevitals", TESTS / "testbed")
 

@@ -158,7 +158,7 @@ class HubProcess:
             method,
             f"{self.url}{path}",
             headers={**headers, **more.pop("headers", {})},
-            timeout=30,
+            timeout=300,
             **more,
         )
 

@@ -73,7 +73,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         env=environment(**more),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=300,
         check=False,
     )
 
