@@ -15,6 +15,7 @@ LONGEST = (
     "e2e/test_scenarios.py",
     "e2e/test_demo.py",
     "e2e/test_prometheus3.py",
+    "integration/test_shipped_rules.py",
     "e2e/test_dashboards.py",
     "e2e/test_quiet_fleet.py",
     "integration/test_image.py",
@@ -55,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(folder, quiet=2)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     # Prometheus and promtool spend a third of their time on garbage, also where memory is ample.
-    os.environ.setdefault("GOGC", "400")
+    os.environ.setdefault("GOGC", "800")
     os.environ.setdefault("GOMEMLIMIT", "1GiB")
 
 
