@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 # What takes longest, also where it waits rather than computes; --durations=0 shows it.
@@ -42,6 +43,11 @@ LONGEST = (
     "integration/test_hub_kills.py",
 )
 COMPILED = (TESTS.parent / "exporter/nodevitals", TESTS / "testbed")
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
