@@ -8,14 +8,46 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
-# Files of more than half a minute; --durations=0 shows them.
+# What takes longest, also where it waits rather than computes; --durations=0 shows it.
 LONGEST = (
+    "e2e/test_scenarios.py",
     "e2e/test_demo.py",
+    "e2e/test_prometheus3.py",
+    "integration/test_shipped_rules.py",
     "e2e/test_dashboards.py",
+    "e2e/test_quiet_fleet.py",
+    "integration/test_image.py",
+    "integration/test_packages.py",
+    "integration/test_backtest.py",
+    "integration/test_misbehaviour.py",
+    "integration/test_nvidia_sweep.py",
+    "integration/test_nvidia.py",
+    "integration/test_doctor.py",
+    "e2e/test_doctor.py",
+    "integration/test_image_hub.py",
+    "integration/test_fabric.py",
+    "integration/test_fabric_orders.py",
+    "integration/test_hub_notifications.py",
+    "integration/test_backtest_exact.py",
+    "integration/test_ascend.py",
+    "e2e/test_rules_render.py",
+    "e2e/test_replay.py",
+    "integration/test_init.py",
+    "integration/test_nvidia_usage.py",
+    "e2e/test_critical_alerts.py",
+    "e2e/test_operator_relabeling.py",
+    "integration/test_backtest_notifier.py",
+    "integration/test_hub_kills.py",
 )
 COMPILED = (TESTS.parent / "exporter/nodevitals", TESTS / "testbed")
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(folder, quiet=2)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     # Prometheus and promtool spend a third of their time on garbage, also where memory is ample.
-    os.environ.setdefault("GOGC", "400")
+    os.environ.setdefault("GOGC", "800")
     os.environ.setdefault("GOMEMLIMIT", "1GiB")
 
 

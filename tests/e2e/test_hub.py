@@ -168,7 +168,7 @@ def test_interrupt_of_the_command_cancels_the_check(cluster: HubCluster) -> None
         assert process.stderr is not None
         identity = process.stderr.readline().split()[1].rstrip(":")
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=300)
     assert (process.returncode, output) == (130, ""), errors
     assert ended(cluster, identity)["check"]["phase"] == "canceled"
 

@@ -17,13 +17,14 @@ from nodevitals.commands.rules.backtest.evaluate import Span, evaluate
 from nodevitals.commands.rules.backtest.references import references
 from nodevitals.commands.rules.backtest.rule_set import read_rule_set
 from nodevitals.commands.rules.backtest.server import Server
+from testbed.alerting.timeline import ENVIRONMENT
 from testbed.history import HistoricPrometheus, History
 from testbed.node import ROOT
 from testbed.quiet import STEP_SECONDS, QuietFleet
 from testbed.servers import BINARIES
 
 START = 1_780_272_000.0
-HOURS = 2
+HOURS = 1.5
 NODES = 8
 PROMTOOL = str(BINARIES / "promtool")
 # An alert may begin and end so much earlier or later: groups of promtool and of Prometheus see each
@@ -82,7 +83,7 @@ def reference(folder: Path, series: list[dict[str, Any]]) -> dict[str, list[Inte
         for file in files
         for group in yaml.safe_load(file.read_text())["groups"]
     }
-    end = HOURS * 3600 - STEP_SECONDS
+    end = int(HOURS * 3600) - STEP_SECONDS
     document = {
         "rule_files": list(map(str, files)),
         "evaluation_interval": f"{STEP_SECONDS}s",
@@ -100,7 +101,9 @@ def reference(folder: Path, series: list[dict[str, Any]]) -> dict[str, list[Inte
     }
     (folder / "test.yaml").write_text(json.dumps(document))
     argv = [PROMTOOL, "test", "rules", "test.yaml"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     firing: dict[str, list[float]] = {}
     for at, got in re.findall(
         r"time: (\w+),\s*exp:[^\n]*\s*got:([^\n]*)", done.stderr + done.stdout

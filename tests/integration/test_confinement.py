@@ -44,7 +44,7 @@ def without(capability: str) -> str:
 def confined(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a command under the unit's restrictions."""
     return subprocess.run(
-        [*wrapper(), *command], capture_output=True, text=True, check=False, timeout=60
+        [*wrapper(), *command], capture_output=True, text=True, check=False, timeout=300
     )
 
 

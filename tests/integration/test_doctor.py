@@ -210,7 +210,7 @@ def test_without_an_agent_a_hanging_probe_is_named_within_the_time(tmp_path: Pat
     file = tmp_path / "nodevitals.yaml"
     file.write_text(json.dumps(config))
     url = f"--url=http://127.0.0.1:{free_port()}"
-    done = run("doctor", url, f"--config.file={file}", "--timeout=8s", "--json")
+    done = run("doctor", url, f"--config.file={file}", "--timeout=16s", "--json")
     assert done.stderr == ""
     found = {one["check"]: one for one in json.loads(done.stdout)}
     assert found["agent"]["detail"].endswith("Connection refused")

@@ -58,7 +58,7 @@ def start(nodes: Nodes, *arguments: str) -> subprocess.Popen[str]:
 
 def check(nodes: Nodes, *arguments: str) -> tuple[int, str, str]:
     process = start(nodes, *arguments)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=300)
     return process.returncode, output, errors
 
 
@@ -149,7 +149,7 @@ def test_governors_are_restored_after_a_crash(nodes: Nodes) -> None:
     files = [nodes.folder / name / GOVERNOR for name in NAMES[:2]]
     wait_until(lambda: all(file.read_text() == "performance\n" for file in files), 30)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert files[0].read_text() == "performance\n"
     # The tools end by themselves; the next check restores what the crashed one had saved.
     for name in NAMES[:2]:
@@ -166,7 +166,7 @@ def test_governors_are_restored_after_sigterm(nodes: Nodes) -> None:
     files = [nodes.folder / name / GOVERNOR for name in NAMES[:2]]
     wait_until(lambda: all(file.read_text() == "performance\n" for file in files), 30)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert [file.read_text() for file in files] == ["powersave\n"] * 2
 
 

@@ -46,7 +46,7 @@ def run(
         env=environment(PATH=path, **more),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -129,7 +129,7 @@ def test_hanging_collective_is_ended_with_all_its_ranks(nodes: Nodes) -> None:
         env=environment(PATH=f"{folder}/bin:{os.environ['PATH']}", FAKE_COLLECTIVE_SECONDS="60"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.stdout == "timeout\n", done.stderr

@@ -121,7 +121,7 @@ def test_large_heads_cost_little(target: Loopback) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     grown = status_bytes(process, "VmHWM") - before
     print(f"the worker grew by {grown / 1e6:.1f} MB; {len(statuses)} responses")
     assert grown < 32e6

@@ -106,7 +106,7 @@ class Site:
             for labels in alerts
         ]
         url = f"{self.manager.url}/api/v2/alerts"
-        requests.post(url, json=body, timeout=10).raise_for_status()
+        requests.post(url, json=body, timeout=60).raise_for_status()
 
     def titles(self, channel: str) -> list[str]:
         """What a channel got."""
@@ -125,7 +125,7 @@ class Site:
         """By node, whether its incident is resolved."""
         headers = {"Authorization": f"Bearer {TOKEN}"}
         url = f"http://127.0.0.1:{self.hub.port}/api/v1/incidents"
-        rows = requests.get(url, headers=headers, timeout=10).json()["incidents"]
+        rows = requests.get(url, headers=headers, timeout=60).json()["incidents"]
         return {one["node"]: one.get("resolved") is not None for one in rows}
 
 
@@ -206,7 +206,7 @@ def test_the_watchdog_is_no_notification_and_its_end_is(site: Site) -> None:
 
     def accepted() -> float:
         url = f"http://127.0.0.1:{site.hub.port}/metrics"
-        text = requests.get(url, headers=headers, timeout=10).text
+        text = requests.get(url, headers=headers, timeout=60).text
         name = 'nodevitals_hub_messages_total{outcome="accepted"} '
         return next(float(line[len(name) :]) for line in text.splitlines() if line.startswith(name))
 
@@ -226,7 +226,7 @@ def test_an_incident_of_a_silenced_alert_ends_with_the_alert(site: Site) -> None
     matcher = {"name": "instance", "value": "gpu-3", "isRegex": False, "isEqual": True}
     silence = {"matchers": [matcher], "startsAt": stamp(now), "endsAt": stamp(now + 3600)}
     body = {**silence, "createdBy": "ada", "comment": "known"}
-    requests.post(f"{site.manager.url}/api/v2/silences", json=body, timeout=10).raise_for_status()
+    requests.post(f"{site.manager.url}/api/v2/silences", json=body, timeout=60).raise_for_status()
     site.post(lost("gpu-3"), resolved=True)
     wait_until(lambda: site.incidents()["gpu-3"], 30, "the end of its incident")
     assert not any("RESOLVED" in one and "gpu-3" in one for one in site.titles("pager"))

@@ -54,7 +54,7 @@ def url(hub: HubProcess) -> str:
 
 def answers(hub: HubProcess) -> bool:
     try:
-        return requests.get(f"{url(hub)}/healthz", timeout=5).ok
+        return requests.get(f"{url(hub)}/healthz", timeout=60).ok
     except requests.ConnectionError:
         return False
 
@@ -63,7 +63,7 @@ def shown(hub: HubProcess, fingerprint: str) -> requests.Response:
     """The page of an alert, without following it."""
     page = {"Accept": "text/html"}
     address = f"{url(hub)}/alerts/{fingerprint}"
-    return requests.get(address, headers=page, timeout=10, allow_redirects=False)
+    return requests.get(address, headers=page, timeout=60, allow_redirects=False)
 
 
 def test_an_alert_starts_one_check_until_it_is_resolved(
@@ -84,7 +84,7 @@ def test_an_alert_starts_one_check_until_it_is_resolved(
     wait_until(lambda: json.loads(stored.read_bytes())[fingerprint].get("firing") is False)
     assert len(hub.list()) == 1
     assert alertmanager.count(FAILED) == 0
-    page = requests.get(f"{url(hub)}/alerts/{fingerprint}", timeout=10)
+    page = requests.get(f"{url(hub)}/alerts/{fingerprint}", timeout=60)
     assert "NodeFabricSlow" in page.text
 
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_tested_is_shown_and_not_sent_for_ever(
 
 def announced(hub: HubProcess, length: int) -> int:
     """The status of a body of which only the length was sent."""
-    connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=60)
     try:
         connection.putrequest("POST", "/api/v1/alerts")
         for name, value in {**HEADERS, "Content-Type": "application/json"}.items():
@@ -140,7 +140,7 @@ def announced(hub: HubProcess, length: int) -> int:
 def test_a_body_that_is_no_message(hub: HubProcess) -> None:
     def post(body: bytes, headers: dict[str, str]) -> tuple[int, int]:
         sent = {**headers, "Content-Type": "application/json"}
-        answer = requests.post(f"{url(hub)}/api/v1/alerts", data=body, headers=sent, timeout=10)
+        answer = requests.post(f"{url(hub)}/api/v1/alerts", data=body, headers=sent, timeout=60)
         return answer.status_code, len(answer.text.splitlines())
 
     empty = b'{"version": "4", "alerts": []}'

@@ -46,7 +46,7 @@ def drill(hub: HubProcess, *words: str, token: str = ACT) -> subprocess.Complete
 
 
 def samples(hub: HubProcess) -> list[str]:
-    text = requests.get(f"http://127.0.0.1:{hub.port}/metrics", timeout=10).text
+    text = requests.get(f"http://127.0.0.1:{hub.port}/metrics", timeout=60).text
     return [line for line in text.splitlines() if line.startswith("nodevitals_hub_drill{")]
 
 

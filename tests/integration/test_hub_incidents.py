@@ -46,7 +46,7 @@ def hub(tmp_path: Path) -> Iterator[HubProcess]:
 def ask(hub: HubProcess, path: str, token: str = READER) -> requests.Response:
     headers = {"Authorization": f"Bearer {token}", "Accept": "text/html"}
     address = f"http://127.0.0.1:{hub.port}{path}"
-    return requests.get(address, headers=headers, timeout=10, allow_redirects=False)
+    return requests.get(address, headers=headers, timeout=60, allow_redirects=False)
 
 
 def listed(hub: HubProcess) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def listed(hub: HubProcess) -> list[dict[str, Any]]:
 def post(hub: HubProcess, path: str, token: str = TOKEN, **body: Any) -> requests.Response:
     headers = {"Authorization": f"Bearer {token}"}
     address = f"http://127.0.0.1:{hub.port}/api/v1/incidents/{path}"
-    return requests.post(address, json=body, headers=headers, timeout=10)
+    return requests.post(address, json=body, headers=headers, timeout=60)
 
 
 def opened(hub: HubProcess, number: int = 1) -> dict[str, Any]:

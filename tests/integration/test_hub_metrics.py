@@ -50,7 +50,7 @@ def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
             for work in (coordinator.run(), metrics.run(hub), leases.run(hub))
         ]
         try:
-            await asyncio.wait_for(scene(hub), 60)
+            await asyncio.wait_for(scene(hub), 300)
         finally:
             for task in tasks:
                 task.cancel()

@@ -21,7 +21,7 @@ def far() -> Iterator[FarSide]:
 
 
 def metrics(port: int) -> str:
-    return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+    return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
 
 
 def test_a_message_is_delivered_once_however_often_it_comes(tmp_path: Path, far: FarSide) -> None:
@@ -62,12 +62,12 @@ def test_what_the_far_side_refuses_is_sent_later_and_shown_meanwhile(
         wait_until(
             lambda: any(
                 one.get("error")
-                for one in requests.get(f"{url}/api/v1/deliveries", timeout=10).json()["waiting"]
+                for one in requests.get(f"{url}/api/v1/deliveries", timeout=60).json()["waiting"]
             ),
             20,
             "the error",
         )
-        page = requests.get(f"{url}/notifications", timeout=10).text
+        page = requests.get(f"{url}/notifications", timeout=60).text
         assert "fault 1 of the test" in page
         assert "503" in page
         assert str(far.port) not in page, "an address may hold a secret"

@@ -41,7 +41,7 @@ def get(hub: HubProcess, path: str, **headers: str) -> str:
     def body() -> str | None:
         request = urllib.request.Request(f"http://127.0.0.1:{hub.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return str(response.read().decode())
         except OSError:
             return None

@@ -99,7 +99,7 @@ class Pod:
         if self.process.poll() is None:
             for child in psutil.Process(self.process.pid).children():
                 child.terminate()
-            self.process.wait(20)
+            self.process.wait(120)
 
 
 @pytest.fixture

@@ -301,7 +301,7 @@ def test_two_at_once_make_one_whole_folder(tmp_path: Path) -> None:
         )
         for name in ("a", "b")
     ]
-    errors = [one.communicate(timeout=60)[1] for one in both]
+    errors = [one.communicate(timeout=300)[1] for one in both]
     assert all(not text or "another `nodevitals init`" in text for text in errors), errors
     config = yaml.safe_load((made / "prometheus/prometheus.yml").read_text())
     assert config["global"]["external_labels"]["cluster"] in ("a", "b")
@@ -316,7 +316,7 @@ def test_the_files_are_read_as_utf8_in_any_locale(tmp_path: Path) -> None:
         [sys.executable, "-m", "nodevitals", "init", str(folder), "--expected=none"],
         env={**environment(), **locale, "PYTHONCOERCECLOCALE": "0"},
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.stderr == b""

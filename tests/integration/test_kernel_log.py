@@ -133,11 +133,11 @@ def test_flood_is_counted_completely(tmp_path: Path, log: KernelLog) -> None:
     """The history gets one row per minute and event."""
     lines = [xid_line(31), OOM_KILL, "noise", "more noise"]
     with node(tmp_path, log) as running:
-        running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "1s"}}})
+        running.write({"probes": {"kernel_log": {"path": str(log.path), "interval": "3s"}}})
         running.hang_up()
         began = time.monotonic()
-        log.write(*lines * 5_000)
-        wait_until(lambda: events(running, "oom_kill") == 5_000)
+        log.write(*lines * 1_500)
+        wait_until(lambda: events(running, "oom_kill") == 1_500)
         rows = [row for row in history(running) if row["state"] == "oom_kill"]
         assert len(rows) <= 2 + (time.monotonic() - began) / 60
 

@@ -49,7 +49,7 @@ class Site:
         self.kubelet = Kubelet(folder, self.pods)
         self.api = ApiServer(folder, self.pods)
         self.settings: dict[str, Any] = {"socket": str(self.kubelet.path), **self.api.settings}
-        self.timing = Timing(interval_seconds=30.0, timeout_seconds=10.0, stale_after_seconds=90.0)
+        self.timing = Timing(interval_seconds=30.0, timeout_seconds=60.0, stale_after_seconds=90.0)
         self.state = KubernetesState()
         self.readings = Readings()
         trees.write(folder / "proc", {"sys/kernel/random/boot_id": BOOT})

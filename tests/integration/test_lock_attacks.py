@@ -126,9 +126,12 @@ def test_directory_that_every_user_may_write_to_without_the_sticky_bit_is_refuse
 def test_user_cannot_hold_a_lock(tmp_path: Path) -> None:
     path = locks_of(tmp_path, 0o1777)
     assert take(path) == "held"
-    hold = [sys.executable, "-S", "-c", HOLD, str(path)]
+    # From inside the directory: the folder of all pytests may be closed to other users.
+    hold = [sys.executable, "-S", "-c", HOLD, path.name]
     command = ["setpriv", f"--reuid={USER}", "--clear-groups", *hold]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    done = subprocess.run(
+        command, cwd=path.parent, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"PermissionError" in done.stderr
     assert take(path) == "held"

@@ -211,8 +211,9 @@ def test_posix_acl_that_is_inherited_gives_no_user_access(scratch: Path) -> None
     )
     os.setxattr(scratch, "system.posix_acl_default", (2).to_bytes(4, "little") + packed)
     assert Outcome(scratch, access="write").reason == ""
-    probe = ["setpriv", f"--reuid={USER}", "--clear-groups", "touch", f"{scratch}/{OWN}/intruder"]
-    assert subprocess.run(probe, stderr=subprocess.DEVNULL, check=False).returncode != 0
+    probe = ["setpriv", f"--reuid={USER}", "--clear-groups", "touch", f"{OWN}/intruder"]
+    done = subprocess.run(probe, cwd=scratch, stderr=subprocess.DEVNULL, check=False)
+    assert done.returncode != 0
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "fifo link", "device", "device link", "folder"])

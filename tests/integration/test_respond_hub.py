@@ -52,7 +52,7 @@ def test_a_hub_takes_out_and_returns_each_node_once(tmp_path: Path) -> None:
         def listed() -> dict[str, dict[str, Any]]:
             address = f"http://127.0.0.1:{hub.port}/api/v1/isolations"
             try:
-                found = requests.get(address, timeout=10).json()
+                found = requests.get(address, timeout=60).json()
             except requests.ConnectionError:
                 return {}
             return {one["node"]: one for one in (*found["ended"], *found["open"])}
@@ -63,7 +63,7 @@ def test_a_hub_takes_out_and_returns_each_node_once(tmp_path: Path) -> None:
 
         def ask(node: str, what: str) -> None:
             address = f"http://127.0.0.1:{hub.port}/api/v1/isolations/{listed()[node]['id']}"
-            answer = requests.post(f"{address}/{what}", json={}, headers=HEADERS, timeout=10)
+            answer = requests.post(f"{address}/{what}", json={}, headers=HEADERS, timeout=60)
             answer.raise_for_status()
 
         with hub:

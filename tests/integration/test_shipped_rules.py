@@ -10,6 +10,5 @@ from testbed.node import ROOT
 from testbed.servers import BINARIES
 
 
-# A minute of two processors.
 def test_rules_check_finds_nothing() -> None:
     assert list(map(str, check(ROOT / "rules", str(BINARIES / "promtool")))) == []

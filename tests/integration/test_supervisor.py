@@ -170,7 +170,7 @@ def test_history_that_is_removed_while_it_loads_holds_up_nothing(tmp_path: Path)
             without.probes.update({name: off[name] for name in off if name not in NODE_ONLY})
             running.apply(plan_targets(without))
             assert running.journal.ready
-            until = time.monotonic() + 30
+            until = time.monotonic() + 120
             while RUNS not in scrape(running):
                 assert time.monotonic() < until
                 running.step()

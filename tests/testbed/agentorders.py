@@ -243,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(0.05)
         if node in self.agents.gone:
             self.request.shutdown(socket.SHUT_RDWR)
-        self.request.settimeout(20)
+        self.request.settimeout(60)
         self.request = self.server.context.wrap_socket(self.request, server_side=True)  # type: ignore[attr-defined]
         super().setup()
 

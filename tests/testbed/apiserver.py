@@ -116,7 +116,7 @@ class ApiServer:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request."""
         if self.behaviour == "hang":
-            self._ended.wait(60)
+            self._ended.wait(600)
         status, document = self._document(request)
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         request.send_response(status)

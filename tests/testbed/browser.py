@@ -22,7 +22,7 @@ from testbed.node import ROOT, wait_until
 
 FOLDER = ROOT / ".tools/browser"
 SHELL = FOLDER / "usr/lib/chromium/chromium-headless-shell"
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 120.0
 # The program takes the pipes as these descriptors.
 _PIPES = 'exec "$@" 3<&"$READS" 4>&"$WRITES"'
 _FONTS = """<?xml version="1.0"?>
@@ -198,7 +198,7 @@ class Browser:
             raise BrowserError(str(done["exceptionDetails"]))
         return done["result"].get("value")
 
-    def wait_for(self, text: str, seconds: float = 30.0) -> str:
+    def wait_for(self, text: str, seconds: float = 120.0) -> str:
         """Wait until the page has a text, also after it has reloaded itself. Returns the page's."""
 
         def found() -> str:

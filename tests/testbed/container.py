@@ -86,7 +86,7 @@ class Container:
             *(sys.executable, __file__, json.dumps(specification), "--"),
         ]
 
-    def run(self, *command: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return subprocess.run(
             [*self.command, *command], capture_output=True, text=True, check=False, timeout=seconds

@@ -64,7 +64,7 @@ class FuseServer:
                 | {"PYTHONPATH": str(ROOT / "tests")},
                 stderr=log,
             )
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while str(self.mountpoint) not in Path("/proc/self/mountinfo").read_text():
             if self._server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no FUSE mount at {self.mountpoint}: {log_file.read_text()}")

@@ -179,7 +179,7 @@ class HubProcess:
         if self.process is None:
             return None
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
     def call(self, do: str, **more: Any) -> Any:
         """Call a method. Raises RefusedCallError and OSError."""

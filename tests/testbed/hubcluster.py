@@ -128,7 +128,7 @@ class HubProcess:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         try:
-            self.process.wait(15)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -158,7 +158,7 @@ class HubProcess:
             method,
             f"{self.url}{path}",
             headers={**headers, **more.pop("headers", {})},
-            timeout=30,
+            timeout=300,
             **more,
         )
 

@@ -157,7 +157,7 @@ class Pod(Node):
         """Stop the agent as the kubelet does; `unshare` passes no signal on."""
         if self.process.poll() is None:
             self.agent().terminate()
-            self.process.wait(10)
+            self.process.wait(120)
 
 
 class ChartPod(Pod):

@@ -19,7 +19,8 @@ from testbed.node import ROOT, Node
 
 # What a package manager keeps for itself, and what is changed here.
 BOOKKEEPING = ("var/lib/dpkg", "var/lib/rpm", "var/log", "var/cache")
-CHANGED = ("packages", "usr/bin/systemctl", "usr/sbin/policy-rc.d")
+MANUALS = "var/lib/man-db/auto-update"
+CHANGED = ("packages", "usr/bin/systemctl", "usr/sbin/policy-rc.d", MANUALS)
 # Programs of tools/setup on the machine.
 TOOLS = "/run/tools"
 # What needs a running systemd is recorded alone: a test makes the agent active by a file. The rest
@@ -67,6 +68,8 @@ class Machine:
             _mount("--rbind", f"/{name}", self.root / name)
         self._replace_systemctl()
         (self.root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)  # of containers
+        # Each dpkg would index the manuals of the whole machine, which takes minutes on a busy one.
+        (self.root / MANUALS).unlink(missing_ok=True)
         if self.booted:
             (self.root / "run/systemd/system").mkdir(parents=True)
         (self.root / "packages").mkdir()
@@ -139,7 +142,7 @@ class Machine:
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
 
 
 class InstalledAgent(Node):

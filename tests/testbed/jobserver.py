@@ -148,7 +148,7 @@ class JobServer:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             fault = 401
         if fault == "hang":
-            self._closed.wait(60)
+            self._closed.wait(600)
             return
         if fault == "garbage":
             _send(request, 200, b'{"items": [{"metadata"')

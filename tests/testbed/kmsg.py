@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import stat
 import sys
 import time
@@ -61,6 +62,7 @@ def _serve(records: str, mountpoint: str, restricted: str = "") -> None:
         def __init__(self) -> None:
             self._file = open(records, encoding="utf-8")  # noqa: SIM115 - open until the process is killed
             self._capacity = int(self._file.readline())
+            self._size = 0
             self._ring: list[str] = []
             self._next: dict[int, int] = {}
 
@@ -94,8 +96,11 @@ def _serve(records: str, mountpoint: str, restricted: str = "") -> None:
             return f"{priority},{position},{rest}".encode()
 
         def _read_records(self) -> None:
+            if os.fstat(self._file.fileno()).st_size == self._size:
+                return
             fcntl.flock(self._file, fcntl.LOCK_SH)
             try:
+                self._size = os.fstat(self._file.fileno()).st_size
                 self._ring += self._file.readlines()
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -145,13 +145,13 @@ class Kubelet:
             text = "Pod Resources API GetAllocatableResources disabled"
             context.abort(grpc.StatusCode.UNKNOWN, text)
         if self.behaviour == "slow_allocatable":
-            self._stopped.wait(60)
+            self._stopped.wait(600)
         rows = (_devices(1, resource, ids) for resource, ids in self.allocatable.items())
         return b"".join(rows) + field(2, bytes([0, 1, 2, 3])) + field(3, field(1, "memory"))
 
     def _behave(self, context: Any) -> None:
         if self.behaviour == "hang":
-            self._stopped.wait(60)
+            self._stopped.wait(600)
         if self.behaviour == "limited":
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
 

@@ -44,7 +44,7 @@ class OrderClient:
         status, text = self._port.send(self.head(method, path, len(body)) + body)
         return status, json.loads(text) if text.startswith("{") else {"text": text}
 
-    def raw(self, data: bytes, seconds: float = 30.0) -> int:
+    def raw(self, data: bytes, seconds: float = 120.0) -> int:
         """Send any bytes; the status of the response."""
         with self._port.connect() as sock:
             sock.settimeout(seconds)

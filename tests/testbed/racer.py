@@ -154,12 +154,13 @@ def main(mount: str, outside: str, uid: str, seed: str) -> None:
     signal.alarm(MAX_SECONDS)
     signal.signal(signal.SIGIO, signal.SIG_IGN)  # the end of a lease
     own_uid = os.getuid() == int(uid)
+    # Each pytest that starts closes the folder of all of them to other users.
+    os.chdir(mount)
     if not own_uid:
         os.setgroups([])
         os.setresgid(int(uid), int(uid), int(uid))
         os.setresuid(int(uid), int(uid), int(uid))
     os.umask(0)
-    os.chdir(mount)
     chance = random.Random(int(seed))
     attack = Attack(outside, chance)
     with open("other", "wb") as file:

@@ -78,7 +78,7 @@ class ServerProcess(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(120)
 
 
 class PrometheusProcess(ServerProcess):

@@ -73,7 +73,7 @@ def _trickles(head: bytes) -> Callable[[socket.socket, threading.Event], None]:
 
 
 def _waits(_: socket.socket, closed: threading.Event) -> None:
-    closed.wait(60)
+    closed.wait(600)
 
 
 def _endless(connection: socket.socket, closed: threading.Event) -> None:

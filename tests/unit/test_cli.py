@@ -61,7 +61,7 @@ def _shell(arguments: str, **variables: str) -> subprocess.CompletedProcess[byte
         ["bash", "-c", f"{sys.executable} -m nodevitals {arguments}"],
         env={**environment(), **variables},
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

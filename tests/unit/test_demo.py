@@ -132,7 +132,7 @@ def test_outside_a_mount_namespace_it_says_how_to_start_it() -> None:
         env=variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2
@@ -150,7 +150,7 @@ def test_without_namespaces_it_says_which_limit_is_in_the_way() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2
