@@ -101,9 +101,10 @@ MAIN = {
             "network_bond_member_up",
             "network_errors_total",
             "network_carrier_changes_total",
+            "network_down_seconds_total",
         ),
         ("NetworkInterfaceDown", "NetworkSpeedDegraded", "BondMemberDown"),
-        "物理网卡与 bond：载波、速率、错误、丢包；bond 成员",
+        "物理网卡与 bond：载波、中断时长、速率、错误、丢包；bond 成员",
     ),
     "node": Main(
         (
@@ -156,6 +157,8 @@ MAIN = {
             "rdma_port_rate_bytes_per_second",
             "rdma_port_errors_total",
             "rdma_port_flaps_total",
+            "rdma_port_down_seconds_total",
+            "rdma_port_longest_down_seconds",
             "rdma_port_gid_usable",
             "rdma_port_congestion_total",
         ),
@@ -166,7 +169,7 @@ MAIN = {
             "RdmaPortFlapping",
             "RdmaGidUnusable",
         ),
-        "RDMA 端口：在位、up、速率、闪断、错误、拥塞、流量；RoCE 端口的网卡与 GID",
+        "RDMA 端口：在位、up、速率、闪断、中断时长、错误、拥塞、流量；RoCE 端口的网卡与 GID",
     ),
     "switches": Main(
         ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),

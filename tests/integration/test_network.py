@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,22 @@ from testbed.trees import write
 PREFIX = "nodevitals_network_"
 
 
+OPENED: list[NetworkProbe] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_probes() -> Iterator[None]:
+    """Close the probes of a test: each has a thread."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def new_probe(sysfs: Path, state: NetworkState | None = None, **settings: object) -> NetworkProbe:
     probe = NetworkProbe(Host(sysfs=str(sysfs)), NetworkSettings(**settings), "network")  # type: ignore[arg-type]
     probe.state = state or NetworkState()
     probe.open()
+    OPENED.append(probe)
     return probe
 
 
