@@ -167,6 +167,7 @@ MAIN = {
             "RdmaPortRateDegraded",
             "RdmaPortFatalErrors",
             "RdmaPortFlapping",
+            "RdmaPortOutage",
             "RdmaGidUnusable",
         ),
         "RDMA 端口：在位、up、速率、闪断、中断时长、错误、拥塞、流量；RoCE 端口的网卡与 GID",
