@@ -10,7 +10,7 @@ import pytest
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
-from nodevitals.probes.network.interface import is_representor, parse_speed
+from nodevitals.probes.common.interface import is_representor, parse_speed
 from nodevitals.probes.network.probe import NetworkProbe, NetworkSettings, NetworkState
 from nodevitals.wire import decode, encode
 from testbed.faultytree import FaultyTree

@@ -25,7 +25,10 @@ PLUGINS = ROOT / "tests/testbed/plugins"
 PYTHON = os.environ.get("NODE_PYTHON", sys.executable)
 OFF = {
     name: {"enabled": False}
-    for name in ("nvidia", "kernel_log", "kubernetes", "ascend", "rdma", "network", "switches")
+    for name in (
+        *("nvidia", "kernel_log", "kubernetes", "ascend", "rdma", "network", "switches"),
+        "transceivers",
+    )
 }
 
 

@@ -28,11 +28,11 @@ from nodevitals.probe import (
 )
 from nodevitals.probes.common import downtime_report, links
 from nodevitals.probes.common.downtime import Downtimes
+from nodevitals.probes.common.interface import Interface, parse_speed, read_interface
 from nodevitals.probes.common.link_sights import InterfaceFiles
 from nodevitals.probes.common.link_watch import LinkWatch
 from nodevitals.probes.common.links import Link, Links
 from nodevitals.probes.network import families as network
-from nodevitals.probes.network.interface import Interface, parse_speed, read_interface
 
 # How often to read again what rarely changes, and what could not be read.
 REFRESH_SECONDS = 60.0
