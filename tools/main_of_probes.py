@@ -177,4 +177,15 @@ MAIN = {
         ("FleetIncident",),
         "每个端口所接的交换机及其端口：取自配置、LLDP 或 ibnetdiscover",
     ),
+    "transceivers": Main(
+        (
+            "transceiver_receive_watts",
+            "transceiver_receive_low_watts",
+            "transceiver_temperature_celsius",
+            "transceiver_uncorrected_blocks_total",
+            "transceiver_info",
+        ),
+        ("TransceiverSignalLow", "TransceiverErrors"),
+        "光模块与线缆：收发光功率、偏置电流、温度、电压、厂商与序列号；FEC 纠错统计",
+    ),
 }
