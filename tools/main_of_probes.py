@@ -122,9 +122,10 @@ MAIN = {
             "network_bond_member_up",
             "network_errors_total",
             "network_carrier_changes_total",
+            "network_down_seconds_total",
         ),
         ("NetworkInterfaceDown", "NetworkSpeedDegraded", "BondMemberDown"),
-        "物理网卡与 bond：载波、速率、错误、丢包；bond 成员",
+        "物理网卡与 bond：载波、中断时长、速率、错误、丢包；bond 成员",
     ),
     "node": Main(
         (
@@ -182,6 +183,8 @@ MAIN = {
             "rdma_port_rate_bytes_per_second",
             "rdma_port_errors_total",
             "rdma_port_flaps_total",
+            "rdma_port_down_seconds_total",
+            "rdma_port_longest_down_seconds",
             "rdma_port_gid_usable",
             "rdma_port_congestion_total",
         ),
@@ -190,9 +193,10 @@ MAIN = {
             "RdmaPortRateDegraded",
             "RdmaPortFatalErrors",
             "RdmaPortFlapping",
+            "RdmaPortOutage",
             "RdmaGidUnusable",
         ),
-        "RDMA 端口：在位、up、速率、闪断、错误、拥塞、流量；RoCE 端口的网卡与 GID",
+        "RDMA 端口：在位、up、速率、闪断、中断时长、错误、拥塞、流量；RoCE 端口的网卡与 GID",
     ),
     "services": Main(
         (
@@ -228,5 +232,16 @@ MAIN = {
         ("port_switch_info", "port_switch_ibnetdiscover_timestamp_seconds"),
         ("FleetIncident",),
         "每个端口所接的交换机及其端口：取自配置、LLDP 或 ibnetdiscover",
+    ),
+    "transceivers": Main(
+        (
+            "transceiver_receive_watts",
+            "transceiver_receive_low_watts",
+            "transceiver_temperature_celsius",
+            "transceiver_uncorrected_blocks_total",
+            "transceiver_info",
+        ),
+        ("TransceiverSignalLow", "TransceiverErrors"),
+        "光模块与线缆：收发光功率、偏置电流、温度、电压、厂商与序列号；FEC 纠错统计",
     ),
 }

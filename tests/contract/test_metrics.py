@@ -23,6 +23,9 @@ from testbed.disks import Machine as DiskMachine
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.kubelet import Kubelet, gpu_pods, gpu_uuid
+from testbed.mlxlink import Mlxlink
+from testbed.modules import qsfp
+from testbed.netlinkserver import Driver, EthtoolKernel
 from testbed.nics import Machine as NicMachine
 from testbed.node import ROOT, Node, wait_until
 from testbed.npus import Machine as NpuMachine
@@ -72,6 +75,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     pods = gpu_pods(gpus=1, pods=2)
     pods[1].devices = {"nvidia.com/hostdev": ["0000:c1:00.2"]}
     cluster = ExitStack()
+    mlxlink = Mlxlink(folder)
+    mlxlink.set("0000:18:00.0")
+    kernel = cluster.enter_context(EthtoolKernel(folder))
+    drivers = Driver(qsfp(), {2: 5, 3: 0, 4: 9}, {0: 100})
+    kernel.interfaces = dict.fromkeys(nics.interfaces.values(), drivers)
     kubelet = cluster.enter_context(Kubelet(folder, pods))
     kubelet.allocatable = {"nvidia.com/gpu": [gpu_uuid(0)]}
     api = cluster.enter_context(ApiServer(folder, pods))
@@ -113,6 +121,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 },
                 "services": {"interval": "500ms", "bus": str(folder / BUS), "private": "/none"},
                 "disks": {"interval": "500ms", **disks.settings},
+                "transceivers": {
+                    "interval": "8s",
+                    "timeout": "8s",
+                    "mlxlink": str(mlxlink.program),
+                },
                 "maintenance": {"file": str(folder / "maintenance")},
                 "profile": {"interval": "1s", "file": str(folder / "profile.yaml")},
                 "jobs": {"enabled": True, "interval": "500ms"},
@@ -132,7 +145,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             },
         }
         flags = machine.flags
-        environment = {**machine.environment, **disks.environment}
+        environment = preloaded(machine.environment, disks.environment, kernel.environment)
         with Node(
             folder, config, *flags, PYTHONPATH=str(ROOT / "exporter"), **environment
         ) as running:
@@ -143,7 +156,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             pages = "nodevitals_ascend_next_isolated_pages"
             wait_until(lambda: any(name == pages for name, _ in running.samples()))
             # Some values are a difference between two runs.
-            wait_until(lambda: min(runs(running, besides="ascend")) >= 2)
+            wait_until(lambda: min(runs(running, besides=("ascend", "transceivers"))) >= 2)
             disks.vanish("nvme1")
             yield running
     subprocess.run(["umount", "-l", folder / "disk"], check=True)
@@ -181,12 +194,19 @@ def write_scripts(folder: Path) -> None:
     write(folder, {"nccl/a.prom": text})
 
 
-def runs(node: Node, besides: str) -> list[float]:
-    """Return the number of runs of each target, besides those of a slow probe."""
+def preloaded(*environments: dict[str, str]) -> dict[str, str]:
+    """All of these; libraries that several preload come one after the other."""
+    libraries = [one["LD_PRELOAD"] for one in environments if "LD_PRELOAD" in one]
+    merged = {key: value for one in environments for key, value in one.items()}
+    return {**merged, "LD_PRELOAD": ":".join(libraries)}
+
+
+def runs(node: Node, besides: tuple[str, ...]) -> list[float]:
+    """Return the number of runs of each target, besides those of slow probes."""
     totals: dict[str, float] = {}
     for (name, pairs), value in node.samples().items():
         labels = dict(pairs)
-        if name == "nodevitals_probe_runs_total" and labels["probe"] != besides:
+        if name == "nodevitals_probe_runs_total" and labels["probe"] not in besides:
             key = f"{labels['probe']}/{labels['target']}"
             totals[key] = totals.get(key, 0) + value
     return list(totals.values())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
-from nodevitals.probes.network.interface import is_representor, parse_speed
+from nodevitals.probes.common.interface import is_representor, parse_speed
 from nodevitals.probes.network.probe import NetworkProbe, NetworkSettings, NetworkState
 from nodevitals.wire import decode, encode
 from testbed.faultytree import FaultyTree
@@ -21,10 +22,22 @@ from testbed.trees import write
 PREFIX = "nodevitals_network_"
 
 
+OPENED: list[NetworkProbe] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_probes() -> Iterator[None]:
+    """Close the probes of a test: each has a thread."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def new_probe(sysfs: Path, state: NetworkState | None = None, **settings: object) -> NetworkProbe:
     probe = NetworkProbe(Host(sysfs=str(sysfs)), NetworkSettings(**settings), "network")  # type: ignore[arg-type]
     probe.state = state or NetworkState()
     probe.open()
+    OPENED.append(probe)
     return probe
 
 

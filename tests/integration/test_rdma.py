@@ -28,10 +28,22 @@ TEXTS = {"empty": b"", "binary": b"\xff\x00\xc3\x28\n", "no PMA": b"N/A (no PMA)
 PREFIX = "nodevitals_rdma_port_"
 
 
+OPENED: list[RdmaProbe] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_probes() -> Iterator[None]:
+    """Close the probes of a test: each has a thread."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def new_probe(sysfs: Path, state: RdmaState | None = None, **settings: object) -> RdmaProbe:
     probe = RdmaProbe(Host(sysfs=str(sysfs)), RdmaSettings(**settings), "rdma")  # type: ignore[arg-type]
     probe.state = state or RdmaState()
     probe.open()
+    OPENED.append(probe)
     return probe
 
 

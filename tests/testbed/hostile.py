@@ -21,13 +21,13 @@ from nodevitals.probes.ascend import blocks, hccn
 from nodevitals.probes.ascend.queries import MAPPING, Query
 from nodevitals.probes.ascend.table import parse_table
 from nodevitals.probes.common.addresses import parse_address
+from nodevitals.probes.common.interface import parse_speed
 from nodevitals.probes.common.rdma_fields import parse_id, parse_rate
 from nodevitals.probes.common.rdma_gids import parse_gid
 from nodevitals.probes.fabric.tools import PARSERS
 from nodevitals.probes.kernel_log.events import PATTERNS, event_of, suppressed
 from nodevitals.probes.kernel_log.xid import action_of, parse_sxid, parse_xid
 from nodevitals.probes.mounts.mountinfo import parse_mountinfo
-from nodevitals.probes.network.interface import parse_speed
 from nodevitals.probes.node import parse_loadavg, parse_vmstat
 from nodevitals.probes.nvidia.hardware import parse_version
 from nodevitals.probes.switches.ibnetdiscover import parse_topology

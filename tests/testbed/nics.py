@@ -158,6 +158,8 @@ class Machine:
         files = {
             "operstate": "up" if up else "down",
             "carrier": "1" if up else "0",
+            "flags": "0x1003",
+            "type": "1" if up else "32",
             "speed": str(speed),
             "duplex": "full",
             "mtu": "9000",

@@ -26,3 +26,11 @@ def carrier_down_count(directory: str) -> tuple[int, str] | None:
         if count is not None:
             return count // divisor, file
     return None
+
+
+def is_switched_on(directory: str) -> bool | None:
+    """Whether the interface is administratively up (IFF_UP); None where that is unknown."""
+    try:
+        return bool(int(read_text(f"{directory}/flags") or "", 16) & 1)
+    except ValueError:
+        return None

@@ -159,6 +159,14 @@ REMEDIES: dict[str, dict[str, str]] = {
         " SupplementaryGroups=_lldpd",
         "ports_file": "correct the file: " + _CHECK,
     },
+    "transceivers": {
+        "crashed": "read the port by hand: ethtool -m INTERFACE; dmesg -T | tail -50",
+        "hung": "see where the driver hangs: dmesg -T | tail -50; leave the port out:"
+        " probes.transceivers.exclude",
+        "permission": "give the agent the right: systemctl edit nodevitals:"
+        " CapabilityBoundingSet=CAP_NET_ADMIN",
+        "slow": "raise probes.transceivers.timeout and interval: mlxlink takes seconds per port",
+    },
 }
 UNKNOWN_REMEDY = "see the reason: nodevitals history --device {target}; nodevitals probe {probe}"
 

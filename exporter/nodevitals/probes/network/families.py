@@ -55,6 +55,15 @@ TRANSMITTED = interface_metrics.counter("transmitted_bytes_total", "Number of by
 CARRIER_CHANGES = interface_metrics.counter(
     "carrier_changes_total", "Number of times the carrier was lost or came back."
 )
+DOWN_SECONDS = interface_metrics.counter(
+    "down_seconds_total",
+    "Time that the interface was down after it had been up, to about a second; not while it "
+    "is switched off or gone.",
+)
+LONGEST_DOWN = interface_metrics.gauge(
+    "longest_down_seconds",
+    "Length of the longest outage of the interface that goes on or has ended within the last hour.",
+)
 
 # By file in `statistics/`: the family, and its labels after the interface.
 STATISTICS: dict[str, tuple[Family, tuple[str, ...]]] = {

@@ -26,10 +26,13 @@ from nodevitals.probe import (
     Problem,
     Readings,
 )
-from nodevitals.probes.common import links
+from nodevitals.probes.common import downtime_report, links
+from nodevitals.probes.common.downtime import Downtimes
+from nodevitals.probes.common.interface import Interface, parse_speed, read_interface
+from nodevitals.probes.common.link_sights import InterfaceFiles
+from nodevitals.probes.common.link_watch import LinkWatch
 from nodevitals.probes.common.links import Link, Links
 from nodevitals.probes.network import families as network
-from nodevitals.probes.network.interface import Interface, parse_speed, read_interface
 
 # How often to read again what rarely changes, and what could not be read.
 REFRESH_SECONDS = 60.0
@@ -75,10 +78,11 @@ class NetworkState(msgspec.Struct):
     """The interfaces known on the node."""
 
     links: Links = Links()
+    downtimes: Downtimes = msgspec.field(default_factory=Downtimes)
 
 
 class NetworkProbe(Probe):
-    """Physical network interfaces and bonds: carrier, speed, errors, drops; bond members."""
+    """Physical interfaces and bonds: carrier, outages, speed, errors, drops; bond members."""
 
     name = "network"
     families = (*network.metrics, *network.interface_metrics)
@@ -93,6 +97,12 @@ class NetworkProbe(Probe):
         """Start without any interface read."""
         self._directory = str(self.host.sys("class/net"))
         self._interfaces: dict[str, KnownInterface] = {}
+        self._watch: Optional[LinkWatch] = None
+
+    def close(self) -> None:
+        """End the watch."""
+        if self._watch is not None:
+            self._watch.close()
 
     def run(self, readings: Readings) -> None:
         """Read every interface."""
@@ -106,6 +116,7 @@ class NetworkProbe(Probe):
         if not known.known:
             raise Absent(f"no physical interface and no bond in {self._directory}")
         self._report_links(known, readings)
+        self._report_downtimes(list(interfaces), known, readings)
         if not found and self.settings.required:
             what = f"no physical interface in {self._directory}"
             raise ProbeError("absent", f"{what}: is it of the node's network namespace?")
@@ -173,3 +184,16 @@ class NetworkProbe(Probe):
             readings.add(network.UP, one.link.up, *labels)
             readings.add(network.EXPECTED_SPEED, expected, *labels)
             links.record(one, expected, 0, readings)
+
+    def _report_downtimes(self, names: list[str], known: Links, readings: Readings) -> None:
+        if self._watch is None:
+            self._watch = LinkWatch(self.state.downtimes.of_boot(self.host.boot_id()))
+        labels = {
+            one.link.name: (one.link.name, one.link.layer or "physical") for one in known.known
+        }
+        files = {name: InterfaceFiles(name, f"{self._directory}/{name}") for name in names}
+        self._watch.update(files, labels)
+        families = (network.DOWN_SECONDS, network.LONGEST_DOWN)
+        self.state.downtimes = downtime_report.report(
+            self._watch, self.state.downtimes, labels, families, readings
+        )

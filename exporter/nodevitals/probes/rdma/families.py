@@ -58,6 +58,15 @@ FLAPS = port_metrics.counter(
     "flaps_total",
     "Number of times the port went down: by the driver's count, or as observed where it has none.",
 )
+DOWN_SECONDS = port_metrics.counter(
+    "down_seconds_total",
+    "Time that the port was down after it had been up, to about a second; not while it is "
+    "switched off or gone.",
+)
+LONGEST_DOWN = port_metrics.gauge(
+    "longest_down_seconds",
+    "Length of the longest outage of the port that goes on or has ended within the last hour.",
+)
 ERRORS = port_metrics.counter(
     "errors_total", "Number of errors, by the driver's name of the counter.", "counter"
 )

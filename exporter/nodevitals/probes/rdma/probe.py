@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator
+from typing import Optional
 
 import msgspec
 
@@ -23,7 +24,9 @@ from nodevitals.probe import (
     Problem,
     Readings,
 )
-from nodevitals.probes.common import links
+from nodevitals.probes.common import downtime_report, links
+from nodevitals.probes.common.downtime import Downtimes
+from nodevitals.probes.common.link_watch import LinkWatch
 from nodevitals.probes.common.links import Link, Links
 from nodevitals.probes.common.rdma_fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
 from nodevitals.probes.rdma import families as rdma
@@ -61,11 +64,12 @@ class RdmaState(msgspec.Struct):
     """The ports known on the node."""
 
     links: Links = Links()
+    downtimes: Downtimes = msgspec.field(default_factory=Downtimes)
 
 
 class RdmaProbe(Probe):
-    """RDMA ports: present, up, at the expected rate; flaps, errors, congestion, saturated counters,
-    traffic; interface and GID of RoCE ports.
+    """RDMA ports: present, up, at the expected rate; flaps, outages, errors, congestion, saturated
+    counters, traffic; interface and GID of RoCE ports.
     """
 
     name = "rdma"
@@ -81,6 +85,12 @@ class RdmaProbe(Probe):
         """Start without any device or port read."""
         self._reader = Reader(self.host, self.settings.exclude, self.settings.counters)
         self._boot_id = ""
+        self._watch: Optional[LinkWatch] = None
+
+    def close(self) -> None:
+        """End the watch."""
+        if self._watch is not None:
+            self._watch.close()
 
     def run(self, readings: Readings) -> None:
         """Read every port."""
@@ -99,6 +109,7 @@ class RdmaProbe(Probe):
         if not known.known and not self._reader.unlisted:
             raise Absent(f"no RDMA port in {self._reader.directory}")
         self._report_links(known, flaps, readings)
+        self._report_downtimes(names, known, readings)
         if self._reader.unlisted:
             devices = ", ".join(self._reader.unlisted)
             raise ProbeError("sysfs", f"ports of {devices} in {self._reader.directory}: not listed")
@@ -184,3 +195,14 @@ class RdmaProbe(Probe):
             readings.add(rdma.EXPECTED_RATE, expected, *labels)
             readings.increment(rdma.FLAPS, flaps.get(link.name, 0), *labels)
             links.record(one, expected, flaps.get(link.name, 0), readings)
+
+    def _report_downtimes(self, names: list[str], known: Links, readings: Readings) -> None:
+        if self._watch is None:
+            self._watch = LinkWatch(self.state.downtimes.of_boot(self._boot_id))
+        ports = ((one.link.name, one.link.layer) for one in known.known)
+        labels = {name: (*name.split("/"), layer) for name, layer in ports}
+        self._watch.update({name: self._reader.watched_files(name) for name in names}, labels)
+        families = (rdma.DOWN_SECONDS, rdma.LONGEST_DOWN)
+        self.state.downtimes = downtime_report.report(
+            self._watch, self.state.downtimes, labels, families, readings
+        )

@@ -25,9 +25,10 @@ from nodevitals.linux.sysfs import (
 )
 from nodevitals.probe import Family
 from nodevitals.probes.common import links
+from nodevitals.probes.common.link_sights import InterfaceFiles, LinkFiles, PortFiles
 from nodevitals.probes.common.rdma_gids import Gid, choose_up, read_gids
 from nodevitals.probes.common.rdma_interfaces import find_interface
-from nodevitals.probes.rdma.counters import wanted
+from nodevitals.probes.rdma.counters import LIMITS, wanted
 from nodevitals.probes.rdma.families import LINK_LAYERS
 
 # How often to read again what rarely changes, and what a driver has refused.
@@ -132,6 +133,13 @@ class Reader:
         """The directory of a port in sysfs."""
         device, _, number = name.partition("/")
         return f"{self.directory}/{device}/ports/{number}"
+
+    def watched_files(self, name: str) -> LinkFiles:
+        """What is looked at between two runs."""
+        port = self._ports.get(name)
+        if port is not None and port.interface:
+            return InterfaceFiles(port.interface, f"{self._interfaces}/{port.interface}")
+        return PortFiles(self.port_directory(name), LIMITS["link_downed"])
 
     def interface_up(self, interface: str) -> bool | None:
         """Whether a network interface is up; None where unknown, also for ''."""
