@@ -22,6 +22,7 @@ from nodevitals.probes.profile.kernel_facts import parse_chosen, parse_cmdline, 
 from nodevitals.probes.profile.known import KNOWN, PREFIXES, known
 from nodevitals.probes.profile.probe import ProfileProbe, ProfileSettings
 from nodevitals.probes.profile.process_facts import parse_limits
+from testbed import processes
 from testbed.node import ROOT
 from testbed.trees import write
 
@@ -107,6 +108,7 @@ def healthy(root: Path) -> None:
         },
     )
     (root / f"sys/bus/pci/devices/{BRIDGE}/config").write_bytes(acs_config(0))
+    processes.kernel(root / "proc")
 
 
 def probe(root: Path, profile: str = "") -> ProfileProbe:
@@ -260,6 +262,14 @@ def test_what_is_not_read_is_unknown(tmp_path: Path, learned: Path) -> None:
     answers = {name: one.conforms for name, one in checks.items()}
     assert answers.pop("dns.own_name") is not False
     assert set(answers.values()) == {None}
+
+
+def test_processes_of_a_container_say_nothing(node: Path, learned: Path) -> None:
+    """Without hostPID, the node's daemons are not seen; they may run."""
+    (node / "proc/2/stat").unlink()
+    checks = run(probe(node, str(learned)), GPUS)
+    assert checks["clock.daemon"].conforms is None
+    assert checks["limit.memlock.slurmd"].conforms is None
 
 
 def test_facts_of_a_probe_that_sends_none_any_more_are_unknown(node: Path, learned: Path) -> None:

@@ -131,6 +131,10 @@ REMEDIES: dict[str, dict[str, str]] = {
         "local": "restore the node's network: ip route; ip -brief address",
         "too_many": "list fewer peers in probes.peers",
     },
+    "profile": {
+        "profile": "correct the file: nodevitals profile check FILE; until then the last good one"
+        " counts",
+    },
     "scripts": {
         "folder": "check the path and its permissions: ls -ld FOLDER; then " + _CHECK,
         "missing": "put the script back, or reload the agent: systemctl reload nodevitals",

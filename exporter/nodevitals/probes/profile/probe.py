@@ -15,6 +15,7 @@ from typing import Optional
 import msgspec
 
 from nodevitals.probe import Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
+from nodevitals.probes.common.device_files import sees_kernel
 from nodevitals.probes.common.facts import Facts, Values
 from nodevitals.probes.profile import device_facts, kernel_facts, process_facts
 from nodevitals.probes.profile.conditions import Condition, conforms, found_text
@@ -133,7 +134,9 @@ class ProfileProbe(Probe):
 
         modules = [*named("module."), *named("module_version.")]
         limited = [*named("limit.memlock."), *named("limit.nofile.")]
-        processes = process_facts.process_names(host)
+        # In a container without hostPID, the node's processes are not seen: unknown, not missing.
+        seen = sees_kernel(host.procfs)
+        processes = process_facts.process_names(host) if seen else {}
         facts = {
             **kernel_facts.read_kernel(host, modules, named("sysctl.")),
             **kernel_facts.read_cmdline(host, named("cmdline.")),
