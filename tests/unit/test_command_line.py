@@ -107,6 +107,16 @@ CASES = {
         Case("show --config.file {wrong}", 1),
         Case("end --for 2h", 2),
     ],
+    "preflight": [
+        Case("--url http://127.0.0.1:9", 2),
+        Case("--url nonsense", 2),
+        Case("--deep", 2),
+    ],
+    "profile show": [Case("--url http://127.0.0.1:9", 2)],
+    "profile learn": [Case("--name x --url http://127.0.0.1:9", 2), Case("", 2)],
+    "profile diff": [Case("{none} {none}", 2), Case("{profile} {profile}", 2)],
+    "profile check": [Case("{profile}", 0), Case("{wrong}", 1), Case("{none}", 2)],
+    "profile facts": [Case("", 0), Case("x", 2)],
     "fabric parse": [Case("iperf3 {good}", 1), Case("iperf3 {none}", 2)],
     "fabric plan": [
         Case("--config.file {good}", 0),
@@ -139,6 +149,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "failing": "probes: {mounts: {targets: [{path: /nowhere}]}}\n",
         "planned": f"probes: {{maintenance: {{file: {folder}/maintenance}}}}\n",
         "hub": "{state_directory: /proc/nowhere}\n",
+        "profile": "name: x\nexpect: {cpu.online: 8}\n",
         "rules/a.yaml": RULES,
         "broken/a.yaml": "groups: {}\n",
     }

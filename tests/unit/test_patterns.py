@@ -26,6 +26,7 @@ CONTAINED = {
     "nodevitals.probes.kernel_log.drivers": ("match",),
     "nodevitals.probes.kernel_log.events": ("match",),
     "nodevitals.probes.fabric.tools": ("search",),
+    "nodevitals.probes.services.waits": ("match",),
 }
 # Where patterns are put together: of constants, of an escaped name, of an operator's own rules.
 DYNAMIC = (

@@ -262,8 +262,9 @@ def test_a_file_that_may_not_be_written_is_left_alone_and_used_once_it_may(
     """Of another user, or read-only."""
     done(tmp_path, add)
     path = tmp_path / "respond.db"
-    for place in (*tmp_path.parents[:2], tmp_path):
-        place.chmod(0o777)
+    for place in tmp_path.parents[:2]:
+        place.chmod(0o711)
+    tmp_path.chmod(0o777)
     path.chmod(mode)
     argv = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable]
     argv += ["-c", OTHER, str(tmp_path)]

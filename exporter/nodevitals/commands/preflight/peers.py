@@ -21,7 +21,7 @@ MAX_PEERS = 10_000
 AT_A_TIME = 64
 MAX_CLOCK_SECONDS = 1.0
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]{0,251}[A-Za-z0-9_])?\Z")
-_RANGE = re.compile(r"([A-Za-z0-9_.-]*)\[([0-9,-]+)\]([A-Za-z0-9_.-]*)\Z")
+_NODE_RANGE = re.compile(r"([A-Za-z0-9_.-]*)\[([0-9,-]+)\]([A-Za-z0-9_.-]*)")
 _TIME = re.compile(rb"[0-9]{9,11}\.[0-9]{1,9}")
 
 
@@ -37,7 +37,7 @@ def parse_nodes(text: str) -> list[str]:
     CommandError.
     """
     names: list[str] = []
-    for part in re.split(r"[,\s]+(?![^\[]*\])", text.strip()):
+    for part in _parts(text):
         names += _expanded(part) if "[" in part else [part]
         if len(names) > MAX_PEERS:
             raise CommandError(f"--nodes: over {MAX_PEERS} names")
@@ -48,8 +48,20 @@ def parse_nodes(text: str) -> list[str]:
     return names
 
 
+def _parts(text: str) -> list[str]:
+    """The items between commas and blanks; a comma within brackets is no end."""
+    parts, inside = [""], False
+    for one in text:
+        inside = one != "]" if inside else one == "["
+        if not inside and (one == "," or one.isspace()):
+            parts.append("")
+        else:
+            parts[-1] += one
+    return parts
+
+
 def _expanded(part: str) -> list[str]:
-    match = _RANGE.match(part)
+    match = _NODE_RANGE.fullmatch(part)
     if match is None:
         raise CommandError(f"--nodes: {printable(part, 60)!r} is not a list of nodes, as gpu-[1-8]")
     names = []

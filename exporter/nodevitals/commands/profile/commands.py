@@ -46,7 +46,9 @@ def add_to(commands: Subparsers) -> None:
         "learn", help="print a profile of a healthy node, to be edited", epilog=EXAMPLES
     )
     _add_agent(learn)
-    learn.add_argument("--name", required=True, metavar="NAME", help="name of the kind of node")
+    learn.add_argument(
+        "--name", required=True, metavar="NAME", help="name of the kind of node (needed)"
+    )
     learn.set_defaults(run=_learn)
     diff = actions.add_parser(
         "diff", help="compare two nodes, or a node with a profile", epilog=EXAMPLES

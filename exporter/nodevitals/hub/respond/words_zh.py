@@ -249,6 +249,7 @@ IMPACTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
         "监控数据缺失，期间的故障可能发现不了",
     ),
     ((), ("notifications_",), "相关人员可能收不到告警，故障期间无人知晓"),
+    (("repair_failed",), (), "节点一直停用，等待人工修复"),
     ((), ("isolation_",), "故障节点可能仍在接收新作业，或节点一直停用"),
     (("oom_kill", "memory_high"), (), "内存不足，作业进程可能被杀"),
 )

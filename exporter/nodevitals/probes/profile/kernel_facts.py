@@ -36,7 +36,9 @@ SYSCTLS = (
 )
 _CHOSEN = re.compile(r"\[([a-z_]+)\]")
 _CPU = re.compile(r"cpu[0-9]+")
-_NODE = re.compile(r"node[0-9]+")
+_NUMA_NODE = re.compile(r"node[0-9]+")
+_CONTROLLER = re.compile(r"mc[0-9]+")
+_DIMM = re.compile(r"(?:dimm|rank)[0-9]+")
 # A name of the site's becomes a part of a path.
 _SYSCTL = re.compile(r"[a-zA-Z0-9_-]+(?:[./][a-zA-Z0-9_:-]+){1,8}\Z")
 _MODULE = re.compile(r"[a-zA-Z0-9_]{1,56}\Z")
@@ -130,7 +132,9 @@ def read_cpus(host: Host) -> Facts:
     if packages and None not in packages:
         facts["cpu.sockets"] = {"": str(len(packages))}
     _put(facts, "cpu.model", _cpu_model(read_text(host.proc("cpuinfo")) or ""))
-    nodes = [name for name in list_names(host.sys("devices/system/node")) if _NODE.fullmatch(name)]
+    nodes = [
+        name for name in list_names(host.sys("devices/system/node")) if _NUMA_NODE.fullmatch(name)
+    ]
     if nodes:
         facts["cpu.numa_nodes"] = {"": str(len(nodes))}
     files = {"governor": "cpufreq/scaling_governor", "microcode": "microcode/version"}
@@ -185,9 +189,9 @@ def _dimms(host: Host) -> Iterator[tuple[str, str]]:
     A slot without a module has the size 0.
     """
     root = host.sys("devices/system/edac/mc")
-    for controller in filter(re.compile(r"mc[0-9]+").fullmatch, list_names(root)):
+    for controller in filter(_CONTROLLER.fullmatch, list_names(root)):
         for name in list_names(root / controller):
-            if re.fullmatch(r"(dimm|rank)[0-9]+", name):
+            if _DIMM.fullmatch(name):
                 path = root / controller / name
                 label = read_label(path / "dimm_label")
                 yield f"{controller}/{name} {label or ''}".strip(), str(path)

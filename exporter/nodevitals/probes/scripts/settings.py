@@ -11,7 +11,7 @@ import msgspec
 from nodevitals.probe import ProbeSettings, Problem, Seconds
 from nodevitals.probes.scripts.trust import is_name
 
-_PREFIX = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*")
+_METRIC_PREFIX = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*")
 _ABSOLUTE = "not an absolute path: begin it with /, no . or .."
 
 
@@ -89,7 +89,7 @@ class ScriptsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
                 yield Problem(f"{where}.path", f"{textfiles.path} is listed twice: remove one")
             paths.add(textfiles.path)
             for prefix in textfiles.prefixes:
-                if not _PREFIX.fullmatch(prefix):
+                if not _METRIC_PREFIX.fullmatch(prefix):
                     yield Problem(
                         f"{where}.prefixes", f"{prefix!r} is not a prefix: write it like nccl_"
                     )

@@ -17,11 +17,12 @@ MAX_VALUE_CHARACTERS = 128
 # Prometheus sets these itself; a rule or a route trusts them.
 _TAKEN = ("job", "instance", "cluster", "metric")
 
-_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*(?:\{(.*)\})?[ \t]*(\S+)[ \t]*")
-_LABEL = re.compile(r'[ \t]*([a-z][a-z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|\Z)')
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_TEXT_LABEL = re.compile(r'[ \t]*([a-z][a-z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|\Z)')
 _NUMBER = re.compile(
     r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,3})?"
 )
+_BLANKS = " \t"
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 _ESCAPE = re.compile(r"\\.")
 
@@ -72,21 +73,29 @@ def parse_textfile(data: bytes, max_samples: int) -> Parsed:
 
 
 def _sample(line: str) -> TextSample | None:
-    match = _SAMPLE.fullmatch(line)
-    if match is None or len(match[1]) > MAX_NAME_CHARACTERS:
+    metric = _METRIC.match(line)
+    if metric is None or len(metric[0]) > MAX_NAME_CHARACTERS:
         return None
-    labels = _labels(match[2] or "")
-    number = float(match[3]) if _NUMBER.fullmatch(match[3]) else math.inf
-    if match[3] == "NaN":
+    rest = line[metric.end() :]
+    text, value = "", rest
+    if rest.lstrip(_BLANKS).startswith("{"):
+        text, brace, value = rest.lstrip(_BLANKS)[1:].rpartition("}")
+        if not brace:
+            return None
+    elif not rest.startswith((" ", "\t")):
+        return None
+    labels, value = _labels(text), value.strip(_BLANKS)
+    number = float(value) if _NUMBER.fullmatch(value) else math.inf
+    if value == "NaN":
         number = math.nan
-    return None if labels is None or math.isinf(number) else TextSample(match[1], labels, number)
+    return None if labels is None or math.isinf(number) else TextSample(metric[0], labels, number)
 
 
 def _labels(text: str) -> tuple[tuple[str, str], ...] | None:
     found: dict[str, str] = {}
     place = 0
     while text[place:].strip(" \t"):
-        match = _LABEL.match(text, place)
+        match = _TEXT_LABEL.match(text, place)
         if match is None or match[1] in found or match[1] in _TAKEN or len(found) == MAX_LABELS:
             return None
         value = _ESCAPE.sub(lambda one: _ESCAPES.get(one[0], "\0"), match[2])
