@@ -99,12 +99,15 @@ def test_a_saved_exposition_is_compared_as_the_agent_is(node: Simulated, tmp_pat
     [
         (("show", "--url", "http://127.0.0.1:1"), "Connection refused"),
         (("show", "--url", "gpu-7:9855"), "not a URL"),
-        (("diff", "/nonexistent", "/nonexistent"), "cannot be read"),
-        (("check", "/nonexistent"), "cannot be read"),
+        (("diff", "{folder}/none", "{folder}/none"), "cannot be read"),
+        (("check", "{folder}/none"), "cannot be read"),
+        (("check", "{folder}"), "not a regular file"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_one_line(arguments: tuple[str, ...], text: str) -> None:
-    ended = command(*arguments)
+def test_what_cannot_be_read_is_said_in_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], text: str
+) -> None:
+    ended = command(*(one.format(folder=tmp_path) for one in arguments))
     assert ended.returncode == 2
     assert text in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

@@ -849,7 +849,9 @@ def test_a_hub_that_is_killed_at_any_write_starts_it_once(
             lived = await play(number, place, recorder)
             repairs = await go_on(place, recorder)
             assert len(repairs) == 1
-            assert recorder.calls == [("isolate", "gpu-1")]
+            # What the node shows may be written once more.
+            acts = [call for call in recorder.calls if call[0] != "describe"]
+            assert acts == [("isolate", "gpu-1")]
             if kind == "object":
                 assert (repairs[0].state, started() - before) == ("started", 1)
             else:

@@ -57,6 +57,14 @@ def has_status(node: Node, name: str, status: str) -> bool:
     return status_of(node, name) == status
 
 
+def runs(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str) -> float:
+    """The number of a script's runs, in a scrape."""
+    family, target = "nodevitals_probe_runs_total", ("target", name)
+    return sum(
+        value for (one, pairs), value in samples.items() if one == family and target in pairs
+    )
+
+
 def fails(node: Node, name: str) -> bool:
     """Whether a script could not be run."""
     return node.value(SUCCESS, target=name) == 0
@@ -102,9 +110,13 @@ def test_statuses_values_and_texts(tmp_path: Path, folder: Path) -> None:
             found = node.value("nodevitals_scripts_value", label=label, unit=unit)
             assert found == pytest.approx(value)
         assert node.value("nodevitals_scripts_count_total", label="n") == 7
-        assert node.value("nodevitals_scripts_unreadable_values_total", script="fine") == 1
-        assert node.value(FAILURES, script="exits 255", reason="status") == 1
-        assert node.value(FAILURES, script="killed", reason="signal") == 1
+        samples = node.samples()  # one scrape: scripts are run again meanwhile
+        for family, labels in (
+            ("nodevitals_scripts_unreadable_values_total", {"script": "fine"}),
+            (FAILURES, {"script": "exits 255", "reason": "status"}),
+            (FAILURES, {"script": "killed", "reason": "signal"}),
+        ):
+            assert samples[family, frozenset(labels.items())] == runs(samples, labels["script"])
         assert node.value("nodevitals_scripts_discarded_bytes", script="binary") == 100000 - 65536
         files = "nodevitals_scripts_files"
         wait_until(lambda: node.value(files, state="run") == len(expected))

@@ -266,7 +266,10 @@ class NodeApi:
 
     def _trouble_of(self, handler: BaseHTTPRequestHandler) -> str:
         path = urlsplit(handler.path).path
-        [(resource, match)] = [(name, m) for p, name in _PATHS if (m := p.fullmatch(path))]
+        known = [(name, m) for p, name in _PATHS if (m := p.fullmatch(path))]
+        if not known:  # objects of another API: a subclass answers
+            return ""
+        [(resource, match)] = known
         verb = _VERBS.get(handler.command, handler.command.lower())
         verb = "list" if verb == "get" and not match.groups() else verb
         found = self.trouble(verb, resource)

@@ -36,7 +36,8 @@ class NodeHub:
     async def newest(self, node: str = "gpu-1") -> Isolation:
         """A node's newest isolation."""
         opened, ended = await self.found.isolations.book.listed(1000)
-        return max((one for one in (*opened, *ended) if one.node == node), key=lambda one: one.id)
+        mine = [one for one in (*opened, *ended) if one.node == node]
+        return max(mine, key=lambda one: (one.created, one.id))  # ids are of the real second
 
     def samples(self, name: str) -> dict[tuple[str, ...], float]:
         """What /metrics shows of a family."""
