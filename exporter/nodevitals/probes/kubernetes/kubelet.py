@@ -1,21 +1,18 @@
 """Asks the kubelet's pod resources API over its Unix socket, once per run.
 
-In: the socket's path. Out: typed records, or a ProbeError that says why there are none. grpcio is
-imported here only, when the socket accepts connections: it takes 60 ms and 16 MiB to import.
+In: the socket's path. Out: typed records, or a ProbeError that says why there are none. h2 and
+protobuf are imported here only, where they are installed.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import errno
 import importlib
 import os
 import socket
 import time
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nodevitals.probe import Absent, ProbeError
 from nodevitals.probes.kubernetes.podresources import (
@@ -27,10 +24,9 @@ from nodevitals.probes.kubernetes.podresources import (
 )
 
 T = TypeVar("T")
-# What Kubernetes' own clients of it permit; the default of grpc is 4 MiB.
+# What Kubernetes' own clients of it permit.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS = 1.0
-STACK_BYTES = 1024 * 1024
 INSTALL = "install nodevitals with the extra pods"
 _SHOWN_CHARACTERS = 200
 
@@ -85,17 +81,13 @@ class Kubelet:
     """A connection to the kubelet for one run; all its calls end by the same deadline."""
 
     def __init__(self, path: str, seconds: float) -> None:
-        """Raises ProbeError where grpcio is not installed."""
+        """Raises ProbeError where h2 or protobuf is not installed."""
+        import_libraries()
+        from nodevitals.probes.kubernetes.grpc import Connection, GrpcError
+
         self._path = path
-        self._grpc = _import_grpc()
-        self._deadline = time.monotonic() + seconds
-        options = [
-            ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
-            ("grpc.default_authority", "localhost"),
-            ("grpc.enable_retries", 0),
-            ("grpc.enable_http_proxy", 0),
-        ]
-        self._channel: Any = self._grpc.insecure_channel(f"unix:{path}", options=options)
+        self._failed = GrpcError
+        self._connection = Connection(path, time.monotonic() + seconds, MAX_ANSWER_BYTES)
 
     def containers(self) -> list[Container]:
         """The containers that have devices. Raises CallError."""
@@ -107,15 +99,13 @@ class Kubelet:
 
     def close(self) -> None:
         """Close the connection."""
-        self._channel.close()
+        self._connection.close()
 
     def _call(self, name: str, parse: Callable[[bytes], T]) -> T:
-        call = self._channel.unary_unary(f"{SERVICE}/{name}")
-        left = max(0.0, self._deadline - time.monotonic())
         try:
-            return parse(call(b"", timeout=left))
-        except self._grpc.RpcError as error:
-            raise self._failure(name, error.code().name, error.details() or "") from None
+            return parse(self._connection.call(f"{SERVICE}/{name}", b""))
+        except self._failed as error:
+            raise self._failure(name, error.code, error.details) from None
         except ValueError as error:
             text = f"{self._path}: {name}: {str(error)[:_SHOWN_CHARACTERS]}"
             raise CallError("error", "garbage", text) from None
@@ -135,26 +125,11 @@ class Kubelet:
         return CallError(result, "kubelet", text)
 
 
-def _import_grpc() -> ModuleType:
-    # Its C library logs to stderr what an error says anyway.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    _set_stack_size()
+def import_libraries() -> None:
+    """Import what calls the kubelet. Raises ProbeError where it is not installed."""
     try:
-        importlib.import_module("google.protobuf.message")
-        return importlib.import_module("grpc")
+        for name in ("google.protobuf.message", "h2.connection"):
+            importlib.import_module(name)
     except ImportError as error:
         text = f"{error.name or error} is not installed: {INSTALL}"
         raise ProbeError("missing", text) from None
-
-
-def _set_stack_size() -> None:
-    """Let threads of grpcio have small stacks: it starts up to 18, by the number of CPUs, and with
-    8 MiB each they would take most of the memory that a worker may have.
-    """
-    library = ctypes.CDLL(None)
-    attributes = ctypes.create_string_buffer(128)  # pthread_attr_t, 56 to 64 bytes
-    library.pthread_attr_init(attributes)
-    library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
-    # glibc's own; without it the stacks are as large as they are.
-    with contextlib.suppress(AttributeError):
-        library.pthread_setattr_default_np(attributes)

@@ -3,12 +3,12 @@ the kernel's OOM killer hit.
 
 In: the kubelet's pod resources API over its Unix socket; labels and annotations of the pods and the
 node's conditions over HTTPS; messages of `nvidia` and `ascend` (the accelerators) and of
-`kernel_log` (OOM kills). Out: `pod_*`, `kubernetes_*`, `node_schedulable`, `node_condition`. The
-worker ends after each run, because it imports grpcio.
+`kernel_log` (OOM kills). Out: `pod_*`, `kubernetes_*`, `node_schedulable`, `node_condition`.
 """
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import Union
 
@@ -25,6 +25,7 @@ from nodevitals.probes.kubernetes.families import (
     PODS_READ,
     SCHEDULABLE,
 )
+from nodevitals.probes.kubernetes.kubelet import import_libraries
 from nodevitals.probes.kubernetes.messages import Accelerators, OomKills
 from nodevitals.probes.kubernetes.podresources import Container
 from nodevitals.probes.kubernetes.pods import KnownPod
@@ -46,6 +47,12 @@ class KubernetesProbe(Probe):
     persistent = True
     settings: KubernetesSettings
     state: KubernetesState
+
+    @classmethod
+    def preload(cls) -> None:
+        """Import what speaks HTTP/2, which the agent itself must not."""
+        import_libraries()
+        importlib.import_module("nodevitals.probes.kubernetes.grpc")
 
     def run(self, readings: Readings) -> None:
         """Ask the kubelet, then for the pods and the node where that is due; report everything that
