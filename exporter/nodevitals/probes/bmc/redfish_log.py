@@ -1,0 +1,194 @@
+"""The event log in Redfish: which one, and what is new in it since the last run.
+
+In: the client. Out: entries, oldest first, each with the state after it. Services list the newest
+entry first or last, on one page or on many, with the entries or with links to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+import msgspec
+
+from nodevitals.probes.bmc.parts import LogEvent, LogInfo, PartError
+from nodevitals.probes.bmc.redfish_client import MAX_PAGES, Client
+from nodevitals.probes.bmc.redfish_events import LogEntry, is_newest_first, parse_entry
+from nodevitals.probes.bmc.redfish_json import Json, link, number, objects, path, text
+from nodevitals.probes.bmc.state import BmcState
+
+# New entries per run, each of which may be a request; the others come with the next runs.
+MAX_ENTRIES = 32
+_MAX_SERVICES = 8
+# Identifiers of hardware event logs, the best first: of Dell and OpenBMC, HPE, Supermicro and
+# Huawei, Lenovo.
+_LOGS = ("sel", "iml", "log1", "platformlog", "eventlog")
+# An entry, the page that it was on, and whether the last one of the run before was found.
+_Found = tuple[LogEntry, str, bool]
+
+
+class EventLog:
+    """The log of a system, or else of a manager."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.path = ""
+        """Of its entries; '' where there is no log."""
+
+    def find(self, owners: list[Json]) -> LogInfo:
+        """Look for the log. `owners` are the systems, then the managers."""
+        services: list[Json] = []
+        for owner in owners:
+            services += self._client.members(owner, "LogServices", _MAX_SERVICES)
+            if any(_rank(service) == 0 for service in services):
+                break
+        services = [one for one in services if _rank(one) <= len(_LOGS) and link(one, "Entries")]
+        if not services:
+            if self._client.failed is not None:
+                raise self._client.failed
+            return LogInfo(None, None, None)
+        service = min(services, key=_rank)
+        where = link(service, "Entries")
+        first = self._client.get(where)
+        if first is None:
+            return LogInfo(None, None, None)
+        self.path = where
+        entries, most = number(first, "Members@odata.count"), number(service, "MaxNumberOfRecords")
+        used = entries / most if entries is not None and most and 0 <= entries <= most else None
+        whole = None if entries is None or entries < 0 else int(entries)
+        return LogInfo(whole, used, None)
+
+    def newest(self, state: BmcState) -> BmcState:
+        """Where the end of the log is; not `started` where it is on a later page."""
+        known = state if state.source == self.path else BmcState(source=self.path)
+        where, members = self._start(known)
+        if not members:
+            return BmcState(started=True, source=self.path)
+        following = ""
+        if self._is_newest_first(members):
+            return self._after(BmcState(), self._entry(members[0]), self.path)
+        for at in range(MAX_PAGES):
+            where = following if at else where
+            page = self._page(where)
+            members = objects(page, "Members") or members
+            following = path(page.get("Members@odata.nextLink"))
+            if not following:
+                break
+        last = self._after(BmcState(), self._entry(members[-1]), where)
+        return msgspec.structs.replace(last, started=not following)
+
+    def new_entries(self, state: BmcState) -> Iterator[tuple[BmcState, Optional[LogEvent]]]:
+        """Entries after that of `state`. In a log that was cleared all are new, but those that are
+        older than what was read: the service may only call them otherwise than before.
+        """
+        where, members = self._start(state)
+        if not members:
+            yield BmcState(started=True, source=self.path), None
+            return
+        if self._is_newest_first(members):
+            found = self._backwards(members, state)
+        else:
+            found = self._onwards(where, state)
+        for entry, page, is_known in found:
+            if entry.identity == state.content:
+                continue
+            before = state.time if state.content else 0.0
+            state = self._after(state, entry, page)
+            is_old = not is_known and 0 < entry.time <= before
+            yield state, None if is_old else entry.event
+
+    def _start(self, state: BmcState) -> tuple[str, list[Json]]:
+        """The page to begin with: that of the last entry, where it is still there."""
+        if state.page not in ("", self.path):
+            members = objects(self._client.find(state.page), "Members")
+            if any(path(one.get("@odata.id")) == state.entry for one in members):
+                return state.page, members
+        return self.path, objects(self._page(self.path), "Members")
+
+    def _backwards(self, members: list[Json], state: BmcState) -> list[_Found]:
+        """From the newest entry to the known one, then in the order of time."""
+        found: dict[str, LogEntry] = {}
+        is_known = False
+        for member in self._all(members):
+            if len(found) >= MAX_ENTRIES and "Id" not in member:
+                break
+            entry = self._entry(member)
+            is_known = bool(state.content) and entry.identity == state.content
+            if is_known:
+                break
+            found.setdefault(entry.identity, entry)
+        return [(entry, self.path, is_known) for entry in reversed(found.values())]
+
+    def _onwards(self, where: str, state: BmcState) -> list[_Found]:
+        """From the known entry, or else from the oldest one, to the newest."""
+        found: dict[str, tuple[LogEntry, str]] = {}
+        is_known = False
+        for _ in range(MAX_PAGES):
+            page = self._page(where)
+            for member in self._after_known(objects(page, "Members"), state):
+                if len(found) >= MAX_ENTRIES and "Id" not in member:
+                    return [(entry, on, is_known) for entry, on in found.values()]
+                entry = self._entry(member)
+                if state.content and entry.identity == state.content:
+                    is_known = True
+                    found.clear()
+                else:
+                    found.setdefault(entry.identity, (entry, where))
+            where = path(page.get("Members@odata.nextLink"))
+            if not where:
+                break
+        return [(entry, on, is_known) for entry, on in found.values()]
+
+    def _after_known(self, members: list[Json], state: BmcState) -> list[Json]:
+        """From the known one on, where it is among them: those before it need not be requested."""
+        for at, member in enumerate(members):
+            if state.entry and path(member.get("@odata.id")) == state.entry:
+                return members[at:]
+        return members
+
+    def _all(self, members: list[Json]) -> Iterator[Json]:
+        yield from members
+        where = self.path
+        for _ in range(MAX_PAGES - 1):
+            where = path(self._page(where).get("Members@odata.nextLink"))
+            if not where:
+                return
+            yield from objects(self._page(where), "Members")
+
+    def _is_newest_first(self, members: list[Json]) -> bool:
+        if len(members) < 2:
+            return False
+        return is_newest_first(self._entry(members[0]), self._entry(members[-1]))
+
+    def _entry(self, member: Json) -> LogEntry:
+        if "Id" not in member:
+            where = path(member.get("@odata.id"))
+            found = self._client.get(where) if where else None
+            if not found:
+                raise PartError("malformed", f"{self.path}: a member without an entry")
+            member = {"@odata.id": where, **found}
+        return parse_entry(member)
+
+    def _page(self, where: str) -> Json:
+        page = self._client.get(where)
+        if page is None:
+            raise PartError("no_answer", f"{where}: not there")
+        return page
+
+    def _after(self, state: BmcState, entry: LogEntry, page: str) -> BmcState:
+        return BmcState(
+            started=True,
+            content=entry.identity,
+            source=self.path,
+            page=page,
+            entry=entry.path,
+            time=max(state.time, entry.time),
+        )
+
+
+def _rank(service: Json) -> int:
+    """How well a log service fits; over the length of _LOGS where it does not."""
+    if text(service, "LogEntryType") == "SEL":
+        return 0
+    name = text(service, "Id").lower()
+    return 1 + _LOGS.index(name) if name in _LOGS else len(_LOGS) + 1

@@ -1,0 +1,187 @@
+"""Parts of the chassis in resources of Redfish, old and new (DMTF DSP0268).
+
+In: decoded JSON. Out: `Part`s. Health is the BMC's own assessment; what has none, and what is off,
+says nothing: it is missing, and neither good nor failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional
+
+from nodevitals.probes.bmc.parts import Part, is_inlet, shown_name
+from nodevitals.probes.bmc.redfish_json import Json, inner, number, objects, text
+from nodevitals.probes.bmc.sensors import BATTERY_NAME
+
+# Of Status.State. Others, as Enabled, Updating or InTest, are of a part that is in use.
+_STANDBY = ("StandbySpare", "StandbyOffline", "Disabled", "UnavailableOffline", "Deferring")
+_OFF = ("Disabled", "UnavailableOffline", "StandbyOffline", "Absent")
+_NO_INPUT_VOLTS = 10.0
+# A limit of 0 degrees is no limit.
+_LIMITS = (
+    ("critical", ("UpperThresholdFatal", "UpperThresholdCritical")),
+    ("warning", ("UpperThresholdNonCritical",)),
+)
+_READING_LIMITS = (("critical", ("UpperFatal", "UpperCritical")), ("warning", ("UpperCaution",)))
+
+
+def power_supply(document: Json) -> Part:
+    """An element of Power.PowerSupplies, or a resource PowerSupply."""
+    return Part(
+        kind="power supply",
+        name=_name(document),
+        number=_number(document),
+        state=_supply_state(document),
+    )
+
+
+def _supply_state(document: Json) -> Optional[str]:
+    state, health = _status(document)
+    if state == "Absent":
+        return "absent"
+    # What the person must do comes first: a power supply without input is often Critical, too.
+    if text(document, "LineInputStatus") in ("LossOfInput", "OutOfRange"):
+        return "input_lost"
+    if health in ("Critical", "Warning"):
+        volts = number(document, "LineInputVoltage")
+        if volts is not None and 0 <= volts < _NO_INPUT_VOLTS:
+            return "input_lost"
+        return "failed" if health == "Critical" else "predictive_failure"
+    if state in _STANDBY:
+        return "inactive"
+    return "ok" if health == "OK" else None
+
+
+def fan(document: Json) -> Part:
+    """An element of Thermal.Fans, or a resource Fan."""
+    state = _status(document)[0]
+    value, unit = _speed(document)
+    return Part(
+        kind="fan",
+        name=_name(document) or shown_name(text(document, "FanName")),
+        number=_number(document),
+        state="absent" if state == "Absent" else _by_health(document, ("ok", "warning", "failed")),
+        value=None if state in _OFF else value,
+        unit=unit,
+    )
+
+
+def _speed(document: Json) -> tuple[Optional[float], str]:
+    speed = inner(document, "SpeedPercent")
+    rpm, percent = number(speed, "SpeedRPM"), number(speed, "Reading")
+    if not speed:
+        reading, unit = number(document, "Reading"), text(document, "ReadingUnits")
+        rpm, percent = reading if unit == "RPM" else None, reading if unit == "Percent" else None
+    if rpm is not None and rpm >= 0:
+        return rpm, "rpm"
+    if percent is not None and 0 <= percent <= 100:
+        return percent / 100, "ratio"
+    return None, ""
+
+
+def temperature(document: Json) -> Part:
+    """An element of Thermal.Temperatures, or a resource Sensor of that type."""
+    is_new = "Reading" in document
+    value = number(document, "Reading" if is_new else "ReadingCelsius")
+    state = _by_health(document, ("ok", "warning", "critical"))
+    if state is None and value is not None and not _status(document)[1]:
+        state = _reading_limits(document, value) if is_new else _by_limits(document, value)
+    name = _name(document)
+    is_off = _status(document)[0] in _OFF
+    return Part(
+        kind="temperature",
+        name=name,
+        number=_number(document),
+        # A sensor without a reading says nothing, whatever its health.
+        state=None if value is None or is_off else state,
+        value=None if is_off else value,
+        inlet=is_inlet(name, text(document, "PhysicalContext") == "Intake"),
+    )
+
+
+def reading(document: Json) -> Part:
+    """An element of ThermalMetrics.TemperatureReadingsCelsius, of which no state is known."""
+    name = _name(document) or shown_name(text(document, "DeviceName"))
+    inlet = is_inlet(name, text(document, "PhysicalContext") == "Intake")
+    value = number(document, "Reading")
+    return Part(kind="temperature", name=name, state=None, value=value, inlet=inlet)
+
+
+def _by_limits(document: Json, value: float) -> Optional[str]:
+    limits = [(state, [number(document, name) for name in names]) for state, names in _LIMITS]
+    return _over(limits, value)
+
+
+def _reading_limits(document: Json, value: float) -> Optional[str]:
+    thresholds = inner(document, "Thresholds")
+    limits = [
+        (state, [number(inner(thresholds, name), "Reading") for name in names])
+        for state, names in _READING_LIMITS
+    ]
+    return _over(limits, value)
+
+
+def _over(limits: Iterable[tuple[str, list[Optional[float]]]], value: float) -> Optional[str]:
+    known = [
+        (state, one) for state, found in limits for one in found if one is not None and one > 0
+    ]
+    for state, limit in known:
+        if value >= limit:
+            return state
+    return "ok" if known else None
+
+
+def redundancy(document: Json, of: str) -> Part:
+    """An element of Power.Redundancy, Thermal.Redundancy, or of a subsystem's redundancy."""
+    modes = (text(document, "Mode"), text(document, "RedundancyType"))
+    state = _by_health(document, ("full", "degraded", "lost"))
+    if "NotRedundant" in modes or document.get("RedundancyEnabled") is False:
+        state = None  # built or configured so
+    name = _name(document) or shown_name(text(document, "GroupName"))
+    return Part(
+        kind="redundancy",
+        name=name or f"{of} redundancy",
+        number=_number(document),
+        state=state,
+        of=of,
+    )
+
+
+def battery(document: Json) -> Part:
+    """An element of Power.Voltages; without a state where it is of no battery."""
+    name = _name(document)
+    is_one = BATTERY_NAME.search(name) is not None and number(document, "ReadingVolts") is not None
+    state = _by_health(document, ("ok", "low", "failed")) if is_one else None
+    return Part(kind="battery", name=name, number=_number(document), state=state)
+
+
+def watts(document: Json) -> Optional[float]:
+    """Of a resource Power: the first of its controls is the chassis. 0 W is no reading."""
+    found = [number(one, "PowerConsumedWatts") for one in objects(document, "PowerControl")[:1]]
+    return next((one for one in found if one is not None and one > 0), None)
+
+
+def metric_watts(document: Json) -> Optional[float]:
+    """Of a resource EnvironmentMetrics."""
+    found = number(inner(document, "PowerWatts"), "Reading")
+    return found if found is not None and found > 0 else None
+
+
+def _status(document: Json) -> tuple[str, str]:
+    status = inner(document, "Status")
+    return text(status, "State"), text(status, "Health")
+
+
+def _by_health(document: Json, words: tuple[str, str, str]) -> Optional[str]:
+    state, health = _status(document)
+    if state in _OFF and not (state == "UnavailableOffline" and health == "Critical"):
+        return None
+    return dict(zip(("OK", "Warning", "Critical"), words)).get(health)
+
+
+def _name(document: Json) -> str:
+    return shown_name(text(document, "Name"))
+
+
+def _number(document: Json) -> str:
+    return shown_name(text(document, "MemberId") or text(document, "Id"))
