@@ -66,10 +66,10 @@ class TestedLink(msgspec.Struct, frozen=True):
 class Gate:
     """The gate of one node. Processes of this agent, children of our parent, are no job."""
 
-    def __init__(self, settings: GateSettings, host: Host) -> None:
+    def __init__(self, settings: GateSettings, host: Host, own: OwnProcesses | None = None) -> None:
         self.settings = settings
         self._host = host
-        self._own = OwnProcesses(host.procfs, settings.ignore)
+        self._own = own or OwnProcesses(host.procfs, settings.ignore)
 
     def check(self, forced: bool = False) -> GateReason | None:
         """Why no test may run, and a running one must stop; cheap. A forced test is kept away by

@@ -12,7 +12,7 @@ from nodevitals.probes.common.discovery import FileSource, NameSource, path_prob
 from nodevitals.probes.fabric.budget import BudgetSettings
 from nodevitals.probes.fabric.gate import GateSettings
 from nodevitals.probes.fabric.report import BANDWIDTH, LATENCY
-from nodevitals.quantities import parse_listen_address
+from nodevitals.quantities import parse_listen_address, shown
 
 DEFAULT_PORT = 9856
 TOOLS = ("perftest", "iperf3")
@@ -89,7 +89,8 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
         if self.operation not in known:
             yield Problem(
-                "operation", f"{self.tool} has no {self.operation!r}: choose {', '.join(known)}"
+                "operation",
+                f"{self.tool} has no {shown(self.operation)}: choose {', '.join(known)}",
             )
         if self.tool == "iperf3" and self.gid_index is not None:
             yield Problem("gid_index", "iperf3 has none: remove it")

@@ -1,0 +1,1 @@
+"""Self-checks under load inside one node: bandwidth tests that need no second node."""

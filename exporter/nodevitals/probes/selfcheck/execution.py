@@ -1,0 +1,202 @@
+"""Runs one check behind the gate, and judges what its tool printed.
+
+In: a `Check`. Out: its results, and for how long tools ran. A job that starts ends the tool within
+a second; so does the end of this process, however it ends.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from nodevitals.linux.host import Host
+from nodevitals.probes.common.device_files import OwnProcesses
+from nodevitals.probes.fabric.gate import GATE_REASONS, Gate, GateSettings
+from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.tool_process import listens
+from nodevitals.probes.fabric.tools import nccl, perftest
+from nodevitals.probes.selfcheck.checks import Check, has_memory
+from nodevitals.probes.selfcheck.child import NOT_STARTED, Child, ChildError
+from nodevitals.probes.selfcheck.results import Outcome, Result, for_all, measured
+from nodevitals.probes.selfcheck.tools import ascend_dmi, dcgm, mbw, nvbandwidth
+
+CHECK_SECONDS = 0.1
+LISTEN_SECONDS = 10.0
+LOOPBACK = "127.0.0.1"
+REFUSALS = (*GATE_REASONS, "memory_short", "budget")
+"""Why a check was not started, or was stopped. A command has `time_limit`, too."""
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The end of a check: its results, the time for which a tool ran, and why it was refused or
+    stopped ('' where it was not).
+    """
+
+    results: tuple[Result, ...]
+    seconds: float = 0.0
+    refused: str = ""
+
+
+class _StoppedError(Exception):
+    """The tool must stop now; the text is the reason."""
+
+
+class Execution:
+    """Runs checks, one at a time."""
+
+    def __init__(
+        self, host: Host, settings: GateSettings, parents: frozenset[int] | None = None
+    ) -> None:
+        """`parents` are the processes whose children are no job: by default our own parent."""
+        self._names = settings.ignore
+        self._host = host
+        self._own = OwnProcesses(host.procfs, self._names, parents)
+        self._gate = Gate(settings, host, self._own)
+        self.closing = threading.Event()
+        """Set by another thread: the check that runs is ended, as `closing`."""
+
+    def run(self, check: Check, seconds: float, forced: bool = False) -> Finished:
+        """Run it for at most so many seconds."""
+        self._own.names = self._names
+        refused: str = self._gate.check_before_start(check.link, forced) or ""
+        if not refused and check.mebibytes and not has_memory(check, self._host):
+            refused = "memory_short"
+        if refused:
+            return _refused(check, refused, 0.0)
+        started = time.monotonic()
+        deadline = started + min(seconds, check.seconds)
+        if check.kind == "dcgm":
+            self._own.names = (*self._names, dcgm.HELPER)
+        try:
+            if check.rdma is not None:
+                results = self._loopback(check, check.rdma, deadline, forced)
+            else:
+                text, status = self._tool(check.argv, check, deadline, forced)
+                results = _judged(check, text, status)
+        except _StoppedError as error:
+            return _refused(check, str(error), time.monotonic() - started)
+        except ChildError as error:
+            results = _all(check, "harness", str(error))
+        finally:
+            self._own.session = 0
+        return Finished(tuple(results), time.monotonic() - started)
+
+    def _tool(
+        self, argv: Sequence[str], check: Check, deadline: float, forced: bool
+    ) -> tuple[str, int]:
+        """The output of a tool and its status. Raises ChildError where it has none."""
+        child = Child(argv, max(deadline - time.monotonic(), 0.1) + 2, check.environment)
+        self._own.session = child.session
+        try:
+            status = self._watch(child, deadline, forced)
+            if child.too_long:
+                raise ChildError(f"{argv[0]} printed too much")
+            if status in NOT_STARTED:
+                raise ChildError(f"{argv[0]} could not be started: {child.text()}")
+            return child.text(), status
+        finally:
+            child.end()
+
+    def _watch(self, child: Child, deadline: float, forced: bool) -> int:
+        next_check = 0.0
+        while (status := child.wait(CHECK_SECONDS)) is None:
+            now = time.monotonic()
+            if now >= deadline:
+                raise ChildError("no result in time")
+            if child.too_long:
+                raise ChildError("it printed too much")
+            if now >= next_check:
+                self._look(forced)
+                next_check = time.monotonic() + CHECK_SECONDS
+        return status
+
+    def _look(self, forced: bool) -> None:
+        reason = self._gate.check(forced)
+        if reason or self.closing.is_set():
+            raise _StoppedError(reason or "closing")
+
+    def _loopback(
+        self,
+        check: Check,
+        options: perftest.PerftestOptions,
+        deadline: float,
+        forced: bool,
+    ) -> list[Result]:
+        """The server of perftest, and its client, on the same port of the same node. They open no
+        accelerator, so the gate need not know them.
+        """
+        tcp_port = _free_port()
+        limit = deadline - time.monotonic() + 2
+        server = Child(perftest.argv(options, tcp_port), limit, {})
+        try:
+            listening = time.monotonic() + LISTEN_SECONDS
+            while not listens(tcp_port):
+                if server.wait(CHECK_SECONDS) is not None:
+                    break
+                self._look(forced)
+                if time.monotonic() > min(listening, deadline):
+                    raise ChildError("the server did not listen in time")
+            if server.too_long:
+                raise ChildError("the server printed too much")
+            ended = server.wait(0.0)
+            if ended is not None:
+                report = perftest.parse(server.text())
+                raise ChildError(f"the server ended with status {ended}: {report.message}")
+            client = perftest.argv(options, tcp_port, LOOPBACK)
+            text, status = self._tool(client, check, deadline, forced)
+        finally:
+            server.end()
+        return _of_report(check, perftest.parse(text), status)
+
+
+def _judged(check: Check, text: str, status: int) -> list[Result]:
+    if status < 0:
+        return _all(check, "harness", f"{check.tool} was killed by signal {-status}")
+    if check.kind == "memory":
+        return mbw.parse(text, status, check.mebibytes, check.expected)
+    if check.kind == "dcgm":
+        return dcgm.parse(text, status, check.devices)
+    if check.kind == "collective":
+        return _of_report(check, nccl.parse(text), status)
+    if check.tool == "ascend-dmi":
+        return ascend_dmi.parse(text, status, check.kind, check.devices[0], check.expected)
+    return nvbandwidth.parse(text, status, check.kind, check.devices, check.expected)
+
+
+def _of_report(check: Check, report: Report, status: int) -> list[Result]:
+    """The result of a tool that the fabric tests have, too. Only wrong data is a failure."""
+    if report.outcome != "ok":
+        outcome: Outcome = "failed" if report.reason == "corruption" else "harness"
+        return _all(check, outcome, f"{report.reason}: {report.message}")
+    if status != 0:
+        return _all(check, "harness", f"{check.tool} ended with status {status}")
+    row = report.rows[-1]
+    bandwidth = row.bandwidth_bytes_per_second
+    if check.kind == "collective":
+        bandwidth = row.bus_bandwidth_bytes_per_second
+    if bandwidth is None:
+        return _all(check, "harness", f"{check.tool} printed no bandwidth")
+    device = check.devices[0] if check.devices else ""
+    return [measured(check.kind, device, check.port, bandwidth, check.expected)]
+
+
+def _all(check: Check, outcome: Outcome, message: str) -> list[Result]:
+    return for_all(check.kind, check.devices, check.port, outcome, message)
+
+
+def _refused(check: Check, reason: str, seconds: float) -> Finished:
+    return Finished(tuple(_all(check, "refused", reason)), seconds, reason)
+
+
+def _free_port() -> int:
+    """A TCP port of the loopback address. Another process may take it before the server does: then
+    the server fails, and the check has no result.
+    """
+    with socket.socket() as sock:
+        sock.bind((LOOPBACK, 0))
+        port: int = sock.getsockname()[1]
+        return port

@@ -1,0 +1,121 @@
+"""Probe `selfcheck`: bandwidth tests inside this node, while no job uses it.
+
+In: the gate, the budget, and tools (nvbandwidth, mbw, perftest, nccl-tests, dcgmi, ascend-dmi).
+Out: `nodevitals_selfcheck_*`, and rows of the history. The worker is resident: a thread of it runs
+the checks, and a run of the probe reports what has finished since the last one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nodevitals.probe import Probe, ProbeError, Readings
+from nodevitals.probes.selfcheck import families as metrics
+from nodevitals.probes.selfcheck.budget import Meter, Spent
+from nodevitals.probes.selfcheck.execution import REFUSALS
+from nodevitals.probes.selfcheck.results import Result, worst
+from nodevitals.probes.selfcheck.runner import FinishedCheck, Ran, SelfcheckRunner
+from nodevitals.probes.selfcheck.settings import SelfcheckSettings
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A result, with the name of its check and when that ran (seconds since the epoch)."""
+
+    check: str
+    time: float
+    result: Result
+
+
+class SelfcheckState(msgspec.Struct):
+    """What must outlive the agent: the budget, and the last results with their times."""
+
+    spent: tuple[Spent, ...] = ()
+    kept: list[Kept] = []
+
+    def ran(self) -> dict[str, Ran]:
+        """When each check ran last, and its worst outcome."""
+        times = {one.check: one.time for one in self.kept}
+        return {
+            check: Ran(time, worst(one.result.outcome for one in self.kept if one.check == check))
+            for check, time in times.items()
+        }
+
+
+class SelfcheckProbe(Probe):
+    """Bandwidth tests inside this node, while no job uses it."""
+
+    name = "selfcheck"
+    default = "off"
+    families = metrics.ALL
+    Settings = SelfcheckSettings
+    State = SelfcheckState
+    resident = True
+    persistent = True
+    settings: SelfcheckSettings
+    state: SelfcheckState
+
+    def open(self) -> None:
+        """Nothing: the first run starts the thread, as only a run has the state."""
+        self._runner: SelfcheckRunner | None = None
+
+    def run(self, readings: Readings) -> None:
+        """Report what has happened since the last run."""
+        if self._runner is None:
+            self._meter = Meter(self.settings.budget.seconds_per_day, self.state.spent)
+            self._runner = SelfcheckRunner(self.settings, self.host, self._meter, self.state.ran())
+            self._runner.start()
+        runner = self._runner
+        self._declare(readings)
+        for finished in runner.finished():
+            self._record(readings, finished)
+        self.state.spent = self._meter.spent()
+        self._report(readings, runner)
+        if runner.error is not None:
+            raise runner.error
+        if not runner.offered.checks and not self.state.kept:
+            reasons = "; ".join(f"{kind}: {why}" for kind, why in runner.offered.absent.items())
+            raise ProbeError("missing", f"nothing to check: {reasons}")
+
+    def close(self) -> None:
+        """End the check that runs."""
+        if self._runner is not None:
+            self._runner.close()
+
+    def _declare(self, readings: Readings) -> None:
+        """Start the counters at 0, so that the first event counts as an increase."""
+        for kind in self.settings.kinds:
+            readings.increment(metrics.SECONDS, 0, kind)
+            for outcome in metrics.RESULTS:
+                readings.increment(metrics.RUNS, 0, kind, outcome)
+            for reason in REFUSALS:
+                readings.increment(metrics.REFUSED, 0, kind, reason)
+
+    def _record(self, readings: Readings, done: FinishedCheck) -> None:
+        check, finished = done.check, done.finished
+        readings.increment(metrics.SECONDS, finished.seconds, check.kind)
+        if finished.refused in REFUSALS:
+            readings.increment(metrics.REFUSED, 1, check.kind, finished.refused)
+        if finished.refused:
+            return
+        keys = {result.key for result in finished.results}
+        self.state.kept = [
+            one for one in self.state.kept if one.check != check.name and one.result.key not in keys
+        ]
+        self.state.kept += [Kept(check.name, done.time, one) for one in finished.results]
+        for result in finished.results:
+            readings.increment(metrics.RUNS, 1, result.kind, result.outcome)
+            name = " ".join(part for part in ("selfcheck", *result.key) if part)
+            readings.condition(name, result.outcome, result.message)
+
+    def _report(self, readings: Readings, runner: SelfcheckRunner) -> None:
+        """Expose the last results of the checks that the node has now."""
+        names = {check.name for check in runner.offered.checks}
+        for one in self.state.kept:
+            if one.check in names:
+                key = one.result.key
+                readings.add(metrics.BANDWIDTH, one.result.bandwidth_bytes_per_second, *key)
+                readings.add(metrics.OUTCOME, 1, *key, one.result.outcome)
+                readings.add(metrics.TIME, one.time, *key)
+        for kind in self.settings.kinds:
+            readings.add(metrics.EXPECTED, self.settings.expected.of(kind), kind)
+            readings.add(metrics.OFFERED, kind not in runner.offered.absent, kind)

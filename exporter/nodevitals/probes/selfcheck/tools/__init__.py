@@ -1,0 +1,1 @@
+"""The tools of self-checks: the command line of each, and the parser of its output."""

@@ -1,0 +1,50 @@
+"""The JSON that a tool prints among other text. Pure.
+
+In: the output of a tool, which may be cut off, nested without end, or have NaN and numbers of any
+length. Out: the object with the wanted key, or None.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+MAX_DIGITS = 18
+# Text before the document may have braces; more of them than this, and it is no output of a tool.
+MAX_STARTS = 20
+_START = re.compile(r"\{")
+
+
+def find_document(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
+    """The object below the first of these keys, in the first JSON object that has one."""
+    decoder = json.JSONDecoder(parse_int=_integer)
+    for number, start in enumerate(_START.finditer(text)):
+        if number >= MAX_STARTS:
+            return None
+        try:
+            document, _ = decoder.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            continue
+        for key in keys:
+            if isinstance(document.get(key), dict):
+                found: dict[str, Any] = document[key]
+                return found
+    return None
+
+
+def objects(value: object) -> list[dict[str, Any]]:
+    """The objects of an array; DCGM 3 puts null between them. None for any other value."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def text_of(value: object) -> str:
+    """A string of JSON; '' for any other value."""
+    return value if isinstance(value, str) else ""
+
+
+def _integer(digits: str) -> float:
+    """Python before 3.11 takes seconds for a million digits."""
+    return int(digits) if len(digits) <= MAX_DIGITS else math.inf
