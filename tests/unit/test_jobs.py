@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
+from nodevitals.probes.common.cgroups import is_pod, parse_job_id
 from nodevitals.probes.common.device_files import DeviceFile, OwnProcesses, parse_device_path
 from nodevitals.probes.common.device_names import DeviceName, DeviceNames, NpuNames
 from nodevitals.probes.jobs.devices import parse_information
@@ -21,9 +22,7 @@ from nodevitals.probes.jobs.probe import MAX_SERIES, JobsProbe, JobsSettings
 from nodevitals.probes.jobs.processes import ProcessReader, scan
 from nodevitals.probes.jobs.slurm import (
     MAX_TEXT_CHARACTERS,
-    is_pod,
     parse_environment,
-    parse_job_id,
     parse_uid,
 )
 from testbed import processes

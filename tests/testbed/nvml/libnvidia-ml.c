@@ -376,11 +376,19 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, struc
   const char *value;
   int code = gpu_value(handle, "processes", &value);
   if (code != SUCCESS) return code;
-  unsigned running = (unsigned)atoi(value), room = *count;
+  int listed = strchr(value, ':') != NULL; /* PID:BYTES …; `-` for a size that is not available */
+  unsigned running = listed ? 0 : (unsigned)atoi(value), room = *count;
+  for (const char *at = value; listed && (at = strchr(at, ':')); at++) running++;
   *count = running;
   if (running > room) return INSUFFICIENT_SIZE;
-  for (unsigned index = 0; index < running; index++)
+  for (unsigned index = 0; index < running; index++) {
     out[index] = (struct process){1000 + index, 1 << 30, ~0u, ~0u};
+    if (!listed) continue;
+    char *end;
+    out[index].pid = (unsigned)strtoul(value, &end, 10);
+    out[index].memory = end[1] == '-' ? ~0ull : strtoull(end + 1, NULL, 10);
+    value = end + 1 + strcspn(end + 1, " ");
+  }
   return SUCCESS;
 }
 

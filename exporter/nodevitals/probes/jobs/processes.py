@@ -14,6 +14,7 @@ import msgspec
 from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import exists, parse_integer, read_text
 from nodevitals.probe import Readings
+from nodevitals.probes.common.cgroups import is_pod, parse_job_id
 from nodevitals.probes.common.device_files import (
     DeviceFile,
     OwnProcesses,
@@ -21,10 +22,8 @@ from nodevitals.probes.common.device_files import (
 )
 from nodevitals.probes.jobs.slurm import (
     JobTexts,
-    is_pod,
     label_text,
     parse_environment,
-    parse_job_id,
     parse_uid,
 )
 

@@ -1,12 +1,10 @@
-"""What Slurm says about a process: its cgroup, and its environment. Pure.
+"""What Slurm says about a process in its environment. Pure.
 
-Slurm's daemon, which is root, creates the cgroups; users cannot create one at these places. The
-environment is the user's: any process may change its own.
+The environment is the user's: any process may change its own. Its cgroup says to which job it
+belongs: probes/common/cgroups.py.
 """
 
 from __future__ import annotations
-
-import re
 
 import msgspec
 
@@ -14,30 +12,6 @@ from nodevitals.linux.sysfs import parse_integer
 
 MAX_TEXT_CHARACTERS = 64
 MAX_DEVICES = 64
-# https://slurm.schedmd.com/cgroup_v2.html: below systemd's slice (CgroupSlice in cgroup.conf), one
-# scope for all jobs, with the node's name where several slurmd share a machine. Within the slice of
-# a user only systemd creates cgroups, and a user's own are below a service: there are none here. A
-# reader in a cgroup namespace sees paths that begin with `/..`.
-_UNIFIED = re.compile(r"(?:/\.\.)*(?:/[^/]+\.slice)+/[^/]*slurmstepd\.scope/job_(\d{1,10})(?:/.*)?")
-# https://slurm.schedmd.com/cgroups.html; with a node's name where several slurmd share a machine.
-_LEGACY = re.compile(r"(?:/\.\.)*/slurm[^/]*/uid_\d+/job_(\d{1,10})(?:/.*)?")
-_POD = re.compile(r"(?:/\.\.){0,64}(?:/kubelet[^/]*)?/(?:kubelet-)?kubepods.*")
-
-
-def parse_job_id(cgroup: str) -> str:
-    """The Slurm job of a process by its /proc/PID/cgroup; '' where it is in none."""
-    for line in _lines(cgroup):
-        number, _, rest = line.partition(":")
-        path = rest.partition(":")[2]
-        found = _UNIFIED.fullmatch(path) if number == "0" else _LEGACY.fullmatch(path)
-        if found:
-            return found[1]
-    return ""
-
-
-def is_pod(cgroup: str) -> bool:
-    """Whether a process belongs to a Kubernetes pod; both cgroup drivers of the kubelet."""
-    return any(_POD.fullmatch(line.split(":", 2)[-1]) for line in _lines(cgroup))
 
 
 def parse_uid(status: str) -> int | None:

@@ -139,6 +139,18 @@ DEVICES = _node.gauge(
     source=("pci", "driver", "nvml"),
 )
 
+_held = Families("accelerator", *accelerators.DEVICE_LABELS)
+MEMORY_WITHOUT_JOB = _held.gauge(
+    "memory_without_job_bytes",
+    "Device memory of compute processes in no job's cgroup, monitoring programs left out; missing "
+    "where processes or jobs cannot be seen.",
+)
+PROCESSES_WITHOUT_JOB = _held.gauge(
+    "processes_without_job",
+    "Number of compute processes in no job's cgroup, monitoring programs left out; missing where "
+    "processes or jobs cannot be seen.",
+)
+
 # What the probe `profile` compares.
 PROFILE_FACTS = (
     *accelerators.PROFILE_FACTS,
@@ -150,4 +162,4 @@ PROFILE_FACTS = (
     Fact("nvidia.pcie_width", PCIE_WIDTH_MAX),
     Fact("nvidia.power_limit_watts", POWER_LIMIT),
 )
-FAMILIES = (*accelerators.counts, *accelerators.metrics, *_gpu, *_node, *USAGE)
+FAMILIES = (*accelerators.counts, *accelerators.metrics, *_held, *_gpu, *_node, *USAGE)

@@ -16,6 +16,7 @@ from nodevitals.probes.nvidia.ecc import EccReader, read_repairs
 from nodevitals.probes.nvidia.fabric import read_fabric
 from nodevitals.probes.nvidia.families import (
     MEMORY_TEMPERATURE,
+    MEMORY_WITHOUT_JOB,
     MODE_INFO,
     PCIE_GENERATION,
     PCIE_GENERATION_MAX,
@@ -23,6 +24,7 @@ from nodevitals.probes.nvidia.families import (
     PCIE_WIDTH,
     PCIE_WIDTH_MAX,
     POWER_LIMIT,
+    PROCESSES_WITHOUT_JOB,
     RECOVERY_ACTION,
     SM_CLOCK,
     TEMPERATURE_MARGIN,
@@ -40,6 +42,7 @@ from nodevitals.probes.nvidia.nvml import (
     query_newest,
     raise_if_lost,
 )
+from nodevitals.probes.nvidia.owners import ProcessOwners
 from nodevitals.probes.nvidia.slowdown import SlowdownReader
 from nodevitals.probes.nvidia.usage import UsageOptions, UsageReader
 
@@ -59,11 +62,12 @@ class GpuStatus(NamedTuple):
 class GpuReader:
     """Reads one GPU; does not read again what it does not have."""
 
-    def __init__(self, errors_by_link: bool, usage: UsageOptions) -> None:
+    def __init__(self, errors_by_link: bool, usage: UsageOptions, owners: ProcessOwners) -> None:
         self._fields = FieldReader([_RECOVERY, _MEMORY_TEMPERATURE, LINK_COUNT])
         self._ecc = EccReader()
         self._nvlink = NvlinkReader(errors_by_link)
         self._usage = UsageReader(usage)
+        self._owners = owners
 
     def read(self, gpu: Gpu, driver_version: str, readings: Readings) -> GpuStatus:
         """Read everything the GPU has; add nothing where nothing was read. Raises LostError."""
@@ -72,7 +76,7 @@ class GpuReader:
         slowdown = SlowdownReader(driver_version)
         self._fields.add(slowdown.fields)
         fields = self._fields.read(handle)
-        _read_load(handle, readings, labels)
+        _read_load(handle, self._owners, readings, labels)
         _read_temperature(handle, fields, readings, labels)
         _read_power(handle, readings, labels)
         _read_modes(handle, readings, labels)
@@ -86,7 +90,9 @@ class GpuReader:
         return GpuStatus(links, _report_recovery(fields, readings, labels))
 
 
-def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
+def _read_load(
+    handle: Handle, owners: ProcessOwners, readings: Readings, labels: tuple[str, ...]
+) -> None:
     both = (VENDOR, *labels)
     rates = query(pynvml.nvmlDeviceGetUtilizationRates, handle)
     readings.add(accelerators.UTILIZATION, rates and rates.gpu / 100, *both)
@@ -97,6 +103,10 @@ def _read_load(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> N
         readings.add(accelerators.MEMORY_TOTAL, memory.total, *both)
     processes = query(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
     readings.add(accelerators.PROCESSES, None if processes is None else len(processes), *both)
+    held = owners.held(processes)
+    if held is not None:
+        readings.add(MEMORY_WITHOUT_JOB, held.memory_bytes, *both)
+        readings.add(PROCESSES_WITHOUT_JOB, held.processes, *both)
 
 
 def _read_temperature(

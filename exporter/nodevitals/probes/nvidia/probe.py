@@ -34,6 +34,7 @@ from nodevitals.probes.nvidia.families import (
 )
 from nodevitals.probes.nvidia.hardware import Hardware, HardwareReader
 from nodevitals.probes.nvidia.hung import HungGpus
+from nodevitals.probes.nvidia.owners import NO_JOBS, ProcessOwners
 from nodevitals.probes.nvidia.usage_families import MIG_INFO
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     default power limit, NVLink 5 FEC history and C2C errors."""
     activity: bool = False
     """Whether to expose the activity of SM, tensor cores and DRAM (GPM; Hopper and later)."""
+    ignore: tuple[str, ...] = NO_JOBS
+    """Names of processes that may hold device memory without a job; at most 15 characters each."""
     library: str = "libnvidia-ml.so.1"
     """Name or path of the NVML library."""
 
@@ -139,7 +142,8 @@ class NvidiaProbe(Probe):
             if self._reader is None:
                 by_link = self.settings.nvlink_errors_by_link
                 usage = UsageOptions(self.settings.details, self.settings.activity)
-                self._reader = NvmlReader(self.settings.library, by_link, usage)
+                owners = ProcessOwners(self.host, self.settings.ignore)
+                self._reader = NvmlReader(self.settings.library, by_link, usage, owners)
             return self._reader.scan(
                 slots - hardware.passed_through - {""},
                 devices,

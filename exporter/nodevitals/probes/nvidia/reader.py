@@ -17,6 +17,7 @@ from nodevitals.probes.nvidia.gpu import GpuReader, GpuStatus
 from nodevitals.probes.nvidia.hung import HungGpus
 from nodevitals.probes.nvidia.listing import Listing, list_gpus
 from nodevitals.probes.nvidia.nvml import Failure, Gpu, LostError, attempt, query
+from nodevitals.probes.nvidia.owners import ProcessOwners
 from nodevitals.probes.nvidia.usage import UsageOptions
 
 _HANG = nvml.Failure(nvml.HANG, "the driver did not return in an earlier run")
@@ -44,10 +45,13 @@ class GpuScan(msgspec.Struct):
 class NvmlReader:
     """The library, started. Its constructor and `scan` raise NvmlError."""
 
-    def __init__(self, library: str, errors_by_link: bool, usage: UsageOptions) -> None:
+    def __init__(
+        self, library: str, errors_by_link: bool, usage: UsageOptions, owners: ProcessOwners
+    ) -> None:
         nvml.start(library)
         self._errors_by_link = errors_by_link
         self._usage = usage
+        self._owners = owners
         self._readers: dict[str, GpuReader] = {}
         self._events = XidEvents()
         self._texts: dict[tuple[str, str], str] = {}
@@ -65,6 +69,7 @@ class NvmlReader:
         in which it is unreadable, and what it adds to the readings is discarded afterwards.
         """
         nvml.failures.clear()
+        self._owners.start_run()
         devices = {device.uuid: device for device in known}
         listing = list_gpus(slots, devices.values())
         scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
@@ -113,7 +118,7 @@ class NvmlReader:
         try:
             device = self._read_identity(gpu, known, driver_version, readings)
             identity = readings.mark()
-            made = GpuReader(self._errors_by_link, self._usage)
+            made = GpuReader(self._errors_by_link, self._usage, self._owners)
             reader = self._readers.setdefault(gpu.uuid, made)
             status = reader.read(gpu, driver_version, readings)
         except LostError as error:
