@@ -33,6 +33,8 @@ COMPUTED = {
         *("missing", "refused", "permission", "timeout", "closed", "protocol", "too_long"),
     },
     ("probes/services/manager.py", "reason"): {*manager._REASONS.values(), "refused"},
+    ("probes/bmc/probe.py", "reason"): {"device_missing", "missing"},
+    ("probes/bmc/probe.py", "error.reason"): {"stuck", "missing"},
     ("linux/tool.py", "reason"): {"timeout", "too_long"},
     ("state/history.py", "reason"): {"disk_full", "state_directory"},
     # Passed on: their words are found where they arise.

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.confinement import parse_service
+from nodevitals.linux.capabilities import VARIABLE, parse_kept
+from nodevitals.probes import registered
+from testbed.confinement import capabilities, parse_service
 from testbed.node import ROOT
 from testbed.seccomp import systemd_analyze
 
 UNIT = ROOT / "exporter/packaging/nodevitals.service"
+DROP_IN = ROOT / "exporter/packaging/nodevitals-hardware-health.conf"
 HUB_UNIT = ROOT / "exporter/packaging/nodevitals-hub.service"
 SERVICE = parse_service(UNIT.read_text())
 # Tenths of systemd's exposure level.
@@ -56,3 +59,33 @@ def test_every_restriction_has_a_reason(unit: Path) -> None:
     reasons = {line.partition("=")[0]: text for text, lines in groups for line in lines.split("\n")}
     for key in set(parse_service(unit.read_text())) - NO_RESTRICTIONS:
         assert "ithout" in reasons[key], key
+
+
+def test_hardware_health_is_a_drop_in_that_grants_what_the_unit_does_not() -> None:
+    """Each capability with its reason, kept by the probes that the unit's workers run."""
+    added = parse_service(DROP_IN.read_text())
+    granted = capabilities(added)
+    assert granted == {"SYS_ADMIN", "SYS_RAWIO", "NET_ADMIN"}
+    assert not granted & capabilities(SERVICE)
+    [text] = added["Environment"]
+    name, _, kept = text.strip('"').partition("=")
+    assert name == VARIABLE
+    assert set().union(*parse_kept(kept).values()) == granted
+    assert parse_kept(kept).keys() <= registered().keys()
+    assert added.keys() == {"CapabilityBoundingSet", "Environment", "SystemCallFilter"}
+    groups = re.findall(r"((?:^#.*\n)+)((?:^[A-Z]\w+=.*\n)+)", DROP_IN.read_text(), re.MULTILINE)
+    assert len(groups) == 4
+    assert all("ithout" in reason for reason, _ in groups)
+
+
+def test_systemd_understands_the_unit_with_the_drop_in(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/usr/bin/nodevitals", "/bin/true"))
+    folder = tmp_path / f"{UNIT.name}.d"
+    folder.mkdir()
+    (folder / "hardware-health.conf").write_text(DROP_IN.read_text())
+    done = systemd_analyze("verify", str(copy))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    # The level of root with all rights is 9.6; the filters of the unit still hold.
+    done = systemd_analyze("security", "--offline=true", "--threshold=50", str(copy))
+    assert done.returncode == 0, done.stdout

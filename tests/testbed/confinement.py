@@ -1,8 +1,9 @@
 """Runs a command under the restrictions of a systemd unit, without systemd.
 
-`python confinement.py UNIT [KEY=VALUE …] -- COMMAND…`: each KEY=VALUE replaces the unit's lines of
-that key. A restriction that is not implemented here ends the program: none goes untested. It needs
-root, and a mount namespace in which it may mount.
+`python confinement.py UNIT [DROP_IN.conf …] [KEY=VALUE …] -- COMMAND…`: the lines of a drop-in come
+after the unit's; each KEY=VALUE replaces all lines of that key. A restriction that is not
+implemented here ends the program: none goes untested. It needs root, and a mount namespace in which
+it may mount.
 """
 
 from __future__ import annotations
@@ -112,6 +113,12 @@ def _limit(which: int) -> Callable[[Sequence[str]], None]:
     return apply
 
 
+def _environment(values: Sequence[str]) -> None:
+    for value in values:
+        name, _, text = value.strip('"').partition("=")
+        os.environ[name] = text
+
+
 def _umask(values: Sequence[str]) -> None:
     os.umask(int(values[-1], 8))
 
@@ -133,6 +140,7 @@ PROCESS: dict[str, Callable[[Sequence[str]], None]] = {
     "LimitNOFILE": _limit(resource.RLIMIT_NOFILE),
     "LimitMEMLOCK": _limit(resource.RLIMIT_MEMLOCK),
     "UMask": _umask,
+    "Environment": _environment,
     "OOMScoreAdjust": _oom_score,
     "SupplementaryGroups": lambda values: os.setgroups([int(one) for one in values[0].split()]),
 }
@@ -175,6 +183,10 @@ def main(arguments: Sequence[str]) -> None:
     end = arguments.index("--")
     service = parse_service(Path(arguments[0]).read_text())
     for change in arguments[1:end]:
+        if change.endswith(".conf"):
+            for name, values in parse_service(Path(change).read_text()).items():
+                service.setdefault(name, []).extend(values)
+            continue
         key, _, value = change.partition("=")
         service[key] = [value] if value else []
     confine(service)

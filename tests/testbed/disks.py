@@ -20,6 +20,7 @@ from testbed.trees import write
 
 SOURCE = Path(__file__).with_name("nvmeioctl.c")
 PAGE_BYTES, IDENTIFY_BYTES = 512, 4096
+CAP_SYS_RAWIO, CAP_SYS_ADMIN = 17, 21
 # Offset and size in the health page.
 FIELDS = {
     "warnings": (0, 1),
@@ -310,6 +311,14 @@ def _block() -> dict[str, str]:
     return {"stat": STAT, "size": "7814037168\n", "removable": "0\n"}
 
 
+def _may_pass_commands(name: str) -> bool:
+    """As the kernel: NVMe takes CAP_SYS_ADMIN, ATA's pass-through CAP_SYS_RAWIO."""
+    status = Path("/proc/self/status").read_text()
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    number = CAP_SYS_ADMIN if name.startswith("nvme") else CAP_SYS_RAWIO
+    return bool(int(effective.split()[1], 16) >> number & 1)
+
+
 def main(name: str, answers: str) -> None:
     """The program: the arguments are checked."""
     given = sys.argv[1:]
@@ -324,6 +333,10 @@ def main(name: str, answers: str) -> None:
         print(f"{name}: unrecognized option; use smartctl -h: {given}")
         sys.exit(1)
     file = Path(answers, f"{path.name}{kind and '+'}{kind}")
+    if not _may_pass_commands(path.name):
+        text = f"Read Device Identity of {path} failed: Operation not permitted"
+        print(json.dumps(refused(str(path), text)))
+        sys.exit(2)
     if not path.exists() or not file.exists():
         text = f"Smartctl open device: {path} failed: No such device"
         print(json.dumps(refused(str(path), text)))

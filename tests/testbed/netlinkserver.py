@@ -22,6 +22,7 @@ FAMILY = 23
 CONTROL, GET_FAMILY = 16, 3
 FEC_GET, MODULE_EEPROM_GET = 29, 31
 UNKNOWN = 2**64 - 1
+CAP_NET_ADMIN = 12
 
 
 class Driver(msgspec.Struct):
@@ -91,12 +92,12 @@ class EthtoolKernel:
                     data = connection.recv(65536)
                     if not data:
                         return
-                    for answer in self._answers(data):
+                    for answer in self._answers(data, _may_administer(connection)):
                         connection.send(answer)
                 except OSError:
                     return
 
-    def _answers(self, data: bytes) -> list[bytes]:
+    def _answers(self, data: bytes, permitted: bool) -> list[bytes]:
         length, kind, flags, sequence, _ = struct.unpack_from("=IHHII", data)
         command, version, _ = struct.unpack_from("=BBH", data, 16)
         assert (length, flags, version) == (len(data), 5, 1)
@@ -114,6 +115,8 @@ class EthtoolKernel:
         if driver is not None and driver.silent:
             return []
         try:
+            if command == MODULE_EEPROM_GET and not permitted:
+                raise OSError(errno.EPERM, "")
             if driver is None:
                 raise OSError(errno.ENODEV, "")
             if driver.error:
@@ -125,6 +128,16 @@ class EthtoolKernel:
         if driver.garbled is not None:
             return [driver.garbled, acknowledged]
         return [_message(FAMILY, sequence, answer), acknowledged]
+
+
+def _may_administer(connection: socket.socket) -> bool:
+    """Whether the process that asks has CAP_NET_ADMIN: GENL_UNS_ADMIN_PERM of the kernel."""
+    pid, _, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    )
+    status = Path(f"/proc/{pid}/status").read_text()
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    return bool(int(effective.split()[1], 16) >> CAP_NET_ADMIN & 1)
 
 
 def _message(kind: int, sequence: int, body: bytes) -> bytes:

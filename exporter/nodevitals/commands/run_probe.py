@@ -14,6 +14,7 @@ from nodevitals.agent import run_once
 from nodevitals.commands.options import add_node_options, host_of, load_config
 from nodevitals.commands.probe_table import Shown, tables
 from nodevitals.commands.probe_values import seconds
+from nodevitals.commands.rights import lacks
 from nodevitals.commands.terminal import (
     FOUND_WRONG,
     GOOD,
@@ -71,6 +72,8 @@ def run(options: argparse.Namespace) -> NoReturn:
         _print_tables(text, results, options.describe)
     if not results:
         print(f"{name}: {_why_none(name, config)}", file=sys.stderr)
+    for lack in lacks(_parsed(text)):
+        print(f"{name}: {lack.text}; {lack.remedy}", file=sys.stderr)
     failed = _print_failures(name, results)
     sys.stdout.flush()
     sys.stderr.flush()

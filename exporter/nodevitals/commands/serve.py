@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 
-from nodevitals import logs
+from nodevitals import logs, probes
 from nodevitals.agent import Agent, LoadError
 from nodevitals.commands.options import (
     add_node_options,
@@ -15,6 +16,7 @@ from nodevitals.commands.options import (
     host_of,
 )
 from nodevitals.commands.terminal import COULD_NOT_TELL, FOUND_WRONG, CommandError, Subparsers
+from nodevitals.linux import capabilities
 from nodevitals.web.server import Server
 
 DEFAULT_ADDRESS = ":9855"
@@ -24,6 +26,7 @@ examples:
   nodevitals serve --config.file /etc/nodevitals/nodevitals.yaml --web.listen-address 127.0.0.1:9855
 
 SIGHUP reloads the files, SIGTERM ends the agent with status 0."""
+log = logging.getLogger(__name__)
 _OWN_PATHS = ("/", "/healthz", "/readyz")
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
@@ -85,6 +88,7 @@ def _add_log_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; ends the process with status 0."""
     _check_path(options.telemetry_path)
+    refused = _check_capabilities()
     agent = Agent(host_of(options), files_of(options.config, options.web_config))
     agent.handle_signals()
     try:
@@ -101,9 +105,35 @@ def run(options: argparse.Namespace) -> int:
         text = f"cannot listen on {options.listen}: {error.strerror}"
         raise CommandError(f"{text}; choose another --web.listen-address") from None
     handler = logs.set_up(options.log_level, options.log_format)
+    if refused:
+        log.error("%s", refused)
     agent.serve(server, handler)
     # Skips the exit hooks, which would wait for a thread that the kernel does not let go.
     os._exit(0)
+
+
+def _check_capabilities() -> str:
+    """What is not kept from the workers of other probes, and the remedy; '' where all is well.
+    Raises CommandError for a text that cannot be read.
+    """
+    try:
+        kept = capabilities.parse_kept(os.environ.get(capabilities.VARIABLE, ""))
+    except ValueError as error:
+        raise CommandError(f"{capabilities.VARIABLE}: {error}") from None
+    unknown = sorted(kept.keys() - probes.registered().keys()) if kept else []
+    if unknown:
+        known = ", ".join(probes.registered())
+        text = f"{capabilities.VARIABLE}: unknown probe {unknown[0]!r}; known probes: {known}"
+        raise CommandError(text)
+    if not kept:
+        return ""
+    try:
+        capabilities.drop(frozenset())
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}"
+        remedy = "add SystemCallFilter=capset to the drop-in"
+        return f"every probe keeps what {capabilities.VARIABLE} names: {why}; {remedy}"
+    return ""
 
 
 def _check_path(path: str) -> None:

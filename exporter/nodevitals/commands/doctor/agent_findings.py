@@ -9,6 +9,7 @@ from nodevitals import __version__
 from nodevitals.commands.doctor.asking import Answer, Endpoint
 from nodevitals.commands.doctor.findings import OFF, OK, PROBLEM, UNKNOWN, Finding, ago, printable
 from nodevitals.commands.doctor.samples import Samples
+from nodevitals.commands.rights import lacks
 
 START = "start it: systemctl enable --now nodevitals; journalctl -u nodevitals | tail"
 _CREDENTIALS = "name its CA, user and password: --http.config.file FILE (basic_auth, tls_config)"
@@ -93,6 +94,13 @@ def clock_findings(samples: Samples) -> Iterator[Finding]:
     else:
         text = "not synchronized: times of alerts and of the history are wrong"
         yield Finding("clock", PROBLEM, text, "timedatectl set-ntp true; chronyc tracking")
+
+
+def right_findings(samples: Samples) -> Iterator[Finding]:
+    """What the probes cannot read without capabilities that are off unless someone grants them."""
+    found = ((name, *one) for name, rows in samples.values.items() for one in rows)
+    for lack in lacks(found):
+        yield Finding(f"rights of {lack.probe}", OFF, lack.text, lack.remedy)
 
 
 def offset_findings(answer: Answer, server_time: float | None) -> Iterator[Finding]:

@@ -96,6 +96,7 @@ class AgentSide:
         if self._is_local:
             late_finding = Finding("permissions", UNKNOWN, "procfs does not answer")
             yield from self._jobs.result("permissions", [late_finding])
+        yield from agent_findings.right_findings(samples)
         yield from agent_findings.clock_findings(samples)
 
     def _answer(self, name: str) -> Answer:
@@ -129,7 +130,9 @@ class AgentSide:
         body, results = local.run_probes(host, config, seconds)
         states = from_results(results, local.planned(config), seconds)
         yield from target_findings(states, local.disabled(config), probes.registered())
-        yield from agent_findings.clock_findings(parse_samples(body))
+        samples = parse_samples(body)
+        yield from agent_findings.right_findings(samples)
+        yield from agent_findings.clock_findings(samples)
 
 
 def _refused(answer: Answer) -> bool:

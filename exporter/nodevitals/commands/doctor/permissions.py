@@ -15,17 +15,11 @@ from typing import NamedTuple
 
 from nodevitals.commands.doctor.findings import OFF, OK, PROBLEM, UNKNOWN, Finding, listed
 from nodevitals.commands.shipped import shipped
+from nodevitals.linux import capabilities
 
 _LISTENING = "0A"
 _BOUNDING_SET = re.compile(r"^CapabilityBoundingSet=(.*)$", re.MULTILINE)
-# linux/capability.h: the number of each that the unit grants, or that a device needs.
-NUMBERS = {
-    "CAP_DAC_OVERRIDE": 1,
-    "CAP_DAC_READ_SEARCH": 2,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_NICE": 23,
-    "CAP_SYSLOG": 34,
-}
+NUMBERS = {f"CAP_{name}": number for name, number in capabilities.NUMBERS.items()}
 # What is lost without each that the unit grants.
 COSTS = {
     "CAP_DAC_READ_SEARCH": "mounts closed to others are not read; fabric tests nothing; jobs fails",

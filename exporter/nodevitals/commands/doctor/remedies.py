@@ -6,6 +6,8 @@ target's name; `*` holds for every probe.
 
 from __future__ import annotations
 
+from nodevitals.commands.rights import DROP_IN
+
 _READ_LOG = "read the trace: journalctl -u nodevitals | grep -A20 '{probe}'; report it"
 _CHECK = "check the file: nodevitals check-config /etc/nodevitals/nodevitals.yaml"
 _SYSFS = "mount the node's sysfs there, or set --path.sysfs of the agent: mount | grep sysfs"
@@ -61,6 +63,9 @@ REMEDIES: dict[str, dict[str, str]] = {
         "npu_smi": "run npu-smi info by hand; check dmesg -T and the driver's log in"
         " /var/log/npu/slog",
     },
+    "disks": {
+        "permission": "grant CAP_SYS_ADMIN and CAP_SYS_RAWIO: " + DROP_IN,
+    },
     "fabric": {
         "list": "correct the lists of peers: " + _CHECK,
         "listen": "free the port, or set probes.fabric.listen_address: ss -ltnp",
@@ -86,12 +91,25 @@ REMEDIES: dict[str, dict[str, str]] = {
         "api": "check the API server: kubectl get --raw /readyz",
         "forbidden": _ROLE,
         "kubelet": _KUBELET,
-        "missing": "install grpcio: pipx inject nodevitals grpcio protobuf",
+        "missing": "install h2 and protobuf: pipx inject nodevitals h2 protobuf",
         "no_access": "mount /var/lib/kubelet/pod-resources into the agent's pod; run it as root",
         "no_api": "set KUBERNETES_SERVICE_HOST, or probes.kubernetes.source: kubelet",
         "no_ca": "mount the service account's CA: automountServiceAccountToken: true",
         "no_token": "mount the service account's token: automountServiceAccountToken: true",
         "unauthorized": "renew the agent's token: kubectl rollout restart the agents' DaemonSet",
+    },
+    "bmc": {
+        "device_missing": "load the driver: modprobe ipmi_devintf ipmi_si; ls -l /dev/ipmi0; in a"
+        " container, mount the device",
+        "missing": "install ipmitool on the node, or in the agent's image",
+        "no_ca": "write the certificate of the BMC's authority into probes.bmc.redfish.ca_file",
+        "secret": "write one line into the file, for the agent to read: ls -l FILE",
+        "stuck": "reset the BMC when no one needs its console: ipmitool mc reset cold; then reboot"
+        " the node if the driver still hangs",
+        "tls": "renew the BMC's certificate, or correct ca_file and server_name in"
+        " probes.bmc.redfish",
+        "unauthorized": "correct user and password in the files of probes.bmc.redfish; see in the"
+        " BMC whether the user is locked",
     },
     "maintenance": {
         "content": "write it anew: nodevitals maintenance start, or nodevitals maintenance end",
@@ -143,6 +161,10 @@ REMEDIES: dict[str, dict[str, str]] = {
         "untrusted": "only root may be able to change it: chown root PATH; chmod go-w PATH",
         "user": "create the user, or correct it in probes.scripts: " + _CHECK,
     },
+    "selfcheck": {
+        "missing": "install a tool (nvbandwidth, mbw, perftest, nccl-tests, dcgmi) on the PATH of"
+        " the agent has it, or set probes.selfcheck.enabled: false",
+    },
     "services": {
         "closed": _SYSTEMD,
         "missing": "let the agent see the bus: ls -l /run/dbus/system_bus_socket; in a container,"
@@ -167,8 +189,7 @@ REMEDIES: dict[str, dict[str, str]] = {
         "crashed": "read the port by hand: ethtool -m INTERFACE; dmesg -T | tail -50",
         "hung": "see where the driver hangs: dmesg -T | tail -50; leave the port out:"
         " probes.transceivers.exclude",
-        "permission": "give the agent the right: systemctl edit nodevitals:"
-        " CapabilityBoundingSet=CAP_NET_ADMIN",
+        "permission": "grant CAP_NET_ADMIN: " + DROP_IN,
         "slow": "raise probes.transceivers.timeout and interval: mlxlink takes seconds per port",
     },
 }

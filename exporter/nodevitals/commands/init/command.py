@@ -30,6 +30,8 @@ from nodevitals.document import DocumentError, read_file
 from nodevitals.linux.host import node_name
 
 PORT = 9855
+# Not among the drop-ins that are copied: what it grants is for a person to decide.
+HARDWARE_HEALTH = "nodevitals-hardware-health.conf"
 _PACKAGED_UNIT = "/usr/lib/systemd/system/nodevitals.service"
 VALUES = "rules-values.yaml"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
@@ -162,6 +164,7 @@ def _agent_files(command: list[str], node: Node | None, found: list[Expected]) -
     made = {
         "nodevitals.yaml": agent_files.configuration(example, node, found),
         "nodevitals.service": agent_files.unit(unit, command),
+        HARDWARE_HEALTH: (packaging / HARDWARE_HEALTH).read_text(encoding="utf-8"),
     }
     if node is not None and node.groups:
         made["nodevitals.service.d/groups.conf"] = agent_files.groups_drop_in(node.groups)

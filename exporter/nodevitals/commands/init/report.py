@@ -66,6 +66,8 @@ def print_steps(folder: str, site: Site, *, packaged: bool, groups: bool) -> Non
         print(f"  cp -r {here}/nodevitals.service.d /etc/systemd/system/")
     print("  systemctl daemon-reload")
     print("  systemctl enable nodevitals && systemctl restart nodevitals")
+    print("Health of disks and of network modules needs powerful capabilities, which are off:")
+    print(f"  {here}/nodevitals-hardware-health.conf says how to grant them")
     print("On the server with Debian's prometheus and prometheus-alertmanager; prometheus.yml and")
     print("alertmanager.yml are replaced, and those that were there are kept as FILE.~1~:")
     print(f"  cp -r --backup=numbered {here}/prometheus/. /etc/prometheus/")

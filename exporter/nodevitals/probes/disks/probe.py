@@ -71,7 +71,8 @@ class DisksProbe(Probe):
         return parts
 
     def open(self) -> None:
-        """Start without any health read."""
+        """Start without any health read. Nothing of sysfs needs to live on between runs."""
+        self.resident = self.settings.part == "health"
         own = self.settings.settings
         self._reader = Reader(own.health_interval, max(_HUNG_SECONDS, own.smartctl_timeout + 10))
 

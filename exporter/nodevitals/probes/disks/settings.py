@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Optional
 import msgspec
 
 from nodevitals.probe import ProbeSettings, Problem, Seconds
+from nodevitals.quantities import shown
 
 _DEVICE = re.compile(r"[A-Za-z0-9_-]{1,32}")
 # smartctl(8), -d: what a disk behind a controller is called. No option can be made of it.
@@ -64,9 +65,11 @@ class DisksSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
             for kind in one.types:
                 where = f"raid[{index}].types"
                 if not _TYPE.fullmatch(kind):
-                    yield Problem(where, f"{kind!r} is no disk: write it like megaraid,0")
+                    yield Problem(where, f"{shown(kind)} is no disk: write it like megaraid,0")
                 if (one.device, kind) in seen:
-                    yield Problem(where, f"{kind} of {one.device} is listed twice: remove one")
+                    yield Problem(
+                        where, f"{shown(kind)} of {one.device} is listed twice: remove one"
+                    )
                 seen.add((one.device, kind))
 
 

@@ -16,8 +16,14 @@ INFO = metrics.gauge(
 )
 READABLE = metrics.gauge(
     "readable",
-    "Whether the memory of the module could be read; missing where there is no module or the "
-    "driver cannot read it.",
+    "Whether the memory of the module could be read; missing where that is unknown, as "
+    "nodevitals_transceiver_unreadable says, and where the driver cannot read it.",
+)
+UNREADABLE = metrics.gauge(
+    "unreadable",
+    "Always 1; why the module could not be read: a missing capability, an error while the link is "
+    "up, or an error without a link, which an empty cage and a broken module have alike.",
+    reason=("permission", "error", "no_link"),
 )
 LINK_UP = metrics.gauge("link_up", "Whether the link of the port was up when its module was read.")
 TEMPERATURE = metrics.gauge("temperature_celsius", "Temperature of the module.")

@@ -101,19 +101,22 @@ class TransceiversProbe(Probe):
             raise ProbeError("slow", text)
         if any(one.denied for one in read.values()) and self.settings.required:
             raise ProbeError("permission", "modules: needs CAP_NET_ADMIN")
-        if not any(one.supported for one in read.values()):
-            denied = any(one.denied for one in read.values())
-            why = "modules: needs CAP_NET_ADMIN" if denied else "no driver that can read a module"
-            raise Absent(why)
+        # Not permitted is not absent. The kernel refuses before it asks the driver: whether the
+        # port can have a module is unknown.
+        if not any(one.supported or one.denied for one in read.values()):
+            raise Absent("no driver that can read a module")
 
 
 def _report(port: ModulePort, one: Reading, readings: Readings) -> None:
     labels = port.labels
     if one.supported:
         readings.add(transceiver.LINK_UP, port.up, *labels)
-    # Without a module, drivers fail with any error: only that of a link that is up is one.
+    # Without a module, drivers fail with any error: only with a link is it known that there is one.
     failed = bool(one.problem) and port.up is True
     readings.add(transceiver.READABLE, True if one.module else False if failed else None, *labels)
+    if one.denied or one.problem:
+        reason = "permission" if one.denied else "error" if failed else "no_link"
+        readings.add(transceiver.UNREADABLE, 1, *labels, reason)
     if failed:
         readings.condition(port.name, "unreadable", one.problem)
     counts = one.error_correction
