@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -16,14 +15,14 @@ HUNG_TIMES = 100
 LIMIT_SECONDS = 5.0
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Print the table."""
     rows = []
-    with tempfile.TemporaryDirectory() as folder, FitNode(Path(folder)) as node:
+    with FitNode(folder) as node:
         rows.append(_row("healthy", node, TIMES, 0))
-        with FaultyFileSystem(Path(folder), name="filer") as files:
+        with FaultyFileSystem(folder, name="filer") as files:
             files.fault("hang")
-            path = ("--path", str(Path(folder) / "filer"))
+            path = ("--path", str(folder / "filer"))
             rows.append(_row("a path that hangs", node, HUNG_TIMES, 1, *path))
             files.fault("none")
         node.machine.hang()
@@ -49,7 +48,3 @@ def _row(name: str, node: FitNode, times: int, wanted: int | None, *more: str) -
         *(f"{one:.2f} s" for one in figures),
         f"{LIMIT_SECONDS:g} s",
     ]
-
-
-if __name__ == "__main__":
-    main()

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed import gpus, nics
+from testbed import gpus, nics, processes
 from testbed.gpus import Machine
 from testbed.node import Node, run, wait_until
 from testbed.pipeline import synchronized_clock
+from testbed.systemd import BUS, PRIVATE, Systemd, Unit
 from testbed.trees import write
 
 GPUS = 8
@@ -63,6 +64,11 @@ class FitNode:
                 "self/mountinfo": mountinfo(self.mount),
             },
         )
+        # Minor numbers are not NVML's indices.
+        for number, slot in enumerate(self.machine.slots):
+            processes.add_gpu_file(folder / "proc", f"{slot}.0", healthy_gpus - 1 - number)
+        self.systemd = Systemd(folder)
+        self.systemd.units["slurmd.service"] = Unit()
         (folder / "profile.yaml").write_text(PROFILE)
         every = {"interval": interval, "timeout": interval}
         probes = {
@@ -73,12 +79,19 @@ class FitNode:
             "maintenance": {**every, "file": str(folder / "maintenance")},
             "mounts": {**every, "targets": [{"path": str(self.mount), "access": "write"}]},
             "profile": {**every, "file": str(folder / "profile.yaml")},
+            "services": {
+                **every,
+                "expected": ["slurmd.service"],
+                "bus": str(folder / BUS),
+                "private": str(folder / PRIVATE),
+            },
         }
         environment = {**self.machine.environment, **synchronized_clock(folder)}
         self.agent = Node(folder, {"probes": probes}, *self.machine.flags, **environment)
 
     def __enter__(self) -> FitNode:
         try:
+            self.systemd.__enter__()
             self.agent.start()
             wait_until(lambda: self.preflight().returncode == 0, 60, "a fit node")
         except AssertionError:
@@ -89,11 +102,13 @@ class FitNode:
 
     def __exit__(self, *_: object) -> None:
         self.agent.end()
+        self.systemd.__exit__()
         subprocess.run(["umount", "--lazy", self.mount], check=True)
 
     def preflight(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """The command, at this node's agent."""
-        return run("preflight", "--url", self.agent.url, *arguments, **more)
+        place = ("--url", self.agent.url, "--path.procfs", str(self.folder / "proc"))
+        return run("preflight", *place, *arguments, **more)
 
     def put(self, tree: str, path: str, text: str) -> None:
         """Write a file of procfs or sysfs."""
@@ -146,6 +161,23 @@ def unload(on: FitNode) -> None:
     os.rmdir(on.folder / "sys/module/nvidia_peermem")
 
 
+def stop_service(on: FitNode) -> None:
+    """Stop a service that the node must have."""
+    on.systemd.units["slurmd.service"].active = "failed"
+
+
+def stop_bus(on: FitNode) -> None:
+    """Let systemd's bus hang: the units are unknown, and all else is fresh."""
+    on.systemd.fault = "hang"
+
+
+def leave(on: FitNode) -> None:
+    """Leave a process on GPU 2; its name is what a job's user wrote."""
+    minor = len(on.machine.slots) - 1 - 2
+    processes.add(on.folder / "proc", 4242, f"/dev/nvidia{minor}", uid=0, name="py) \x1b[31mthon")
+    on.machine.set(2, processes=1, memory_used=41 << 30)
+
+
 # In this order on one node: a defect does not hide the next one.
 DEFECTS = (
     gpu("dram", 1, "nvidia 1: 1 uncorrected memory errors (dram)", ecc__1__0__2=1),
@@ -156,10 +188,15 @@ DEFECTS = (
     gpu("heat", 6, "nvidia 6: clocks are reduced: hw_thermal", clock_reasons=0x48),
     gpu("brake", 7, "nvidia 7: clocks are reduced: hw_power_brake", clock_reasons=0x88),
     gpu("lanes", 5, "nvidia 5: 8 of 16 PCIe lanes", pcie_width=8),
+    gpu("links", 4, "nvidia 4: 17 of 18 NVLinks", nvlink__3=0),
     gpu("ecc", 6, "nvidia.ecc: differs from the profile", ecc_mode=0),
     gpu("mig", 7, "nvidia.mig: differs from the profile", mig_mode=1),
-    gpu("process", 2, "nvidia 2 (1 processes)", processes=1),
-    gpu("memory", 3, "% of its memory)", memory_used=40 << 30),
+    Defect(
+        "process",
+        leave,
+        "GiB in use before the job starts (process 4242 py) \\x1b[31mthon, user root)",
+    ),
+    gpu("memory", 3, "nvidia 3: 40 GiB in use before the job starts", memory_used=40 << 30),
     Defect(
         "recovery",
         lambda on: on.machine.set_field(5, gpus.RECOVERY_ACTION, 2),
@@ -169,6 +206,11 @@ DEFECTS = (
     port("port", lambda on: on.down("mlx5_0/1"), "port mlx5_0/1: down"),
     port("rate", lambda on: on.up("mlx5_1/1", "200 Gb/sec (2X NDR)"), "port mlx5_1/1: slower"),
     port("adapter", lambda on: on.vanish("mlx5_2"), "port mlx5_2/1: down"),
+    port(
+        "gid",
+        lambda on: on.set("mlx5_5/1", gids__2=nics.NO_GID, gids__3=nics.NO_GID),
+        "port mlx5_5/1: no usable RoCE v2 GID",
+    ),
     port("roce", lambda on: on.down("mlx5_4/1"), "port mlx5_4/1: down"),
     tree("firmware", "sys", "class/infiniband/mlx5_3/fw_ver", "28.1\n", "rdma.firmware: differs"),
     tree("kernel", "proc", "sys/kernel/osrelease", "6.8.0-59\n", "kernel.release: differs"),
@@ -178,6 +220,7 @@ DEFECTS = (
         "cpu.governor: differs from the profile",
     ),
     Defect("module", unload, "module.nvidia_peermem: differs from the profile"),
+    Defect("clock", lambda on: (on.folder / "unsynchronized").touch(), "clock: not synchronized"),
     tree("nvme", "sys", "class/nvme/nvme0/state", "dead\n", "NVMe nvme0: failed"),
     tree("dimm", "sys", "devices/system/edac/mc/mc0/ue_count", "2\n", "memory mc0: 2 uncorrected"),
     Defect(
@@ -185,4 +228,6 @@ DEFECTS = (
     ),
     Defect("filer", remount_read_only, "data: cannot be written to"),
     Defect("mount", unmount, "data: not mounted"),
+    Defect("service", stop_service, "slurmd.service: not active"),
+    Defect("stale", stop_bus, "services units: its last good result is"),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 FAILURES = {
+    "escapes": "\x1b]0;owned\x07\x1b[2J\x1b[31m" + "x" * 100_000,
     "denied": "user@denied: Permission denied (publickey).",
     "changed": "Host key verification failed.",
     "down": "ssh: connect to host down port 22: No route to host",
@@ -20,13 +22,19 @@ def main(_: str) -> None:
     assert words[4] == "-o", words
     assert words[5].startswith("ConnectTimeout="), words
     assert words[6:8] == ["-p", "22"], words
-    name = words[words.index("--") + 1]
-    assert words[words.index("--") + 2 :] == ["date", "+%s.%N"], words
+    place = words.index("--")
+    given = os.environ.get("WANTED_OPTIONS", "-F none").split()
+    assert words[8:place] == given, words
+    assert words[place + 2 :] == ["date", "+%s.%N"], words
+    name = words[place + 1]
     if name in FAILURES:
         print(FAILURES[name], file=sys.stderr)
         sys.exit(255)
     if name == "hang":
         time.sleep(600)
+    if name == "flood":
+        while True:
+            sys.stdout.write("0123456789" * 1000)
     if name == "garbage":
         print("Welcome to \x1b[31mgpu\x1b[0m")
         return

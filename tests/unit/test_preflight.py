@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 import string
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,8 @@ from nodevitals.commands.doctor.samples import Samples, parse_samples
 from nodevitals.commands.preflight.agent import freshness_findings
 from nodevitals.commands.preflight.defect_table import DEFECTS, Defect
 from nodevitals.commands.preflight.defects import GOOD_LABELS, PARTS, defect_findings
-from nodevitals.commands.preflight.peers import parse_nodes
+from nodevitals.commands.preflight.nodes import nodes_of_file, parse_nodes, short_name
+from nodevitals.commands.preflight.peers import ssh_options
 from nodevitals.commands.terminal import CommandError
 
 
@@ -73,6 +77,10 @@ def test_old_and_failed_results_are_unknown() -> None:
         ("b", 0, 5, 0),
         ("c", 1, 60, 0),
         ("d", 0, 5, 9),
+        ("e", 1, math.nan, 0),
+        ("f", math.nan, 5, 0),
+        ("g", 1, math.inf, 0),
+        ("h", 0, 60, 0),
     ):
         labels = f'{{probe="{probe}",target="{probe}"}}'
         lines += [
@@ -87,7 +95,15 @@ def test_old_and_failed_results_are_unknown() -> None:
         (UNKNOWN, "b"),
         (UNKNOWN, "c"),
         (UNKNOWN, "d"),
+        (UNKNOWN, "e"),
+        (UNKNOWN, "f"),
+        (UNKNOWN, "g"),
+        (UNKNOWN, "h"),
     ]
+    texts = {one.detail.partition(": ")[0]: one.detail.partition(": ")[2] for one in found}
+    assert texts["b"] == "its last run failed"
+    assert texts["e"] == texts["g"] == "it has no result yet"
+    assert texts["h"] == "its last good result is 60 s old"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +121,79 @@ def test_lists_of_nodes(text: str, names: list[str]) -> None:
     assert parse_nodes(text) == names
 
 
-@pytest.mark.parametrize("text", ["a[", "a[x]", "a[2-1]", "-o", "a[1-20000]", "a;b", "a[1][2]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a[", "a]", "a[]", "a[x]", "a[2-1]", "a[1-2-3]", "a[,]", "-o", "a[1-20000]", "a;b"),
+        *("a[1][2]", "a b[1-2]c[", "a@b", "@/etc/hostname", "-oProxyCommand=x", "a/../b"),
+        *("--", "a\0b", "\udcff", "a[1-999999999]", f"a[{'1-9999,' * 999}1]", "a[1-9999]," * 99),
+        *(f"a[1-1{'0' * 5000}]", f"a[{'0' * 5000}1-2]", f"{'a' * 9999}[1-9999]", "a" * 100_000),
+        *("[" * 100_000, "a[1\n-2]", "$(id)", "`id`", "\x1b[31m", "a,-F/tmp/x"),
+    ],
+    ids=lambda text: repr(text[:30]),
+)
 def test_what_is_no_list_of_nodes_is_refused(text: str) -> None:
-    with pytest.raises(CommandError, match="--nodes"):
+    """In one short line without control characters."""
+    with pytest.raises(CommandError, match="--nodes") as refused:
         parse_nodes(text)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200
+
+
+def test_a_long_list_is_read_in_linear_time() -> None:
+    """A file may have a MiB; with a copy per character, this would take minutes."""
+    with pytest.raises(CommandError, match="over 10000 names"):
+        parse_nodes("a," * 500_000)
+
+
+def test_a_file_of_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "nodes"
+    path.write_text("gpu-1\ngpu-[2-3]\n\n")
+    assert nodes_of_file(str(path)) == ["gpu-1", "gpu-2", "gpu-3"]
+
+
+@pytest.mark.parametrize("content", [b"root:$y$secret:19000:0:99999", b"secret \xff", b"a[secret]"])
+def test_the_content_of_another_file_is_not_shown(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "shadow"
+    path.write_bytes(content)
+    with pytest.raises(CommandError, match="not a list of nodes") as refused:
+        nodes_of_file(str(path))
+    assert "secret" not in str(refused.value)
+
+
+def test_a_file_of_nodes_is_a_regular_file_of_bounded_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "huge").write_bytes(b"a" * (2 << 20))
+    for name in ("fifo", "huge", "none", "."):
+        with pytest.raises(CommandError, match="--nodes-file"):
+            nodes_of_file(str(tmp_path / name))
+    for path in ("/dev/zero", "/proc/kmsg", "a\0b"):
+        with pytest.raises(CommandError, match="--nodes-file"):
+            nodes_of_file(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], ["-F", "none"]),
+        (["-i=/root/key", "oUser=check"], ["-F", "none", "-i/root/key", "-oUser=check"]),
+        (["-F=/etc/ssh/ssh_config", "4"], ["-F/etc/ssh/ssh_config", "-4"]),
+        (["o ProxyJump=a"], ["-F", "none", "-oProxyJump=a"]),
+    ],
+)
+def test_options_of_ssh_are_a_word_each(given: list[str], words: list[str]) -> None:
+    assert ssh_options(given) == words
+
+
+@pytest.mark.parametrize("given", ["", "-", "--", "=x"])
+def test_what_is_no_option_of_ssh_is_refused(given: str) -> None:
+    with pytest.raises(CommandError, match="--ssh-option"):
+        ssh_options([given])
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("gpu-1", "gpu-1"), ("gpu-1.example.org", "gpu-1"), ("10.0.0.1", "10.0.0.1"), ("7", "7")],
+)
+def test_the_short_name_of_a_node(name: str, short: str) -> None:
+    assert short_name(name) == short

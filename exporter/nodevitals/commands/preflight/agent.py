@@ -4,6 +4,7 @@ out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from nodevitals.commands.doctor.findings import OK, UNKNOWN, Finding, ago, printable
@@ -14,7 +15,7 @@ MAX_AGE_INTERVALS = 3
 
 def freshness_findings(samples: Samples, now: float) -> Iterator[Finding]:
     """Targets that failed or hang, and results that are old: what they look at is unknown. Not
-    readable is neither healthy nor lost.
+    readable is neither healthy nor lost, and neither is a time that is missing or not a number.
     """
     success = samples.by_target("nodevitals_probe_success")
     last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
@@ -23,15 +24,16 @@ def freshness_findings(samples: Samples, now: float) -> Iterator[Finding]:
     bad = 0
     for key in sorted(success):
         name = printable(" ".join(dict.fromkeys(key)), 80)
+        age = now - last[key] if key in last else math.nan
+        old = not age <= MAX_AGE_INTERVALS * interval.get(key, math.nan)
         problem = ""
         if stuck.get(key):
             problem = f"its process has hung for {ago(stuck[key])}: a driver or a mount"
-        elif not success[key]:
+        elif old:
+            known = math.isfinite(age)
+            problem = f"its last good result is {ago(age)} old" if known else "it has no result yet"
+        elif success[key] != 1:
             problem = "its last run failed"
-        elif key in last and key in interval:
-            age = now - last[key]
-            if age > MAX_AGE_INTERVALS * interval[key]:
-                problem = f"its last result is {ago(age)} old"
         if problem:
             bad += 1
             remedy = f"nodevitals probe {key[0]}; nodevitals doctor"

@@ -14,27 +14,45 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from nodevitals.commands.doctor.findings import UNKNOWN, Finding, print_findings, status_of
+from nodevitals.commands.doctor.findings import (
+    UNKNOWN,
+    Finding,
+    print_findings,
+    printable,
+    status_of,
+)
 from nodevitals.commands.hub_client import add_hub_options
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json
 from nodevitals.quantities import parse_duration
 
+if TYPE_CHECKING:
+    from nodevitals.commands.preflight.examination import Preflight
+
 _HTTP_CONFIG = "user, password, CA for it, in promtool's --http.config.file format (default: none)"
 AGENT = "http://localhost:9855"
 MIN_SECONDS = 1.0
+# Of the limit: when answers count no more, when the hub must have canceled, when all else ends.
+_SHARES = (0.9, 0.95)
+_LIMIT_SHARE = 0.97
+_OUTPUT_SECONDS = 0.5
+_AGAIN_SECONDS = 0.2
 EXAMPLES = """\
 examples:
   nodevitals preflight
   nodevitals preflight --prometheus http://prometheus:9090 --path /data --nodes 'gpu-[1-8]' --ssh
-  nodevitals preflight --deep --hub https://hub.example.org --nodes gpu-7,gpu-8
+  nodevitals preflight --deep --hub https://hub.example.org --nodes gpu-7,gpu-8 --preset links
 
 Status 0: fit. 1: a defect was found. 2: something could not be found out."""
 
 
 class _OverdueError(BaseException):
     """The time is up; not an Exception, which some library would catch."""
+
+
+class _EndedError(BaseException):
+    """SIGTERM."""
 
 
 def add_to(commands: Subparsers) -> None:
@@ -54,15 +72,24 @@ def add_to(commands: Subparsers) -> None:
     add("--cluster", default="", metavar="NAME", help="its cluster in alerts (default: any)")
     devices = "accelerators that the job uses, by index: 0,1 (default: all)"
     add("--devices", default="", metavar="LIST", help=devices)
+    procfs = "the node's procfs: the processes on accelerators (default /proc)"
+    add("--path.procfs", dest="procfs", default="/proc", metavar="PATH", help=procfs)
     path = "a path that the job uses; may be repeated (default: none)"
     add("--path", action="append", default=[], metavar="PATH", help=path)
     add("--write", action="store_true", help="the paths must be writable")
-    nodes = "all nodes of the job, as Slurm writes them, or @FILE (default: none)"
+    nodes = "all nodes of the job, as Slurm writes them (default: none)"
     add("--nodes", default="", metavar="LIST", help=nodes)
+    add(
+        "--nodes-file",
+        metavar="FILE",
+        help="a file with such a list, or a line per node (default: none)",
+    )
+    only = "what is wrong with other nodes is unknown, not a defect of this one: for a prolog"
+    add("--this-node", action="store_true", help=only)
     add("--port", type=int, default=22, metavar="N", help="TCP port of the peers (default 22)")
     ssh = "log in to each peer, without a password, to a known host; compares clocks"
     add("--ssh", action="store_true", help=ssh)
-    option = "option of ssh, such as -i=FILE; may be repeated (default: none)"
+    option = "option of ssh, such as i=FILE; may be repeated (default: F=none, no ssh_config)"
     add("--ssh-option", action="append", default=[], metavar="OPTION", help=option)
     add("--deep", action="store_true", help="also tests by the hub: needs --hub, and an idle node")
     add_hub_options(parser)
@@ -74,28 +101,64 @@ def add_to(commands: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> NoReturn:
-    """Print the findings; end the process: 0 fit, 1 a defect, 2 something is unknown."""
+    """Print the findings; end the process: 0 fit, 1 a defect, 2 something is unknown. A mistake in
+    the options or in this program is no defect of the node.
+    """
     began = time.monotonic()
-    seconds = _seconds(options)
-    # requests is imported here: no other command pays for it.
-    from nodevitals.commands.preflight.examination import Preflight
-
-    examination = Preflight(options, began + 0.9 * seconds)
     findings: list[Finding] = []
-    signal.signal(signal.SIGALRM, _overdue)
-    signal.setitimer(signal.ITIMER_REAL, max(began + seconds - time.monotonic(), 0.01))
+    seconds = _seconds(options)
+    _arm(_raise_overdue, began + _LIMIT_SHARE * seconds)
+    signal.signal(signal.SIGTERM, _raise_ended)
+    examination: Preflight | None = None
     try:
+        # requests is imported here: no other command pays for it.
+        from nodevitals.commands.preflight import examination as module
+
+        deadline, end = (began + share * seconds for share in _SHARES)
+        examination = module.Preflight(options, deadline, end)
         _collect(examination.findings, findings)
+        _disarm()
     except _OverdueError:
+        _disarm()
         text = f"not finished within {seconds:g} s"
         findings.append(Finding("preflight", UNKNOWN, text, "raise --timeout"))
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    except (_EndedError, KeyboardInterrupt):
+        _disarm()
+        findings.append(Finding("preflight", UNKNOWN, "ended by a signal"))
+        if examination is not None:
+            examination.stop()
+    except CommandError as error:
+        _disarm()
+        raise CommandError(str(error)) from None  # status 2, also for a file with mistakes
+    except Exception as error:  # noqa: BLE001 # with status 1, a prolog would drain the node
+        _disarm()
+        text = printable(f"a defect of nodevitals: {type(error).__name__}: {error}")
+        findings.append(Finding("preflight", UNKNOWN, text, "report it, with the command line"))
+    _finish(options, findings, began + seconds)
+
+
+def _finish(options: argparse.Namespace, findings: list[Finding], limit: float) -> NoReturn:
+    """Print, and end the process: also where the reader of the output does not read."""
+    status = status_of(findings)
+    _arm(lambda *_: os._exit(status), max(limit, time.monotonic() + _OUTPUT_SECONDS))
     if options.json:
         print_json(findings)
     else:
         print_findings(findings)
     sys.stdout.flush()
-    os._exit(status_of(findings))  # threads may wait for servers, children for file systems
+    os._exit(status)  # threads may wait for servers, children for file systems
+
+
+def _arm(handler: Callable[[int, FrameType | None], None], end: float) -> None:
+    """Call it at that time, and again: an exception in a destructor is dropped."""
+    signal.signal(signal.SIGALRM, handler)
+    left = max(end - time.monotonic(), 0.01)
+    signal.setitimer(signal.ITIMER_REAL, left, _AGAIN_SECONDS)
+
+
+def _disarm() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _collect(source: Callable[[], Iterator[Finding]], findings: list[Finding]) -> None:
@@ -115,5 +178,9 @@ def _seconds(options: argparse.Namespace) -> float:
     return seconds
 
 
-def _overdue(_number: int, _frame: FrameType | None) -> None:
+def _raise_overdue(_number: int, _frame: FrameType | None) -> None:
     raise _OverdueError
+
+
+def _raise_ended(_number: int, _frame: FrameType | None) -> None:
+    raise _EndedError

@@ -1,49 +1,124 @@
-"""Tests through the hub: the node's own checks, and a pair test with a peer."""
+"""Tests through the hub: the node's own checks, and a pair test with a peer.
+
+In: a client of the hub. Out: findings. No test goes on after preflight: what it started it ends,
+also a check of which it does not know whether the hub has got it. Each check has a time limit of
+its own besides, for a preflight that is killed and for a hub that cannot be reached any more.
+"""
 
 from __future__ import annotations
 
-import argparse
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Optional
 
-from nodevitals.checks.model import CheckRequest
+import msgspec
+
+from nodevitals.checks.model import Check, CheckRequest
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, printable
-from nodevitals.commands.hub_client import HubClient, HubError, NoAnswerError, client_of
+from nodevitals.commands.hub_client import HubClient, HubError, NoAnswerError
 
 POLL_SECONDS = 1.0
+CANCEL_SECONDS = 3.0
 _STATES = {"ok": OK, "bad": PROBLEM, "unknown": UNKNOWN}
+_FULL = 429
+_REMEDIES = {
+    401: "check --token-file",
+    403: "preflight needs a token of the role run: check --token-file",
+    409: "end the jobs on these nodes: tests need idle nodes",
+    422: "check --node, --nodes and --preset",
+    _FULL: "try again later",
+}
 
 
-def deep_findings(
-    options: argparse.Namespace, node: str, peer: str, deadline: float
-) -> Iterator[Finding]:
-    """A finding per check. What is not finished at the deadline is canceled."""
-    client = client_of(options)
-    requests = {"node check": CheckRequest(kind="node", nodes=(node,), note="preflight")}
-    if peer:
-        requests["pair test"] = CheckRequest(
-            kind="pair", nodes=(node, peer), preset=options.preset, note="preflight"
+class DeepTests:
+    """The tests of one preflight. `deadline` is when their results count no more, `end` when they
+    must have been canceled.
+    """
+
+    def __init__(self, client: HubClient, deadline: float, end: float) -> None:
+        self._client = client
+        self._deadline, self._end = deadline, end
+        self._open: dict[str, CheckRequest] = {}
+        """What may be queued or running on the hub: requests by idempotency key."""
+        self._known: dict[str, str] = {}
+        """The checks of those that the hub has answered."""
+        self._answers = True
+
+    def findings(self, node: str, peer: str, preset: str) -> Iterator[Finding]:
+        """A finding per check."""
+        yield self._run("node check", CheckRequest(kind="node", nodes=(node,)))
+        self.cancel()
+        if peer and self._answers:
+            pair = CheckRequest(kind="pair", nodes=(node, peer), preset=preset)
+            yield self._run("pair test", pair)
+            self.cancel()
+
+    def cancel(self) -> None:
+        """End what may still be queued or running. Raises nothing. The hub ends a check at once,
+        and answers when it has ended.
+        """
+        self._client.deadline = min(self._end, time.monotonic() + CANCEL_SECONDS)
+        for key, request in list(self._open.items()):
+            try:
+                # The same key starts nothing twice: the answer says which check it was.
+                identity = self._known.get(key) or self._client.submit(request, key).id
+                self._client.cancel(identity)
+            except HubError:  # it has ended; or its own limit ends it
+                pass
+            self._open.pop(key, None)
+
+    def _run(self, name: str, request: CheckRequest) -> Finding:
+        left = self._deadline - time.monotonic()
+        if left < 2 * POLL_SECONDS:
+            return Finding(name, UNKNOWN, "no time was left to start it", "raise --timeout")
+        request = msgspec.structs.replace(
+            request, limit_seconds=max(1.0, round(left, 1)), note="preflight"
         )
-    for name, request in requests.items():
-        yield _run(client, name, request, deadline)
+        key = str(uuid.uuid4())
+        self._open[key] = request
+        self._client.deadline = self._deadline
+        try:
+            return self._finding(name, key, self._submitted(request, key))
+        except HubError as error:
+            if 400 <= error.http_status < 500 and key not in self._known:
+                self._open.pop(key)  # refused: nothing was started
+            self._answers = not isinstance(error, NoAnswerError)
+            remedy = _REMEDIES.get(error.http_status, "check --hub")
+            return Finding(name, UNKNOWN, printable(str(error)), remedy)
 
+    def _submitted(self, request: CheckRequest, key: str) -> Check:
+        """The check; a hub whose queue is full is asked again."""
+        while True:
+            try:
+                return self._client.submit(request, key)
+            except HubError as error:
+                if error.http_status != _FULL or not self._waited():
+                    raise
 
-def _run(client: HubClient, name: str, request: CheckRequest, deadline: float) -> Finding:
-    identity = ""
-    try:
-        identity = client.submit(request, str(uuid.uuid4())).id
-        while time.monotonic() < deadline:
-            verdict = client.get(identity).check.verdict
-            if verdict is not None:
-                text = printable(verdict.message or verdict.outcome)
-                return Finding(name, _STATES[verdict.outcome], text, client.link(identity))
-            time.sleep(min(POLL_SECONDS, max(deadline - time.monotonic(), 0.01)))
-        client.cancel(identity)
-    except NoAnswerError as error:
-        return Finding(name, UNKNOWN, printable(str(error)), "check --hub")
-    except HubError as error:
-        return Finding(name, UNKNOWN, printable(str(error)), "check --hub and --token-file")
-    return Finding(
-        name, UNKNOWN, "not finished in time", f"raise --timeout; {client.link(identity)}"
-    )
+    def _finding(self, name: str, key: str, check: Check) -> Finding:
+        """The verdict on a check. A hub that restarts meanwhile is asked again."""
+        self._known[key] = check.id
+        link = printable(self._client.link(check.id))
+        while True:
+            problem: Optional[NoAnswerError] = None
+            try:
+                verdict = self._client.get(check.id).check.verdict
+                if verdict is not None:
+                    self._open.pop(key)
+                    text = printable(verdict.message or verdict.outcome)
+                    return Finding(name, _STATES[verdict.outcome], text, link)
+            except NoAnswerError as error:
+                problem = error
+            if self._waited():
+                continue
+            if problem is not None:
+                raise problem
+            return Finding(name, UNKNOWN, "not finished in time", f"raise --timeout; {link}")
+
+    def _waited(self) -> bool:
+        """Wait for the next question; False where there is no time for one."""
+        if time.monotonic() + POLL_SECONDS >= self._deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+        return True

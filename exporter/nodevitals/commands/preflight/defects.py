@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, listed, printable
+from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, printable
 from nodevitals.commands.doctor.samples import Samples
 from nodevitals.commands.preflight.defect_table import DEFECTS, Defect
 
 Labels = Mapping[str, str]
-# A driver and its daemons keep some memory of each device themselves.
-MAX_USED_SHARE = 0.1
-
-
+MAX_PART_FINDINGS = 64
 # Labels whose series are no defect, whatever their value is.
 GOOD_LABELS = {
     "nvidia_recovery_action": ("vendor_action", ("none",)),
@@ -31,7 +28,10 @@ def defect_findings(samples: Samples) -> Iterator[Finding]:
     for part in PARTS:
         mine = [one for one in DEFECTS if one.part == part]
         found = [finding for one in mine for finding in _found(one, samples)]
-        yield from found
+        yield from found[:MAX_PART_FINDINGS]
+        if len(found) > MAX_PART_FINDINGS:
+            text = f"and {len(found) - MAX_PART_FINDINGS} more defects"
+            yield Finding(part, PROBLEM, text, found[-1].remedy)
         seen = sum(len(_series(samples, family)) for family in {one.family for one in mine})
         if seen and not found:
             yield Finding(part, OK, f"no defect in {seen} values")
@@ -69,32 +69,3 @@ class _Words(dict[str, str]):
 
     def __missing__(self, key: str) -> str:
         return ""
-
-
-def leftover_findings(samples: Samples, devices: frozenset[str]) -> Iterator[Finding]:
-    """Accelerators that are not free: processes of an earlier job, or memory that one still holds.
-    `devices` are the indices that the job will use; all where there are none.
-    """
-    used: list[str] = []
-    total = dict(_by_device(samples, "accelerator_memory_total_bytes"))
-    running = dict(_by_device(samples, "accelerator_processes"))
-    for device, memory in _by_device(samples, "accelerator_memory_used_bytes"):
-        if devices and device[1] not in devices:
-            continue
-        share = memory / total[device] if total.get(device) else 0.0
-        processes = running.get(device)
-        if processes:
-            used.append(f"{' '.join(device)} ({processes:g} processes)")
-        elif share > MAX_USED_SHARE:
-            used.append(f"{' '.join(device)} ({share:.0%} of its memory)")
-    if used:
-        text = f"in use: {listed(used)}"
-        remedy = "end the processes that are left: nvidia-smi, npu-smi info; fuser -v /dev/nvidia*"
-        yield Finding("left over", PROBLEM, printable(text), remedy)
-    elif total:
-        yield Finding("left over", OK, "no process on an accelerator, memory is free")
-
-
-def _by_device(samples: Samples, family: str) -> Iterator[tuple[tuple[str, str], float]]:
-    for labels, value in _series(samples, family):
-        yield (labels.get("vendor", ""), labels.get("device", "")), value

@@ -7,43 +7,46 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
-from pathlib import Path
 
 from nodevitals.commands.doctor.asking import Answer, Endpoint, Jobs, ask, endpoint, late
-from nodevitals.commands.doctor.findings import UNKNOWN, Finding
+from nodevitals.commands.doctor.findings import PROBLEM, UNKNOWN, Finding
 from nodevitals.commands.doctor.http_config import read_http_config
 from nodevitals.commands.doctor.samples import Samples, parse_samples
-from nodevitals.commands.preflight import places
+from nodevitals.commands.hub_client import client_of
+from nodevitals.commands.preflight import holders, places
 from nodevitals.commands.preflight.agent import freshness_findings, profile_findings
 from nodevitals.commands.preflight.alerts import PATH, alert_findings
-from nodevitals.commands.preflight.deep import deep_findings
-from nodevitals.commands.preflight.defects import defect_findings, leftover_findings
+from nodevitals.commands.preflight.deep import DeepTests
+from nodevitals.commands.preflight.defects import defect_findings
+from nodevitals.commands.preflight.leftovers import in_use, leftover_findings
+from nodevitals.commands.preflight.nodes import nodes_of_file, parse_nodes, short_name
 from nodevitals.commands.preflight.peers import (
     AT_A_TIME,
     PeerAnswer,
     dial,
     login,
-    parse_nodes,
     peer_findings,
+    ssh_options,
 )
 from nodevitals.commands.terminal import CommandError
 from nodevitals.linux.host import node_name
 
 MAX_METRICS_BYTES = 16 << 20
 MAX_ANSWER_BYTES = 64 << 20
+_LOOK_SECONDS = 3.0
 _START = "start it: systemctl enable --now nodevitals; nodevitals doctor"
 
 
 class Preflight:
     """One call of preflight. The constructor raises CommandError for unusable options."""
 
-    def __init__(self, options: argparse.Namespace, deadline: float) -> None:
+    def __init__(self, options: argparse.Namespace, deadline: float, end: float) -> None:
+        """`deadline` is when answers count no more, `end` when nothing may go on any more."""
         self._options = options
         self._deadline = deadline
         self._jobs = Jobs(deadline)
         self._node = options.node or node_name()
-        short = self._node.partition(".")[0]
-        self._names = frozenset((self._node, short))
+        self._names = frozenset((self._node, short_name(self._node)))
         config = read_http_config(options.url_http)
         self._agent = endpoint("--url", options.url, config, MAX_METRICS_BYTES)
         self._prometheus: Endpoint | None = None
@@ -52,13 +55,23 @@ class Preflight:
             self._prometheus = endpoint(
                 "--prometheus", options.prometheus, config, MAX_ANSWER_BYTES
             )
-        names = parse_nodes(_list(options.nodes))
-        self._peers = [one for one in names if one.partition(".")[0] not in self._names]
-        self._ssh = [f"-{one.lstrip('-').replace('=', ' ', 1)}" for one in options.ssh_option]
+        names = parse_nodes(options.nodes)
+        if options.nodes_file:
+            names += nodes_of_file(options.nodes_file)
+        names = list(dict.fromkeys(names))
+        self._peers = [one for one in names if short_name(one) not in self._names]
+        self._ssh = ssh_options(options.ssh_option)
+        self._deep: DeepTests | None = None
+        if options.deep:
+            if self._peers and not options.preset:
+                text = "a pair test needs --preset NAME: a preset of the hub, for pairs"
+                raise CommandError(f"--deep with --nodes: {text}")
+            self._deep = DeepTests(client_of(options), deadline, end)
 
     def findings(self) -> Iterator[Finding]:
         """All findings."""
-        started = places.start(self._options.path, self._options.write)
+        started = places.start(self._options.path, self._options.write, max(self._left(), 0.1))
+        self._holders = holders.start(self._options.procfs, max(self._left(), 0.1))
         half = time.monotonic() + self._left() / 2
         self._jobs.start("agent", lambda: self._ask(self._agent, self._agent.path or "/metrics"))
         if self._prometheus is not None:
@@ -72,11 +85,17 @@ class Preflight:
             yield from alert_findings(answer, self._names, self._options.cluster)
         if asked:
             what = "by ssh, clocks agree" if self._options.ssh else f"on {self._options.port}"
-            yield from peer_findings(self._peer_answers(asked), what)
+            state = UNKNOWN if self._options.this_node else PROBLEM
+            yield from peer_findings(self._peer_answers(asked), what, state)
         pool.shutdown(wait=False)
-        if self._options.deep:
+        if self._deep is not None:
             peer = self._peers[0] if self._peers else ""
-            yield from deep_findings(self._options, self._node, peer, self._deadline)
+            yield from self._deep.findings(self._node, peer, self._options.preset)
+
+    def stop(self) -> None:
+        """End early: no check goes on at the hub."""
+        if self._deep is not None:
+            self._deep.cancel()
 
     def _of_agent(self) -> Iterator[Finding]:
         answer: Answer = self._jobs.result("agent", late(self._left()))
@@ -94,7 +113,13 @@ class Preflight:
         yield from defect_findings(samples)
         yield from profile_findings(samples)
         devices = frozenset(filter(None, self._options.devices.split(",")))
-        yield from leftover_findings(samples, devices)
+        used = in_use(samples, devices)
+        bus_ids = {
+            one.device[1]: one.bus_id for one in used if one.device[0] == "nvidia" and one.bus_id
+        }
+        seconds = min(_LOOK_SECONDS, self._left() / 2)
+        found = holders.descriptions(self._holders, bus_ids, time.monotonic() + seconds)
+        yield from leftover_findings(samples, devices, used, found)
 
     def _ask_peers(self) -> tuple[ThreadPoolExecutor, dict[str, Future[PeerAnswer]]]:
         pool = ThreadPoolExecutor(AT_A_TIME)
@@ -119,13 +144,3 @@ class Preflight:
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()
-
-
-def _list(text: str) -> str:
-    """A list of nodes, or the content of @FILE: a line per node."""
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"--nodes: {text[1:]} cannot be read: {error}") from None

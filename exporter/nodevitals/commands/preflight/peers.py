@@ -8,72 +8,37 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, listed, printable
+from nodevitals.commands.doctor.findings import (
+    OK,
+    PROBLEM,
+    UNKNOWN,
+    Finding,
+    listed,
+    printable,
+)
 from nodevitals.commands.terminal import CommandError
+from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
 
-SSH_PORT = 22
-MAX_PEERS = 10_000
 AT_A_TIME = 64
 MAX_CLOCK_SECONDS = 1.0
-_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]{0,251}[A-Za-z0-9_])?\Z")
-_NODE_RANGE = re.compile(r"([A-Za-z0-9_.-]*)\[([0-9,-]+)\]([A-Za-z0-9_.-]*)")
-_TIME = re.compile(rb"[0-9]{9,11}\.[0-9]{1,9}")
+MAX_FINDINGS = 10
+POLL_SECONDS = 0.02
+_OPTION = re.compile(r"-?([A-Za-z0-9])[= ]?(.*)", re.DOTALL)
+_TIME = re.compile(r"[0-9]{9,11}\.[0-9]{1,9}")
 
 
 class PeerAnswer(NamedTuple):
-    """What one peer answered: '' where all is well, and the difference of its clock."""
+    """What one peer answered: '' where all is well, and the difference of its clock. `asked` is
+    false where this node could not ask it.
+    """
 
     problem: str
     clock_seconds: Optional[float] = None
-
-
-def parse_nodes(text: str) -> list[str]:
-    """The names in a list such as `gpu-[01-03,7],login1`, as Slurm writes it. Raises
-    CommandError.
-    """
-    names: list[str] = []
-    for part in _parts(text):
-        names += _expanded(part) if "[" in part else [part]
-        if len(names) > MAX_PEERS:
-            raise CommandError(f"--nodes: over {MAX_PEERS} names")
-    names = [name for name in dict.fromkeys(names) if name]
-    for name in names:
-        if not _NAME.match(name):
-            raise CommandError(f"--nodes: {printable(name, 60)!r} is not the name of a node")
-    return names
-
-
-def _parts(text: str) -> list[str]:
-    """The items between commas and blanks; a comma within brackets is no end."""
-    parts, inside = [""], False
-    for one in text:
-        inside = one != "]" if inside else one == "["
-        if not inside and (one == "," or one.isspace()):
-            parts.append("")
-        else:
-            parts[-1] += one
-    return parts
-
-
-def _expanded(part: str) -> list[str]:
-    match = _NODE_RANGE.fullmatch(part)
-    if match is None:
-        raise CommandError(f"--nodes: {printable(part, 60)!r} is not a list of nodes, as gpu-[1-8]")
-    names = []
-    for one in match[2].split(","):
-        first, dash, last = one.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise CommandError(f"--nodes: {printable(part, 60)!r} is not a list of nodes")
-        low, high = int(first), int(last or first)
-        if not 0 <= high - low < MAX_PEERS:
-            raise CommandError(f"--nodes: {printable(part, 60)!r} has no or too many nodes")
-        names += [f"{match[1]}{number:0{len(first)}d}{match[3]}" for number in range(low, high + 1)]
-    return names
+    asked: bool = True
 
 
 def dial(name: str, port: int, deadline: float) -> PeerAnswer:
@@ -88,30 +53,50 @@ def dial(name: str, port: int, deadline: float) -> PeerAnswer:
     return PeerAnswer("")
 
 
+def ssh_options(given: Sequence[str]) -> list[str]:
+    """The options of ssh, a word each, from `i=FILE`, `oUser=check`, `4`. Without -F no file of
+    options is read: one of them may start commands (ProxyCommand, Match exec), and preflight may
+    run as root. Raises CommandError.
+    """
+    found: list[str] = []
+    for one in given:
+        match = _OPTION.fullmatch(one)
+        if match is None:
+            text = printable(one, 60)
+            raise CommandError(f"--ssh-option: {text!r} is no option of ssh: write i=FILE")
+        found.append(f"-{match[1]}{match[2]}")
+    given_file = any(one.startswith("-F") for one in found)
+    return found if given_file else ["-F", "none", *found]
+
+
 def login(name: str, port: int, options: Sequence[str], deadline: float) -> PeerAnswer:
     """Log in as mpirun does: no password, and only to a host whose key is known. Its clock comes
-    back; half of the time that the call took is the uncertainty.
+    back; half of the time that the call took is the uncertainty. What a peer sends is bounded, and
+    ssh ends with this process.
     """
-    seconds = max(deadline - time.monotonic(), 0.1)
+    left = max(deadline - time.monotonic(), 0.1)
     argv = [
         *("ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"),
-        *("-o", f"ConnectTimeout={max(1, int(seconds))}", "-p", str(port), *options, "--", name),
+        *("-o", f"ConnectTimeout={max(1, int(left))}", "-p", str(port), *options, "--", name),
         *("date", "+%s.%N"),
     ]
     began = time.time()
     try:
-        ended = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
-        )
-    except FileNotFoundError:
-        return PeerAnswer("ssh is not installed here")
-    except subprocess.TimeoutExpired:
-        return PeerAnswer(f"ssh: no answer within {seconds:.0f} s")
-    now = time.time()
-    if ended.returncode != 0:
-        lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+        process = ToolProcess(argv)
+    except ToolMissingError as error:
+        return PeerAnswer(f"cannot be asked: {error}", asked=False)
+    try:
+        while (status := process.status()) is None and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        now, text = time.time(), process.text()
+    finally:
+        process.end()
+    if status is None:
+        return PeerAnswer(f"ssh: no answer within {left:.0f} s")
+    if status != 0:
+        lines = text.strip().splitlines()
         return PeerAnswer(f"ssh: {printable(lines[-1] if lines else 'no reason given', 160)}")
-    found = _TIME.search(ended.stdout)
+    found = _TIME.search(text)
     if found is None:
         return PeerAnswer("")
     uncertain = now - began
@@ -119,17 +104,25 @@ def login(name: str, port: int, options: Sequence[str], deadline: float) -> Peer
     return PeerAnswer("", max(abs(difference) - uncertain / 2, 0.0))
 
 
-def peer_findings(answers: dict[str, PeerAnswer], what: str) -> list[Finding]:
-    """The findings about all peers, one per problem."""
-    by_problem: dict[str, list[str]] = {}
+def peer_findings(answers: dict[str, PeerAnswer], what: str, state: str = PROBLEM) -> list[Finding]:
+    """The findings about all peers, one per problem; `state` is that of what is wrong with one."""
+    by_problem: dict[PeerAnswer, list[str]] = {}
     for name, answer in answers.items():
         if answer.problem:
-            by_problem.setdefault(answer.problem, []).append(name)
+            by_problem.setdefault(answer, []).append(name)
     remedy = "take these nodes from the job, or mend the way to them"
     found = [
-        Finding("peers", PROBLEM, printable(f"{listed(names)}: {problem}"), remedy)
-        for problem, names in by_problem.items()
+        Finding(
+            "peers",
+            state if answer.asked else UNKNOWN,
+            printable(f"{listed(names)}: {answer.problem}"),
+            remedy if answer.asked else "install openssh-client",
+        )
+        for answer, names in by_problem.items()
     ]
+    if len(found) > MAX_FINDINGS:
+        text = f"and {len(found) - MAX_FINDINGS} more problems with other nodes"
+        found = [*found[:MAX_FINDINGS], Finding("peers", state, text, remedy)]
     clocks = {
         name: one.clock_seconds
         for name, one in answers.items()
@@ -138,5 +131,5 @@ def peer_findings(answers: dict[str, PeerAnswer], what: str) -> list[Finding]:
     if clocks:
         texts = [f"{name} by {seconds:.1f} s" for name, seconds in clocks.items()]
         text = f"clocks differ from this node: {listed(texts)}"
-        found.append(Finding("peers", PROBLEM, printable(text), "chronyc tracking on both"))
+        found.append(Finding("peers", state, printable(text), "chronyc tracking on both"))
     return found or [Finding("peers", OK, f"{len(answers)} reached {what}")]

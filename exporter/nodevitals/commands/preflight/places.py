@@ -7,45 +7,34 @@ uninterruptible sleep cannot be waited for.
 from __future__ import annotations
 
 import os
-import select
-import signal
-import time
+import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 
 from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, printable
+from nodevitals.commands.preflight import children
 
 _TEXT_BYTES = 512
 
+Started = dict[str, children.Child]
+"""By path the process that looks at it."""
 
-Started = dict[str, tuple[int, int]]
-"""By path the process that looks at it, and the end of its pipe."""
 
-
-def start(paths: Sequence[str], write: bool) -> Started:
-    """Start to look at paths. It forks: call it before threads are started."""
-    return {path: _start(path, write) for path in dict.fromkeys(paths)}
+def start(paths: Sequence[str], write: bool, seconds: float) -> Started:
+    """Start to look at paths, for so many seconds at most. It forks: call it before threads are
+    started.
+    """
+    return {path: _start(path, write, seconds) for path in dict.fromkeys(paths)}
 
 
 def place_findings(started: Started, deadline: float) -> list[Finding]:
     """A finding per path."""
-    return [_finding(path, *one, deadline) for path, one in started.items()]
+    return [_finding(path, one, deadline) for path, one in started.items()]
 
 
-def _start(path: str, write: bool) -> tuple[int, int]:
-    """A child that looks at a path and writes what is wrong; its pid and the end to read."""
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read_end)
-        # It may be left behind: a reader of the command's output must not wait for it.
-        with open(os.devnull, "r+b", buffering=0) as nothing:
-            for descriptor in (0, 1, 2):
-                os.dup2(nothing.fileno(), descriptor)
-        os.write(write_end, _look(path, write).encode("utf-8", "replace")[:_TEXT_BYTES])
-        os._exit(0)
-    os.close(write_end)
-    return pid, read_end
+def _start(path: str, write: bool, seconds: float) -> children.Child:
+    return children.start(
+        lambda: [_look(path, write).encode("utf-8", "replace")[:_TEXT_BYTES]], seconds
+    )
 
 
 def _look(path: str, write: bool) -> str:
@@ -56,21 +45,18 @@ def _look(path: str, write: bool) -> str:
         os.statvfs(path)
     except OSError as error:
         return error.strerror or "cannot be listed"
+    except ValueError as error:  # a NUL
+        return str(error)
     if write and not os.access(path, os.W_OK | os.X_OK):
         return "no permission to write, or read-only"
     return "ok"
 
 
-def _finding(path: str, pid: int, read_end: int, deadline: float) -> Finding:
-    ready, _, _ = select.select([read_end], [], [], max(deadline - time.monotonic(), 0.05))
-    text = os.read(read_end, _TEXT_BYTES).decode("utf-8", "replace") if ready else ""
-    os.close(read_end)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0 if ready else os.WNOHANG)
+def _finding(path: str, child: children.Child, deadline: float) -> Finding:
+    text = children.answer(child, deadline).decode("utf-8", "replace")
     name = printable(path, 160)
     if text == "ok":
         return Finding("paths", OK, f"{name} answers")
     problem = text or "does not answer: its file server or the network to it hangs"
-    return Finding("paths", PROBLEM, printable(f"{name}: {problem}"), f"findmnt -T {name}")
+    remedy = f"findmnt -T {shlex.quote(name)}"
+    return Finding("paths", PROBLEM, printable(f"{name}: {problem}"), remedy)

@@ -1,0 +1,155 @@
+"""Which processes have which GPU open, for the line about one that is in use.
+
+In: procfs. Out: descriptions by the index of the GPU. The agent exposes numbers of processes only.
+It is asked for only where a GPU is in use: there may be thousands of processes, and the file of a
+GPU calls the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from nodevitals.commands.doctor.findings import listed, printable
+from nodevitals.commands.preflight import children
+from nodevitals.linux.sysfs import list_names, read_text
+from nodevitals.probes.common.cgroups import parse_job_id
+from nodevitals.probes.common.device_files import WATCHERS, open_accelerators
+from nodevitals.probes.common.nvidia import normal_bus_id
+from nodevitals.probes.jobs.devices import GPUS, parse_information
+from nodevitals.probes.jobs.slurm import parse_uid
+
+MAX_PROCESSES = 5000
+_SHOWN = 3
+_BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
+# The agent itself has the GPUs open; so have programs that watch them.
+_OWN = "nodevitals"
+
+
+class Process(msgspec.Struct, array_like=True):
+    """A process that has the GPU with this minor number open."""
+
+    minor: int
+    pid: int
+    name: str
+    uid: int
+    job: str
+
+
+class _Lines(msgspec.Struct):
+    """The parts of the answer: what may hang comes last."""
+
+    processes: list[Process] = []
+    minors: dict[str, int] = {}
+    users: dict[int, str] = {}
+
+
+class Holders(NamedTuple):
+    """The child that looks when it is asked to, and the end of the pipe that asks."""
+
+    child: children.Child
+    ask_end: int
+
+
+def start(procfs: str, seconds: float) -> Holders:
+    """A process that waits for the question. It forks: call it before threads are started."""
+    wait_end, ask_end = os.pipe()
+
+    def work() -> Iterator[bytes]:
+        os.close(ask_end)
+        if os.read(wait_end, 1):
+            yield from _look(procfs)
+
+    child = children.start(work, seconds)
+    os.close(wait_end)
+    return Holders(child, ask_end)
+
+
+def descriptions(holders: Holders, bus_ids: Mapping[str, str], deadline: float) -> dict[str, str]:
+    """Texts such as `process 4242 python, user alice` by index; `bus_ids` are the PCI bus ids of
+    the GPUs that are in use, by index.
+    """
+    with suppress(OSError):  # its time is up
+        os.write(holders.ask_end, b"?" if bus_ids else b"")
+    os.close(holders.ask_end)
+    lines = _parsed(children.answer(holders.child, deadline if bus_ids else 0.0))
+    by_minor: dict[int, list[Process]] = {}
+    for one in lines.processes:
+        by_minor.setdefault(one.minor, []).append(one)
+    found = {}
+    for index, bus_id in bus_ids.items():
+        minor = lines.minors.get(normal_bus_id(bus_id)) if _BUS_ID.fullmatch(bus_id) else None
+        if minor is not None and minor in by_minor:
+            texts = [_described(one, lines.users) for one in by_minor[minor]]
+            found[index] = listed(texts, _SHOWN)
+    return found
+
+
+def _described(one: Process, users: Mapping[int, str]) -> str:
+    user = users.get(one.uid, str(one.uid))
+    job = f", job {one.job}" if one.job else ""
+    return f"process {one.pid} {printable(one.name, 20)}, user {printable(user, 40)}{job}"
+
+
+def _look(procfs: str) -> Iterator[bytes]:
+    processes = list(_processes(procfs))
+    yield _line(_Lines(processes=processes))
+    minors = {}
+    folder = os.path.join(procfs, GPUS)
+    for name in filter(_BUS_ID.fullmatch, list_names(folder)):
+        gpu = parse_information(read_text(os.path.join(folder, name, "information")) or "")
+        if gpu is not None:
+            minors[normal_bus_id(name)] = gpu.minor
+    yield _line(_Lines(minors=minors))
+    yield _line(_Lines(users=dict(_users({one.uid for one in processes}))))
+
+
+def _processes(procfs: str) -> Iterator[Process]:
+    count = 0
+    for pid in sorted(map(int, filter(str.isdecimal, os.listdir(procfs)))):
+        files = open_accelerators(procfs, str(pid)).files
+        minors = [one.number for one in files if one.vendor == "nvidia"]
+        if not minors:
+            continue
+        folder = os.path.join(procfs, str(pid))
+        text = read_text(os.path.join(folder, "stat")) or ""
+        name = text.partition("(")[2].rpartition(")")[0]
+        cgroup = read_text(os.path.join(folder, "cgroup")) or ""
+        if name in WATCHERS or name.startswith(_OWN) or f"/{_OWN}" in cgroup:
+            continue
+        uid = parse_uid(read_text(os.path.join(folder, "status")) or "")
+        for minor in sorted(minors):
+            count += 1
+            if count > MAX_PROCESSES:
+                return
+            yield Process(minor, pid, name, -1 if uid is None else uid, parse_job_id(cgroup))
+
+
+def _users(uids: set[int]) -> Iterator[tuple[int, str]]:
+    """The name service may hang: it is asked last."""
+    for uid in sorted(uids):
+        try:
+            yield uid, pwd.getpwuid(uid).pw_name
+        except (KeyError, OverflowError):
+            continue
+
+
+def _line(lines: _Lines) -> bytes:
+    return msgspec.json.encode(lines) + b"\n"
+
+
+def _parsed(text: bytes) -> _Lines:
+    """What has come of the three lines."""
+    found = _Lines()
+    for line in text.split(b"\n")[:-1]:
+        part = msgspec.json.decode(line, type=_Lines)
+        found.processes = part.processes or found.processes
+        found.minors = part.minors or found.minors
+        found.users = part.users or found.users
+    return found

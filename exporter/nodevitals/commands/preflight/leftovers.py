@@ -1,0 +1,101 @@
+"""Accelerators that are not free when a job starts: processes that are left, memory in use.
+
+In: the samples of /metrics, and the indices of the accelerators that the job will use. Out:
+findings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Optional
+
+from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, listed, printable
+from nodevitals.commands.doctor.samples import Samples
+
+# A driver and its daemons keep some memory of each device themselves.
+MAX_USED_SHARE = 0.1
+MAX_FINDINGS = 32
+_USED, _TOTAL, _RUNNING = (
+    f"nodevitals_accelerator_{name}"
+    for name in ("memory_used_bytes", "memory_total_bytes", "processes")
+)
+_GIB = 1 << 30
+_REMEDY = "end the processes that are left: nvidia-smi, npu-smi info; fuser -v /dev/nvidia*"
+_HELD = "no process is seen: fuser -v /dev/nvidia*; reset the device, or reboot the node"
+
+Device = tuple[str, str]
+"""Vendor and index."""
+
+
+class InUse(NamedTuple):
+    """An accelerator that is not free; None for what the agent could not read."""
+
+    device: Device
+    memory_bytes: Optional[float]
+    processes: Optional[float]
+    bus_id: str
+
+
+def in_use(samples: Samples, devices: frozenset[str]) -> list[InUse]:
+    """The accelerators that are not free, of `devices`, or of all where there are none."""
+    used = _by_device(samples, _USED)
+    total = _by_device(samples, _TOTAL)
+    running = _by_device(samples, _RUNNING)
+    info = samples.values.get("nodevitals_accelerator_info", ())
+    bus_ids = {_device(labels): labels.get("pci_bus_id", "") for labels, _ in info}
+    found = []
+    for device in sorted({*used, *running}):
+        if devices and device[1] not in devices:
+            continue
+        memory, processes = used.get(device), running.get(device)
+        share = (memory or 0.0) / total[device] if total.get(device) else 0.0
+        if (processes or 0) > 0 or share > MAX_USED_SHARE:
+            found.append(InUse(device, memory, processes, bus_ids.get(device, "")))
+    return found
+
+
+def leftover_findings(
+    samples: Samples,
+    devices: frozenset[str],
+    used: list[InUse],
+    holders: Mapping[str, str],
+) -> Iterator[Finding]:
+    """A finding per accelerator that is not free; `holders` are its processes by NVML's index.
+    What the agent does not know is not free.
+    """
+    for one in used[:MAX_FINDINGS]:
+        vendor, index = one.device
+        processes = holders.get(index, "") if vendor == "nvidia" else ""
+        if not processes and one.processes:
+            processes = f"{one.processes:g} processes"
+        memory = "" if one.memory_bytes is None else f"{one.memory_bytes / _GIB:.3g} GiB "
+        text = f"{vendor} {index}: {memory}in use before the job starts"
+        text = f"{text} ({processes})" if processes else text
+        yield Finding("left over", PROBLEM, printable(text), _REMEDY if processes else _HELD)
+    if len(used) > MAX_FINDINGS:
+        text = f"and {len(used) - MAX_FINDINGS} more accelerators in use"
+        yield Finding("left over", PROBLEM, text, _REMEDY)
+    known = {index for family in (_USED, _RUNNING) for _, index in _by_device(samples, family)}
+    missing = sorted((devices or _indices(samples)) - known)
+    if missing:
+        text = f"accelerator {listed(missing)}: the agent does not know whether it is free"
+        yield Finding("left over", UNKNOWN, printable(text), "check --devices; nodevitals doctor")
+    if known and not used and not missing:
+        yield Finding("left over", OK, "no process on an accelerator, memory is free")
+
+
+def _by_device(samples: Samples, family: str) -> dict[Device, float]:
+    """The values that are numbers."""
+    found = samples.values.get(family, ())
+    return {_device(labels): value for labels, value in found if math.isfinite(value)}
+
+
+def _indices(samples: Samples) -> set[str]:
+    """Those of all accelerators, also where a value is missing."""
+    families = (_USED, _TOTAL, _RUNNING)
+    return {_device(one)[1] for name in families for one, _ in samples.values.get(name, ())}
+
+
+def _device(labels: Mapping[str, str]) -> Device:
+    return labels.get("vendor", ""), labels.get("device", "")
