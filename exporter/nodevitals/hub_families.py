@@ -111,7 +111,9 @@ MESSAGES = respond.counter(
     "Number of messages of Alertmanager for people since the hub was started.",
     outcome=("accepted", "repeated", "refused"),
 )
-ASIDE_KINDS = ("file", "message", "delivery", "incident", "drill", "fact")
+ASIDE_KINDS = (
+    *("file", "message", "delivery", "incident", "drill", "isolation", "repair", "fact"),
+)
 SET_ASIDE = respond.gauge(
     "set_aside",
     "Number of files and records of the hub that it could not read or process, and keeps aside.",

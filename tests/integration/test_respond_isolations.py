@@ -11,6 +11,7 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals.hub.checks import RefusedError
+from nodevitals.hub.respond import base
 from nodevitals.hub.respond.isolations import Isolations
 from nodevitals.hub.respond.schedulers import NodeState, SchedulerError
 from testbed.respond import Recorder, Responding, Site, responding
@@ -385,5 +386,34 @@ def test_a_node_whose_state_cannot_be_read_does_not_hide_the_others(tmp_path: Pa
             site.set("gpu-2", "in service")
             await found.rounds(15, *both)
             assert await found.states() == {"gpu-1": "isolated", "gpu-2": "canceled"}
+
+    run(steps())
+
+
+def test_an_isolation_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+    """Its node is neither returned nor taken out again."""
+    site = Site(tmp_path, NODES[:20])
+    other = ("gpu-2", "nvidia_xid")
+
+    async def steps() -> None:
+        back: dict[str, Any] = {"enabled": True, "clean": 60.0}
+        settings: dict[str, Any] = {"command": site.commands(), "limits": FREE, "back": back}
+        async with responding(tmp_path, NODES[:20], **settings) as found:
+            await found.rounds(120, XID)
+            [lost] = found.isolations.book.open.values()
+            damage = "UPDATE isolations SET record = '{' WHERE node = 'gpu-1'"
+            await base.of(found.hub).database.do(lambda c: c.execute(damage).close())
+            await base.of(found.hub).database.do(
+                lambda c: c.execute("UPDATE facts SET value = '{'").close()
+            )
+            await found.rounds(300, XID, other)
+            assert await found.states() == {"gpu-1": "refused", "gpu-2": "isolated"}
+            await found.rounds(1200)
+            assert (await found.states())["gpu-1"] == "ended"
+            await found.rounds(300, XID)  # a new fault: it is out of service already
+            assert (await found.states())["gpu-1"] == "canceled"
+            assert site.get("gpu-1") == f"isolated {lost.id}"
+            assert site.log("isolate") == ["gpu-1", "gpu-2"]
+            assert "gpu-1" not in site.log("restore")
 
     run(steps())

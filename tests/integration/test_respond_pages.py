@@ -168,7 +168,7 @@ def test_without_its_section_nothing_is_opened(tmp_path: Path) -> None:
         assert "Not set" in (await found.call("GET", "/isolations")).text
         listed = (await found.call("GET", "/api/v1/isolations")).json()
         assert (listed["enabled"], listed["open"]) == (False, [])
-        assert "isolation" not in (await found.call("GET", "/metrics")).text
+        assert "nodevitals_hub_isolation" not in (await found.call("GET", "/metrics")).text
         assert found.hub.respond is None
 
     run(tmp_path, steps, out_of_service=None)

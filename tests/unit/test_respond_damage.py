@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pytest
 
-from nodevitals.hub.respond import delivery_tables, inbox_tables
+from nodevitals.hub.respond import delivery_tables, inbox_tables, salvage_tables
 from nodevitals.hub.respond.database import Database
 from nodevitals.hub.respond.model import Alert, Delivery, Message
 from nodevitals.hub.store import StoreError
@@ -139,6 +139,40 @@ def test_a_damaged_file_is_set_aside_and_what_can_be_read_is_kept(
     assert (tmp_path / "respond.db.corrupt").exists()
     (_, again), lost = done(tmp_path, add, waiting)
     assert (again, lost) == (found, "")
+
+
+def test_rows_of_all_tables_are_kept(tmp_path: Path) -> None:
+    """A repair that is lost would be started again."""
+
+    def tables(connection: sqlite3.Connection) -> dict[str, list[object]]:
+        names = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        ).fetchall()
+        return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in names}
+
+    def filled_tables(connection: sqlite3.Connection) -> dict[str, list[object]]:
+        for name in tables(connection):
+            columns = connection.execute(f"PRAGMA table_info({name})").fetchall()
+            values = ["7" if kind in ("TEXT", "BLOB") else 7 for _, _, kind, *_ in columns]
+            marks = ", ".join("?" * len(columns))
+            connection.execute(f"INSERT INTO {name} VALUES ({marks})", values)
+        return tables(connection)
+
+    def copied(connection: sqlite3.Connection) -> dict[str, list[object]]:
+        connection.execute("COMMIT")
+        source = sqlite3.connect(tmp_path / "a" / "respond.db")
+        salvage_tables.copy(source, connection)
+        source.close()
+        connection.execute("BEGIN")
+        return tables(connection)
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    [before], _ = done(tmp_path / "a", filled_tables)
+    [after], _ = done(tmp_path / "b", copied)
+    assert after.pop("aside")[:1] == before.pop("aside")
+    assert all(before.values())
+    assert after == before
 
 
 def test_what_was_lost_is_counted_also_after_a_restart(filled: Path, tmp_path: Path) -> None:

@@ -60,9 +60,45 @@ def test_a_fault_that_goes_and_comes_within_the_grace_begins_anew() -> None:
     found.answers(0, fault("gpu-1"))
     found.answers(50, fault("gpu-1"))
     found.answers(15)
-    assert states(found) == {"gpu-1": "ended"}
     found.answers(15, fault("gpu-1"))
+    found.answers(45, fault("gpu-1"))
+    assert states(found) == {"gpu-1": "waiting"}
     assert out(found) == set()
+    found.answers(15, fault("gpu-1"))
+    assert out(found) == {"gpu-1"}
+
+
+def test_a_fault_that_comes_and_goes_all_night_is_one_isolation() -> None:
+    found = world()
+    for _ in range(200):
+        found.lasts(30, fault("gpu-1"))
+        found.lasts(120)
+    [one] = found.isolations.values()
+    assert (one.state, one.came_back) == ("waiting", 199)
+    assert [step.text for step in one.steps] == ["its fault must last 60 s"]
+    found.lasts(630)
+    [one] = found.isolations.values()
+    assert (one.state, one.reason) == ("ended", "its faults ended within the grace, 199 times")
+
+
+def test_a_person_who_cancels_while_the_fault_pauses_is_not_asked_again() -> None:
+    found = world()
+    found.lasts(30, fault("gpu-1"))
+    found.lasts(120)
+    found.give_back("gpu-1")
+    found.lasts(300, fault("gpu-1"))
+    assert states(found) == {"gpu-1": "canceled"}
+    assert out(found) == set()
+
+
+def test_a_pause_ends_with_the_breaker_open() -> None:
+    """What waits is refused when its fault comes back, not before."""
+    found = world(limits=limits(breaker_nodes=3))
+    found.lasts(30, fault("gpu-1"))
+    found.lasts(60, *map(fault, NAMES[1:4]))
+    assert states(found)["gpu-1"] == "waiting"
+    found.lasts(30, fault("gpu-1"), *map(fault, NAMES[1:4]))
+    assert states(found)["gpu-1"] == "refused"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +169,28 @@ def test_many_new_faults_open_the_breaker_and_the_backlog_stays_refused(
     found.lasts(700)
     found.lasts(100, storm[0])
     assert out(found) == {storm[0].node}
+
+
+def test_a_node_whose_fault_comes_and_goes_does_not_keep_the_breaker_open() -> None:
+    found = world(limits=limits(breaker_nodes=3))
+    storm = [fault(name) for name in NAMES[:3]]
+    found.lasts(100, *storm)
+    assert found.ledger.breaker.open
+    for _ in range(10):
+        found.lasts(120)
+        found.lasts(120, storm[0])
+    assert not found.ledger.breaker.open
+    assert out(found) == set()
+    found.lasts(100, fault("gpu-9"))
+    assert out(found) == {"gpu-9"}
+
+
+def test_nodes_that_get_a_fault_one_after_the_other_keep_the_breaker_open() -> None:
+    found = world(limits=limits(breaker_nodes=3))
+    found.lasts(100, *map(fault, NAMES[:3]))
+    for number in range(4, 20):
+        found.lasts(1200, *map(fault, NAMES[:number]))
+        assert found.ledger.breaker.open
 
 
 def test_a_fault_that_pauses_while_rules_start_again_is_still_the_backlog() -> None:

@@ -10,16 +10,22 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Optional, TypeVar
+from typing import Any, Literal, NamedTuple, Optional, TypeVar, get_args
 
 import msgspec
 
-Kind = Literal["file", "message", "delivery", "incident", "drill", "fact"]
-KINDS: tuple[Kind, ...] = ("file", "message", "delivery", "incident", "drill", "fact")
+Kind = Literal["file", "message", "delivery", "incident", "drill", "isolation", "repair", "fact"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 KEEP_SECONDS = 30 * 86400.0
 KEEP_MOST = 1000
 ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-_TABLES: dict[Kind, str] = {"delivery": "deliveries", "incident": "incidents", "drill": "drills"}
+_TABLES: dict[Kind, str] = {
+    "delivery": "deliveries",
+    "incident": "incidents",
+    "drill": "drills",
+    "isolation": "isolations",
+    "repair": "repairs",
+}
 Record = TypeVar("Record")
 
 log = logging.getLogger(__name__)
@@ -41,22 +47,30 @@ def read(
     values: Sequence[object],
     decode: Callable[[bytes], Record],
     contains: bytes = b"",
+    instead: Optional[Callable[[sqlite3.Connection, int], None]] = None,
 ) -> list[Record]:
-    """The records that a statement chooses, of those that contain some bytes."""
-    found: list[Record] = []
-    bad: list[tuple[int, str, Any]] = []
+    """The records that a statement chooses, of those that contain some bytes. `instead` removes a
+    bad one, by its rowid, and may write one that can be decoded, which is read then.
+    """
     table = _TABLES[kind]
     select = f"SELECT rowid, id, record FROM {table} {rest}"
-    for number, name, record in connection.execute(select, values):
-        try:
-            if contains in record:
-                found.append(decode(record))
-        except ERRORS:
-            bad.append((number, name, record))
-    for number, name, record in bad:
-        connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))
-        set_aside(connection, kind, name, record, "cannot be decoded")
-    return found
+    while True:
+        found: list[Record] = []
+        bad: list[tuple[int, str, Any]] = []
+        for number, name, record in connection.execute(select, values):
+            try:
+                if contains in record:
+                    found.append(decode(record))
+            except ERRORS:
+                bad.append((number, name, record))
+        for number, name, record in bad:
+            if instead is not None:
+                instead(connection, number)
+            else:
+                connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))
+            set_aside(connection, kind, name, record, "cannot be decoded")
+        if not bad or instead is None:
+            return found
 
 
 def fact(

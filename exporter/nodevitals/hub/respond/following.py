@@ -29,7 +29,7 @@ from nodevitals.hub.respond.model import Fault, Isolation, IsolationState
 from nodevitals.hub.respond.settings import OutOfServiceSettings
 
 END_SECONDS = 600.0
-"""A fault that was refused has ended after so long without it: docs/automation.md."""
+"""A fault that waits or was refused has ended after so long without it: docs/automation.md."""
 
 
 class Scene:
@@ -114,10 +114,12 @@ class Scene:
     def _updated(self, before: Isolation) -> Isolation:
         """With the faults of this answer, and how long they or their absence have lasted."""
         now = {fault.identity: fault for fault in self.by_node.get(before.node, ())}
+        # One that came back with this answer has lasted no time that is known.
+        lasting = now.keys() & {fault.identity for fault in before.present}
         faults = [
             replace(
                 now.get(old.identity, old),
-                lasted=old.lasted + self.seen.elapsed if old.identity in now else 0.0,
+                lasted=old.lasted + self.seen.elapsed if old.identity in lasting else 0.0,
             )
             if before.state == "waiting"
             else replace(now.get(old.identity, old), lasted=old.lasted)
@@ -135,9 +137,17 @@ class Scene:
                     with_step(isolation, self.now, text), undescribed=not before.dry_run
                 )
         if before.state == "waiting":
-            return isolation
-        if not is_clean(isolation, self.seen):
-            return replace(isolation, clean_for=0.0, clean_since=None)
+            is_clean_now = not (now or lasts(isolation.faults, self.seen))
+        else:
+            is_clean_now = is_clean(isolation, self.seen)
+        if not is_clean_now:
+            came_back = int(before.state == "waiting" and before.clean_since is not None)
+            return replace(
+                isolation,
+                clean_for=0.0,
+                clean_since=None,
+                came_back=isolation.came_back + came_back,
+            )
         since, most = isolation.clean_since, max(END_SECONDS, self.settings.back.clean)
         return replace(
             isolation,
@@ -146,14 +156,15 @@ class Scene:
         )
 
     def _wait(self, isolation: Isolation) -> Isolation:
-        """Within the grace, or after it."""
+        """Within the grace, or after it. A fault that comes and goes is one isolation, not many."""
         if not chosen(isolation.node, self.nodes, self.settings):
             return self._ended(isolation, "`where` no longer chooses its node")
         mine = {fault.identity for fault in self.by_node.get(isolation.node, ())}
         if not any(fault.identity in mine for fault in isolation.faults):
-            lasting = lasts(isolation.faults, self.seen)
-            text = "its faults ended within the grace"
-            return isolation if lasting else self._ended(isolation, text)
+            if isolation.clean_for < END_SECONDS:
+                return isolation
+            times = f", {isolation.came_back} times" if isolation.came_back else ""
+            return self._ended(isolation, f"its faults ended within the grace{times}")
         if self.ledger.breaker.open:
             return self._to(isolation, "refused", f"breaker: {self.ledger.breaker.reason}")
         over = [f for f in isolation.faults if f.identity in mine and f.lasted >= self._grace]

@@ -41,7 +41,9 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     since: Optional[float] = None
     reason: str = ""
     quiet: float = 0.0
-    """Seconds without a new fault."""
+    """Seconds without a fault of a node that had none since it opened."""
+    counted: tuple[str, ...] = ()
+    """The nodes that had a new fault since shortly before it opened."""
     recent: dict[str, float] = {}
     """Nodes with a new fault, and how long ago it came."""
     known: tuple[Name, ...] = ()
@@ -115,14 +117,18 @@ def _breaker(
     recent.update(dict.fromkeys(sorted(new), 0.0))
     reason = _reason(len(recent), nodes, seen, limits)
     is_open = before.open or bool(reason)
-    quiet = 0.0 if new or seen.incident_open or not is_open else before.quiet + seen.elapsed
+    # A node whose fault comes and goes is no news: it would keep the breaker open for all.
+    news = new - set(before.counted)
+    quiet = 0.0 if news or seen.incident_open or not is_open else before.quiet + seen.elapsed
     if is_open and not reason and quiet >= limits.breaker_for:
         is_open, quiet = False, 0.0
+    counted = sorted({*before.counted, *recent}) if is_open else ()
     return Breaker(
         open=is_open,
         since=(before.since if before.open else now) if is_open else None,
         reason=(reason or before.reason) if is_open else "",
         quiet=quiet,
+        counted=tuple(counted),
         recent=recent,
         known=tuple(sorted({fault.identity for fault in faults})),
     )

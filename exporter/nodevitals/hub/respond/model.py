@@ -131,11 +131,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 IsolationState = Literal[
     "waiting", "refused", "isolated", "testing", "kept", "returned", "canceled", "ended"
 ]
-"""waiting: within the grace. refused: a limit or the breaker; nothing was done, and nothing will be
-before its faults have ended, unless a person asks for it. isolated: out of service. testing: clean
-for long enough, its checks run. kept: out of service until a person returns it. returned: back in
-service. canceled: a person returned it, or it was out of service before. ended: its faults ended
-before anything was done."""
+"""waiting: within the grace, or ended less than ten minutes ago. refused: a limit or the breaker;
+nothing was done, and nothing will be before its faults have ended, unless a person asks for it.
+isolated: out of service. testing: clean for long enough, its checks run. kept: out of service until
+a person returns it. returned: back in service. canceled: a person returned it, or it was out of
+service before. ended: its faults ended before anything was done."""
 OPEN_STATES: tuple[IsolationState, ...] = ("waiting", "refused", "isolated", "testing", "kept")
 
 
@@ -188,6 +188,8 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When nothing that was to end ran any longer."""
     taken: bool = False
     """Whether it ended because a person had taken the node."""
+    came_back: int = 0
+    """How often its faults came back before one of them had lasted for the grace."""
     late_return: Optional[float] = None
     """When a mark that came after its end was removed, which is done once."""
 

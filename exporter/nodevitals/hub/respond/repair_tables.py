@@ -1,21 +1,24 @@
 """Statements for repairs: functions of a connection, each within a transaction.
 
 In: repairs, conditions. Out: repairs. Each change of state is a step of its isolation as well.
+A record that cannot be decoded is set aside, and another one with the same id takes its place: the
+repair is not started a second time for its isolation, and a person looks at one that may run.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
-from typing import Optional
+from typing import Optional, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from nodevitals.hub.respond import isolation_tables
+from nodevitals.hub.respond import aside_tables, isolation_tables
 from nodevitals.hub.respond.conditions import MAX_STEPS
 from nodevitals.hub.respond.model import Isolation, Step
-from nodevitals.hub.respond.repair_model import Repair
+from nodevitals.hub.respond.repair_model import RUNNING_STATES, Repair, RepairState
 from nodevitals.hub.respond.repair_settings import RepairSettings
 
 STARTS = "repairs"
@@ -32,29 +35,26 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since then in which a hub was there, by the monotonic clock."""
 
 
+_DECODE = msgspec.json.Decoder(Repair).decode
+
+
 def running(connection: sqlite3.Connection) -> list[Repair]:
     """Those that were decided and have not ended; the oldest first."""
-    rows = connection.execute(
-        "SELECT record FROM repairs WHERE state IN ('wanted', 'started') ORDER BY created, id"
-    )
-    return [_decoded(row[0]) for row in rows]
+    return _read(connection, "WHERE state IN ('wanted', 'started') ORDER BY created, id")
 
 
 def of_isolations(connection: sqlite3.Connection, identities: Sequence[str]) -> list[Repair]:
     """All repairs of these; the oldest first."""
     found: list[Repair] = []
     for identity in identities:
-        rows = connection.execute(
-            "SELECT record FROM repairs WHERE isolation = ? ORDER BY created, id", (identity,)
-        )
-        found += [_decoded(row[0]) for row in rows]
+        found += _read(connection, "WHERE isolation = ? ORDER BY created, id", (identity,))
     return found
 
 
 def get(connection: sqlite3.Connection, identity: str) -> Optional[Repair]:
     """One repair."""
-    row = connection.execute("SELECT record FROM repairs WHERE id = ?", (identity,)).fetchone()
-    return None if row is None else _decoded(row[0])
+    found = _read(connection, "WHERE id = ?", (identity,))
+    return found[0] if found else None
 
 
 def put(connection: sqlite3.Connection, repair: Repair) -> None:
@@ -113,9 +113,13 @@ def change(
 
 
 def starts(connection: sqlite3.Connection) -> list[Start]:
-    """Those within the hour."""
-    row = connection.execute("SELECT value FROM facts WHERE name = ?", (STARTS,)).fetchone()
-    return [] if row is None else msgspec.json.decode(row[0], type=list[Start])
+    """Those within the hour. Where they are lost, all repairs of the last hour count as new."""
+    found = aside_tables.fact(connection, STARTS, msgspec.json.Decoder(list[Start]).decode)
+    if found is None:
+        repairs = _read(connection, "WHERE created >= ?", (time.time() - HOUR_SECONDS,))
+        found = [Start(name=one.name, dry_run=one.state == "dry_run") for one in repairs]
+        _put_starts(connection, found)
+    return found
 
 
 def grow(connection: sqlite3.Connection, seconds: float) -> None:
@@ -154,5 +158,30 @@ def _note(connection: sqlite3.Connection, repair: Repair, now: float) -> None:
     isolation_tables.change(connection, repair.isolation, noted)
 
 
-def _decoded(record: bytes) -> Repair:
-    return msgspec.json.decode(record, type=Repair)
+def _read(connection: sqlite3.Connection, rest: str, values: Sequence[object] = ()) -> list[Repair]:
+    return aside_tables.read(connection, "repair", rest, values, _DECODE, instead=_replace)
+
+
+def _replace(connection: sqlite3.Connection, number: int) -> None:
+    """Replace one that cannot be decoded by what its columns say."""
+    chosen = "SELECT id, isolation, state, created FROM repairs WHERE rowid = ?"
+    name, isolation, was, created = connection.execute(chosen, (number,)).fetchone()
+    connection.execute("DELETE FROM repairs WHERE rowid = ?", (number,))
+    # What it had started, and where, is not known: it cannot be watched to its end.
+    has_ended = was in get_args(RepairState) and was not in RUNNING_STATES
+    made = Repair(
+        id=name,
+        isolation=isolation,
+        name=str(name)[len(str(isolation)) + 1 :],
+        node="",
+        fault="",
+        state=was if has_ended else "unknown",
+        created=created,
+        timeout=0.0,
+        text="its record cannot be read",
+    )
+    try:
+        _DECODE(msgspec.json.encode(made))
+    except aside_tables.ERRORS:  # the columns are damaged as well: it is of no isolation
+        return
+    put(connection, made)

@@ -15,6 +15,7 @@ _ORDERS = {
     "deliveries": "rowid",
     "incidents": "rowid",
     "isolations": "rowid",
+    "repairs": "rowid",
     "drills": "rowid",
     "facts": "name",
     "aside": "rowid",

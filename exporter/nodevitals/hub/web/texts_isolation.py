@@ -66,6 +66,7 @@ ISOLATION: dict[str, tuple[str, str]] = {
         "批准停用或恢复服务需要 act 角色。",
     ),
     "isolation_waiting": ("waiting", "等待中"),
+    "isolation_came_back": ("the fault came back {count} times", "故障反复 {count} 次"),
     "isolation_refused": ("refused", "已拒绝"),
     "isolation_isolated": ("out of service", "已停用"),
     "isolation_pending": ("to be taken out", "待停用"),
