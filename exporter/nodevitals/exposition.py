@@ -24,7 +24,8 @@ REQUESTED_SECONDS = 300.0
 # Bounds the memory that a client can use up by requesting every combination of probes.
 MAX_REQUESTED = 8
 MAX_BODIES = 2 * MAX_REQUESTED + 2
-_MAX_PAIRS = 4096
+# Series of a node with eight accelerators and every probe on, and some more.
+_MAX_SERIES = 4096
 
 
 class Source(NamedTuple):
@@ -52,12 +53,6 @@ def escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-@lru_cache(maxsize=_MAX_PAIRS)
-def _label_text(name: str, text: str) -> str:
-    """One label. Cached: a node has few different ones, and each is rendered many times."""
-    return f'{name}="{escape_label(text)}"'
-
-
 def format_value(value: float) -> str:
     """A value as both formats write it: integers without a decimal point, +Inf, NaN."""
     value = float(value)
@@ -68,14 +63,20 @@ def format_value(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
+@lru_cache(maxsize=_MAX_SERIES)
+def _series(family: Family, labels: tuple[str, ...]) -> str:
+    """The name and the labels of a series, and a space. Cached: a target has the same ones in each
+    run. Raises InvalidSampleError where the labels do not fit.
+    """
+    if not family.accepts(labels):
+        raise InvalidSampleError(f"{family.name} does not take the labels {labels}")
+    pairs = [f'{name}="{escape_label(text)}"' for name, text in family.pairs(labels) if text]
+    return f"{family.name}{{{','.join(pairs)}}} " if pairs else f"{family.name} "
+
+
 def render(family: Family, labels: tuple[str, ...], value: float) -> str:
-    """One sample as a line."""
-    pairs = ",".join([_label_text(name, text) for name, text in family.pairs(labels) if text])
-    return (
-        f"{family.name}{{{pairs}}} {format_value(value)}\n"
-        if pairs
-        else (f"{family.name} {format_value(value)}\n")
-    )
+    """One sample as a line. Raises InvalidSampleError where the labels do not fit."""
+    return f"{_series(family, labels)}{format_value(value)}\n"
 
 
 def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) -> dict[str, bytes]:
@@ -86,8 +87,6 @@ def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) ->
         family = families.get(name)
         if family is None:
             raise InvalidSampleError(f"{name} is not declared by this probe")
-        if not family.accepts(labels):
-            raise InvalidSampleError(f"{name} does not take the labels {labels}")
         owned = lines.setdefault(name, {})
         if labels in owned:
             raise InvalidSampleError(f"{name}{labels} appears twice")

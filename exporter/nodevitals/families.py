@@ -42,6 +42,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         for problem in self._problems():
             raise ValueError(f"family {self.name}: {problem}")
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def _problems(self) -> list[str]:
         words = self.name.split("_")
         return [

@@ -229,9 +229,9 @@ class Probe(ABC):
     persistent: ClassVar[bool] = False
     """Whether the state outlives the agent and the boot: it is kept in the state directory,
     written together with the counts of the same run."""
-    resident: ClassVar[bool] = False
+    resident: bool = False
     """True only where a handle must live on between runs; else each run has a new process. A
-    resident lives on while its runs succeed."""
+    resident lives on while its runs succeed, unless it sets this to False for itself."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
     needs: ClassVar[tuple[str, ...]] = ()

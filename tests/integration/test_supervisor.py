@@ -15,7 +15,7 @@ from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
 from nodevitals.engine.lifecycle import GRACE_SECONDS, REAP_SECONDS
 from nodevitals.engine.plan import HISTORY_TIMEOUT_SECONDS, plan_targets
-from nodevitals.engine.publisher import PUBLISH_SECONDS
+from nodevitals.engine.publisher import LONGEST_SECONDS
 from nodevitals.engine.supervisor import Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host
@@ -123,7 +123,7 @@ def test_stale_samples_disappear_and_the_time_of_the_last_success_stays() -> Non
         fork_server = running.processes._server
         assert fork_server is not None
         fork_server.send_signal(signal.SIGSTOP)  # so that no new result arrives meanwhile
-        for seconds in (3 * 3600, PUBLISH_SECONDS):
+        for seconds in (3 * 3600, LONGEST_SECONDS):
             clock.advance(seconds)
             running.step()
         fork_server.send_signal(signal.SIGCONT)

@@ -65,7 +65,7 @@ def test_collect_limits_a_scrape_to_the_named_probes(node: Node) -> None:
     refused = node.get("/metrics?collect[]=gpu")
     assert refused.status_code == 400
     assert refused.text.startswith("collect[]: unknown probe 'gpu'; known: ")
-    assert refused.text.endswith(" scripts, services, switches, transceivers\n")
+    assert refused.text.endswith(" scripts, selfcheck, services, switches, transceivers\n")
 
 
 def test_landing_page_and_unknown_paths(node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Optional
 
 from nodevitals.document.problems import DocumentError, Problem, UnreadableError
 
@@ -26,7 +27,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UnreadableError([Problem("", "not a regular file: name a file")])
             with open(descriptor, "rb", closefd=False) as handle:
-                content = handle.read(MAX_FILE_BYTES + 1)
+                content: Optional[bytes] = handle.read(MAX_FILE_BYTES + 1)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -35,6 +36,8 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         raise UnreadableError([Problem("", text)]) from None
     except ValueError as error:  # a NUL in the path
         raise UnreadableError([Problem("", f"cannot be read: {error}: check the path")]) from None
+    if content is None:  # such as /proc/kmsg, which waits for messages
+        raise UnreadableError([Problem("", "has no content now: name another file")])
     if len(content) > MAX_FILE_BYTES:
         text = f"larger than {MAX_FILE_BYTES // 1024} KiB: remove what is not needed"
         raise DocumentError([Problem("", text)])

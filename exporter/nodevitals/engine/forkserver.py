@@ -31,7 +31,7 @@ from nodevitals.engine.protocol import (
     Started,
     ToForkServer,
 )
-from nodevitals.engine.worker import become_worker
+from nodevitals.engine.worker import become_worker, prepare
 from nodevitals.linux.process import become_subreaper, children, load_average, processes, set_nice
 from nodevitals.wire import decode, encode
 
@@ -244,6 +244,12 @@ class ForkServer:
         time.sleep(0.02 if self._pids else 0)
         self._reap()
         self._walk()
+        # What is killed leaves its children to us: they would outlive us as children of init.
+        deadline = time.monotonic() + END_SECONDS
+        while self._look_for_orphans and time.monotonic() < deadline:
+            time.sleep(0.01)
+            self._reap()
+            self._walk()
 
     def _drain_wakeups(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -273,6 +279,7 @@ def main() -> NoReturn:
     set_nice(NICE)
     control = socket.socket(fileno=int(sys.argv[1]))
     preload()
+    prepare()
     gc.collect()
     gc.freeze()  # workers share these pages: the collector must not write into them
     server = ForkServer(control)

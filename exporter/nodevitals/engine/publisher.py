@@ -7,8 +7,12 @@ import time
 
 from nodevitals.exposition import Snapshot
 
-# What arrives within this time is published together: a run's result and the write of its counts.
+# What arrives within this time is published together: a run's result and the write of its counts,
+# and the results of other targets. A publication compresses everything, so that there is one per
+# second at most, unless results come more often than that.
 PUBLISH_SECONDS = 0.1
+LONGEST_SECONDS = 1.0
+INTERVAL_SHARE = 1 / 15
 # Of the loop's time at most: with thousands of targets, to publish takes a tenth of a second.
 PUBLISH_SHARE = 0.1
 
@@ -19,8 +23,15 @@ class Publisher:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._took_seconds = 0.0
+        self._wanted = math.inf
+        self._allowed = 0.0
         self.wake = math.inf
         """When `publish` is due next, once something has changed."""
+
+    def expect(self, now: float, interval_seconds: float) -> None:
+        """A result has come of a target with this interval: publish within a share of that."""
+        wait = min(max(PUBLISH_SECONDS, interval_seconds * INTERVAL_SHARE), LONGEST_SECONDS)
+        self._wanted = min(self._wanted, now + wait)
 
     def publish(self, now: float, eager: bool) -> bool:
         """Publish where it is due; `eager`: without waiting for what may arrive with it. Whether
@@ -29,11 +40,12 @@ class Publisher:
         if not self._snapshot.changed:
             return False
         if self.wake == math.inf:
-            wait = self._took_seconds / PUBLISH_SHARE
-            self.wake = now + (wait if eager else max(wait, PUBLISH_SECONDS))
+            self._allowed = now + self._took_seconds / PUBLISH_SHARE
+            self._wanted = min(self._wanted, now + LONGEST_SECONDS)
+        self.wake = self._allowed if eager else max(self._allowed, self._wanted)
         if now < self.wake:
             return False
-        self.wake = math.inf
+        self.wake = self._wanted = math.inf
         started = time.thread_time()
         self._snapshot.publish(now)
         self._took_seconds = time.thread_time() - started

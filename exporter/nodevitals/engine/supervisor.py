@@ -303,6 +303,7 @@ class Supervisor:
         target.ended_at = self._clock.monotonic()
         changed = target.last is None or target.last.outcome != result.outcome
         target.last = result
+        self._publisher.expect(target.ended_at, target.lifecycle.interval_seconds)
         if result.outcome == "ok":
             target.last_success = now
         target.input.settle(result)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 from nodevitals.engine.protocol import Job, Load, Run, ToWorker
 from nodevitals.engine.watch import Outlet, Watch
 from nodevitals.errors import Absent, ProbeError
+from nodevitals.linux.capabilities import keep_own
 from nodevitals.linux.process import die_with_parent, set_nice
 from nodevitals.probe import Probe, Readings
 from nodevitals.wire import (
@@ -38,6 +39,27 @@ from nodevitals.wire import (
 
 # Stops a runaway at 248 MiB and still permits NVML's large reservations; RLIMIT_AS does not.
 DATA_LIMIT_BYTES = 256 * 1024 * 1024
+
+
+def prepare() -> None:
+    """Decode each type that workers decode, once, in the fork server. msgspec keeps what it learns
+    about a type in the type: workers share that memory, and need no time for it.
+    """
+    from nodevitals import catalogue, probes
+
+    _prepare_type(ToWorker)
+    for kind in (*probes.registered().values(), catalogue.probe_class("history")):
+        # A site's probe that has no usable type fails in its own worker, with its trace.
+        with contextlib.suppress(Exception):
+            _prepare_type(kind.TargetSettings or kind.Settings)
+            _prepare_type(kind.State)
+            _prepare_type(kind.Message)
+            encode(kind.State())
+
+
+def _prepare_type(kind: Any) -> None:
+    with contextlib.suppress(ProtocolError):
+        decode(b"\xc0", kind)
 
 
 def become_worker(channel_fd: int, stderr_fd: int, server_pid: int) -> NoReturn:
@@ -94,6 +116,9 @@ def _serve(channel: socket.socket) -> None:
                 _load(message, channel)
                 return
             if isinstance(message, Job):
+                # The agent has checked the variable, and said where the kernel refuses.
+                with contextlib.suppress(OSError, ValueError):
+                    keep_own(message.probe)
                 runner = _Runner(message, outlet)
                 continue
             if runner is None:
@@ -151,7 +176,7 @@ class _Runner:
             end, readings = self._attempt(run, watch)
         finally:
             watch.stop()
-        stays = self._job.stay and (end.outcome == "ok" or end.stays)
+        stays = self._job.stay and end.stays
         if not stays:
             self.close()
         return ProbeResult(
@@ -188,7 +213,8 @@ class _Runner:
                 state = _changed_state(self._probe, run.state)
                 end = _End("error", error.reason, error.message, state=state, stays=error.stays)
                 return end, readings
-            return _End("ok", state=_changed_state(self._probe, run.state)), readings
+            state = _changed_state(self._probe, run.state)
+            return _End("ok", state=state, stays=self._probe.resident), readings
         except Absent as absent:
             outcome: Outcome = "error" if self._job.required else "absent"
             return _End(outcome, "absent", str(absent)), Readings()

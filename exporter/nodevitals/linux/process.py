@@ -14,6 +14,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _START_FIELD = 19  # of /proc/PID/stat, counted after the command
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -45,6 +46,13 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def forbid_new_privileges() -> None:
+    """Have no program that this process starts gain privileges: by a setuid bit, file capabilities,
+    or because root starts it.
+    """
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
 _HEAD_BYTES = 256
 
 
@@ -73,46 +81,52 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 def processes(procfs: str = "/proc") -> Iterator[ProcessStat]:
     """Every process that can be read; those that end meanwhile are left out. Raises OSError."""
-    for entry in os.listdir(procfs):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                stat = parse_process_stat(_head(f"{procfs}/{entry}/stat"))
-                if stat is not None:
-                    yield stat
+    for _, head in process_heads(procfs, "stat", b")"):
+        stat = None if head is None else parse_process_stat(head.decode("utf-8", "replace"))
+        if stat is not None:
+            yield stat
 
 
-def process_states(procfs: str = "/proc") -> list[str] | None:
-    """The state of every process, '' for one that cannot be read; those that end meanwhile are left
-    out. None where they cannot be listed.
+def process_states(procfs: str = "/proc") -> dict[str, str]:
+    """The state of every process by its id, '' for one that cannot be read. Raises OSError."""
+    states = {}
+    for pid, head in process_heads(procfs, "stat", b")"):
+        state = (head or b"").rpartition(b") ")[2][:1].decode("ascii", "replace")
+        states[pid] = state if state.isalpha() else ""
+    return states
+
+
+def process_heads(procfs: str, name: str, end: bytes) -> Iterator[tuple[str, bytes | None]]:
+    """The head of a file of every process, by its id: None where it cannot be read; processes that
+    end meanwhile are left out. Raises OSError where they cannot be listed.
+
+    A node with 200 CPUs has thousands of processes, most of them the kernel's: paths relative to a
+    directory take half the time.
     """
-    states = []
+    folder = os.open(procfs, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        entries = os.listdir(procfs)
-    except OSError:
-        return None
-    for entry in filter(str.isdigit, entries):
-        try:
-            stat = parse_process_stat(_head(f"{procfs}/{entry}/stat"))
-            states.append("" if stat is None else stat.state)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except OSError:
-            states.append("")
-    return states or None
+        for pid in filter(str.isdigit, os.listdir(folder)):
+            try:
+                head = _head(f"{pid}/{name}", folder, end)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            except OSError:
+                head = None
+            yield pid, head
+    finally:
+        os.close(folder)
 
 
-def _head(path: str) -> str:
-    """The head of a file in one read: there may be thousands to read. A first read may be short.
-    Raises OSError.
-    """
-    data = b""
-    descriptor = os.open(path, os.O_RDONLY)
+def _head(path: str, folder: int, end: bytes) -> bytes:
+    """The head of a file in one read, and in more where that is short. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
-        while b")" not in data and (part := os.read(descriptor, _HEAD_BYTES)):
+        data = os.read(descriptor, _HEAD_BYTES)
+        while end not in data and (part := os.read(descriptor, _HEAD_BYTES)):
             data += part
     finally:
         os.close(descriptor)
-    return data.decode("utf-8", "replace")
+    return data
 
 
 def seconds_since_start(procfs: str, pid: int) -> float | None:

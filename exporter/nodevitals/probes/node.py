@@ -231,8 +231,11 @@ class NodeProbe(Probe):
             readings.add(LOAD, average, minutes)
 
     def _processes(self, readings: Readings) -> None:
-        states = process_states(self.host.procfs)
-        if states is not None:
+        try:
+            states = list(process_states(self.host.procfs).values())
+        except OSError:
+            return
+        if states:
             readings.add(PROCESSES, len(states))
             # One that cannot be read may be in any state.
             readings.add(BLOCKED, None if "" in states else states.count("D"))

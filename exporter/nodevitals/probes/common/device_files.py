@@ -91,13 +91,17 @@ def sees_kernel(procfs: str) -> bool:
 
 class OwnProcesses:
     """Processes that are no job: the agent's own, children of our parent, and those of monitoring
-    programs, by name.
+    programs, by name. A command's parent is a shell, whose children may be jobs: it gives others.
     """
 
-    def __init__(self, procfs: str, names: tuple[str, ...]) -> None:
+    def __init__(
+        self, procfs: str, names: tuple[str, ...], parents: frozenset[int] | None = None
+    ) -> None:
         self._procfs = procfs
-        self._names = names
-        self._parent = os.getppid()
+        self._parents = frozenset([os.getppid()]) if parents is None else parents
+        self.names = names
+        self.session = 0
+        """The session of a program that this process runs: whatever is in it is no job either."""
 
     def include(self, pid: str) -> bool | None:
         """Whether this process is one of them, or has ended; None where that cannot be read."""
@@ -107,4 +111,8 @@ class OwnProcesses:
             return True if exists(path) is False else None
         stat = parse_process_stat(text)
         name = text.partition("(")[2].rpartition(")")[0]
-        return name in self._names or (stat is not None and stat.parent == self._parent)
+        if name in self.names:
+            return True
+        if stat is None:
+            return False
+        return stat.parent in self._parents or 0 < self.session == stat.session

@@ -6,14 +6,14 @@ In: procfs, files of /etc, the name service. Out: texts by fact.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
 from nodevitals.linux.beneath import read_written_file
 from nodevitals.linux.host import Host, node_name
-from nodevitals.linux.sysfs import read_bytes, read_text
+from nodevitals.linux.process import process_heads
+from nodevitals.linux.sysfs import read_text
 from nodevitals.probes.common.facts import Values
 from nodevitals.probes.profile.kernel_facts import parse_name_servers, parse_os_release
 
@@ -41,10 +41,9 @@ def process_names(host: Host) -> dict[str, list[str]]:
     """The process ids by the kernel's name of a process, at most 15 characters."""
     found: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
-        for pid in filter(str.isdigit, os.listdir(host.procfs)):
-            with contextlib.suppress(OSError):
-                name = read_bytes(host.proc(f"{pid}/comm")).decode("utf-8", "replace").strip()
-                found.setdefault(name, []).append(pid)
+        for pid, head in process_heads(host.procfs, "comm", b"\n"):
+            if head is not None:
+                found.setdefault(head.decode("utf-8", "replace").strip(), []).append(pid)
     return found
 
 

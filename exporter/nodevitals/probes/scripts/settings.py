@@ -10,6 +10,7 @@ import msgspec
 
 from nodevitals.probe import ProbeSettings, Problem, Seconds
 from nodevitals.probes.scripts.trust import is_name
+from nodevitals.quantities import shown
 
 _METRIC_PREFIX = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*")
 _ABSOLUTE = "not an absolute path: begin it with /, no . or .."
@@ -86,12 +87,14 @@ class ScriptsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
             if not _is_absolute(textfiles.path):
                 yield Problem(f"{where}.path", _ABSOLUTE)
             if textfiles.path in paths:
-                yield Problem(f"{where}.path", f"{textfiles.path} is listed twice: remove one")
+                yield Problem(
+                    f"{where}.path", f"{shown(textfiles.path)} is listed twice: remove one"
+                )
             paths.add(textfiles.path)
             for prefix in textfiles.prefixes:
                 if not _METRIC_PREFIX.fullmatch(prefix):
                     yield Problem(
-                        f"{where}.prefixes", f"{prefix!r} is not a prefix: write it like nccl_"
+                        f"{where}.prefixes", f"{shown(prefix)} is not a prefix: write it like nccl_"
                     )
 
     def _script_problems(
@@ -100,7 +103,9 @@ class ScriptsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
         if not script.name or not is_name(script.name) or "/" in script.name:
             yield Problem(f"{where}.name", "not the name of a file: write it without a folder")
         if script.name in seen:
-            yield Problem(f"{where}.name", f"{script.name} is listed twice: remove one of them")
+            yield Problem(
+                f"{where}.name", f"{shown(script.name)} is listed twice: remove one of them"
+            )
         seen.add(script.name)
         interval = script.interval or self.interval
         if script.timeout is not None and interval is not None and script.timeout > interval:

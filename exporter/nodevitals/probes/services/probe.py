@@ -8,6 +8,7 @@ A bus that hangs does not keep the conditions from being read: each has a proces
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -90,6 +91,12 @@ class ServicesProbe(Probe):
         """The units and the conditions."""
         return [(UNITS, settings), (CONDITIONS, settings)]
 
+    @classmethod
+    def preload(cls) -> None:
+        """Import what speaks D-Bus, which nothing else in the agent needs."""
+        for name in ("connection", "manager", "units"):
+            importlib.import_module(f"nodevitals.probes.services.{name}")
+
     def run(self, readings: Readings) -> None:
         """Look at the target's part."""
         if self.target == UNITS:
@@ -98,7 +105,7 @@ class ServicesProbe(Probe):
             self._conditions(readings)
 
     def _units(self, readings: Readings) -> None:
-        # Not before: nothing else in the agent needs what this imports.
+        # Not before: the agent itself must not import it.
         from nodevitals.probes.services.connection import connect
         from nodevitals.probes.services.manager import Manager
         from nodevitals.probes.services.units import report_failed, report_units

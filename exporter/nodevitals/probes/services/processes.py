@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.process import processes
+from nodevitals.linux.process import process_states
 from nodevitals.linux.sysfs import parse_integer, read_text
 from nodevitals.probe import ProbeError
 from nodevitals.probes.services.waits import wait_of
@@ -75,14 +75,14 @@ def look(host: Host, before: dict[int, Sleeper], now: float) -> Look:
     zombies = 0
     sleepers: dict[int, Sleeper] = {}
     try:
-        for process in processes(host.procfs):
-            zombies += process.state == "Z"
-            if process.state == "D" and len(sleepers) < MAX_SLEEPERS:
-                folder = host.proc(str(process.pid))
+        for pid, state in process_states(host.procfs).items():
+            zombies += state == "Z"
+            if state == "D" and len(sleepers) < MAX_SLEEPERS:
+                folder = host.proc(pid)
                 stat, status = read_text(folder / "stat"), read_text(folder / "status")
                 sleeper = parse_sleeper(stat or "", status or "", now)
                 if sleeper is not None:
-                    sleepers[process.pid] = continued(before.get(process.pid), sleeper)
+                    sleepers[int(pid)] = continued(before.get(int(pid)), sleeper)
     except OSError as error:
         raise ProbeError("procfs", f"{host.procfs}: {error.strerror}") from None
     return Look(zombies, sleepers)
