@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards import agents, fabric, fleet, job, node, usage
+from dashboards import agents, conformity, fabric, fleet, hardware, job, node, usage
 from dashboards.language import LANGUAGES, Say
 
 FOLDER = Path(__file__).parent / "json"
-MODULES = (fleet, node, fabric, job, usage, agents)
+MODULES = (fleet, node, hardware, fabric, conformity, job, usage, agents)
 
 
 def files() -> dict[Path, str]:

@@ -4,20 +4,26 @@ taken out of service.
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import timeseries
+from grafana_foundation_sdk.builders import table, timeseries
 
+from dashboards import agents_repairs as repairs
+from dashboards.agents_repairs import HUB
 from dashboards.language import Say
 from dashboards.panels import chart
-from dashboards.queries import CLUSTER, over_time
+from dashboards.queries import over_time
 from dashboards.states import GREEN, RED
 
-HUB = f'job="nodevitals-hub", {CLUSTER}'
 
-
-def response(say: Say) -> list[timeseries.Panel]:
+def response(say: Say) -> list[table.Panel | timeseries.Panel]:
     """Return the row."""
     empty = say(" Empty: no hub is scraped.", "为空：未采集检测服务。")
-    return [*_incidents(say, empty), *_notifications(say, empty), *_nodes(say)]
+    return [
+        repairs.waiting(say),
+        *_incidents(say, empty),
+        *_notifications(say, empty),
+        *_nodes(say),
+        *repairs.repairs(say),
+    ]
 
 
 def _incidents(say: Say, empty: str) -> list[timeseries.Panel]:
@@ -111,7 +117,7 @@ def _nodes(say: Say) -> list[timeseries.Panel]:
                 "{{pool}} {{state}}",
             ),
             unit="short",
-            width=12,
+            width=8,
             stacked=True,
         ),
         chart(
@@ -127,7 +133,7 @@ def _nodes(say: Say) -> list[timeseries.Panel]:
                 say("open", "已熔断"),
             ),
             unit="short",
-            width=12,
+            width=8,
             steps=((None, GREEN), (1, RED)),
         ),
     ]

@@ -182,6 +182,12 @@ def link_to(say: Say, name: str, title: str, **variables: str) -> tuple[str, str
     return title, f"/d/{uid(say, name)}?{kept}{chosen}"
 
 
+def link_here(say: Say, name: str, title: str) -> tuple[str, str]:
+    """Return a link from a panel of one node to another dashboard with that node."""
+    kept = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+    return title, f"/d/{uid(say, name)}?{kept}&${{instance:queryparam}}"
+
+
 def _menu(say: Say) -> dashboard.DashboardLink:
     return (
         dashboard.DashboardLink(say("Dashboards", "仪表盘"))

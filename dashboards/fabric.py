@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from dashboards import fabric_checks, fabric_paths, fabric_reach, fabric_tests
+from dashboards import fabric_checks, fabric_outages, fabric_paths, fabric_reach, fabric_tests
 from dashboards.board import Board, link_to
 from dashboards.crossed import crossed
 from dashboards.fabric_queries import (
@@ -53,6 +53,7 @@ def board(say: Say) -> Board:
         (say("Checks", "检测"), fabric_checks.checks(say)),
         (say("Collectives", "集合通信"), fabric_reach.collectives(say)),
         (say("Reachability between nodes", "节点间连通性"), fabric_reach.peers(say)),
+        (say("Outages of ports", "端口中断"), fabric_outages.outages(say)),
     )
 
 

@@ -34,10 +34,12 @@ def rdma_ports(say: Say) -> table.Panel:
         say("RDMA ports", "RDMA 端口"),
         say(
             "One row per port. Down: check cable, transceiver and the switch port named here. "
-            "Rate below the expected one: the link trained to fewer lanes. Errors and flaps are "
-            "of the time range. GID: RoCE only.",
+            "Rate below the expected one: the link trained to fewer lanes. Errors, flaps and time "
+            "down are of the time range, the longest outage of the last hour: jobs fail from some "
+            "seconds on. GID: RoCE only.",
             "每个端口一行。断开：请检查线缆、光模块及所列交换机端口。速率低于预期：链路降速。"
-            "错误与抖动次数为所选时间范围内。GID 仅适用于 RoCE。",
+            "错误数、抖动次数与断开时长为所选时间范围内，最长中断为最近一小时内：达到数秒作业即会失败。"
+            "GID 仅适用于 RoCE。",
         ),
         [
             Column(say("Device", "设备"), "device", width=110),
@@ -62,6 +64,18 @@ def rdma_ports(say: Say) -> table.Panel:
             ),
             _increase(say("Errors", "错误数"), PORT, scraped("rdma_port_errors_total")),
             _increase(say("Flaps", "抖动次数"), PORT, scraped("rdma_port_flaps_total")),
+            _increase(
+                say("Time down", "断开时长"),
+                PORT,
+                scraped("rdma_port_down_seconds_total"),
+                unit="s",
+            ),
+            Column(
+                say("Longest outage", "最长中断"),
+                rows(per(PORT, scraped("rdma_port_longest_down_seconds"))),
+                "s",
+                NONE_OR,
+            ),
             Column(
                 say("GID usable", "GID 可用"),
                 rows(per(PORT, scraped("rdma_port_gid_usable"))),
@@ -92,9 +106,9 @@ def _physical(say: Say) -> ValueMap:
     )
 
 
-def _increase(title: str, labels: str, selector: str) -> Column:
+def _increase(title: str, labels: str, selector: str, unit: str = "short") -> Column:
     return Column(
-        title, rows(f"round(sum by ({labels}) (increase({selector}{RANGE})))"), "short", NONE_OR
+        title, rows(f"round(sum by ({labels}) (increase({selector}{RANGE})))"), unit, NONE_OR
     )
 
 

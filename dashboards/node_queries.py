@@ -14,6 +14,7 @@ VENDORS = f'vendor=~"$vendor", {DEVICES}'
 OBJECT = (
     *("domain_name", "pci_bus_id", "device", "port", "interface", "member", "mountpoint"),
     *("probe", "peer", "controller", "xid", "sxid", "code"),
+    *("sensor", "type", "unit", "wait", "script"),
 )
 # Values of severities, as severity_ranks maps them.
 RANKS = {"critical": 3, "warning": 2, "info": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import stat, table
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
+from dashboards.board import link_here
 from dashboards.language import Say
 from dashboards.node_queries import HERE, RANKS, named_object, per, recorded, scraped
 from dashboards.panels import number
@@ -44,13 +45,16 @@ def components(say: Say) -> stat.Panel:
     return number(
         say("Components", "组件状态"),
         say(
-            "State of each monitored component. Unknown: its probes fail, so it may be anything.",
-            "各受监控组件的状态。未知：探测失败，实际情况无法判断。",
+            "State of each monitored component. Unknown: its probes fail, so it may be anything. "
+            "The link leads to the node's chassis, disks, modules and services.",
+            "各受监控组件的状态。未知：探测失败，实际情况无法判断。"
+            "点击链接查看该节点的机箱、磁盘、光模块与服务。",
         ),
         now(per("component", recorded("nodevitals:component_state")), "{{component}}"),
         mappings=[states(say)],
         steps=((None, GREY),),
         width=13,
+        link=link_here(say, "hardware", say("Node hardware", "节点硬件")),
     ).text_mode(BigValueTextMode.VALUE_AND_NAME)
 
 

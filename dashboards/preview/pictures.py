@@ -21,8 +21,8 @@ from dashboards.preview.span import Span
 
 ROOT = Path(__file__).parents[2]
 
-# A node with a fault.
-VARIABLES = {"node": {"instance": ["gpu-01"]}}
+# Nodes with faults.
+VARIABLES = {"node": {"instance": ["gpu-01"]}, "hardware": {"instance": ["gpu-04"]}}
 # The fleet has an hour of past.
 SINCE = "now-1h"
 # Of a long dashboard, its first rows.

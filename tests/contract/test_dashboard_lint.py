@@ -24,7 +24,8 @@ UNITS = {
     "none", "short", "percent", "percentunit", "celsius", "watt", "joule", "kwatth", "hertz",
     "bytes", "decbytes", "bps", "Bps", "binBps", "ops", "cps", "reqps", "pps", "ns", "µs", "ms",
     "s", "m", "h", "d", "dtdurations", "dthms", "dtdhms", "dateTimeAsIso", "dateTimeAsLocal",
-    "dateTimeFromNow", "bool", "bool_yes_no", "bool_on_off", "string", "sci", "dBm",
+    "dateTimeFromNow", "bool", "bool_yes_no", "bool_on_off", "string", "sci", "dBm", "amp",
+    "rotrpm",
 }  # fmt: skip
 DATA_SOURCE = {"en": "Data source", "zh": "数据源"}
 _RATES = ("rate", "irate", "increase")
@@ -182,9 +183,10 @@ def _seconds(length: str) -> float:
     return sum(float(n) * units[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdw])", length))
 
 
-# Counters whose value itself is the answer: since boot, or whether there were any at all.
+# Counters whose value itself is the answer: of a life, since boot, or whether there were any.
 SINCE_BOOT = {
     "nodevitals_accelerator_ecc_errors_total",
+    "nodevitals_disk_power_on_seconds_total",
     "nodevitals_node_memory_errors_total",
     "nodevitals_nvidia_sxid_errors_total",
     "nodevitals_nvidia_xid_errors_total",

@@ -9,7 +9,9 @@ from typing import Any
 
 import promql_parser
 import pytest
+import yaml
 from dashboards.__main__ import files
+from dashboards.hardware import FAULTS
 from dashboards.others import OTHERS
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
@@ -28,7 +30,7 @@ from testbed.dashboards import (
 )
 from testbed.node import ROOT
 from testbed.promql import Known, name_of, parsed, result_labels, walk
-from testbed.site import faults, fleet
+from testbed.site import faults, fleet, hardware_faults, hub_response
 
 ENGLISH, CHINESE = every("en"), every("zh")
 BOTH = [(f"{language}/{name}", board) for language, boards in (("en", ENGLISH), ("zh", CHINESE))
@@ -55,6 +57,9 @@ PROPER = {
     "SRAM", "SXid", "SYN", "TCP", "TSDB", "UE", "UUID", "WAL", "Watchdog", "Xid", "nodevitals",
     "vNPU",
 }  # fmt: skip
+FAULT = "nodevitals:fault"
+# Of a job, though a script reports it.
+NO_HARDWARE = {"rank_behind"}
 _LINKED = re.compile(r"/d/([\w-]+)\?")
 _FIELD = re.compile(r'\$\{__data\.fields\["([^"]+)"\]')
 
@@ -247,11 +252,26 @@ def test_overrides_are_of_columns_that_exist(where: str, board: Json) -> None:
             assert named <= columns(panel), f"{where}: {panel['title']}: {named - columns(panel)}"
 
 
+def test_every_fault_of_the_hardware_is_counted_once() -> None:
+    """A new fault of these files needs a place on the dashboard of the hardware."""
+    counted = list(itertools.chain.from_iterable(FAULTS.values()))
+    assert len({*counted}) == len(counted)
+    found = set()
+    for name in ("bmc", "disks", "profile", "scripts", "services", "transceiver"):
+        for group in yaml.safe_load((ROOT / f"rules/{name}.yaml").read_text())["groups"]:
+            made = [one["labels"] for one in group["rules"] if one.get("record") == FAULT]
+            found |= {one["fault"] for one in made if one["scope"] in ("node", "device")}
+    assert found - NO_HARDWARE <= {*counted}
+
+
 def test_the_simulated_fleet_exposes_what_agents_expose() -> None:
     """Otherwise a panel would have data in the tests that it has nowhere else."""
     nodes = fleet.nodes(0.0)
     faults.break_some(nodes, 0.0)
-    for one in itertools.chain.from_iterable(node.series for node in nodes):
+    hardware_faults.break_some(nodes, 0.0)
+    own = {"job": "nodevitals-hub", "instance": "nodevitals-hub", "cluster": "demo"}
+    hub = hub_response.response(own, 0.0, faults=True)
+    for one in itertools.chain(hub, *(node.series for node in nodes)):
         labels = KNOWN.families[one.name]
         # Names of domains are free.
         free = one.labels.keys() if one.name == "nodevitals_node_info" else set()

@@ -137,25 +137,29 @@ NO_LOSS = {
         "Lost rows, messages and connections per hour",
         # Of the past this server knows no counters that move.
         "Samples per second",
-        # The hub there has no notifications, incidents or nodes out of service.
-        "Breaker of the hub",
-        "Nodes out of service",
-        "Notifications of the hub",
-        "Open incidents",
-        "Time to acknowledge and to repair",
     }
 }
 # Incidents and confirmed faults come from alerts that fire: the past has none.
 BEGINS = {"fleet": {"Fleet incidents", "Success on failed nodes"}}
 # They list what is wrong, or count it.
 NO_FAULTS = {
+    "conformity": {
+        "Facts that differ from the profile",
+        "Facts unlike the pool",
+        "Facts unlike the pool over time",
+        "Nodes that differ from their profile",
+        "Nodes that differ over time",
+        "Nodes unlike their pool",
+    },
     "fabric": {
         "Alerts of the fabric",
         "Failures per hour by reason",
         "Found bad",
+        "Longest outages of RDMA ports",
         "Nodes that do not reach all peers",
         "Pairs that do not connect",
         "Peers that some nodes do not reach",
+        "Ports with an outage",
         "Skips per hour by reason",
         "Slowest pairs",
     },
@@ -177,6 +181,14 @@ NO_FAULTS = {
         "Worst RDMA ports in 24 hours",
         "Worst accelerators",
     },
+    "hardware": {
+        "Chassis parts that are not ok",
+        "Down time of RDMA ports",
+        "Hardware alerts",
+        "Read-only, hung, locked up",
+        "Scripts that are not ok",
+        "Units that fail or restart",
+    },
     "job": {"Faults on its devices and nodes", "Nodes that were not healthy"},
     "node": {
         "Alerts over time",
@@ -191,7 +203,15 @@ NO_FAULTS = {
         "PCIe replays",
         "RDMA errors",
     },
-    "self": {"Failing probes", "Probes that fail or are stuck"},
+    "self": {
+        "Failing probes",
+        "Nodes out of service",
+        "Open incidents",
+        "Probes that fail or are stuck",
+        "Repairs and decisions within a day",
+        "Time to acknowledge and to repair",
+        "Waits for a person",
+    },
 }
 # They are about pods; all panels of the dashboard of a job are.
 NO_PODS = {
@@ -225,7 +245,7 @@ NO_SUCH_DATA = {
     },
     "node": {
         # InfiniBand has no GIDs of RoCE. NPUs count no ECC errors here, and the kernel logged once.
-        "RDMA ports": {"G", "H", "I"},
+        "RDMA ports": {"I", "J", "K"},
         "New ECC errors": {"B"},
         "Fabric tests as peer": {"D"},
         "Kernel events": {"B"},

@@ -8,6 +8,7 @@ https://prometheus.io/docs/prometheus/latest/migration/
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -17,6 +18,7 @@ from typing import Any
 import yaml
 
 from nodevitals.commands.rules.expression import tokens
+from testbed.liverules import live_rules
 
 LOOKBACK_SECONDS = 300
 _PART = re.compile(r"(\d+)(ms|[smhdwy])")
@@ -98,3 +100,30 @@ def _test(path: Path) -> dict[str, Any]:
         for case in test.get("promql_expr_test", ()):
             case["expr"] = rewritten_expression(case["expr"])
     return document
+
+
+def write_pieces(folder: Path, name: str, target: Path) -> list[Path]:
+    """Write one file for each test of a file of a rewritten folder, with the rules that matter to
+    it; return these files.
+    """
+    document = yaml.safe_load((folder / "tests" / name).read_text())
+    paths = [
+        path for given in document["rule_files"] for path in sorted((folder / "tests").glob(given))
+    ]
+    rules = {path.name: yaml.safe_load(path.read_text()) for path in paths}
+    return [
+        _write_piece(target / str(number), document, rules, test)
+        for number, test in enumerate(document["tests"])
+    ]
+
+
+def _write_piece(
+    target: Path, document: dict[str, Any], rules: dict[str, Any], test: dict[str, Any]
+) -> Path:
+    target.mkdir(parents=True)
+    for name, live in live_rules(rules, test).items():
+        # JSON is YAML, and many times as quick to write.
+        (target / name).write_text(json.dumps(live))
+    path = target / "test.yaml"
+    path.write_text(yaml.safe_dump({**document, "rule_files": list(rules), "tests": [test]}))
+    return path

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
 from dashboards import node
 from dashboards.language import Say
 
-ROOT = Path(__file__).parents[2]
-PROMTOOL = ROOT / ".tools/root/usr/bin/promtool"
+from testbed.panelqueries import evaluate, labelled
+
 NOTHING = "\N{EN DASH}"
 BOARD: dict[str, Any] = json.loads(node.board(Say("en")).json())
 TARGETS = [
@@ -46,39 +44,6 @@ def _expression(title: str, target: int = 0) -> str:
     return str(query)
 
 
-def _labels(**labels: str) -> str:
-    return "{" + ", ".join(f'{name}="{of}"' for name, of in labels.items()) + "}"
-
-
-def _promtool(
-    folder: Path, cases: list[tuple[str, dict[str, str], list[tuple[dict[str, str], float]]]]
-) -> None:
-    """Evaluate queries after five minutes: query, series, and the samples expected."""
-    tests = [
-        {
-            "name": str(wanted),
-            "interval": "15s",
-            "input_series": [{"series": name, "values": values} for name, values in series.items()],
-            "promql_expr_test": [
-                {
-                    "expr": query,
-                    "eval_time": "5m",
-                    "exp_samples": [
-                        {"labels": _labels(**labels), "value": value} for labels, value in wanted
-                    ],
-                }
-            ],
-        }
-        for query, series, wanted in cases
-    ]
-    path = folder / "tests.yaml"
-    path.write_text(yaml.safe_dump({"rule_files": [], "tests": tests}))
-    done = subprocess.run(
-        [PROMTOOL, "test", "rules", str(path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def _strip(folder: Path, cases: list[tuple[str, dict[str, str], str, float]]) -> None:
     """Evaluate panels of the strip: title, series, the text expected and its value."""
     made = []
@@ -86,7 +51,7 @@ def _strip(folder: Path, cases: list[tuple[str, dict[str, str], str, float]]) ->
         present, _, expected = text.partition(" of ")
         labels = {"present": present, "expected": expected} if expected else {}
         made.append((_expression(title), series, [({**labels, "text": text}, value)]))
-    _promtool(folder, made)
+    evaluate(folder, made)
 
 
 def _gpus(present: str, expected: str = "", labels: str = AGENT) -> dict[str, str]:
@@ -156,8 +121,8 @@ def test_the_alerts_are_those_of_the_node(tmp_path: Path) -> None:
     def alert(started: int, **labels: str) -> dict[str, str]:
         found = {"cluster": "c", "component": "rdma", "action": "drain", **labels}
         return {
-            "ALERTS" + _labels(alertstate="firing", **found): "1x40",
-            "ALERTS_FOR_STATE" + _labels(**found): f"{started}x40",
+            "ALERTS" + labelled(alertstate="firing", **found): "1x40",
+            "ALERTS_FOR_STATE" + labelled(**found): f"{started}x40",
         }
 
     def incident(name: str) -> dict[str, str]:
@@ -165,7 +130,7 @@ def test_the_alerts_are_those_of_the_node(tmp_path: Path) -> None:
 
     def member(instance: str, name: str) -> str:
         labels = {"cluster": "c", "instance": instance, "level": "critical", **incident(name)}
-        return "nodevitals:incident_nodes" + _labels(**labels)
+        return "nodevitals:incident_nodes" + labelled(**labels)
 
     down = {"alertname": "RdmaPortDown", "severity": "critical", "device": "mlx5_1", "port": "1"}
     series = {
@@ -178,7 +143,7 @@ def test_the_alerts_are_those_of_the_node(tmp_path: Path) -> None:
         # Inhibitors and what only pends.
         **alert(60, instance="n.1", alertname="NodeMaintenance", severity="none"),
         "ALERTS_FOR_STATE"
-        + _labels(cluster="c", instance="n.1", alertname="MountSlow", severity="warning"): "9x40",
+        + labelled(cluster="c", instance="n.1", alertname="MountSlow", severity="warning"): "9x40",
         member("n.1", "leaf-1"): "1x40",
         member("nx1", "leaf-2"): "1x40",
     }
@@ -188,7 +153,7 @@ def test_the_alerts_are_those_of_the_node(tmp_path: Path) -> None:
     leaf = {"alertname": "FleetIncident", "object": "leaf-1", **common}
     ranks = [(port, 3.0), (peer, 2.0), (leaf, 3.0)]
     since = [(port, 60_000.0), (peer, 120_000.0), (leaf, 180_000.0)]
-    _promtool(
+    evaluate(
         tmp_path,
         [
             (_expression("Firing alerts", 0), series, ranks),
@@ -209,7 +174,7 @@ def test_the_cordon_is_found_by_the_name_of_the_node(tmp_path: Path) -> None:
             f'kube_node_spec_unschedulable{{{labels}node="other"}}': "0x40",
         }
 
-    _promtool(
+    evaluate(
         tmp_path,
         [
             (query, {target: "1x40", **cordoned("n1")}, [({}, 1.0)]),

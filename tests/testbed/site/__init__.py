@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.site import faults as _faults
-from testbed.site import fleet, hub, others
+from testbed.site import fleet, hardware_faults, hub, others
 from testbed.site.prometheus import PAST_SECONDS, SitePrometheus
 from testbed.site.series import Series
 from testbed.site.server import PageServer
@@ -87,6 +87,7 @@ def series_of_fleet(
     nodes = fleet.nodes(now)
     if faults:
         _faults.break_some(nodes, now)
+        hardware_faults.break_some(nodes, now)
     series = [one for node in nodes for one in node.series]
     series += others.monitoring(nodes, now)
     if pods:

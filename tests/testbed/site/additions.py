@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+from testbed.site.hardware import hardware
 from testbed.site.names import GPU_NODES, NODES_PER_LEAF, name_of
 from testbed.site.series import Series, Value, from_page, waves
 
@@ -23,7 +24,7 @@ def additions(number: int, own: dict[str, str], series: list[Series], start: flo
         Series("nodevitals_network_bond_member_up", bond | {"member": member}, 1.0)
         for member in ("eno1", "eno2")
     ]
-    found += _probes(own, start) + _fabric(number, own, series)
+    found += _probes(own, start) + _fabric(number, own, series) + hardware(own, start)
     for one in series:
         if one.name == "nodevitals_accelerator_up":
             found += _gpu(number, own, one.labels["device"], one.labels["uuid"])

@@ -22,6 +22,7 @@ from nodevitals.checks.model import (
 from nodevitals.hub.newest import NewestChecks, Sample
 from testbed import slowfleet
 from testbed.site.fleet import CLUSTER, SiteNode
+from testbed.site.hub_response import response
 from testbed.site.series import Series, ValueAt
 
 HOUR = 3600.0
@@ -58,6 +59,7 @@ def monitoring(nodes: list[SiteNode], now: float, faults: bool) -> list[Series]:
     ]
     build = hub_families.BUILD
     version = dict(zip(build.labels, (__version__,), strict=True))
+    found += response(own, now, faults)
     return [*found, Series(build.name, own | version, 1.0), Series("up", own, 1.0)]
 
 
