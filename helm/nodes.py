@@ -89,6 +89,16 @@ class State(Values, frozen=True, kw_only=True):
     """Size limit, for emptyDir."""
 
 
+class HardwareHealth(Values, frozen=True, kw_only=True):
+    """What takes powerful capabilities, which only the workers of these probes keep."""
+
+    disks: Literal["none", "privileged", "capabilities"] = "none"
+    """`privileged`: a privileged container; `capabilities`: SYS_ADMIN, which is nearly root, and
+    SYS_RAWIO, where a device plugin gives /dev/nvme* to the container."""
+    transceivers: bool = False
+    """Whether to grant NET_ADMIN, and use the network of the node."""
+
+
 class Nodes(Values, frozen=True, kw_only=True):
     """One DaemonSet. A key that is left out has the value of `nodeDefaults`."""
 
@@ -130,6 +140,8 @@ class Nodes(Values, frozen=True, kw_only=True):
     """Capabilities that are kept, only for user 0; all others are dropped."""
     privileged: bool = False
     """Whether the container is privileged: all devices and all capabilities."""
+    hardware_health: HardwareHealth
+    """What the probes `disks` and `transceivers` may read with powerful capabilities."""
     seccomp: Literal["RuntimeDefault", "Unconfined"] = "RuntimeDefault"
     """Filter of system calls."""
     app_armor: Literal["", "RuntimeDefault", "Unconfined"] = ""

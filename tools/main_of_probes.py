@@ -31,6 +31,25 @@ MAIN = {
         ("AcceleratorLost", "NpuUnhealthy", "NpuLinkDown", "NpuEcc", "NpuNetworkUnreachable"),
         "昇腾 NPU（npu-smi、hccn_tool）：应答与掉卡、健康状态与故障码、HBM ECC、RoCE 端口、光功率",
     ),
+    "bmc": Main(
+        (
+            "bmc_power_supply_state",
+            "bmc_redundancy",
+            "bmc_fan_state",
+            "bmc_inlet_temperature_celsius",
+            "bmc_events_total",
+            "bmc_up",
+        ),
+        (
+            "PowerSupplyFailed",
+            "PowerInputLost",
+            "ChassisFanFailed",
+            "ChassisHot",
+            "ChassisEvent",
+            "BmcUnreachable",
+        ),
+        "节点自身的 BMC：电源、风扇、进风温度、功率、电池、系统事件日志",
+    ),
     "disks": Main(
         (
             "disk_critical_warning",
@@ -62,6 +81,17 @@ MAIN = {
         ),
         ("NodeFabricSlow", "NodeFabricUnreachable", "BandwidthOutlier", "BandwidthTestStale"),
         "节点之间的小规模带宽与时延测试，只在没有作业时进行；默认关闭",
+    ),
+    "selfcheck": Main(
+        (
+            "selfcheck_bandwidth_bytes_per_second",
+            "selfcheck_outcome",
+            "selfcheck_last_timestamp_seconds",
+            "selfcheck_refused_total",
+            "selfcheck_seconds_total",
+        ),
+        ("SelfCheckSlow", "SelfCheckFailed"),
+        "单个节点内的带宽自检与 DCGM 诊断，不需要第二个节点，只在没有作业时进行；默认关闭",
     ),
     "jobs": Main(
         ("pod_accelerator_info", "jobs_processes", "jobs_unidentified_devices"),
@@ -163,6 +193,7 @@ MAIN = {
             "RowRemapFailure",
             "PcieDegraded",
             "ThermalSlowdown",
+            "MemoryWithoutJob",
         ),
         "NVIDIA GPU（NVML）：应答与掉卡、ECC、行重映射、NVLink、Fabric、PCIe、降频、温度、功耗、"
         "建议的恢复动作",

@@ -16,6 +16,7 @@ import yaml
 
 from nodevitals import probes
 from nodevitals.config import parse
+from nodevitals.linux.capabilities import parse_kept
 from testbed import apiserver
 from testbed.charts import (
     CHART,
@@ -427,6 +428,67 @@ def test_fabric_tests_get_what_their_gate_needs() -> None:
     assert "fabric" not in configuration(named("fabric-generated"), other)
 
 
+def health(**asked: Any) -> tuple[Object, Object]:
+    """The agent of NVIDIA nodes with this `hardwareHealth`: its pod and its container."""
+    values = {"nodes": {"nvidia": {"hardwareHealth": asked}}} if asked else {}
+    [one] = of_kind(render(values), "DaemonSet")
+    return pod(one), container(one)
+
+
+def environment(one: Object) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value") for entry in one["env"]}
+
+
+def test_hardware_health_is_off_unless_the_values_say_so() -> None:
+    """SYS_ADMIN is nearly root: no upgrade of the chart may add it."""
+    for path in SETS:
+        for one in of_kind(rendered(path), "DaemonSet"):
+            added = container(one)["securityContext"].get("capabilities", {}).get("add", [])
+            assert not {"SYS_ADMIN", "SYS_RAWIO", "NET_ADMIN"} & {*added}
+            assert "NODEVITALS_CAPABILITIES" not in environment(container(one))
+
+
+@pytest.mark.parametrize(
+    ("asked", "added", "kept"),
+    [
+        (
+            {"disks": "capabilities"},
+            {"SYS_ADMIN", "SYS_RAWIO"},
+            "disks=SYS_ADMIN,SYS_RAWIO",
+        ),
+        ({"transceivers": True}, {"NET_ADMIN"}, "transceivers=NET_ADMIN"),
+        (
+            {"disks": "capabilities", "transceivers": True},
+            {"SYS_ADMIN", "SYS_RAWIO", "NET_ADMIN"},
+            "disks=SYS_ADMIN,SYS_RAWIO transceivers=NET_ADMIN",
+        ),
+    ],
+    ids=["disks", "transceivers", "both"],
+)
+def test_hardware_health_grants_exactly_what_it_names(
+    asked: dict[str, Any], added: set[str], kept: str
+) -> None:
+    before, plain = health()
+    after, one = health(**asked)
+    security = one["securityContext"]
+    assert {*security["capabilities"]["add"]} == added | {
+        *plain["securityContext"]["capabilities"]["add"]
+    }
+    assert security["allowPrivilegeEscalation"] is False
+    assert "privileged" not in security
+    assert after.get("hostNetwork", False) == ("transceivers" in asked)
+    assert environment(one)["NODEVITALS_CAPABILITIES"] == kept
+    assert parse_kept(kept).keys() == set(asked)
+    assert after["hostPID"] == before["hostPID"]
+
+
+def test_disks_of_a_privileged_agent_are_for_their_worker_alone() -> None:
+    """No smaller right opens /dev/nvme0 of a node to a container."""
+    _, one = health(disks="privileged")
+    assert one["securityContext"]["privileged"] is True
+    assert environment(one)["NODEVITALS_CAPABILITIES"] == "disks=SYS_ADMIN,SYS_RAWIO"
+
+
 @pytest.mark.parametrize(
     ("name", "label"), [("kube-prometheus-stack", "kube-prometheus-stack"), ("tls", "prometheus")]
 )
@@ -483,6 +545,14 @@ def test_monitors_have_the_labels_that_an_operator_selects(name: str, label: str
         (
             {"nodes": {"cpu": {"enabled": True, "capabilities": ["SYSLOG"]}}},
             "nodes.cpu: user 65532 gets no capability from Kubernetes",
+        ),
+        (
+            {"nodes": {"cpu": {"enabled": True, "hardwareHealth": {"disks": "privileged"}}}},
+            "nodes.cpu.hardwareHealth: user 65532 gets no capability from Kubernetes",
+        ),
+        (
+            {"nodes": {"nvidia": {"hardwareHealth": {"disks": True}}}},
+            "at '/nodes/nvidia/hardwareHealth/disks': value must be one of",
         ),
         (
             {"nodes": {"nvidia": {"runAsUser": 1000, "capabilities": []}}},

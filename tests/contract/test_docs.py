@@ -134,3 +134,19 @@ def test_no_file_has_the_marks_of_a_merge() -> None:
     texts = (file for file in files if file.suffix in (".md", ".yaml", ".py", ".tmpl"))
     marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
     assert [file for file in texts if marks.search(file.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("README.md", r"(\d+) alerts with tests"),
+        ("README.md", r"\| alerts \| (\d+), tested"),
+        ("README.zh-CN.md", r"(\d+) 条告警都有测试"),
+        ("README.zh-CN.md", r"\| 告警 \| (\d+) 条"),
+        ("docs/comparison.md", r"(\d+) alerts with promtool tests"),
+    ],
+)
+def test_the_number_of_alerts_is_that_of_the_rules(page: str, text: str) -> None:
+    rules = "".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.yaml")))
+    alerts = set(re.findall(r"^ +- alert: (\w+)$", rules, re.MULTILINE))
+    assert re.findall(text, (ROOT / page).read_text()) == [str(len(alerts))]

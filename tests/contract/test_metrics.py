@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -19,6 +20,7 @@ from nodevitals import catalogue, probes
 from nodevitals.probes.common.accelerators import ACTIONS
 from testbed import conditions, gpus, processes
 from testbed.apiserver import ApiServer
+from testbed.bmc import Bmc
 from testbed.disks import Machine as DiskMachine
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
@@ -33,6 +35,7 @@ from testbed.servers import BINARIES
 from testbed.switches import topology
 from testbed.systemd import BUS, Systemd, Unit
 from testbed.trees import write
+from testbed.workloads import Workloads
 
 RULES = sorted((ROOT / "rules").glob("*.yaml"))
 
@@ -43,6 +46,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("contract")
     (folder / "disk").mkdir()
     disks = every_disk(folder)
+    bmc = Bmc(folder)
+    bmc.event(0x0C, 0x6F, 0x01)
+    bmc.answer("log", "@denied")
     (folder / "maintenance").write_text("kernel update")
     (folder / "profile.yaml").write_text("name: B200\nexpect: {accelerator.count: 8}\n")
     subprocess.run(["mount", "-t", "tmpfs", "disk", folder / "disk"], check=True)
@@ -69,6 +75,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     conditions.healthy(folder)
     processes.add_gpu_file(folder / "proc", f"{machine.slots[0]}.0", 0)
     processes.add_job(folder / "proc", 100, "4711", "/dev/nvidia0")
+    Workloads(folder).slurm()
+    machine.set(1, processes="100:1073741824")
     for process in (folder / "proc").glob("[0-9]*"):
         if not (process / "cgroup").exists():
             write(process, {"cgroup": "0::/"})
@@ -80,6 +88,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     kernel = cluster.enter_context(EthtoolKernel(folder))
     drivers = Driver(qsfp(), {2: 5, 3: 0, 4: 9}, {0: 100})
     kernel.interfaces = dict.fromkeys(nics.interfaces.values(), drivers)
+    kernel.interfaces[[*nics.interfaces.values()][-1]] = Driver(error=errno.EIO)
     kubelet = cluster.enter_context(Kubelet(folder, pods))
     kubelet.allocatable = {"nvidia.com/gpu": [gpu_uuid(0)]}
     api = cluster.enter_context(ApiServer(folder, pods))
@@ -121,6 +130,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
                 },
                 "services": {"interval": "500ms", "bus": str(folder / BUS), "private": "/none"},
                 "disks": {"interval": "500ms", **disks.settings},
+                "bmc": {"interval": "4s", "timeout": "4s", **bmc.settings},
                 "transceivers": {
                     "interval": "8s",
                     "timeout": "8s",
@@ -241,8 +251,10 @@ def test_every_exposed_series_is_declared_with_its_labels(node: Node) -> None:
 def unexposed(node: Node) -> set[str]:
     """Return the declared families without a sample now."""
     exposed = {name for name, _ in node.samples()}
-    # fabric: tests/e2e/test_fabric.py, on eight nodes.
-    kinds = (one for one in probes.registered().values() if one.name not in ("misbehave", "fabric"))
+    # fabric: tests/e2e/test_fabric.py, on eight nodes; selfcheck, on an idle node:
+    # tests/integration/test_selfcheck_agent.py.
+    elsewhere = ("misbehave", "fabric", "selfcheck")
+    kinds = (one for one in probes.registered().values() if one.name not in elsewhere)
     declared = {family.name for kind in kinds for family in kind.families}
     # The CPU times in the simulated /proc do not change.
     return declared - exposed - {"nodevitals_node_cpu_utilization_ratio"}

@@ -111,12 +111,6 @@ def test_each_runner_has_commands_to_run() -> None:
         assert [one for one in found if one.kind in COMMANDS and "not run" not in one.title], page
 
 
-def test_the_benchmarks_that_run_pages_are_among_all() -> None:
-    text = (ROOT / "tests/bench/__main__.py").read_text()
-    for name in ("first_hour", "pages"):
-        assert text.count(f"    {name},\n") == 2, name
-
-
 @pytest.mark.parametrize(
     ("fence", "problem"),
     [

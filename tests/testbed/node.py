@@ -29,7 +29,7 @@ OFF = {
     name: {"enabled": False}
     for name in (
         *("nvidia", "kernel_log", "kubernetes", "ascend", "rdma", "network", "switches", "disks"),
-        *("profile", "services", "transceivers"),
+        *("profile", "services", "transceivers", "bmc"),
     )
 }
 

@@ -240,6 +240,13 @@ def test_any_value_in_any_field(field: tuple[Path, Any], raw: str) -> None:
     check(document(field[0], raw))
 
 
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: ".".join(map(str, field[0])))
+@pytest.mark.parametrize("letter", ["a", "/a"])
+def test_a_long_text_in_any_field(field: tuple[Path, Any], letter: str) -> None:
+    """A message holds the beginning of it."""
+    check(document(field[0], json.dumps(letter * (4000 // len(letter)))))
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8")))
 def test_any_text(text: bytes) -> None:

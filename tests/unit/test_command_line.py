@@ -111,6 +111,13 @@ CASES = {
         Case("--url http://127.0.0.1:9", 2),
         Case("--url nonsense", 2),
         Case("--deep", 2),
+        Case("--nodes=--", 2),
+    ],
+    "selfcheck": [
+        Case("--kind dcgm --path.procfs {none}", 2),
+        Case("--config.file {wrong}", 1),
+        Case("--config.file {none}", 2),
+        Case("--time-limit soon", 2),
     ],
     "profile show": [Case("--url http://127.0.0.1:9", 2)],
     "profile learn": [Case("--name x --url http://127.0.0.1:9", 2), Case("", 2)],

@@ -68,6 +68,12 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
         return options, []
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """The values of an argument. Of `--option=--`, argparse makes an empty list."""
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "-- is no value")
+        return super()._get_values(action, arg_strings)
+
     def error(self, message: str) -> NoReturn:
         """Print the usage, the problem and what may have been meant; end with status 2."""
         super().error(f"{message}{self._suggestion(message)}")

@@ -24,6 +24,7 @@ COMMANDS = {
     "history": "nodevitals.commands.history",
     "doctor": "nodevitals.commands.doctor.command",
     "preflight": "nodevitals.commands.preflight.command",
+    "selfcheck": "nodevitals.commands.selfcheck",
     "maintenance": "nodevitals.commands.maintenance",
     "profile": "nodevitals.commands.profile.commands",
     "fabric": "nodevitals.commands.fabric.commands",
@@ -35,7 +36,10 @@ COMMANDS = {
 # How the help lists them; a command that is in no group comes last.
 GROUPS = {
     "set up": ("init", "check-config", "doctor", "completion"),
-    "this node": ("serve", "probe", "preflight", "profile", "history", "maintenance", "metrics"),
+    "this node": (
+        *("serve", "probe", "preflight", "selfcheck", "profile", "history"),
+        *("maintenance", "metrics"),
+    ),
     "the cluster": ("hub", "fabric", "fast", "drill", "rules"),
 }
 

@@ -22,6 +22,28 @@ In: dict "root" $ "name" NAME. Out: JSON.
 {{- else -}}
 {{- $_ := set $entry "fabric" false -}}
 {{- end -}}
+{{- $health := $entry.hardwareHealth -}}
+{{- if or (ne $health.disks "none") $health.transceivers -}}
+{{- if ne (int $entry.runAsUser) 0 -}}
+{{- fail (printf "nodes.%s.hardwareHealth: user %d gets no capability from Kubernetes: set runAsUser to 0" .name (int $entry.runAsUser)) -}}
+{{- end -}}
+{{- $kept := list -}}
+{{- if ne $health.disks "none" -}}
+{{- $kept = append $kept "disks=SYS_ADMIN,SYS_RAWIO" -}}
+{{- $_ := set $entry "capabilities" (concat $entry.capabilities (list "SYS_ADMIN" "SYS_RAWIO") | uniq) -}}
+{{- if eq $health.disks "privileged" -}}
+{{- $_ := set $entry "privileged" true -}}
+{{- end -}}
+{{- end -}}
+{{- if $health.transceivers -}}
+{{- $kept = append $kept "transceivers=NET_ADMIN" -}}
+{{- $_ := set $entry "capabilities" (append $entry.capabilities "NET_ADMIN" | uniq) -}}
+{{- $_ := set $entry "hostNetwork" true -}}
+{{- end -}}
+{{- if not (hasKey $entry.env "NODEVITALS_CAPABILITIES") -}}
+{{- $_ := set $entry.env "NODEVITALS_CAPABILITIES" (join " " $kept) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (ne (int $entry.runAsUser) 0) $entry.capabilities -}}
 {{- fail (printf "nodes.%s: user %d gets no capability from Kubernetes: set capabilities to [] or runAsUser to 0" .name (int $entry.runAsUser)) -}}
 {{- end -}}
