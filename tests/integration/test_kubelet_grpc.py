@@ -168,6 +168,17 @@ def test_request_and_answer(server: Server) -> None:
     assert server.received == 2 * message(b"asked")
 
 
+def test_server_that_closes_after_its_answer_has_answered(server: Server) -> None:
+    """The client has still something to send then, which fails at some of the calls."""
+
+    def answer_and_close(connection: socket.socket, http2: H2Connection, stream: int) -> None:
+        answer(message(b"told"))(connection, http2, stream)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    server.serve = answer_and_close
+    assert {call(server) for _ in range(200)} == {b"told"}
+
+
 def test_longest_answer(server: Server) -> None:
     server.serve = answer(message(b"x" * MAX_BYTES))
     assert call(server) == b"x" * MAX_BYTES

@@ -7,6 +7,7 @@ grpcio takes 50 ms and 16 MiB per run. https://github.com/grpc/grpc/blob/master/
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from urllib.parse import unquote
@@ -28,6 +29,7 @@ _PREFIX_BYTES = 5
 _MAX_WINDOW = 2**31 - 1
 # What h2 and the decoding of headers raise for bytes that are no HTTP/2.
 _BROKEN = (H2Error, ValueError, KeyError, IndexError, TypeError, AttributeError)
+_CLOSED = (BrokenPipeError, ConnectionResetError)
 
 
 class GrpcError(Exception):
@@ -71,6 +73,8 @@ class Connection:
             answer = self._receive(stream)
         except TimeoutError:
             raise GrpcError("DEADLINE_EXCEEDED", "no answer in time") from None
+        except _CLOSED:
+            raise GrpcError("UNAVAILABLE", "the connection was closed") from None
         except OSError as error:
             raise GrpcError("UNAVAILABLE", error.strerror or str(error)) from None
         except _BROKEN as error:
@@ -112,7 +116,9 @@ class Connection:
     def _flush(self) -> None:
         assert self._socket is not None
         self._socket.settimeout(self._left())
-        self._socket.sendall(self._http2.data_to_send())
+        # A server that has closed the connection may have answered before: what it sent is read.
+        with contextlib.suppress(*_CLOSED):
+            self._socket.sendall(self._http2.data_to_send())
 
     def _receive(self, stream: int) -> _Answer:
         assert self._socket is not None
@@ -121,7 +127,7 @@ class Connection:
             self._socket.settimeout(self._left())
             data = self._socket.recv(_PIECE_BYTES)
             if not data:
-                raise GrpcError("UNAVAILABLE", "the connection was closed")
+                raise ConnectionResetError
             for event in self._http2.receive_data(data):
                 if isinstance(event, events.ConnectionTerminated):
                     raise GrpcError("UNAVAILABLE", "the server ended the connection")
