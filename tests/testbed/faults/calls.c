@@ -144,6 +144,49 @@ static int opened(const char *path, int descriptor) {
 OPEN(open)
 OPEN(open64)
 
+/* The path that a descriptor was opened by; NULL where there is none. */
+static const char *target(int descriptor, char *buffer, size_t size) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    ssize_t length = REAL(readlink)(link, buffer, size - 1);
+    if (length < 0)
+        return NULL;
+    buffer[length] = 0;
+    return buffer;
+}
+
+/* The whole path of one that is relative to a directory's descriptor; the path itself where it is
+ * not. */
+static const char *whole(int folder, const char *path, char *buffer, size_t size) {
+    if (!path || path[0] == '/' || folder == AT_FDCWD || !target(folder, buffer, size))
+        return path;
+    size_t length = strlen(buffer);
+    snprintf(buffer + length, size - length, "/%s", path);
+    return buffer;
+}
+
+#define OPEN_AT(name)                                                                              \
+    EXPORT int name(int folder, const char *path, int flags, ...) {                                \
+        char buffer[PATH_MAX];                                                                     \
+        va_list rest;                                                                              \
+        va_start(rest, flags);                                                                     \
+        mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;                  \
+        va_end(rest);                                                                              \
+        const char *resolved = whole(folder, path, buffer, sizeof buffer);                         \
+        if (refused('o', resolved))                                                                \
+            return -1;                                                                             \
+        return opened(resolved, REAL(name)(folder, path, flags, mode));                            \
+    }
+OPEN_AT(openat)
+OPEN_AT(openat64)
+
+/* The number is another file's next, or a pipe's. */
+EXPORT int close(int descriptor) {
+    if (descriptor >= 0 && descriptor < DESCRIPTORS)
+        read_error[descriptor] = read_short[descriptor] = 0;
+    return REAL(close)(descriptor);
+}
+
 EXPORT ssize_t read(int descriptor, void *buffer, size_t size) {
     if (descriptor >= 0 && descriptor < DESCRIPTORS) {
         if (read_error[descriptor]) {
@@ -160,6 +203,11 @@ EXPORT ssize_t read(int descriptor, void *buffer, size_t size) {
 
 EXPORT DIR *opendir(const char *path) {
     return refused('d', path) ? NULL : REAL(opendir)(path);
+}
+
+EXPORT DIR *fdopendir(int descriptor) {
+    char path[PATH_MAX];
+    return refused('d', target(descriptor, path, sizeof path)) ? NULL : REAL(fdopendir)(descriptor);
 }
 
 EXPORT ssize_t readlink(const char *path, char *buffer, size_t size) {
