@@ -91,8 +91,9 @@ def process_states(procfs: str = "/proc") -> dict[str, str]:
     """The state of every process by its id, '' for one that cannot be read. Raises OSError."""
     states = {}
     for pid, head in process_heads(procfs, "stat", b")"):
-        state = (head or b"").rpartition(b") ")[2][:1].decode("ascii", "replace")
-        states[pid] = state if state.isalpha() else ""
+        _, bracket, rest = (head or b"").rpartition(b") ")
+        state = rest[:1].decode("ascii", "replace")
+        states[pid] = state if bracket and state.isalpha() else ""
     return states
 
 
