@@ -11,7 +11,14 @@ import pytest
 import requests
 
 from testbed.node import wait_until
-from testbed.notifykills import FarSide, hub_with_channels, kill_while_notifying, message, send
+from testbed.notifykills import (
+    FarSide,
+    hub_with_channels,
+    kill_while_notifying,
+    message,
+    send,
+    sends_something,
+)
 
 
 @pytest.fixture
@@ -28,6 +35,7 @@ def test_a_message_is_delivered_once_however_often_it_comes(tmp_path: Path, far:
     with hub_with_channels(tmp_path, far) as hub:
         assert send(hub, message(1)).json() == {"new": True}
         assert send(hub, message(1)).json() == {"new": False}
+        wait_until(lambda: not sends_something(hub), 20, "a note of what was sent")
         hub.kill()
         hub.start()
         assert send(hub, message(1)).json() == {"new": False}
@@ -149,6 +157,7 @@ def test_a_watchdog_that_stops_is_notified(tmp_path: Path, far: FarSide) -> None
         beat = message(1, alertname="Watchdog", severity="none")
         assert send(hub, beat).ok
         wait_until(lambda: "test: no alerts arrive" in titles(far), 30, "the notification")
+        wait_until(lambda: not sends_something(hub), 20, "a note of it")
         hub.kill()
         hub.start()
         missing = "test: no alerts arrive"
@@ -187,6 +196,7 @@ def test_records_that_cannot_be_decoded_hold_up_nothing(tmp_path: Path, far: Far
     with hub_with_channels(tmp_path, far, watchdog=watchdog) as hub:
         send(hub, message(1))
         wait_until(lambda: far.numbers("first") == {1: 1}, 20, "the notification")
+        wait_until(lambda: not sends_something(hub), 20, "a note of it")
         hub.kill()
         with sqlite3.connect(hub.state / "respond.db") as connection:
             for reader in ("notify", "incidents", "owners"):

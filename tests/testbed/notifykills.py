@@ -6,10 +6,12 @@ import http.server
 import json
 import random
 import re
+import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,6 +112,18 @@ def hub_with_channels(
         nodes={"static": [{"targets": ["gpu-1", "gpu-2"], "labels": {"pool": "train"}}]},
         notify={"channels": found, "routes": [{"channels": names}], **notify},
     )
+
+
+def sends_something(hub: HubProcess) -> bool:
+    """Whether a message waits, or was sent and is not noted as sent: after a kill, that one is sent
+    again.
+    """
+    with closing(sqlite3.connect(hub.state / "respond.db")) as connection:
+        select = "SELECT count(*) FROM"
+        rows = connection.execute(
+            f"{select} inbox UNION ALL {select} deliveries WHERE state = 'waiting'"
+        )
+        return any(number for (number,) in rows)
 
 
 def message(number: int, status: str = "firing", **labels: str) -> dict[str, Any]:
