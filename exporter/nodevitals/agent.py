@@ -128,6 +128,12 @@ class Agent:
         except queue.Empty:
             return f"no result within {RELOAD_SECONDS:g} s"
 
+    def start_fork_server(self) -> None:
+        """Start it before there is any thread, and before anything is read that workers must not
+        know.
+        """
+        self._supervisor.processes.start(fork=threading.active_count() == 1)
+
     def load(self) -> Access | None:
         """Load both files for the first time, before there is any thread; None where SIGTERM came
         first. Raises LoadError.
@@ -153,7 +159,6 @@ class Agent:
             supervisor.journal.requeue()
         supervisor.apply(target_specs(first.plans))
         self._show_self()
-        supervisor.processes.start()
         supervisor.step()
         server.start()
         log.info("listening on %s", server.address_text())

@@ -229,9 +229,12 @@ class Probe(ABC):
     persistent: ClassVar[bool] = False
     """Whether the state outlives the agent and the boot: it is kept in the state directory,
     written together with the counts of the same run."""
-    resident: bool = False
-    """True only where a handle must live on between runs; else each run has a new process. A
-    resident lives on while its runs succeed, unless it sets this to False for itself."""
+    resident: ClassVar[bool] = False
+    """True only where a handle must live on between runs. A resident lives on while its runs
+    succeed."""
+    shared: ClassVar[bool] = False
+    """Whether a process may run other targets after a run of this probe that succeeded: True where
+    it starts no program and leaves nothing behind. A fork takes longer than most runs."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -260,6 +263,11 @@ class Probe(ABC):
         I/O.
         """
         return timing
+
+    @classmethod
+    def is_resident(cls, target: str) -> bool:
+        """Whether the process of this target lives on between runs, where only some do."""
+        return cls.resident
 
     @classmethod
     def preload(cls) -> None:

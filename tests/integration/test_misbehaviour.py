@@ -321,7 +321,7 @@ def test_sigkill_of_the_agent_ends_all_processes(tmp_path: Path) -> None:
 
 
 def test_fork_server_that_cannot_start_is_restarted_with_back_off(tmp_path: Path) -> None:
-    """A site's probe exits when the fork server imports it."""
+    """A site's probe exits when the program that replaces the first one imports it."""
     broken = tmp_path / "site/nodevitals/probes/broken.py"
     broken.parent.mkdir(parents=True)
     broken.write_text(
@@ -329,7 +329,9 @@ def test_fork_server_that_cannot_start_is_restarted_with_back_off(tmp_path: Path
     )
     path = f"{tmp_path / 'site'}:{environment()['PYTHONPATH']}"
     with Node(tmp_path, settings("healthy"), PYTHONPATH=path) as node:
+        wait_until(lambda: runs(node, "healthy"))
+        node.fork_server().kill()
         wait_until(lambda: "ended with status 1; starting another in 3 s" in node.log())
         assert node.get("/healthz").status_code == 200
-        assert node.value("nodevitals_probe_success", target="healthy") == 0
         wait_until(lambda: "cannot start a worker: no fork server" in node.log())
+        wait_until(lambda: node.value("nodevitals_probe_success", target="healthy") == 0)

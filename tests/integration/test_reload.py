@@ -23,9 +23,11 @@ FAMILY = "nodevitals_config_last_reload_successful"
 # The deadline of a load, shorter than in production.
 SHORT = "import nodevitals.engine.loader as loader; loader.LOAD_SECONDS = 1.5"
 
-REPORT_OPENS = """import sys, threading
+REPORT_OPENS = """import os, sys, threading
+agent = os.getpid()
 def report(event, arguments):
-    if event == "open" and threading.current_thread() is threading.main_thread():
+    own = os.getpid() == agent and threading.current_thread() is threading.main_thread()
+    if event == "open" and own:
         print("main thread opens", arguments[0], file=sys.stderr)
 sys.addaudithook(report)
 """

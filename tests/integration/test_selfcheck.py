@@ -184,9 +184,9 @@ def test_a_worker_of_an_agent_is_no_job(node: LoadNode) -> None:
     server.mkdir()
     (server / "stat").write_text("77 (python3) S 1 77 77 0\n")
     (server / "fd").mkdir()
-    (server / "cmdline").write_bytes(b"/usr/bin/python3\0-m\0nodevitals.engine.forkserver\x007\0")
+    (server / "comm").write_text("nodevitals-fork\n")
     assert selfcheck(node, *words("memory"))[0] == 0
-    (server / "cmdline").write_bytes(b"/usr/bin/python3\0train.py\0")
+    (server / "comm").write_text("python3\n")
     assert selfcheck(node, *words("memory"))[0] == 2
 
 

@@ -25,6 +25,7 @@ from nodevitals.commands.terminal import (
     print_table,
 )
 from nodevitals.linux.host import Host
+from nodevitals.linux.process import FORK_SERVER
 from nodevitals.linux.sysfs import list_names, read_text
 from nodevitals.probes.selfcheck.checks import Check, Offer, offer
 from nodevitals.probes.selfcheck.execution import Execution
@@ -34,7 +35,6 @@ from nodevitals.probes.selfcheck.tools import dcgm
 from nodevitals.quantities import parse_duration
 
 LIMIT = "10m"
-FORK_SERVER = ("-m", "nodevitals.engine.forkserver")
 HEAD = ("CHECK", "DEVICE", "PORT", "OUTCOME", "GB/s", "EXPECTED", "NOTE")
 NOTES = {
     "maintenance": "the node is in maintenance",
@@ -118,10 +118,8 @@ def fork_servers(host: Host) -> frozenset[int]:
     """
     found = set()
     for name in list_names(host.procfs):
-        if name.isdecimal():
-            words = (read_text(host.proc(f"{name}/cmdline")) or "").split("\0")
-            if tuple(words[1:3]) == FORK_SERVER:
-                found.add(int(name))
+        if name.isdecimal() and read_text(host.proc(f"{name}/comm")) == FORK_SERVER:
+            found.add(int(name))
     return frozenset(found)
 
 

@@ -91,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
     refused = _check_capabilities()
     agent = Agent(host_of(options), files_of(options.config, options.web_config))
     agent.handle_signals()
+    agent.start_fork_server()
     try:
         access = agent.load()
     except LoadError as error:

@@ -65,6 +65,11 @@ class Worker:
         os.set_blocking(stderr, False)
         selector.register(channel, selectors.EVENT_READ, self._read)
 
+    @property
+    def open(self) -> bool:
+        """Whether messages can arrive: the process has not ended, as far as is known."""
+        return self._open
+
     def send(self, message: msgspec.Struct) -> None:
         """Queue a message; what does not fit now goes when it can."""
         self._unsent += frame(message)

@@ -1,4 +1,5 @@
-"""`python -m nodevitals.engine.forkserver FD`: the process that forks, kills and reaps workers.
+"""The process that forks, kills and reaps workers: a fork of the agent, or where there was one
+before, `python -m nodevitals.engine.forkserver FD`.
 
 It is single-threaded, has imported every module that a worker needs, opens no file but /proc, and
 exchanges datagrams with the agent on descriptor FD. Only it reaps, so no process id is reused
@@ -32,7 +33,15 @@ from nodevitals.engine.protocol import (
     ToForkServer,
 )
 from nodevitals.engine.worker import become_worker, prepare
-from nodevitals.linux.process import become_subreaper, children, load_average, processes, set_nice
+from nodevitals.linux.process import (
+    FORK_SERVER,
+    become_subreaper,
+    children,
+    load_average,
+    processes,
+    set_name,
+    set_nice,
+)
 from nodevitals.wire import decode, encode
 
 # A probe starts one tool at a time; this many processes in one session is a fork bomb.
@@ -49,6 +58,8 @@ LOOK_AT_RESIDENTS_SECONDS = 10.0
 WALK_SHARE = 0.0005
 END_SECONDS = 1.0
 MAX_DATAGRAM_BYTES = 4096
+# More than the agent has open at its start.
+MAX_DESCRIPTORS = 256
 # It uses little CPU time, and needs it at once: a fork bomb takes all processors.
 NICE = -10
 
@@ -271,19 +282,40 @@ class ForkServer:
             self._unsent.clear()
 
 
-def main() -> NoReturn:
-    """Serve on the inherited descriptor named by the only argument."""
+def become_fork_server(control: int) -> NoReturn:
+    """Turn a fresh fork of the agent, which had one thread, into its fork server; never returns."""
+    status = 1
+    try:
+        os.setsid()  # a terminal's ^C is for the agent
+        os.chdir("/")  # a mount that we stand on cannot be undone
+        signal.set_wakeup_fd(-1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.closerange(3, control)
+        os.closerange(control + 1, max(MAX_DESCRIPTORS, null + 1))
+        _serve(control)
+        status = 0
+    finally:
+        # Skips exit hooks and flushes of the agent's, which are not ours to run.
+        os._exit(status)
+
+
+def _serve(control: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # only the agent's end of file ends it
     become_subreaper()
+    set_name(FORK_SERVER)
     set_nice(NICE)
-    control = socket.socket(fileno=int(sys.argv[1]))
     preload()
     prepare()
     gc.collect()
     gc.freeze()  # workers share these pages: the collector must not write into them
-    server = ForkServer(control)
-    server.serve()
+    ForkServer(socket.socket(fileno=control)).serve()
+
+
+def main() -> NoReturn:
+    """Serve on the inherited descriptor named by the only argument."""
+    _serve(int(sys.argv[1]))
     os._exit(0)
 
 

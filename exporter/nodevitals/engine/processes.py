@@ -16,8 +16,6 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -26,6 +24,7 @@ import msgspec
 
 from nodevitals.engine.channel import Worker
 from nodevitals.engine.control import Control
+from nodevitals.engine.idle import IdleWorkers
 from nodevitals.engine.protocol import (
     FromForkServer,
     Kill,
@@ -35,6 +34,7 @@ from nodevitals.engine.protocol import (
     Spawn,
     Started,
 )
+from nodevitals.engine.server_process import ServerProcess, execute_server, fork_server
 from nodevitals.linux.host import Clock
 from nodevitals.linux.process import become_subreaper, children, processes
 
@@ -61,35 +61,35 @@ class Processes:
         self._selector = selector
         self._clock = clock
         self._workers: dict[int, Worker] = {}
+        self._idle = IdleWorkers(lambda worker: self.signal(worker, signal.SIGKILL))
         self._next_number = 1
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: ServerProcess | None = None
         self._control: Control | None = None
-        self._former: list[subprocess.Popen[bytes]] = []
+        self._former: list[ServerProcess] = []
         self._sweep_until = 0.0
         self._start_at = 0.0
         self._silent_starts = 0
         self.restarts = 0
 
-    def start(self) -> None:
-        """Start the fork server. Returns at once; commands wait in its socket."""
+    def start(self, fork: bool = False) -> None:
+        """Start the fork server. Returns at once; commands wait in its socket. `fork`: as a fork of
+        this process, which must have one thread then, and shares its memory with all workers.
+        """
         become_subreaper()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._server = subprocess.Popen(
-                [sys.executable, "-m", "nodevitals.engine.forkserver", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                cwd="/",  # `-m` looks there for modules, and a mount we stand on cannot be undone
-                start_new_session=True,  # a terminal's ^C is for the agent
-            )
+            self._server = (fork_server if fork else execute_server)(theirs.fileno())
         self._control = Control(ours, self._selector, self._clock, self._receive)
         self._control.send(Ping(), patience_seconds=FIRST_ANSWER_SECONDS)
 
-    def spawn(self, job: msgspec.Struct) -> Worker:
-        """A new worker with its job.
+    def spawn(self, job: msgspec.Struct, reuse: bool = False) -> Worker:
+        """A worker with its job: a new one, or with `reuse` one that was released.
 
         Raises OSError when the agent is out of descriptors or waits to start a fork server.
         """
+        if reuse and (released := self._idle.take()) is not None:
+            released.send(job)
+            return released
         if self._control is None or not self._control.open:
             raise OSError(errno.ESRCH, "no fork server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -108,6 +108,10 @@ class Processes:
         self._control.send(Spawn(worker.number), [theirs.detach(), stderr_write])
         worker.send(job)
         return worker
+
+    def release(self, worker: Worker) -> None:
+        """Keep a worker whose run has ended for another target, or end it."""
+        self._idle.put(worker, self._clock.monotonic())
 
     def room(self, now: float) -> float:
         """When another worker may start: now, when one gets older, or infinity: when a worker is
@@ -145,9 +149,10 @@ class Processes:
         if self._server is None or self._control is None:
             return self._start_at
         adopted = any(worker.adopted for worker in self._workers.values())
+        wake = min(self._control.wake, self._idle.wake)
         if not self._control.open or adopted or self._former:
-            return min(self._control.wake, self._clock.monotonic() + LOOK_SECONDS)
-        return self._control.wake
+            return min(wake, self._clock.monotonic() + LOOK_SECONDS)
+        return wake
 
     def tick(self) -> None:
         """Call when `wake` is due, after what has arrived was read: an agent that was stopped
@@ -164,6 +169,7 @@ class Processes:
             self._replace("does not reply")
         elif control.open:
             control.ping(now)
+        self._idle.expire(now)
         self._reap_adopted(now)
 
     def stop(self) -> None:
@@ -222,6 +228,7 @@ class Processes:
             self._server = self._control = None
         for worker in list(self._workers.values()):
             worker.adopted = True
+            self._idle.forget(worker)
             if worker.pid is None:
                 self._ended(worker, LOST)
         self._sweep_until = self._clock.monotonic() + SWEEP_SECONDS

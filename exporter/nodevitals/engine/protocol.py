@@ -20,7 +20,8 @@ from nodevitals.web_config import WebConfiguration
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
     """Sent once: the probe and the target of this worker. `settings` is msgpack of the target's
-    settings; `required` makes the absence of the hardware a failure.
+    settings; `required` makes the absence of the hardware a failure; `shared`: the process may get
+    the job of another target after a run.
     """
 
     probe: str
@@ -30,6 +31,7 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
     host: Host
     stay: bool
     required: bool = False
+    shared: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):

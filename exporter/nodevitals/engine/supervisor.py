@@ -191,10 +191,11 @@ class Supervisor:
             host=self._host,
             stay=spec.resident,
             required=spec.required,
+            shared=spec.shared,
         )
         target.garbage = ""
         try:
-            worker = target.worker = self.processes.spawn(job)
+            worker = target.worker = self.processes.spawn(job, reuse=spec.shared)
         except OSError as error:
             target.lifecycle.exited(now)
             self._ended(target, failure("spawn", f"cannot start a worker: {error.strerror}"))
@@ -234,12 +235,20 @@ class Supervisor:
             self._schedule.plan(target, now)
         if result.unfinished_at or not running:
             return  # past its deadline: the run has been judged
-        target.lifecycle.answered(now, result.stays)
+        shared = target.spec.shared
+        target.lifecycle.answered(now, result.stays and not shared)
         target.finished()
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
             self._deliver(target, result, now)
         self._ended(target, taken)
+        if shared and result.stays and target.worker is not None:
+            if taken is result:
+                worker, target.worker = target.worker, None
+                target.lifecycle.exited(now)
+                self.processes.release(worker)
+            else:
+                target.worker.close_channel()  # its memory may be damaged: this ends it
         self._schedule.plan(target, now)
 
     def _on_garbage(self, target: Target, what: str) -> None:

@@ -36,6 +36,8 @@ class TargetSpec(msgspec.Struct, frozen=True):
     start_seconds: float
     required: bool
     families: tuple[str, ...]
+    shared: bool = False
+    """Whether its process may have run another target before, and may run one afterwards."""
     problem: str = ""
     """Why it cannot run at all: each of its runs fails with this, without a process."""
 

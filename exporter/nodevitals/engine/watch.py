@@ -27,11 +27,15 @@ class Outlet:
         self._lock = threading.Lock()
         self._finished = 0
 
-    def send(self, result: ProbeResult) -> None:
-        """Send the result of the run in flight. Raises ConnectionError when the agent is gone."""
+    def send(self, result: ProbeResult) -> bool:
+        """Send the result of the run in flight, or an error where it cannot be sent. Whether it was
+        sent as it is. Raises ConnectionError when the agent is gone.
+        """
+        data, whole = _framed(result)
         with self._lock:
             self._finished += 1
-            self._channel.sendall(_framed(result))
+            self._channel.sendall(data)
+        return whole
 
     def finished(self) -> int:
         """Number of runs whose result was sent."""
@@ -44,14 +48,14 @@ class Outlet:
                 self._channel.sendall(frame(result))
 
 
-def _framed(result: ProbeResult) -> bytes:
+def _framed(result: ProbeResult) -> tuple[bytes, bool]:
     try:
-        return frame(result)
+        return frame(result), True
     except ProtocolError as error:
-        return frame(ProbeResult(outcome="error", reason="too_large", text=str(error)))
+        return frame(ProbeResult(outcome="error", reason="too_large", text=str(error))), False
     except UnicodeEncodeError as error:  # a file's name, or memory that was overwritten
         text = one_line(f"a text that is no Unicode: {error.object!a}")
-        return frame(ProbeResult(outcome="error", reason="encoding", text=text))
+        return frame(ProbeResult(outcome="error", reason="encoding", text=text)), False
 
 
 class Watch:

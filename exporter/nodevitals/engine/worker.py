@@ -22,7 +22,7 @@ from nodevitals.engine.protocol import Job, Load, Run, ToWorker
 from nodevitals.engine.watch import Outlet, Watch
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.capabilities import keep_own
-from nodevitals.linux.process import die_with_parent, set_nice
+from nodevitals.linux.process import die_with_parent, set_name, set_nice
 from nodevitals.probe import Probe, Readings
 from nodevitals.wire import (
     MAX_REASON_CHARACTERS,
@@ -39,6 +39,12 @@ from nodevitals.wire import (
 
 # Stops a runaway at 248 MiB and still permits NVML's large reservations; RLIMIT_AS does not.
 DATA_LIMIT_BYTES = 256 * 1024 * 1024
+
+
+# A process that runs one target after the other ends at last: nothing that a run leaves behind, as
+# memory in pieces, may grow for ever.
+MAX_SHARED_RUNS = 1000
+MAX_SHARED_KIBIBYTES = 64 * 1024
 
 
 def prepare() -> None:
@@ -119,15 +125,17 @@ def _serve(channel: socket.socket) -> None:
                 # The agent has checked the variable, and said where the kernel refuses.
                 with contextlib.suppress(OSError, ValueError):
                     keep_own(message.probe)
+                set_name(f"nv-{message.probe}")
                 runner = _Runner(message, outlet)
                 continue
             if runner is None:
                 raise ProtocolError("a run before its job")
             result = runner.run(message)
+            stays = result.stays
             # An agent that is gone may have left runs to do: the history's last batches.
             with contextlib.suppress(ConnectionError):
-                outlet.send(result)
-            if not result.stays:
+                stays &= outlet.send(result)
+            if not stays:
                 return
     if runner is not None:
         runner.close()
@@ -179,6 +187,9 @@ class _Runner:
         stays = self._job.stay and end.stays
         if not stays:
             self.close()
+        if self._job.shared and end.outcome in ("ok", "absent"):
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            stays = not is_worn(self._outlet.finished() + 1, most)
         return ProbeResult(
             outcome=end.outcome,
             samples=tuple(readings.samples),
@@ -214,7 +225,7 @@ class _Runner:
                 end = _End("error", error.reason, error.message, state=state, stays=error.stays)
                 return end, readings
             state = _changed_state(self._probe, run.state)
-            return _End("ok", state=state, stays=self._probe.resident), readings
+            return _End("ok", state=state, stays=True), readings
         except Absent as absent:
             outcome: Outcome = "error" if self._job.required else "absent"
             return _End(outcome, "absent", str(absent)), Readings()
@@ -238,6 +249,13 @@ class _Runner:
         if probe is not None:
             with contextlib.suppress(Exception):
                 probe.close()
+
+
+def is_worn(runs: int, kibibytes: int) -> bool:
+    """Whether a process that may run other targets should end, after so many runs and with so much
+    memory at most.
+    """
+    return runs >= MAX_SHARED_RUNS or kibibytes > MAX_SHARED_KIBIBYTES
 
 
 def _readings(kind: type[Probe], run: Run) -> Readings:

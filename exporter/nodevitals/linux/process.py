@@ -13,6 +13,7 @@ from nodevitals.linux.sysfs import parse_integer, read_text
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _START_FIELD = 19  # of /proc/PID/stat, counted after the command
@@ -28,6 +29,11 @@ def _prctl(option: int, value: int) -> None:
 def die_with_parent(signal_number: int) -> None:
     """Have the kernel send this signal when the thread that started this process ends."""
     _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def set_name(name: str) -> None:
+    """Set the name that the kernel shows for this thread: /proc/PID/comm, 15 bytes."""
+    _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def set_nice(value: int) -> None:
@@ -53,6 +59,8 @@ def forbid_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+FORK_SERVER = "nodevitals-fork"
+"""The kernel's name of the fork server, the parent of all workers of an agent."""
 _HEAD_BYTES = 256
 
 

@@ -164,6 +164,7 @@ class MaintenanceProbe(Probe):
     name = "maintenance"
     default = "on"
     families = metrics
+    shared = True
     Settings = MaintenanceSettings
     settings: MaintenanceSettings
 

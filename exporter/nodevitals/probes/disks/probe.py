@@ -58,6 +58,7 @@ class DisksProbe(Probe):
     TargetSettings = DisksTarget
     State = DisksState
     resident = True
+    shared = True
     persistent = True
     settings: DisksTarget
     state: DisksState
@@ -70,9 +71,13 @@ class DisksProbe(Probe):
             parts.append(("health", DisksTarget(part="health", settings=settings)))
         return parts
 
+    @classmethod
+    def is_resident(cls, target: str) -> bool:
+        """Nothing of sysfs needs to live on between runs."""
+        return target == "health"
+
     def open(self) -> None:
-        """Start without any health read. Nothing of sysfs needs to live on between runs."""
-        self.resident = self.settings.part == "health"
+        """Start without any health read."""
         own = self.settings.settings
         self._reader = Reader(own.health_interval, max(_HUNG_SECONDS, own.smartctl_timeout + 10))
 

@@ -97,6 +97,7 @@ class JobsProbe(Probe):
 
     name = "jobs"
     families = (ACCELERATOR_INFO, *metrics)
+    shared = True
     Settings = JobsSettings
     State = JobsState
     Message = Union[DeviceNames, NpuNames]

@@ -97,6 +97,7 @@ class MountsProbe(Probe):
 
     name = "mounts"
     families = families.metrics
+    shared = True
     Settings = MountsSettings
     TargetSettings = MountTargetSettings
     State = MountState

@@ -70,6 +70,7 @@ class PeersProbe(Probe):
 
     name = "peers"
     families = (*metrics, *lists)
+    shared = True
     Settings = PeersSettings
     State = PeersState
     settings: PeersSettings

@@ -63,6 +63,7 @@ class ProfileProbe(Probe):
 
     name = "profile"
     families = metrics
+    shared = True
     default = "on"
     Settings = ProfileSettings
     State = ProfileState

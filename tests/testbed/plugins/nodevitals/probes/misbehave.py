@@ -56,6 +56,9 @@ class _Behaviours:
             readings.add(VALUE, item, f"item-{item}")
         readings.increment(EVENTS, 1, "run")
 
+    def process(self, readings: Readings, _: Any) -> None:
+        readings.add(VALUE, os.getpid(), "process")
+
     def sleeps(self, *_: Any) -> None:
         _sleep_forever()
 
