@@ -15,6 +15,7 @@ from typing import ClassVar, Optional
 
 import msgspec
 
+from nodevitals.linux.host import Host
 from nodevitals.linux.process import process_states
 from nodevitals.linux.sysfs import list_names, parse_integer, read_integer, read_label, read_text
 from nodevitals.probe import Families, Probe, ProbeError, Readings
@@ -38,9 +39,10 @@ BOOT_TIME = metrics.gauge("boot_timestamp_seconds", "Unix time of the last boot.
 TIME = metrics.gauge(
     "time_seconds", "Unix time of the node's clock at the last run; boot time and events are on it."
 )
-PROCESSES = metrics.gauge("processes", "Number of processes.")
+PROCESSES = metrics.gauge("processes", "Number of processes, read once per minute.")
 BLOCKED = metrics.gauge(
-    "blocked_processes", "Number of processes whose main thread is in uninterruptible sleep (D)."
+    "blocked_processes",
+    "Number of processes whose main thread is in uninterruptible sleep (D), read once per minute.",
 )
 CLOCK_SYNCHRONIZED = metrics.gauge(
     "clock_synchronized", "Whether a time daemon synchronizes the kernel's clock (adjtimex)."
@@ -76,6 +78,10 @@ NVME_INFO = metrics.gauge(
     "firmware",
 )
 
+
+# One file per process, and there are thousands: most of what a run would cost. What hangs does so
+# for longer.
+PROCESSES_SECONDS = 50.0
 
 # nvme_sysfs_show_state() in drivers/nvme/host.
 NVME_STATES = ("new", "live", "resetting", "connecting", "deleting", "deleting (no IO)", "dead")
@@ -184,13 +190,35 @@ def read_clock_state() -> ClockState | None:
     )
 
 
+class Processes(msgspec.Struct, frozen=True):
+    """A look at all processes; `blocked` is None where one could not be read: it may be in any
+    state. `at`: when, by the monotonic clock.
+    """
+
+    number: int
+    blocked: Optional[int]
+    at: float
+
+
 class NodeState(msgspec.Struct):
-    """The CPU times of the last run, and the last model, serial number and firmware of each NVMe
-    controller.
+    """The CPU times of the last run, the last look at the processes, and the last model, serial
+    number and firmware of each NVMe controller.
     """
 
     cpu: Optional[CpuTimes] = None
+    processes: Optional[Processes] = None
     nvme: dict[str, list[str]] = {}
+
+
+def look_at_processes(host: Host, now: float) -> Processes | None:
+    """The processes now; None where they cannot be listed."""
+    try:
+        states = list(process_states(host.procfs).values())
+    except OSError:
+        return None
+    if not states:
+        return None
+    return Processes(len(states), None if "" in states else states.count("D"), now)
 
 
 class NodeProbe(Probe):
@@ -201,17 +229,18 @@ class NodeProbe(Probe):
     name = "node"
     default = "on"
     families = metrics
+    shared = True
     State = NodeState
     state: NodeState
 
     def run(self, readings: Readings) -> None:
         """One look at everything."""
         self._processor_and_memory(readings)
-        self._processes(readings)
         self._kernel_counts(readings)
         if not readings.samples:
             text = f"nothing in {self.host.procfs} can be read: is --path.procfs right?"
             raise ProbeError("procfs", text)
+        self._processes(readings)
         self._clock(readings)
         self._memory_errors(readings)
         self._nvme(readings)
@@ -231,14 +260,12 @@ class NodeProbe(Probe):
             readings.add(LOAD, average, minutes)
 
     def _processes(self, readings: Readings) -> None:
-        try:
-            states = list(process_states(self.host.procfs).values())
-        except OSError:
-            return
-        if states:
-            readings.add(PROCESSES, len(states))
-            # One that cannot be read may be in any state.
-            readings.add(BLOCKED, None if "" in states else states.count("D"))
+        found, now = self.state.processes, time.monotonic()
+        if found is None or found.blocked is None or not 0 <= now - found.at < PROCESSES_SECONDS:
+            found = self.state.processes = look_at_processes(self.host, now)
+        if found is not None:
+            readings.add(PROCESSES, found.number)
+            readings.add(BLOCKED, found.blocked)
 
     def _clock(self, readings: Readings) -> None:
         # Its difference from other times of the node is right with a wrong clock, too.

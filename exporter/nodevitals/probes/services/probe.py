@@ -37,7 +37,7 @@ UnitName = Annotated[str, msgspec.Meta(pattern=UNIT_NAME)]
 class ServicesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which units count, and when a process hangs."""
 
-    interval: Optional[Seconds] = 30.0
+    interval: Optional[Seconds] = 60.0
     """Time between two runs."""
     expected: tuple[UnitName, ...] = ()
     """Units that must be active. Example: `[kubelet.service]`"""
@@ -81,6 +81,7 @@ class ServicesProbe(Probe):
 
     name = "services"
     families = families.metrics
+    shared = True
     Settings = ServicesSettings
     State = ServicesState
     settings: ServicesSettings
