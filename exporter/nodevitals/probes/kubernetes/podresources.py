@@ -113,7 +113,7 @@ def _name(text: str) -> str:
 def _parsed(name: str, data: bytes) -> Any:
     from google.protobuf.message import DecodeError
 
-    message = _message_classes()[name]()
+    message = message_classes()[name]()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
@@ -122,8 +122,8 @@ def _parsed(name: str, data: bytes) -> Any:
 
 
 @cache
-def _message_classes() -> dict[str, Any]:
-    """The classes, made in a pool of their own: another library may declare the same names."""
+def message_classes() -> dict[str, Any]:
+    """The classes by name, made in a pool of their own: another library may declare the same names."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(
