@@ -120,10 +120,11 @@ static int opened(const char *path, int descriptor) {
     }
     read_error[descriptor] = faulty && fault_where == 'r' ? fault_error : 0;
     read_short[descriptor] = faulty && fault_where == 's';
-    if (!faulty || content_length < 0)
+    long length = content_length; /* another thread may end the fault meanwhile */
+    if (!faulty || length < 0)
         return descriptor;
     int replacement = memfd_create("content", MFD_CLOEXEC);
-    if (replacement < 0 || write(replacement, content, content_length) != content_length)
+    if (replacement < 0 || write(replacement, content, length) != length)
         abort();
     lseek(replacement, 0, SEEK_SET);
     close(descriptor);
