@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -39,6 +39,14 @@ class Sends(Protocol):
         """Send a message. Raises DeliveryError."""
 
 
+class Digest(NamedTuple):
+    """One message of several deliveries."""
+
+    text: Text
+    count: int
+    """How many it names, in their order; the others are in the next one."""
+
+
 class Sender:
     """Sends to one channel until cancelled."""
 
@@ -48,7 +56,7 @@ class Sender:
         settings: ChannelSettings,
         channel: Sends,
         database: Database,
-        digest: Callable[[Sequence[Delivery]], Text],
+        digest: Callable[[Sequence[Delivery]], Digest],
         counts: Counter[tuple[str, str]],
     ) -> None:
         self._name, self._settings, self._channel = name, settings, channel
@@ -117,7 +125,10 @@ class Sender:
         self._sent.append(time.monotonic())
         try:
             one = chosen[0]
-            text = Text(one.title, one.text) if len(chosen) == 1 else self._digest(chosen)
+            text = Text(one.title, one.text)
+            if len(chosen) > 1:
+                text, count = self._digest(chosen)
+                chosen = chosen[:count]
             await self._channel.send(text.title, text.body, one.owner, _context(chosen))
         except DeliveryError as error:
             await self._failed(chosen, error)
