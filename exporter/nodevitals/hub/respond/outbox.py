@@ -28,6 +28,12 @@ MINUTE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 5.0
 IDLE_SECONDS = 5.0
 MOST_IN_A_DIGEST = 100
+REST_SHARE = 10.0
+LONGEST_REST_SECONDS = 0.25
+"""After a message a channel rests for ten times as long as that took, up to this. A hub that is
+killed between an answer and its note sends that message again: this finds it at rest nearly always,
+also in a storm on a slow machine.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +84,10 @@ class Sender:
             self.queued.clear()
             chosen = await self._chosen()
             if chosen:
+                began = time.monotonic()
                 await self._send(chosen)
+                took = time.monotonic() - began
+                await asyncio.sleep(min(REST_SHARE * took, LONGEST_REST_SECONDS))
             else:
                 await self._wait(IDLE_SECONDS)
 

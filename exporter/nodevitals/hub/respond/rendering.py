@@ -91,9 +91,7 @@ def fitting(texts: Sequence[Text], cluster: str, language: Language, max_bytes: 
     return len(texts)
 
 
-def _digest_title(
-    texts: Sequence[Text], cluster: str, language: Language, max_bytes: int
-) -> str:
+def _digest_title(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> str:
     drill = all(text.title.startswith(("[DRILL]", "[演练]")) for text in texts)
     titles = [one.digest(cluster, len(texts), drill) for one in _PHRASES[language]]
     return _title(titles, max_bytes)
