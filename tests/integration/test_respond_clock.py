@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ def value(hub: HubProcess, sample: str) -> float:
     return float(found[0]) if found else 0.0
 
 
+def is_refused(far: FarSide, before: int) -> bool:
+    return far.refused > before
+
+
 @pytest.mark.parametrize("is_killed", [False, True], ids=["running", "killed"])
 def test_a_clock_that_is_set_by_a_day_loses_and_repeats_no_notification(
     tmp_path: Path, far: FarSide, clocks: MovedClocks, is_killed: bool
@@ -62,7 +67,7 @@ def test_a_clock_that_is_set_by_a_day_loses_and_repeats_no_notification(
         for number, moved in enumerate((DAY, 0, -DAY, 0, DAY), 1):
             far.status, refused = 503, far.refused
             assert send(hub, message(number)).json() == {"new": True}
-            wait_until(lambda before=refused: far.refused > before, 30, "an attempt")
+            wait_until(partial(is_refused, far, refused), 30, "an attempt")
             clocks.set_by(moved)
             if is_killed:
                 hub.kill()
@@ -114,7 +119,12 @@ def test_what_cannot_be_delivered_is_dropped_after_its_time_and_shown(
         assert value(hub, WAITING) == 0
         far.status = 200
         send(hub, message(2))
-        wait_until(lambda: clocks.pass_by(MINUTE) or bool(far.numbers("first")), 30, "the next")
+
+        def is_sent() -> bool:
+            clocks.pass_by(MINUTE)
+            return bool(far.numbers("first"))
+
+        wait_until(is_sent, 30, "the next")
         assert far.numbers("first") == Counter([2])
 
 

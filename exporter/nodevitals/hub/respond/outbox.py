@@ -49,7 +49,7 @@ class Digest(NamedTuple):
     """One message of several deliveries."""
 
     text: Text
-    count: int
+    named: int
     """How many it names, in their order; the others are in the next one."""
 
 
@@ -136,8 +136,8 @@ class Sender:
             one = chosen[0]
             text = Text(one.title, one.text)
             if len(chosen) > 1:
-                text, count = self._digest(chosen)
-                chosen = chosen[:count]
+                text, named = self._digest(chosen)
+                chosen = chosen[:named]
             await self._channel.send(text.title, text.body, one.owner, _context(chosen))
         except DeliveryError as error:
             await self._failed(chosen, error)
