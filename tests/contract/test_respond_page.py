@@ -100,10 +100,11 @@ def test_alertmanager_takes_its_configuration(tmp_path: Path) -> None:
 
 def test_each_url_of_a_channel_is_understood() -> None:
     urls = re.findall(r"`([a-z]+://[^`]+)`", PAGE.partition("| to | URL")[2].partition("\n\n")[0])
-    assert len(urls) == 8
+    assert len(urls) == 9
     for url in urls:
         place = url.replace("PHONE", "13800000000").replace("API_KEY", "k" * 20)
-        place = place.replace("HOST", "portal.example.org")
+        place = place.replace("HOST", "portal.example.org").replace("ACCOUNT", "AC" + "0" * 32)
+        place = place.replace("FROM/TO", "+14155550100/+14155550111")
         if robots.parse_robot(place) is None:
             assert apprise.Apprise.instantiate(place) is not None, url
 

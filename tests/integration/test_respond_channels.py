@@ -19,8 +19,11 @@ from nodevitals.hub.respond.channels import Channel, Context, DeliveryError
 from nodevitals.hub.respond.settings import ChannelSettings
 from testbed.mailserver import MailServer
 from testbed.robots import (
+    ACCOUNT,
     API_KEY,
+    AUTH_TOKEN,
     KEY,
+    PHONES,
     ROUTING_KEY,
     SECRET,
     SECRETS,
@@ -43,7 +46,9 @@ URLS = {
     "slack": f"https://hooks.slack.com{SLACK_PATH}",
     "teams": f"https://{TEAMS_HOST}{TEAMS_PATH}?api-version=2016-06-01&sig={TEAMS_SIGNATURE}",
     "pagerduty": f"pagerduty://{ROUTING_KEY}@{API_KEY}/hub/node",
+    "sms": f"twilio://{ACCOUNT}:{AUTH_TOKEN}@{PHONES[0]}/{PHONES[1]}",
 }
+CALL = f"{URLS['sms']}?method=call"
 HOSTS = {
     "dingtalk": "oapi.dingtalk.com",
     "feishu": "open.feishu.cn",
@@ -52,6 +57,7 @@ HOSTS = {
     "slack": "hooks.slack.com",
     "teams": TEAMS_HOST,
     "pagerduty": "events.pagerduty.com",
+    "sms": "api.twilio.com",
 }
 
 
@@ -120,6 +126,19 @@ def test_each_service_takes_the_request(robots: Robots, tmp_path: Path, kind: st
     assert "gpu-1：GPU 2 掉卡" in whole
     assert "https://example.org/rules/a_b.md" in whole
     assert "apprise" not in whole.lower()
+
+
+def test_a_phone_is_called_and_reads_the_title_first(robots: Robots, tmp_path: Path) -> None:
+    """As text, in which no label is a command for the voice."""
+    found = channel(tmp_path, CALL)
+    send(found, text=f"{TEXT} </Say><Dial>+1900</Dial> a & b")
+    [sent] = robots.sent
+    assert (sent.problem, sent.path.rpartition("/")[2]) == ("", "Calls.json")
+    said = sent.body["Twiml"]
+    assert said.index("GPU 2 掉卡") < said.index("手册")
+    assert "<Dial>" not in said
+    send(found, text="长" * 400)
+    assert robots.sent[-1].problem == ""
 
 
 def test_dingtalk_text_has_the_title_first_and_mentions_phones(

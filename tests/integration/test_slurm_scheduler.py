@@ -152,9 +152,33 @@ def test_a_name_is_one_node(slurm: Slurm, name: str) -> None:
     assert slurm.updates() == 0
 
 
-def test_nothing_is_started_in_a_prolog(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_SCRIPT_CONTEXT", "prolog_slurmd")
-    assert slurm.failed(isolate) == "refused"
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SLURM_SCRIPT_CONTEXT", "prolog_slurmd"),
+        ("SLURM_SCRIPT_CONTEXT", "epilog_slurmctld"),
+        ("SLURM_JOB_ID", "4711"),
+    ],
+)
+@pytest.mark.parametrize(
+    "act",
+    [
+        isolate,
+        restore,
+        lambda scheduler: scheduler.describe(ISOLATION),
+        lambda scheduler: scheduler.drain(ISOLATION),
+        lambda scheduler: scheduler.running(ISOLATION),
+        lambda scheduler: scheduler.states([NODE]),
+        lambda scheduler: scheduler.marked([NODE]),
+    ],
+    ids=["isolate", "restore", "describe", "drain", "running", "states", "marked"],
+)
+def test_nothing_is_started_in_a_prolog_an_epilog_or_a_job(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, act: Act
+) -> None:
+    """Not even a question: slurmctld may wait for the script."""
+    monkeypatch.setenv(variable, value)
+    assert slurm.failed(act) == "refused"
     assert json.loads(slurm.file.read_text())["calls"] == []
 
 

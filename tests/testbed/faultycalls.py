@@ -17,22 +17,23 @@ from pathlib import Path
 
 import msgspec
 
-SOURCE = Path(__file__).parent / "faults/calls.c"
+SOURCES = Path(__file__).parent / "faults"
 
 
 @cache
-def library() -> Path:
-    """Return the library, compiled; the folder's name has a digest of the source."""
+def library(name: str = "calls") -> Path:
+    """Return the library of a source, compiled; the folder's name has a digest of the source."""
+    source = SOURCES / f"{name}.c"
     compiler = shutil.which("cc")
     assert compiler is not None, "there is no C compiler: tools/setup"
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    folder = Path(__file__).parents[2] / ".tools" / f"faults-{digest}"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    folder = Path(__file__).parents[2] / ".tools" / f"faults-{name}-{digest}"
     made = folder / "libfaults.so"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / f"draft.{os.getpid()}"
         flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
-        subprocess.run([compiler, *flags, "-o", draft, SOURCE, "-ldl"], check=True)
+        subprocess.run([compiler, *flags, "-o", draft, source, "-ldl"], check=True)
         draft.replace(made)
     return made
 

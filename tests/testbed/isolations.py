@@ -60,6 +60,8 @@ class World:
         self.alerting: set[tuple[str, str]] = set()
         self.done: list[tuple[str, str]] = []
         self._by_people: set[str] = set()
+        self._held: set[str] = set()
+        """Intents that were there while the breaker was open."""
         self._isolated: Counter[str] = Counter()
         self._times: list[float] = []
         self._usable = False
@@ -196,6 +198,8 @@ class World:
         found = decide(open_ones, seen, self.nodes, self.settings, self.now, history)
         self.ledger = found.ledger
         self.isolations.update({one.id: one for one in found.isolations})
+        if self.ledger.breaker.open:
+            self._held |= {one.id for one in self.isolations.values() if is_intent(one)}
         return seen
 
     def _isolate(self, one: Isolation) -> None:
@@ -219,6 +223,7 @@ class World:
             self.put(acts.failed(one, "taken", one.node, self.now))
             return
         if state.mark != one.id:
+            assert one.approved_by or one.id not in self._held, "the backlog of the breaker"
             self.scheduler[one.node] = NodeState(in_service=False, mark=one.id)
             self.done.append(("isolate", one.node))
             self._isolated[one.id] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,11 @@ class NodeHub:
 
 
 @asynccontextmanager
-async def node_hub(folder: Path, api: NodeApi, **settings: Any) -> AsyncIterator[NodeHub]:
+async def node_hub(
+    folder: Path, api: NodeApi, nodes: Sequence[str] = NODES, **settings: Any
+) -> AsyncIterator[NodeHub]:
     """A hub on a folder; KUBECONFIG has to be that of the API server."""
-    async with responding(folder, NODES, **{"limits": FREE, **settings}) as found:
+    async with responding(folder, nodes, **{"limits": FREE, **settings}) as found:
         section = found.settings
         found.hub.settings = msgspec.structs.replace(
             found.hub.settings,

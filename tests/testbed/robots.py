@@ -19,7 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+from xml.etree import ElementTree
 
 import trustme
 
@@ -29,7 +30,13 @@ TEAMS_HOST = "prod-01.westeurope.logic.azure.com"
 TEAMS_PATH = "/workflows/0a1b2c3d4e5f/triggers/manual/paths/invoke"
 TEAMS_SIGNATURE = "s1gnatureOfTheFlow"
 ROUTING_KEY, API_KEY = "r0utingKeyOfTheService1234567890", "ap1KeyOfTheUser123"
-SECRETS = (TOKEN, SECRET, KEY, "0123456789abcdefABCDEFGH", TEAMS_SIGNATURE, ROUTING_KEY, API_KEY)
+ACCOUNT, AUTH_TOKEN = "AC0123456789abcdef0123456789abcdef", "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+SECRETS = (
+    *(TOKEN, SECRET, KEY, "0123456789abcdefABCDEFGH", TEAMS_SIGNATURE, ROUTING_KEY, API_KEY),
+    AUTH_TOKEN,
+)
+PHONES = ("+14155550100", "+14155550111")
+"""Of the account, and of a person."""
 HOUR_SECONDS = 3600.0
 
 
@@ -150,6 +157,21 @@ def pagerduty(sent: Sent, size: int) -> str:
     return "" if 0 < len(payload["summary"]) <= 1024 else "summary"
 
 
+def twilio(sent: Sent, size: int) -> str:
+    """As https://www.twilio.com/docs/messaging/api/message-resource and
+    https://www.twilio.com/docs/voice/api/call-resource.
+    """
+    what = sent.path.removeprefix(f"/2010-04-01/Accounts/{ACCOUNT}/")
+    assert (sent.body["From"], sent.body["To"]) == PHONES
+    if what == "Messages.json":
+        return "" if 0 < len(sent.body["Body"]) <= 1600 else "21617"
+    assert what == "Calls.json"
+    answer = ElementTree.fromstring(sent.body["Twiml"])
+    assert answer.tag == "Response"
+    assert all(one.tag == "Say" and one.text for one in answer)
+    return "" if len(sent.body["Twiml"]) <= 4000 else "21218"
+
+
 def webhook(sent: Sent, size: int) -> str:
     """A site's own system."""
     return "" if {"title", "message"} <= set(sent.body) else "fields"
@@ -187,6 +209,11 @@ for _host, _check, _answer in (
         "events.pagerduty.com",
         pagerduty,
         lambda problem: _json(400 if problem else 202, {"status": problem or "success"}),
+    ),
+    (
+        "api.twilio.com",
+        twilio,
+        lambda problem: _json(400 if problem else 201, {"code": int(problem or 0)}),
     ),
 ):
     SERVICES[_host] = _check, _answer
@@ -283,9 +310,11 @@ class Robots:
         check, answered = SERVICES.get(
             host, (webhook, lambda problem: Answer(400 if problem else 200, problem.encode()))
         )
-        sent = Sent(host, parts.path, query, json.loads(body), "")
+        is_form = host == "api.twilio.com"
+        fields = dict(parse_qsl(body.decode())) if is_form else json.loads(body)
+        sent = Sent(host, parts.path, query, fields, "")
         try:
-            assert kind == "application/json"
+            assert kind == f"application/{'x-www-form-urlencoded' if is_form else 'json'}"
             problem = check(sent, len(body))
         except (AssertionError, KeyError, ValueError, TypeError) as error:
             self.sent.append(sent._replace(problem=f"format: {error!r}"))

@@ -99,12 +99,16 @@ class Bed:
 
 
 def message(
-    *nodes: str, name: str = "NodeFabricSlow", status: str = "firing", **more: Any
+    *nodes: str,
+    name: str = "NodeFabricSlow",
+    status: str = "firing",
+    labels: dict[str, str] | None = None,
+    **more: Any,
 ) -> Message:
     found = [
         {
             "status": status,
-            "labels": {"alertname": name, "instance": node},
+            "labels": {"alertname": name, "instance": node, **(labels or {})},
             "annotations": {"summary": "slow"},
             "fingerprint": fingerprint(node, name),
         }
@@ -230,6 +234,16 @@ def test_an_unknown_node_and_an_alert_without_a_check(tmp_path: Path) -> None:
     assert bed.send("pc-1")[1] == {"node 'pc-1' is not on the lists of nodes": 1}
     assert bed.send("gpu-1", name="Other")[1] == {"no check is set for this alert (alerts)": 1}
     assert not bed.queue.taken
+
+
+def test_a_drill_starts_nothing_and_its_node_counts_as_good(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, members(4, leaves=1))
+    checks, refused = bed.send("gpu-1", labels={"drill": "true"})
+    assert (checks, refused) == ((), {"a drill: nothing acts on it": 1})
+    assert not any(nodes for _, nodes in bed.queue.leases)
+    bed.send("gpu-3")
+    assert bed.queue.nodes_of_checks == [("gpu-3", *bed.queue.nodes_of_checks[0][1:])]
+    assert "gpu-1" in bed.queue.nodes_of_checks[0]
 
 
 @pytest.mark.parametrize("kind", ["conflict", "invalid"])

@@ -14,8 +14,7 @@ from nodevitals.hub.respond import delivery_tables, outbox
 from nodevitals.hub.respond.database import Database
 from nodevitals.hub.respond.delivery import DeliveryError
 from nodevitals.hub.respond.model import Delivery
-from nodevitals.hub.respond.outbox import Sender
-from nodevitals.hub.respond.rendering import Text
+from nodevitals.hub.respond.outbox import Digest, Sender
 from nodevitals.hub.respond.settings import ChannelSettings
 
 
@@ -32,7 +31,7 @@ class FarChannel:
         self.taken.append(title)
 
 
-def digest(chosen: Sequence[Delivery]) -> Text:
+def digest(chosen: Sequence[Delivery]) -> Digest:
     raise KeyError("a channel that was removed")
 
 

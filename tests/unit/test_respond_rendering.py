@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nodevitals.hub.respond import words_zh
 from nodevitals.hub.respond.model import Alert
 from nodevitals.hub.respond.plain import clean, cut_bytes, link, moment
-from nodevitals.hub.respond.rendering import Text, digest, render
+from nodevitals.hub.respond.rendering import Text, digest, fitting, render
 from nodevitals.hub.respond.settings import Language
 from testbed.node import ROOT
 
@@ -322,15 +322,28 @@ def test_digest_has_all_titles_and_the_bodies_that_fit() -> None:
     assert texts[0].body in found.body
     assert texts[29].body not in found.body
     assert len("\n".join(found).encode()) <= 6000
-    small = digest(texts, "atlas", "en", 700)
-    assert len("\n".join(small).encode()) <= 700
-    shown = len(re.findall(r"^\d+\. ", small.body, re.MULTILINE))
-    assert small.body.endswith(f"… +{30 - shown}")
     assert digest([rendered(lost(drill="true"))] * 2, "atlas", "en", 700).title.startswith(
         "[DRILL]"
     )
     mixed = [rendered(lost(drill="true")), rendered(lost())]
     assert not digest(mixed, "atlas", "en", 700).title.startswith("[DRILL]")
+
+
+@pytest.mark.parametrize("language", ["en", "zh", "both"])
+@pytest.mark.parametrize("size", [500, 700, 2048, 20_000])
+def test_a_digest_has_only_as_many_as_it_names(language: Language, size: int) -> None:
+    """The others are in the next one."""
+    texts = [rendered(lost(number), language=language) for number in range(1, 101)]
+    named = fitting(texts, "atlas", language, size)
+    assert 1 <= named <= 100
+    found = digest(texts[:named], "atlas", language, size)
+    assert len("\n".join(found).encode()) <= size
+    lines = found.body.splitlines()
+    assert all(f"{number}. {text.title}" in lines for number, text in enumerate(texts[:named], 1))
+    assert f"{named} " in found.title
+    if named < 100:
+        longer = digest(texts[: named + 1], "atlas", language, size)
+        assert len("\n".join(longer).encode()) > size
 
 
 def test_time_zone_is_that_of_the_settings() -> None:

@@ -233,6 +233,63 @@ def test_an_intent_is_not_done_once_the_breaker_is_open() -> None:
     assert found.done == []
 
 
+def test_an_intent_from_before_the_breaker_is_not_done_when_both_have_passed() -> None:
+    """The API server is away from before the breaker opens until after it has closed."""
+    found = world(limits=limits(breaker_nodes=3))
+    storm = [fault(name) for name in NAMES[:9]]
+    found.is_reachable = False
+    found.lasts(100, fault("gpu-1"))
+    found.lasts(60, *storm)
+    assert found.ledger.breaker.open
+    found.lasts(3600, *storm)
+    assert not found.ledger.breaker.open
+    found.is_reachable = True
+    found.lasts(3600, *storm)
+    assert found.done == []
+    assert states(found)["gpu-1"] == "refused"
+    found.approve("gpu-1")
+    found.lasts(60, *storm)
+    assert found.done == [("isolate", "gpu-1")]
+
+
+def test_an_intent_from_before_a_dry_run_is_not_done_when_that_has_passed() -> None:
+    found = world()
+    found.is_reachable = False
+    found.lasts(100, fault("gpu-1"))
+    found.settings = replace(found.settings, dry_run=True)
+    found.lasts(60, fault("gpu-1"))
+    found.settings = replace(found.settings, dry_run=False)
+    found.is_reachable = True
+    found.lasts(3600, fault("gpu-1"))
+    assert found.done == []
+
+
+def test_a_fault_that_ends_and_comes_back_while_the_scheduler_is_away_has_a_new_grace() -> None:
+    found = world()
+    found.is_reachable = False
+    found.lasts(100, fault("gpu-1"))
+    found.lasts(1800)
+    found.is_reachable = True
+    found.answers(15, fault("gpu-1"))
+    assert found.done == []
+    found.lasts(90, fault("gpu-1"))
+    assert found.done == [("isolate", "gpu-1")]
+
+
+def test_what_was_done_before_the_breaker_opened_stays_done() -> None:
+    """The answer to the write was lost, and the API server is away while the breaker is open."""
+    found = world(limits=limits(breaker_nodes=3))
+    storm = [fault(name) for name in NAMES[:9]]
+    found.crash = "after"
+    found.lasts(75, fault("gpu-1"))
+    found.crash, found.is_reachable = "", False
+    found.lasts(3600, *storm)
+    found.is_reachable = True
+    found.lasts(60, *storm)
+    assert states(found)["gpu-1"] == "isolated"
+    assert found.done == [("isolate", "gpu-1")]
+
+
 def test_a_second_fault_extends_and_all_must_end_before_the_clean_period() -> None:
     found = world()
     found.lasts(100, fault("gpu-1", "first"))

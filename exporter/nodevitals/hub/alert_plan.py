@@ -40,6 +40,11 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         """Its alertname."""
         return self.labels.get("alertname", "")[:200]
 
+    @property
+    def is_drill(self) -> bool:
+        """Whether it is a rehearsal (respond/drill.py)."""
+        return self.labels.get("drill") == "true"
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The body of Alertmanager's webhook, version 4."""

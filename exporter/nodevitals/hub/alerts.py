@@ -87,6 +87,9 @@ class Alerts:
         """Start what a message asks for. Raises RefusedError only where it is to be sent again:
         the store fails, or the queue is full.
         """
+        drills = [alert for alert in message.alerts if alert.is_drill]
+        real = tuple(alert for alert in message.alerts if not alert.is_drill)
+        message = replace(message, alerts=real)
         async with self._one_at_a_time:  # Alertmanagers of one cluster send the same ones
             now = time.time() if now is None else now
             members = {member.name: member for member in self._checks.members()}
@@ -98,6 +101,8 @@ class Alerts:
             await self._ask_leases(message.alerts, members)
         if message.truncated > 0:
             refusals["left out by Alertmanager (max_alerts)"] += message.truncated
+        if drills:
+            refusals["a drill: nothing acts on it"] += len(_firing(drills))
         for reason, count in refusals.items():
             log.warning("alerts: %d without a check: %s", count, reason)
         started = {self._records[alert.fingerprint].check for alert in _firing(message.alerts)}

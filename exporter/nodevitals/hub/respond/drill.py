@@ -59,26 +59,35 @@ class Drills:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._newest: list[Drill] = []
+        self._ends: dict[str, float] = {}
+        """When each ends, by the monotonic clock: a clock that is set makes none longer."""
         self._lock = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read what the file has: a drill goes on over a restart, and ends at its time."""
+        """Read what the file has: a drill goes on over a restart, and ends at its time. One that
+        was begun in the future, before the clock was set back, has ended.
+        """
         self._newest = await base.of(self._hub).database.do(
             lambda connection: drill_tables.newest(connection, KEEP)
         )
+        now, moment = time.time(), time.monotonic()
+        self._ends = {
+            one.id: moment + one.until - max(now, one.created)
+            for one in self._newest
+            if one.created <= now + SHORTEST_SECONDS
+        }
 
     def all(self) -> Sequence[Drill]:
         """The drills, the newest first."""
         return self._newest
 
-    def active(self, now: float) -> list[Drill]:
-        """Those that last. One that was begun in the future, before the clock was set back, has
-        ended.
-        """
+    def active(self) -> list[Drill]:
+        """Those that last."""
+        moment = time.monotonic()
         return [
             one
             for one in self._newest
-            if one.ended is None and one.created <= now + SHORTEST_SECONDS and now < one.until
+            if one.ended is None and moment < self._ends.get(one.id, moment)
         ]
 
     async def begin(self, wanted: DrillWanted, name: str) -> Drill:
@@ -93,7 +102,7 @@ class Drills:
             raise RefusedError("invalid", f"seconds: at most {settings.longest:g} (drill.longest)")
         async with self._lock:
             now = time.time()
-            if len(self.active(now)) >= settings.at_a_time:
+            if len(self.active()) >= settings.at_a_time:
                 raise RefusedError("conflict", "another drill lasts: end it first")
             drill = Drill(
                 id=new_identity(),
@@ -105,6 +114,7 @@ class Drills:
                 until=now + wanted.seconds,
                 by=name,
             )
+            self._ends[drill.id] = time.monotonic() + wanted.seconds
             await self._store(drill)
         log.warning(
             "drill %s: %s on %s for %g s, by %s",
@@ -116,7 +126,7 @@ class Drills:
         """End a drill now. Raises RefusedError and StoreError."""
         async with self._lock:
             now = time.time()
-            found = next((one for one in self.active(now) if one.id == identity), None)
+            found = next((one for one in self.active() if one.id == identity), None)
             if found is None:
                 raise RefusedError("not_found", "no such drill lasts")
             ended = replace(found, ended=now)
@@ -134,7 +144,7 @@ class Drills:
 
     def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
         """What /metrics shows."""
-        for one in self.active(time.time()):
+        for one in self.active():
             yield families.DRILL, (one.node, one.fault, one.component, one.severity), 1.0
 
 

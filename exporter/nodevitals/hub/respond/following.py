@@ -30,6 +30,7 @@ from nodevitals.hub.respond.settings import OutOfServiceSettings
 
 END_SECONDS = 600.0
 """A fault that waits or was refused has ended after so long without it: docs/automation.md."""
+ENDED_BEFORE = "its faults ended before it was done"
 
 
 class Scene:
@@ -213,15 +214,22 @@ class Scene:
 
     def _intent(self, isolation: Isolation) -> Isolation:
         """Decided, and not done: it is only done while Prometheus still says so."""
-        if isolation.tried:  # the scheduler may have done it; its state is read first
-            return isolation
+        isolation = replace(isolation, withdrawn=isolation.withdrawn or self._withdrawal(isolation))
+        if isolation.tried or not isolation.withdrawn:
+            return isolation  # the scheduler may have done it; its state is read first
+        if isolation.withdrawn == ENDED_BEFORE:
+            return self._ended(isolation, ENDED_BEFORE)
+        return self._to(isolation, "refused", isolation.withdrawn)
+
+    def _withdrawal(self, isolation: Isolation) -> str:
+        """Why an intent is not to be done any longer; "" where it is."""
         if not lasts(isolation.faults, self.seen):
-            return self._ended(isolation, "its faults ended before it was done")
+            return ENDED_BEFORE
         if self.settings.dry_run and not isolation.dry_run:
-            return self._to(isolation, "refused", "the dry run was switched on before it was done")
+            return "the dry run was switched on before it was done"
         if self.ledger.breaker.open and not isolation.approved_by:
-            return self._to(isolation, "refused", f"breaker: {self.ledger.breaker.reason}")
-        return isolation
+            return f"breaker: {self.ledger.breaker.reason}"
+        return ""
 
     def _out_of_service(self, isolation: Isolation) -> Isolation:
         back = self.settings.back

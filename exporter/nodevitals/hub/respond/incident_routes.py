@@ -117,6 +117,7 @@ def _pages(parts: Parts) -> list[Any]:
         found = await _month(parts, month)
         unresolved = await parts.incidents().listed() if parts.is_used() else ()
         first, last = incident_summary.bounds(found.summary.month)
+        counted = sum(one.count for one in found.summary.severities)  # of many, not all are listed
         return page(
             request,
             "incidents.html",
@@ -124,7 +125,7 @@ def _pages(parts: Parts) -> list[Any]:
             more=len(unresolved[MOST_SHOWN:]),
             month=found,
             shown=found.incidents[:MOST_SHOWN],
-            more_of_month=len(found.incidents[MOST_SHOWN:]),
+            more_of_month=max(0, counted - MOST_SHOWN, len(found.incidents) - MOST_SHOWN),
             before=incident_summary.month_of(first - 1),
             after=incident_summary.month_of(last) if last <= time.time() else "",
             cluster=parts.hub.settings.cluster,

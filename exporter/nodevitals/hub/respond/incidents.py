@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from nodevitals.hub.context import Hub
 
 MOST_LISTED = 1000
+MOST_COUNTED = 20_000
+"""Of a month."""
 LINK_KEY, KEY_BYTES = "link key", 32
 
 Found = TypeVar("Found")
@@ -89,15 +91,17 @@ class Incidents:
         return await self._do(tables.unresolved)
 
     async def month(self, month: str) -> tuple[Summary, list[Incident]]:
-        """The incidents of a month and their figures. Raises RefusedError and StoreError."""
+        """The newest incidents of a month, and the figures of all. Raises RefusedError and
+        StoreError.
+        """
         try:
             first, last = bounds(month)
         except ValueError:
             raise RefusedError("invalid", "month: write it as 2026-11") from None
         found = await self._do(
-            lambda connection: tables.between(connection, first, last, MOST_LISTED)
+            lambda connection: tables.between(connection, first, last, MOST_COUNTED)
         )
-        return summary(month, found, self._hub.settings.incidents), found
+        return summary(month, found, self._hub.settings.incidents), found[:MOST_LISTED]
 
     async def get(self, identity: str) -> Incident:
         """One incident. Raises RefusedError and StoreError."""

@@ -31,7 +31,7 @@ def done(isolation: Isolation, now: float) -> Isolation:
         text = "dry run: would be out of service"
     if isolation.state == "kept":
         text = f"{text}; kept, {isolation.reason}"
-    return replace(with_step(isolation, now, text), acted=now)
+    return replace(with_step(isolation, now, text), acted=now, withdrawn="")
 
 
 def failed(isolation: Isolation, kind: FailureKind, text: str, now: float) -> Isolation:
@@ -143,7 +143,9 @@ def approved(isolation: Isolation, name: str, now: float) -> Isolation:
     if not isolation.present:
         raise RefusedError("conflict", f"{isolation.node} has none of its faults now")
     after = with_step(isolation, now, "approved", name)
-    return replace(after, state="isolated", approved_by=name, decided=now, clean_for=0.0)
+    return replace(
+        after, state="isolated", approved_by=name, decided=now, clean_for=0.0, withdrawn=""
+    )
 
 
 def given_back(isolation: Isolation, name: str, now: float) -> Isolation:

@@ -175,6 +175,8 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it was decided to take the node out of service; before it is done."""
     tried: bool = False
     """Whether the scheduler was asked to, and may have done it."""
+    withdrawn: str = ""
+    """Why it is not to be done any longer, where the scheduler may have done it already."""
     approved_by: str = ""
     """The person who asked for it although it was refused."""
     clean_for: float = 0.0

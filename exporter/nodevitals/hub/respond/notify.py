@@ -31,8 +31,8 @@ from nodevitals.hub.respond import (
 )
 from nodevitals.hub.respond.channels import Channel
 from nodevitals.hub.respond.model import Alert, Delivery, Received
-from nodevitals.hub.respond.outbox import Sender
-from nodevitals.hub.respond.rendering import Text, digest, render
+from nodevitals.hub.respond.outbox import Digest, Sender
+from nodevitals.hub.respond.rendering import Text, digest, fitting, render
 from nodevitals.hub.respond.routing import channels_for, zone_of
 from nodevitals.hub.respond.settings import ChannelSettings
 from nodevitals.hub.store import StoreError
@@ -180,15 +180,19 @@ class Notifier:
 
     def _digest_of(
         self, name: str, channel: ChannelSettings
-    ) -> Callable[[Sequence[Delivery]], Text]:
-        def made(deliveries: Sequence[Delivery]) -> Text:
+    ) -> Callable[[Sequence[Delivery]], Digest]:
+        def made(deliveries: Sequence[Delivery]) -> Digest:
             settings = self._hub.settings
-            return digest(
-                [Text(one.title, one.text) for one in deliveries],
-                cluster=settings.cluster,
-                language=channel.language or settings.notify.language,
-                max_bytes=self.max_bytes_of(name, channel),
+            how = (
+                settings.cluster,
+                channel.language or settings.notify.language,
+                self.max_bytes_of(name, channel),
             )
+            texts = [Text(one.title, one.text) for one in deliveries]
+            named = fitting(texts, *how)
+            if named < 2:
+                return Digest(texts[0], 1)
+            return Digest(digest(texts[:named], *how), named)
 
         return made
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -28,6 +28,12 @@ MINUTE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 5.0
 IDLE_SECONDS = 5.0
 MOST_IN_A_DIGEST = 100
+REST_SHARE = 10.0
+LONGEST_REST_SECONDS = 0.25
+"""After a message a channel rests for ten times as long as that took, up to this. A hub that is
+killed between an answer and its note sends that message again: this finds it at rest nearly always,
+also in a storm on a slow machine.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +45,14 @@ class Sends(Protocol):
         """Send a message. Raises DeliveryError."""
 
 
+class Digest(NamedTuple):
+    """One message of several deliveries."""
+
+    text: Text
+    named: int
+    """How many it names, in their order; the others are in the next one."""
+
+
 class Sender:
     """Sends to one channel until cancelled."""
 
@@ -48,7 +62,7 @@ class Sender:
         settings: ChannelSettings,
         channel: Sends,
         database: Database,
-        digest: Callable[[Sequence[Delivery]], Text],
+        digest: Callable[[Sequence[Delivery]], Digest],
         counts: Counter[tuple[str, str]],
     ) -> None:
         self._name, self._settings, self._channel = name, settings, channel
@@ -70,7 +84,10 @@ class Sender:
             self.queued.clear()
             chosen = await self._chosen()
             if chosen:
+                began = time.monotonic()
                 await self._send(chosen)
+                took = time.monotonic() - began
+                await asyncio.sleep(min(REST_SHARE * took, LONGEST_REST_SECONDS))
             else:
                 await self._wait(IDLE_SECONDS)
 
@@ -117,7 +134,10 @@ class Sender:
         self._sent.append(time.monotonic())
         try:
             one = chosen[0]
-            text = Text(one.title, one.text) if len(chosen) == 1 else self._digest(chosen)
+            text = Text(one.title, one.text)
+            if len(chosen) > 1:
+                text, named = self._digest(chosen)
+                chosen = chosen[:named]
             await self._channel.send(text.title, text.body, one.owner, _context(chosen))
         except DeliveryError as error:
             await self._failed(chosen, error)

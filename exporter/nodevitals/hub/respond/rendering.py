@@ -66,27 +66,35 @@ def render(
 
 
 def digest(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> Text:
-    """Several notifications in one: all titles as far as they fit, and as many bodies as fit."""
-    phrases = _PHRASES[language]
-    drill = all(text.title.startswith(("[DRILL]", "[演练]")) for text in texts)
-    titles = [one.digest(cluster, len(texts), drill) for one in phrases]
-    title = _title(titles, max_bytes)
-    room = max_bytes - length(title) - 1
-    blocks: list[str] = []
-    for number, text in enumerate(texts, 1):
-        line, rest = f"{number}. {text.title}", f"… +{len(texts) - number + 1}"
-        reserved = length(rest) + 1 if number < len(texts) else 0
-        if length(line) + 1 + reserved > room:
-            blocks.append(rest)
-            break
-        blocks.append(line)
-        room -= length(line) + 1
-    for number, text in enumerate(texts[: len(blocks)]):
+    """Several notifications in one: all titles, which fit (fitting), and as many bodies as fit."""
+    title = _digest_title(texts, cluster, language, max_bytes)
+    blocks = [f"{number}. {text.title}" for number, text in enumerate(texts, 1)]
+    room = max_bytes - length(title) - sum(length(block) + 1 for block in blocks)
+    for number, text in enumerate(texts):
         cost = length(text.body) + 2
-        if text.body and cost <= room and blocks[number].endswith(text.title):
+        if text.body and cost <= room:
             blocks[number] += f"\n{text.body}\n"
             room -= cost
     return Text(title, "\n".join(blocks).rstrip("\n"))
+
+
+def fitting(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> int:
+    """How many of these notifications, in their order, one digest can name; 0 where a title is too
+    long for any.
+    """
+    title = _digest_title(texts, cluster, language, max_bytes)
+    room = max_bytes - length(title)
+    for number, text in enumerate(texts):
+        room -= length(f"{number + 1}. {text.title}") + 1
+        if room < 0:
+            return number
+    return len(texts)
+
+
+def _digest_title(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> str:
+    drill = all(text.title.startswith(("[DRILL]", "[演练]")) for text in texts)
+    titles = [one.digest(cluster, len(texts), drill) for one in _PHRASES[language]]
+    return _title(titles, max_bytes)
 
 
 def _title(titles: Sequence[str], max_bytes: int) -> str:

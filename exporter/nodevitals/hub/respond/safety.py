@@ -77,7 +77,9 @@ def may_act(
     ledger: Ledger,
 ) -> bool:
     """Whether an intent may be done now, by an answer that was asked for it."""
-    if not is_intent(isolation) or (settings.dry_run and not isolation.dry_run):
+    if not is_intent(isolation) or isolation.withdrawn:
+        return False
+    if settings.dry_run and not isolation.dry_run:
         return False
     if isolation.approved_by:
         return any(fault.identity in seen.lasting for fault in isolation.faults)
