@@ -133,12 +133,14 @@ COSTS: dict[str, tuple[str, ...]] = {
     "nvmlDeviceGetPowerManagementDefaultLimit": ("nvidia_power_limit_default_watts",),
     "nvmlDeviceGetPowerUsage": ("accelerator_power_watts",),
     "nvmlDeviceGetRemappedRows": (
+        "nvidia_remap_banks",
         "nvidia_remapped_rows",
         "nvidia_row_remap_failure",
         "nvidia_row_remap_pending",
     ),
     "nvmlDeviceGetRetiredPages": ("nvidia_retired_pages",),
     "nvmlDeviceGetRetiredPagesPendingStatus": ("nvidia_retired_pages_pending",),
+    "nvmlDeviceGetRowRemapperHistogram": ("nvidia_remap_banks",),
     "nvmlDeviceGetSerial": (),
     "nvmlDeviceGetSramEccErrorStatus": ("nvidia_sram_threshold_exceeded",),
     "nvmlDeviceGetTemperature": (

@@ -11,6 +11,7 @@ from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import ECC_KINDS, ECC_LIFETIMES
 from nodevitals.probes.nvidia.absences import Absences
 from nodevitals.probes.nvidia.families import (
+    REMAP_BANKS,
     REMAPPED_ROWS,
     RETIRED_PAGES,
     RETIRED_PAGES_PENDING,
@@ -114,6 +115,9 @@ def read_repairs(handle: Handle, readings: Readings, labels: tuple[str, ...]) ->
         readings.add(REMAPPED_ROWS, uncorrected, *labels, "uncorrected")
         readings.add(ROW_REMAP_PENDING, bool(pending), *labels)
         readings.add(ROW_REMAP_FAILURE, bool(failed), *labels)
+        banks = query(pynvml.nvmlDeviceGetRowRemapperHistogram, handle)
+        for spare_rows in REMAP_BANKS.closed["spare_rows"] if banks else ():
+            readings.add(REMAP_BANKS, getattr(banks, spare_rows), *labels, spare_rows)
         return  # a GPU that remaps rows retires no pages
     raise_if_lost([remapped])
     if not remapped.unsupported:
