@@ -133,7 +133,6 @@ COSTS: dict[str, tuple[str, ...]] = {
     "nvmlDeviceGetPowerManagementDefaultLimit": ("nvidia_power_limit_default_watts",),
     "nvmlDeviceGetPowerUsage": ("accelerator_power_watts",),
     "nvmlDeviceGetRemappedRows": (
-        "nvidia_remap_banks",
         "nvidia_remapped_rows",
         "nvidia_row_remap_failure",
         "nvidia_row_remap_pending",

@@ -73,7 +73,7 @@ def verdicts(folder: Path, given: list[Trace]) -> list[dict[int, Prediction]]:
     assert any(found), done.stdout + done.stderr
     return [
         {
-            day: Prediction(*(one.get(name) for name in ("days", "early", "late")), "ticket" in one)
+            day: Prediction(one.get("days"), one.get("early"), one.get("late"), "ticket" in one)
             for day, one in days.items()
         }
         for days in found

@@ -108,6 +108,9 @@ def _read_sram_threshold(handle: Handle, readings: Readings, labels: tuple[str, 
 
 def read_repairs(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
     """Read the remapped rows, or on Volta and older the retired pages. Raises LostError."""
+    banks = query(pynvml.nvmlDeviceGetRowRemapperHistogram, handle)
+    for spare_rows in REMAP_BANKS.closed["spare_rows"] if banks else ():
+        readings.add(REMAP_BANKS, getattr(banks, spare_rows), *labels, spare_rows)
     remapped = call(pynvml.nvmlDeviceGetRemappedRows, handle)
     if not isinstance(remapped, Failure):
         corrected, uncorrected, pending, failed = remapped
@@ -115,9 +118,6 @@ def read_repairs(handle: Handle, readings: Readings, labels: tuple[str, ...]) ->
         readings.add(REMAPPED_ROWS, uncorrected, *labels, "uncorrected")
         readings.add(ROW_REMAP_PENDING, bool(pending), *labels)
         readings.add(ROW_REMAP_FAILURE, bool(failed), *labels)
-        banks = query(pynvml.nvmlDeviceGetRowRemapperHistogram, handle)
-        for spare_rows in REMAP_BANKS.closed["spare_rows"] if banks else ():
-            readings.add(REMAP_BANKS, getattr(banks, spare_rows), *labels, spare_rows)
         return  # a GPU that remaps rows retires no pages
     raise_if_lost([remapped])
     if not remapped.unsupported:
