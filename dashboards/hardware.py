@@ -33,6 +33,7 @@ FAULTS = {
     ),
     "modules": (
         *("transceiver_receive_low", "transceiver_receive_dropped"),
+        "transceiver_receive_falling",
         *("fec_uncorrected", "fec_corrected_outlier"),
     ),
     "outages": ("rdma_port_outage", "network_interface_outage"),

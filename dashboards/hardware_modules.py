@@ -22,7 +22,7 @@ DARK_WATTS = 1e-7
 # As in the rules: below its lower limit a module receives too little.
 MARGIN: Steps = ((None, RED), (0, GREEN))
 VERDICTS = (
-    *("fec_corrected_outlier", "transceiver_receive_dropped"),
+    *("transceiver_receive_falling", "fec_corrected_outlier", "transceiver_receive_dropped"),
     *("transceiver_receive_low", "fec_uncorrected"),
 )
 
@@ -182,10 +182,11 @@ def _verdict() -> str:
 def _verdicts(say: Say) -> ValueMap:
     return mapping(
         {
-            "5": (say("loses packets", "丢包"), RED),
-            "4": (say("little light", "光功率过低"), ORANGE),
-            "3": (say("less light", "光功率下降"), YELLOW),
-            "2": (say("many errors", "误码偏多"), YELLOW),
+            "6": (say("loses packets", "丢包"), RED),
+            "5": (say("little light", "光功率过低"), ORANGE),
+            "4": (say("less light", "光功率下降"), YELLOW),
+            "3": (say("many errors", "误码偏多"), YELLOW),
+            "2": (say("light falls", "光功率持续下降"), YELLOW),
             "1": (say("not read", "未读取"), GREY),
             "0": (say("ok", "正常"), GREEN),
         }

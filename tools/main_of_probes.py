@@ -191,6 +191,7 @@ MAIN = {
             "AcceleratorRecoveryAction",
             "AcceleratorsUnseen",
             "RowRemapFailure",
+            "MemorySparesLow",
             "PcieDegraded",
             "ThermalSlowdown",
             "MemoryWithoutJob",

@@ -158,6 +158,13 @@ FAULTS = [
         lambda on: on.set(2, remapped="0 1 1 1"),
         "nvidia_row_remap_failure",
     ),
+    gpu_fault(
+        "GPU HBM3 memory",
+        2,
+        lambda on: on.set(2, remap_banks="639 0 0 0 1"),
+        "nvidia_remap_banks",
+        spare_rows="none",
+    ),
     xid_fault("Software bug", 13, "restart_app"),
     xid_fault("Software bug", 31, "restart_app"),
     xid_fault("Software bug", 43, "none"),

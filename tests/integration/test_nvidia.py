@@ -191,6 +191,22 @@ def test_ecc_counts_that_cannot_be_read_are_missing_and_not_0(tmp_path: Path) ->
     assert samples(text, "nodevitals_nvidia_recovery_action", *action) == ["1"]
 
 
+def test_banks_by_their_spare_rows(tmp_path: Path) -> None:
+    """An older driver that lacks the histogram still counts the remapped rows."""
+    machine = Machine(tmp_path, "H100", 2).start()
+    machine.set(0, remapped="0 9 0 0", remap_banks="636 1 1 1 1")
+    machine.set(1, remap_banks="!3")
+    _, text, _ = once(machine)
+    banks, first = "nodevitals_nvidia_remap_banks", 'device="0"'
+    found = [
+        samples(text, banks, f'spare_rows="{spare_rows}"')
+        for spare_rows in ("max", "high", "partial", "low", "none")
+    ]
+    assert found == [["636"], ["1"], ["1"], ["1"], ["1"]]
+    assert samples(text, banks, first) == ["636", "1", "1", "1", "1"]
+    assert len(samples(text, "nodevitals_nvidia_remapped_rows")) == 4
+
+
 def test_functions_that_the_driver_lacks_remove_only_their_families(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "H100", 1).start()
     machine.hidden = (

@@ -139,6 +139,7 @@ COSTS: dict[str, tuple[str, ...]] = {
     ),
     "nvmlDeviceGetRetiredPages": ("nvidia_retired_pages",),
     "nvmlDeviceGetRetiredPagesPendingStatus": ("nvidia_retired_pages_pending",),
+    "nvmlDeviceGetRowRemapperHistogram": ("nvidia_remap_banks",),
     "nvmlDeviceGetSerial": (),
     "nvmlDeviceGetSramEccErrorStatus": ("nvidia_sram_threshold_exceeded",),
     "nvmlDeviceGetTemperature": (

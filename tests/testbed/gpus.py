@@ -375,6 +375,7 @@ class Machine:
             one |= {"ecc_mode": 1} | _ecc(model)
         if model.remaps_rows:
             one["remapped"] = "0 0 0 0"
+            one["remap_banks"] = "640 0 0 0 0"
             one["sram_threshold"] = 0
         elif model.ecc:
             one |= {"retired.0": 0, "retired.1": 0, "retired_pending": 0}

@@ -428,6 +428,16 @@ int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncor
     return INVALID_ARGUMENT;
   return code;
 }
+struct banks { unsigned counts[5]; };
+int nvmlDeviceGetRowRemapperHistogram(void *handle, struct banks *out) {
+  const char *value;
+  unsigned *counts = out->counts;
+  int code = gpu_value(handle, "remap_banks", &value);
+  if (code == SUCCESS && sscanf(value, "%u %u %u %u %u", counts, counts + 1, counts + 2, counts + 3,
+                                counts + 4) != 5)
+    return INVALID_ARGUMENT;
+  return code;
+}
 int nvmlDeviceGetRetiredPages(void *handle, unsigned cause, unsigned *count, unsigned long long *out) {
   const char *value;
   char key[32];

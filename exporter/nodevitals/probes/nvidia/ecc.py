@@ -11,6 +11,7 @@ from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import ECC_KINDS, ECC_LIFETIMES
 from nodevitals.probes.nvidia.absences import Absences
 from nodevitals.probes.nvidia.families import (
+    REMAP_BANKS,
     REMAPPED_ROWS,
     RETIRED_PAGES,
     RETIRED_PAGES_PENDING,
@@ -107,6 +108,9 @@ def _read_sram_threshold(handle: Handle, readings: Readings, labels: tuple[str, 
 
 def read_repairs(handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
     """Read the remapped rows, or on Volta and older the retired pages. Raises LostError."""
+    banks = query(pynvml.nvmlDeviceGetRowRemapperHistogram, handle)
+    for spare_rows in REMAP_BANKS.closed["spare_rows"] if banks else ():
+        readings.add(REMAP_BANKS, getattr(banks, spare_rows), *labels, spare_rows)
     remapped = call(pynvml.nvmlDeviceGetRemappedRows, handle)
     if not isinstance(remapped, Failure):
         corrected, uncorrected, pending, failed = remapped

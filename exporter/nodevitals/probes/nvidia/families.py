@@ -50,6 +50,11 @@ ROW_REMAP_PENDING = _gpu.gauge(
 ROW_REMAP_FAILURE = _gpu.gauge(
     "row_remap_failure", "Whether a row could not be remapped; the GPU must be replaced."
 )
+REMAP_BANKS = _gpu.gauge(
+    "remap_banks",
+    "Number of memory banks by how many of their spare rows are left.",
+    spare_rows=("max", "high", "partial", "low", "none"),
+)
 RETIRED_PAGES = _gpu.gauge(
     "retired_pages",
     "Number of memory pages retired in the GPU's life (Volta and older).",
