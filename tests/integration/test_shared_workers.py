@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ def ended(node: Node) -> float:
     return sum(sum(runs(node, target).values()) for target in FEW)
 
 
+def has_ended(node: Node, wanted: int) -> bool:
+    """Whether there were so many runs."""
+    return ended(node) >= wanted
+
+
 def served(node: Node) -> set[float]:
     """The processes of the last runs."""
     return set(node.family(VALUE).values())
@@ -58,7 +64,12 @@ def node(tmp_path: Path) -> Iterator[Node]:
 def test_one_process_serves_many_runs(node: Node) -> None:
     """Runs that are due at the same time have one each for a moment."""
     seen: set[float] = set()
-    wait_until(lambda: seen.update(served(node)) or ended(node) >= 60)
+
+    def enough() -> bool:
+        seen.update(served(node))
+        return ended(node) >= 60
+
+    wait_until(enough)
     assert len(seen) <= ended(node) / 4
     assert all(runs(node, target).keys() == {"ok"} for target in FEW)
 
@@ -91,12 +102,11 @@ def test_no_process_serves_again_after_a_failure(crowd: Node) -> None:
 
 def test_idle_process_that_is_killed_is_replaced(node: Node) -> None:
     wait_until(lambda: ended(node) >= 8)
-    for _ in range(5):
-        before = ended(node)
+    for wanted in range(16, 56, 8):
         for worker in node.fork_server().children():
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGKILL)
-        wait_until(lambda before=before: ended(node) >= before + 8)
+        wait_until(partial(has_ended, node, wanted))
     # One that is killed within a run fails that run.
     assert all(runs(node, target)["ok"] >= 5 for target in FEW)
 

@@ -123,7 +123,7 @@ def _parsed(name: str, data: bytes) -> Any:
 
 @cache
 def message_classes() -> dict[str, Any]:
-    """The classes by name, made in a pool of their own: another library may declare the same names."""
+    """The classes by name, in a pool of their own: another library may declare the same names."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nodevitals.probes.misbehave import MisbehaveProbe
+from nodevitals.probes.misbehave import MisbehaveProbe  # type: ignore[import-untyped]
 
 
-class SharedMisbehaveProbe(MisbehaveProbe):
+class SharedMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
     """One behaviour."""
 
     name = "misbehave_shared"
