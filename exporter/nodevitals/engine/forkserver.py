@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import select
 import signal
@@ -52,6 +53,9 @@ LOOK_SECONDS = 0.05
 # A worker is watched closely after its start and after it was signalled: then it is a resident
 # between runs, or in a call that the agent's deadline ends.
 YOUNG_SECONDS = 10.0
+LOOK_SHARE = 0.1
+"""Of a worker's age: how long until the next look at it. One that is forked now and then, and waits
+for other targets, would cost 200 looks."""
 LOOK_AT_RESIDENTS_SECONDS = 10.0
 # Kernels without CONFIG_PROC_CHILDREN have no /proc/PID/task/TID/children: orphans are found by
 # walking /proc, 5 microseconds per process, within this share of the time.
@@ -97,7 +101,7 @@ class ForkServer:
         while not self._ending:
             watching = bool(self._pids) or self._look_for_orphans
             wait = self._look_seconds()
-            if wait > LOOK_SECONDS:
+            if wait >= LOOK_AT_RESIDENTS_SECONDS:
                 self._calm_threads = None
             poller.modify(self._control, select.POLLIN | (select.POLLOUT if self._unsent else 0))
             poller.poll(wait * 1000 if watching else None)
@@ -111,8 +115,9 @@ class ForkServer:
 
     def _look_seconds(self) -> float:
         now = time.monotonic()
-        if any(now - since < YOUNG_SECONDS for since in self._watched_from.values()):
-            return LOOK_SECONDS
+        youngest = now - max(self._watched_from.values(), default=-math.inf)
+        if youngest < YOUNG_SECONDS:
+            return max(LOOK_SECONDS, youngest * LOOK_SHARE)
         if self._look_for_orphans:
             allowed = self._walk_allowed_at - now if self._must_walk else 0.0
             return max(LOOK_SECONDS, allowed)
