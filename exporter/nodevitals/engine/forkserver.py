@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections import deque
 from typing import NoReturn
 
@@ -300,6 +301,9 @@ def become_fork_server(control: int) -> NoReturn:
         os.closerange(control + 1, max(MAX_DESCRIPTORS, null + 1))
         _serve(control)
         status = 0
+    except BaseException:
+        traceback.print_exc()  # finally ends the process before Python would
+        raise
     finally:
         # Skips exit hooks and flushes of the agent's, which are not ours to run.
         os._exit(status)
