@@ -125,7 +125,7 @@ def _serve(channel: socket.socket) -> None:
                 # The agent has checked the variable, and said where the kernel refuses.
                 with contextlib.suppress(OSError, ValueError):
                     keep_own(message.probe)
-                set_name(f"vitals-{message.probe}")
+                set_name(f"nodevitals-{message.probe}")
                 runner = _Runner(message, outlet)
                 continue
             if runner is None:
