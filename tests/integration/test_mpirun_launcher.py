@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -266,6 +267,8 @@ def test_hub_without_agents_refuses_nodes_in_use(nodes: Nodes, tmp_path: Path) -
             await ended(wanted, "run")
         forced = await ended(replace(wanted, force=True), "act")
         (process / "comm").write_text("nv-hostengine\n")  # a monitoring program
+        worker = shutil.copytree(process, process.parent / "4243", symlinks=True)
+        (worker / "comm").write_text("nodevitals-nvid\n")  # the agent's own worker
         found = [forced, await ended(wanted, "run")]
         (nodes.folder / NAMES[0] / "denied").touch()
         found.append(await ended(wanted, "run"))

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from nodevitals.linux.sysfs import parse_integer
+from nodevitals.linux.process import WORKER
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
 from nodevitals.probes.fabric.settings import TestSettings
@@ -91,7 +92,8 @@ def in_use(nodes: Iterable[str], user: str = "") -> dict[str, str]:
     found = on_each(nodes, lambda node: run(node, ["sh", "-c", _IN_USE], 10, user))
     used = {}
     for node, done in found.items():
-        users = sorted(set(done.text.split()) - set(WATCHERS))
+        names = set(done.text.split()) - set(WATCHERS)
+        users = sorted(name for name in names if not name.startswith(WORKER))
         if done.status != 0:
             used[node] = "may be in use: its processes cannot be seen (log in as root)"
         elif users:

@@ -22,7 +22,7 @@ from nodevitals.engine.protocol import Job, Load, Run, ToWorker
 from nodevitals.engine.watch import Outlet, Watch
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.capabilities import keep_own
-from nodevitals.linux.process import die_with_parent, set_name, set_nice
+from nodevitals.linux.process import WORKER, die_with_parent, set_name, set_nice
 from nodevitals.probe import Probe, Readings
 from nodevitals.wire import (
     MAX_REASON_CHARACTERS,
@@ -125,7 +125,7 @@ def _serve(channel: socket.socket) -> None:
                 # The agent has checked the variable, and said where the kernel refuses.
                 with contextlib.suppress(OSError, ValueError):
                     keep_own(message.probe)
-                set_name(f"nodevitals-{message.probe}")
+                set_name(f"{WORKER}{message.probe}")
                 runner = _Runner(message, outlet)
                 continue
             if runner is None:

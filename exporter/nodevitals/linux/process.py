@@ -59,6 +59,8 @@ def forbid_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+WORKER = "nodevitals-"
+"""What the kernel's names of an agent's workers begin with; then comes the probe's."""
 FORK_SERVER = "nodevitals-fork"
 """The kernel's name of the fork server, the parent of all workers of an agent."""
 _HEAD_BYTES = 256
