@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from nodevitals.linux.sysfs import parse_integer
 from nodevitals.linux.process import WORKER
+from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
 from nodevitals.probes.fabric.settings import TestSettings
