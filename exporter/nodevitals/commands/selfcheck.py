@@ -145,7 +145,7 @@ def _run(execution: Execution, check: Check, end: float, forced: bool) -> list[R
 
 
 def _status(offered: Offer, results: list[Result], explicit: bool) -> int:
-    """A kind that was asked for and is not offered could not be told."""
+    """A kind that was requested and is not offered has no result: status 2."""
     found = worst(one.outcome for one in results)
     if found in ("failed", "slow"):
         return FOUND_WRONG

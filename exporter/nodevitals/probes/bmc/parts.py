@@ -37,7 +37,7 @@ class PartError(Exception):
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One part. `state` is one of the states of its kind in `families`, None where unknown; `value`
     a temperature in degrees Celsius, or a speed in `rpm` or as a `ratio`; `of` is what is
-    redundant. `number` tells parts of one name apart.
+    redundant. `number` distinguishes parts of one name.
     """
 
     kind: Kind

@@ -32,8 +32,8 @@ class RedfishSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     server_name: str = ""
     """Name in the BMC's certificate; by default the host of the URL. Example: `node-7-bmc`"""
     insecure_skip_verify: bool = False
-    """Whether to accept any certificate: the password may then be read by whoever has the BMC's
-    address. Reasonable on the USB network of the node."""
+    """Whether to accept any certificate: the password is then sent to any machine that has the
+    BMC's address. Reasonable on the USB network of the node."""
 
     def problems(self) -> Iterator[Problem]:
         """A URL without TLS, paths that are not absolute."""

@@ -26,7 +26,7 @@ _CONTROLLERS = ("freezer", "memory", "cpuset", "devices", "pids", "cpu,cpuacct",
 
 
 class Held(NamedTuple):
-    """Processes without a job on one GPU. `memory_bytes` is None where NVML does not tell it."""
+    """Processes without a job on one GPU. `memory_bytes` is None where NVML does not report it."""
 
     processes: int
     memory_bytes: Optional[int]
