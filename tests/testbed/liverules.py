@@ -14,6 +14,7 @@ from typing import Any
 
 from nodevitals.commands.rules.expression import Matcher, Selector, selectors, tokens
 
+_METRIC = re.compile(r"\bnodevitals[:_][a-z0-9_:]+")
 Documents = Mapping[str, dict[str, Any]]
 # These return something where there is no series; the last ones do so without an argument.
 _FROM_NOTHING = {"absent", "absent_over_time", "vector", "scalar"} | {
@@ -43,6 +44,13 @@ class Known:
         return (re.fullmatch(wanted, value) is not None) == (matcher.operator == "=~")
 
 
+def _queries(annotations: Iterable[str]) -> Iterator[Selector]:
+    """What the texts of an alert query, by name only: their labels are those of the alert."""
+    for text in annotations:
+        if "query" in text:
+            yield from (Selector(name, ()) for name in _METRIC.findall(text))
+
+
 class Read:
     """What a rule reads and writes."""
 
@@ -50,6 +58,7 @@ class Read:
         expression = str(rule["expr"])
         self.selectors = list(selectors(expression))
         words = {token.text for token in tokens(expression) if token.kind == "name"}
+        self.asks = [*self.selectors, *_queries(rule.get("annotations", {}).values())]
         self.from_nothing = not self.selectors or bool(words & _FROM_NOTHING)
         self.alert = rule.get("alert", "")
         labels = {k: str(v) for k, v in rule.get("labels", {}).items() if "{{" not in str(v)}
@@ -96,7 +105,7 @@ def _asked_for(rules: dict[int, Read], test: Mapping[str, Any]) -> dict[int, Rea
         if key not in asked and (rule.alert in alerts or rule.writes_one_of(wanted))
     }:
         asked.update(found)
-        wanted = [one for rule in found.values() for one in rule.selectors]
+        wanted = [one for rule in found.values() for one in rule.asks]
     return asked
 
 

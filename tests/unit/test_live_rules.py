@@ -122,3 +122,29 @@ def test_a_series_that_no_rule_selects_keeps_none() -> None:
         }
         groups = live_rules(plain, test)["r.yaml"]["groups"]
         assert [rule["record"] for group in groups for rule in group["rules"]] == kept
+
+
+def test_what_a_text_of_an_alert_queries_is_kept() -> None:
+    text = '{{ with query (printf "nodevitals:wear:range{disk=%q}" $labels.disk) }}{{ . }}{{ end }}'
+    rules = {
+        "r.yaml": {
+            "groups": [
+                {
+                    "name": "g",
+                    "rules": [
+                        {"record": "nodevitals:wear:rate", "expr": "wear / 14"},
+                        {"record": "nodevitals:wear:range", "expr": "nodevitals:wear:rate + 1"},
+                        {"record": "nodevitals:wear:other", "expr": "wear + 2"},
+                        {"alert": "Worn", "expr": "wear > 3", "annotations": {"summary": text}},
+                    ],
+                }
+            ]
+        }
+    }
+    test = {
+        "input_series": [{"series": "wear", "values": "1"}],
+        "alert_rule_test": [{"eval_time": "1m", "alertname": "Worn"}],
+    }
+    [group] = live_rules(rules, test)["r.yaml"]["groups"]
+    names = [rule.get("record", rule.get("alert")) for rule in group["rules"]]
+    assert names == ["nodevitals:wear:rate", "nodevitals:wear:range", "Worn"]
