@@ -237,10 +237,10 @@ class NodeProbe(Probe):
         """One look at everything."""
         self._processor_and_memory(readings)
         self._kernel_counts(readings)
+        self._processes(readings)
         if not readings.samples:
             text = f"nothing in {self.host.procfs} can be read: is --path.procfs right?"
             raise ProbeError("procfs", text)
-        self._processes(readings)
         self._clock(readings)
         self._memory_errors(readings)
         self._nvme(readings)
@@ -261,7 +261,10 @@ class NodeProbe(Probe):
 
     def _processes(self, readings: Readings) -> None:
         found, now = self.state.processes, time.monotonic()
-        if found is None or found.blocked is None or not 0 <= now - found.at < PROCESSES_SECONDS:
+        known = found is not None and found.blocked is not None
+        recent = found is not None and 0 <= now - found.at < PROCESSES_SECONDS
+        # Where nothing else can be read, an earlier look says nothing of procfs now.
+        if not (known and recent and readings.samples):
             found = self.state.processes = look_at_processes(self.host, now)
         if found is not None:
             readings.add(PROCESSES, found.number)
