@@ -20,7 +20,7 @@ from demo.cluster import SLOW_NODE
 from demo.report import Progress
 
 STARTING = "starting the hub, and eight agents in network namespaces with shaped links"
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 CHECK_SECONDS = 120.0
 FOUND_WRONG = 1
 CHECK = ("fabric", "check", "--where", "pool=train", "--preset", "links")
@@ -58,7 +58,9 @@ class Cluster:
             check=False,
         )
         print(done.stdout, flush=True)
-        named = {line.split()[0] for line in done.stdout.splitlines() if " threshold " in line}
+        # `gpu-1 - gpu-2` is a pair: on a busy machine one may be slow by chance.
+        lines = [line.split() for line in done.stdout.splitlines() if " threshold " in line]
+        named = {words[0] for words in lines if words[1] != "-"}
         return named == self._slow and done.returncode == (FOUND_WRONG if self._slow else 0)
 
 

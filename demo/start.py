@@ -21,7 +21,7 @@ from testbed.node import wait_until
 
 FOLDER = ROOT / ".demo"
 FUSE = Path("/dev/fuse")
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 OTHER_ALERTS = 'ALERTS{alertname!="Watchdog"}'
 SUCCESS = "nodevitals_probe_success"
 WARNING = "level=warn"
