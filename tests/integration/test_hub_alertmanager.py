@@ -100,7 +100,8 @@ class Site:
             {
                 "labels": {"cluster": "test", **labels},
                 "annotations": {"summary": f"{labels['alertname']} on {labels.get('instance')}"},
-                "startsAt": stamp(now - 60),
+                # Alertmanager sends an alert that is older than group_wait at once.
+                "startsAt": stamp(now - 60 if resolved else now),
                 "endsAt": stamp(now - 1 if resolved else now + 3600),
             }
             for labels in alerts
