@@ -49,7 +49,7 @@ class ProcessOwners:
 
     def _jobs_have_cgroups(self) -> bool:
         """Whether the kubelet's or Slurm's cgroups are there. Slurm without its cgroup plugins has
-        none: then no process can be told from one without a job.
+        none: then no process is known to be without a job.
         """
         top = self._host.sys(_CGROUPS)
         names = list_names(top)
