@@ -122,11 +122,15 @@ def test_stale_samples_disappear_and_the_time_of_the_last_success_stays() -> Non
         wait_for_fork_server(running)
         fork_server = running.processes._server
         assert fork_server is not None
-        os.kill(fork_server.pid, signal.SIGSTOP)  # so that no new result arrives meanwhile
+        workers = [worker.pid for worker in running.processes._workers.values() if worker.pid]
+        stopped = [fork_server.pid, *workers]
+        for pid in stopped:  # so that no new result arrives meanwhile
+            os.kill(pid, signal.SIGSTOP)
         for seconds in (3 * 3600, LONGEST_SECONDS):
             clock.advance(seconds)
             running.step()
-        os.kill(fork_server.pid, signal.SIGCONT)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
         assert SUCCESS + "0" in scrape(running)
         assert "nodevitals_node_cpus" not in scrape(running)
         assert last in scrape(running)

@@ -71,7 +71,7 @@ class Machine:
                 "rdma": {"enabled": True, "interval": "1s"},
                 "network": {"enabled": True, "interval": "1s"},
                 "kernel_log": {"enabled": True, "interval": "1s"},
-                "mounts": {"interval": "1s", "targets": targets},
+                "mounts": {"interval": "5s", "targets": targets},
                 "peers": {"interval": "1s", "targets": [{"host": "localhost", "port": 1}]},
                 "node": {"interval": "1s"},
             }
