@@ -129,8 +129,8 @@ def test_device_probes_work(devices: Node) -> None:
 
 def test_kernel_probes_work(tmp_path: Path) -> None:
     with KernelNode(tmp_path) as made:
-        wait_until(lambda: made.names(1.0) >= NAMES, 60)
-        assert made.names(0.0) == set()
+        # All of them at once: on a busy machine one run may take longer than its second.
+        wait_until(lambda: made.names(1.0) >= NAMES and not made.names(0.0), 60)
         assert made.node.fork_server().nice() == -10
         # The kernel's clock is read with a call that is in systemd's group @clock.
         assert made.node.value("nodevitals_node_clock_synchronized") is not None

@@ -66,7 +66,13 @@ class Bed:
         """A preflight that a test ends."""
         words = self.options(*self.agents.names[:2], *more)
         argv = [PYTHON, "-m", "nodevitals", "preflight", *words]
-        return subprocess.Popen(argv, env=environment(), stdout=subprocess.PIPE)
+        # Tests that run in the background of a shell ignore SIGINT, and so would it.
+        return subprocess.Popen(
+            argv,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
 
     def none_goes_on(self) -> bool:
         """Whether all checks of the hub have ended, and all tests on the nodes."""
