@@ -259,7 +259,7 @@ class Agent:
         """
         log.info("stopping")
         if self._server is not None:
-            # shutdown() waits for the accept loop, half a second at most: not on this thread.
+            # shutdown() waits for the accept loop, seconds at most: not on this thread.
             threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server.socket.close()
         self._supervisor.flush()

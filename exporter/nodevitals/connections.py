@@ -31,7 +31,8 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 HEAD_SECONDS = 10.0
 # To write a response, or to find that the connection was cut.
 RESPONSE_SECONDS = 60.0
-SWEEP_SECONDS = 0.5
+# Between two looks at the deadlines of the connections: each wakes an idle process.
+SWEEP_SECONDS = 2.0
 THREAD_STACK_BYTES = 512 * 1024
 
 log = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class CappedServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
             self._end(id(request))
 
     def service_actions(self) -> None:
-        """Cut the connections past their deadline; called between accepts, and twice a second."""
+        """Cut the connections past their deadline: after each accept, and every 2 s."""
         now = time.monotonic()
         with self._lock:
             for connection in self._connections.values():

@@ -26,6 +26,7 @@ MAX_REQUESTED = 8
 MAX_BODIES = 2 * MAX_REQUESTED + 2
 # Series of a node with eight accelerators and every probe on, and some more.
 _MAX_SERIES = 4096
+_NOT_FINITE = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 
 
 class Source(NamedTuple):
@@ -55,12 +56,8 @@ def escape_label(value: str) -> str:
 
 def format_value(value: float) -> str:
     """A value as both formats write it: integers without a decimal point, +Inf, NaN."""
-    value = float(value)
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    text = repr(float(value))
+    return text[:-2] if text.endswith(".0") else _NOT_FINITE.get(text, text)
 
 
 @lru_cache(maxsize=_MAX_SERIES)

@@ -59,6 +59,11 @@ class Intake:
         self._snapshot.put(target.readings, lines)
 
 
+def has_news(result: ProbeResult) -> bool:
+    """Whether a run has read or counted anything; most runs of the kernel log have not."""
+    return bool(result.samples) or any(one.value for one in result.increments)
+
+
 def timeout(target: Target, seconds: float, how: str) -> ProbeResult:
     """The result of a run that was ended; `how` its process ended."""
     return ProbeResult(

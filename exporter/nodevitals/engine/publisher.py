@@ -9,10 +9,10 @@ from nodevitals.exposition import Snapshot
 
 # What arrives within this time is published together: a run's result and the write of its counts,
 # and the results of other targets. A publication joins and compresses everything, so that there is
-# one per two seconds at most, unless results come more often than that.
+# one per four seconds at most, unless results come more often than that.
 PUBLISH_SECONDS = 0.1
-LONGEST_SECONDS = 2.0
-INTERVAL_SHARE = 2 / 15
+LONGEST_SECONDS = 4.0
+INTERVAL_SHARE = 4 / 15
 # Of the loop's time at most: with thousands of targets, to publish takes a tenth of a second.
 PUBLISH_SHARE = 0.1
 

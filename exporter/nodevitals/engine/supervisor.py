@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from nodevitals.engine.channel import Worker
-from nodevitals.engine.intake import Intake, failure, stuck, timeout
+from nodevitals.engine.intake import Intake, failure, has_news, stuck, timeout
 from nodevitals.engine.leases import Leases
 from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
@@ -312,7 +312,8 @@ class Supervisor:
         target.ended_at = self._clock.monotonic()
         changed = target.last is None or target.last.outcome != result.outcome
         target.last = result
-        self._publisher.expect(target.ended_at, target.lifecycle.interval_seconds)
+        if changed or has_news(result):
+            self._publisher.expect(target.ended_at, target.lifecycle.interval_seconds)
         if result.outcome == "ok":
             target.last_success = now
         target.input.settle(result)

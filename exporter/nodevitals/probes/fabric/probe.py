@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Union
 
 import msgspec
 
-from nodevitals.probe import Probe, ProbeError, Readings
+from nodevitals.probe import Probe, ProbeError, Readings, Timing
 from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
@@ -26,7 +26,11 @@ from nodevitals.probes.fabric.results import (
     ServedTest,
     StartedTest,
 )
-from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
+from nodevitals.probes.fabric.settings import (
+    HUB_INTERVAL_SECONDS,
+    FabricSettings,
+    TestSettings,
+)
 from nodevitals.wire import LEASES, LeaseReply
 
 if TYPE_CHECKING:
@@ -71,6 +75,17 @@ class FabricProbe(Probe):
     start_seconds = 10.0
     settings: FabricSettings
     state: FabricState
+
+    @classmethod
+    def target_timing(cls, own: FabricSettings, timing: Timing) -> Timing:
+        """Where the hub may order tests, a run passes on what it asks of the agent."""
+        if own.hub is None or own.interval is not None:
+            return timing
+        return msgspec.structs.replace(
+            timing,
+            interval_seconds=min(HUB_INTERVAL_SECONDS, timing.interval_seconds),
+            timeout_seconds=min(HUB_INTERVAL_SECONDS, timing.timeout_seconds),
+        )
 
     def open(self) -> None:
         """Read the secrets. The first run starts the rest, as only a run has the state."""

@@ -140,11 +140,16 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether the hub may test while jobs use this node; never during maintenance."""
 
 
+# Between two runs where the hub may order tests.
+HUB_INTERVAL_SECONDS = 5.0
+
+
 class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Off unless `enabled` is true or auto; then a token and certificates are needed."""
 
-    interval: Optional[Seconds] = 5.0
-    """Time between two runs, which report the results; tests follow the slots."""
+    interval: Optional[Seconds] = None
+    """Time between two runs, which report the results; tests follow the slots. With `hub` it is 5s
+    where it is not set: what the hub asks of the agent waits for the next run."""
     timeout: Optional[Seconds] = 5.0
     """Time that a run may take; at most the interval."""
     name: str = ""
@@ -189,6 +194,10 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
             for problem in test.problems():
                 yield Problem(f"tests[{number}].{problem.path}", problem.message)
         yield from path_problems(self.file_sd)
+        hurries = self.hub is not None and self.interval is None
+        if hurries and self.timeout is not None and self.timeout > HUB_INTERVAL_SECONDS:
+            text = f"over the interval of {HUB_INTERVAL_SECONDS:g}s: choose a shorter one"
+            yield Problem("timeout", f"{text}, or write an interval")
         if self.tool_ports[0] > self.tool_ports[1]:
             yield Problem("tool_ports", "the first is over the last: write [FIRST, LAST]")
         try:

@@ -29,7 +29,7 @@ MAX_AGE_SECONDS = 300.0
 class ProfileSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which file."""
 
-    interval: Optional[Seconds] = 60.0
+    interval: Optional[Seconds] = 120.0
     """Time between two runs."""
     file: str = ""
     """File of the profile, as `nodevitals profile learn` writes it; without one, the facts are
