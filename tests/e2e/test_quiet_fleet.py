@@ -1,4 +1,4 @@
-"""A healthy fleet of 60 nodes for an hour: no page, and no more tickets than are allowed here.
+"""A healthy fleet of 30 nodes for an hour: no page, and no more tickets than are allowed here.
 
 `make proof` runs 24 hours of it. Nearly all the time is promtool's, which evaluates every rule
 every 30 s; what fires is then posted to a real Alertmanager, which mutes what is planned.
@@ -12,7 +12,7 @@ from testbed.alerting import pager, timeline
 from testbed.alerting.outcome import Outcome
 from testbed.quiet import STEP_SECONDS, QuietFleet
 
-NODES = 60
+NODES = 30
 # The tickets that an hour's noise may raise.
 TICKETS = 5
 SPEED = 60.0

@@ -18,7 +18,7 @@ import yaml
 from testbed.agentorders import AgentOrders
 from testbed.badserver import BadServer
 from testbed.hub import HubProcess, RefusedCallError
-from testbed.node import PYTHON, environment, free_port, run, wait_until
+from testbed.node import PYTHON, environment, free_port, run, take_interrupts, wait_until
 from testbed.standin import stand_in
 
 TEST = {"tool": "perftest", "device": "mlx5_0"}
@@ -66,12 +66,8 @@ class Bed:
         """A preflight that a test ends."""
         words = self.options(*self.agents.names[:2], *more)
         argv = [PYTHON, "-m", "nodevitals", "preflight", *words]
-        # Tests that run in the background of a shell ignore SIGINT, and so would it.
         return subprocess.Popen(
-            argv,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            argv, env=environment(), stdout=subprocess.PIPE, preexec_fn=take_interrupts
         )
 
     def none_goes_on(self) -> bool:

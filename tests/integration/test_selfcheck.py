@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from testbed.loadnode import DEVICE, LoadNode
-from testbed.node import PYTHON, environment, run, wait_until
+from testbed.node import PYTHON, environment, run, take_interrupts, wait_until
 
 ALL = ("host_to_device", "device_to_host", "memory", "rdma_loopback", "collective", "dcgm")
 # Keeps a tool from running for longer than a test waits.
@@ -200,6 +200,7 @@ class Hanging:
             [*command, *words("host_to_device")],
             env=environment(**more),
             stdout=subprocess.PIPE,
+            preexec_fn=take_interrupts,
             text=True,
         )
         file = node.folder / "nvbandwidth.pids"

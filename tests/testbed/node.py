@@ -69,6 +69,11 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}:{PLUGINS}", **more}
 
 
+def take_interrupts() -> None:
+    """For `preexec_fn`: tests in the background of a shell ignore SIGINT, and so would a child."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a `nodevitals` command and wait for its end."""
     return subprocess.run(

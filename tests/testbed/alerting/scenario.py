@@ -118,6 +118,11 @@ class _Prepared(msgspec.Struct):
         return cls(scenario, fleet.sender, len(fleet.nodes), series)
 
 
+def samples_of(scenario: Scenario) -> float:
+    """Return the number of its samples, to which the time that it takes is in proportion."""
+    return _Prepared.of(scenario).samples
+
+
 def play(scenarios: Sequence[Scenario], folder: Path) -> list[Result]:
     """Play scenarios and return their results in the same order."""
     batches = _batches([_Prepared.of(one) for one in scenarios])
