@@ -56,7 +56,7 @@ def escape_label(value: str) -> str:
 
 def format_value(value: float) -> str:
     """A value as both formats write it: integers without a decimal point, +Inf, NaN."""
-    text = repr(float(value))
+    text = repr(float(value) + 0.0)  # -0.0 is 0
     return text[:-2] if text.endswith(".0") else _NOT_FINITE.get(text, text)
 
 
