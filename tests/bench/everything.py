@@ -1,8 +1,8 @@
 """Memory, CPU time and series of an agent at default intervals, with every probe that a GPU node of
 Kubernetes can have.
 
-The vendors' programs (ipmitool, mlxlink, smartctl) are files that a shell prints: their own time is
-theirs, and is not in the figures. The stand-in of NVML is in them.
+The vendors' programs (ipmitool, mlxlink, smartctl) are files that a shell prints: the shell's time
+is in the figures, under `runs`, and so is the stand-in of NVML. A vendor's own time is not.
 """
 
 from __future__ import annotations
