@@ -8,7 +8,7 @@ import math
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals import catalogue
-from nodevitals.engine.intake import Intake
+from nodevitals.engine.intake import Intake, has_news
 from nodevitals.engine.status import Status
 from nodevitals.engine.target import StateInput, Target, TargetSpec
 from nodevitals.exposition import InvalidSampleError, Snapshot, Variant
@@ -85,3 +85,12 @@ def _take_in(result: ProbeResult) -> None:
     batch = decode(encode(journal.take()), Batch)
     assert all(math.isfinite(row.time) for row in batch.rows)
     assert all(total.value >= 0 for total in batch.totals)
+
+
+def test_news_are_what_a_run_has_read_or_counted() -> None:
+    """A run of the kernel log that finds nothing starts its counters at 0, and has none."""
+    zero = (Sample(COUNTER.name, ("y",), 0.0),)
+    assert not has_news(ProbeResult(outcome="ok"))
+    assert not has_news(ProbeResult(outcome="ok", increments=zero))
+    assert has_news(ProbeResult(outcome="ok", increments=RESULT.increments))
+    assert has_news(ProbeResult(outcome="ok", samples=RESULT.samples))

@@ -49,6 +49,8 @@ LONGEST_RESTART_SECONDS = 30.0
 MAX_UNSTARTED = 16
 MAX_YOUNG = 64
 YOUNG_SECONDS = 1.0
+# For one that is killed to be reaped; one that hangs in the kernel is left to init.
+KILL_SECONDS = 1.0
 LOST = "lost with the fork server"
 
 log = logging.getLogger(__name__)
@@ -181,12 +183,17 @@ class Processes:
 
     def wait(self, seconds: float) -> None:
         """After `stop`, wait for the fork server to end everything; after so long, kill it."""
+        if not self._fork_server_ends(seconds):
+            self._kill_fork_server()
+            self._fork_server_ends(KILL_SECONDS)
+
+    def _fork_server_ends(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while self._server is not None and self._server.poll() is None:
             if time.monotonic() > deadline:
-                self._kill_fork_server()
-                return
+                return False
             time.sleep(0.005)
+        return True
 
     def _kill_fork_server(self) -> None:
         if self._server is not None:

@@ -66,7 +66,7 @@ class Schedules:
         self._hub = hub
         self._books: dict[str, Book] = {}
         self._open: dict[str, Collection[str]] = {}
-        """The nodes of each check that has not ended, whoever asked for it."""
+        """The nodes of each check that has not ended, of any requester."""
         self._kept: dict[str, bytes] = {}
 
     def all(self) -> list[Schedule]:

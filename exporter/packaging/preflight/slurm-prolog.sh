@@ -3,7 +3,7 @@
 # node and requeues the job. It calls no command of Slurm.
 # https://slurm.schedmd.com/prolog_epilog.html
 # It runs as root. slurmd starts it without the job's environment and without a search path; here
-# preflight gets no variable at all but PATH, whoever starts the script. Add the folder of
+# preflight gets no variable at all but PATH, whichever user starts the script. Add the folder of
 # nodevitals where it is another.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # Each value of the job is one argument, and no value is the name of a file.

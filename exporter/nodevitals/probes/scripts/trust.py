@@ -1,7 +1,7 @@
 """Whether only root and the agent's user can change a file, and the folder of scripts.
 
 In: a path. Out: the path without symbolic links, or UntrustedError with what to do. Each directory
-on the way, and on the way of each link, is examined: whoever can write to one can replace the file.
+on the way, and on the way of each link, is examined: who can write to one can replace the file.
 """
 
 from __future__ import annotations
