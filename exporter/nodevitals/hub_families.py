@@ -146,6 +146,13 @@ INCIDENTS_RESOLVED = respond.counter(
     "Number of incidents resolved since the hub was started.",
     severity=SEVERITIES,
 )
+INCIDENTS_MARKED = respond.counter(
+    "incidents_marked_total",
+    "Number of incidents that people marked as a false alarm, or as none, since the hub was "
+    "started; one whose mark is changed counts again.",
+    severity=SEVERITIES,
+    false_alarm=("true", "false"),
+)
 ACKNOWLEDGE_SECONDS = respond.counter(
     "incident_acknowledge_seconds_total",
     "Sum of the times from the opening to the acknowledgement of incidents.",

@@ -87,7 +87,11 @@ def test_an_incident_from_its_alert_to_its_end(hub: HubProcess) -> None:
     [figures] = ask(hub, "/api/v1/incidents").json()["summary"]["severities"]
     assert (figures["count"], figures["false_alarms"]) == (1, 1)
     assert figures["repair"]["in_target"] == 0.0
+    post(hub, f"{incident['id']}/mark", false_alarm=True)  # a second click
     text = ask(hub, "/metrics").text
+    for answer, number in (("true", 1), ("false", 0)):
+        sample = f'incidents_marked_total{{false_alarm="{answer}",severity="critical"}}'
+        assert f"nodevitals_hub_{sample} {number}.0" in text
     assert 'nodevitals_hub_incidents_resolved_total{severity="critical"} 1.0' in text
     name = "nodevitals_hub_incident_targets_missed_total"
     assert f'{name}{{severity="critical",target="repair"}} 1.0' in text

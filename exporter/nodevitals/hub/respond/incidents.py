@@ -46,7 +46,7 @@ class Incidents:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self.totals: Counter[tuple[str, str]] = Counter()
-        """Since the start, by severity and what: opened, acknowledged, resolved, late ones."""
+        """Since the start, by severity and what: opened, acknowledged, resolved, late, marked."""
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
         """The same in seconds: acknowledge, repair."""
         self.current: Counter[tuple[str, str]] = Counter()
@@ -144,8 +144,10 @@ class Incidents:
 
     async def mark(self, identity: str, false_alarm: bool, name: str, note: str = "") -> Incident:
         """Note whether it was a false alarm. Raises RefusedError and StoreError."""
+        before: list[bool | None] = []
 
         def change(incident: Incident) -> Incident:
+            before.append(incident.false_alarm)
             return replace(
                 incident,
                 false_alarm=false_alarm,
@@ -153,7 +155,10 @@ class Incidents:
                 note=_line(note, 500) or incident.note,
             )
 
-        return await self._change(identity, change)
+        found = await self._change(identity, change)
+        if not found.drill and before != [false_alarm]:
+            self.totals[found.severity, _marked(false_alarm)] += 1
+        return found
 
     async def _change(self, identity: str, change: Callable[[Incident], Incident]) -> Incident:
         def work(connection: sqlite3.Connection) -> Incident:
@@ -201,9 +206,17 @@ class Incidents:
             yield families.INCIDENTS_RESOLVED, own, self.totals[severity, "resolved"]
             yield families.ACKNOWLEDGE_SECONDS, own, self.seconds[severity, "acknowledge"]
             yield families.REPAIR_SECONDS, own, self.seconds[severity, "repair"]
+            for false_alarm in (True, False):
+                label = str(false_alarm).lower()
+                number = self.totals[severity, _marked(false_alarm)]
+                yield families.INCIDENTS_MARKED, (severity, label), number
             for target in ("acknowledge", "repair"):
                 late = self.totals[severity, f"late {target}"]
                 yield families.TARGETS_MISSED, (severity, target), late
+
+
+def _marked(false_alarm: bool) -> str:
+    return "false alarm" if false_alarm else "no false alarm"
 
 
 def _key(value: bytes) -> bytes:
