@@ -69,6 +69,7 @@ class Agent:
         """What `load` has loaded, for `serve`."""
         self._labels: dict[str, str] = {}
         self._supervisor = new_supervisor(host)
+        self._supervisor.keep_readings = False
         self._reloads: queue.Queue[queue.Queue[str]] = queue.Queue()
         self._hangup = False
         self._stopping = False

@@ -7,6 +7,7 @@ probes stand beside the code that fills them; here are only those of the agent i
 from __future__ import annotations
 
 import contextlib
+import importlib
 from typing import Any
 
 from nodevitals import probes
@@ -115,6 +116,7 @@ def state_types() -> dict[str, Any]:
 def preload() -> None:
     """Import what workers need, so that a fork has it."""
     all_families()
+    importlib.import_module("encodings.idna")  # for each look-up of a name
     for kind in probes.registered().values():
         # A site's probe that cannot preload fails in its own worker, with its trace.
         with contextlib.suppress(Exception):

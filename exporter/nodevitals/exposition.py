@@ -131,14 +131,15 @@ class Exposition:
         self._bodies: dict[Variant, bytes] = {}  # filled by any thread, as in Block
 
     def body(self, variant: Variant) -> bytes:
-        """The body of one variant, built at most once."""
+        """The body of one variant, built at most once, but for one that only another needed."""
         known = self._bodies.get(variant)
         if known is not None:
             return known
         if variant.compressed:
             packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-            plain = self.body(variant._replace(compressed=False))
-            body = packer.compress(plain) + packer.flush()
+            plain = variant._replace(compressed=False)
+            # Not kept: most servers request the compressed one only.
+            body = packer.compress(self._bodies.get(plain) or self._join(plain)) + packer.flush()
         else:
             body = self._join(variant)
         if len(self._bodies) < MAX_BODIES:

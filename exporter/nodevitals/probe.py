@@ -271,7 +271,7 @@ class Probe(ABC):
 
     @classmethod
     def preload(cls) -> None:
-        """Import, in the fork server, what runs will need; called once before any fork."""
+        """Import what runs will need; called once before any fork, in the agent."""
 
     def open(self) -> None:
         """Acquire what lives from run to run. May raise ProbeError or Absent."""

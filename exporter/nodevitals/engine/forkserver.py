@@ -288,8 +288,20 @@ class ForkServer:
             self._unsent.clear()
 
 
+def make_ready() -> None:
+    """Import what workers need, and keep the collector from writing into these pages: the workers
+    share them.
+    """
+    preload()
+    prepare()
+    gc.collect()
+    gc.freeze()
+
+
 def become_fork_server(control: int) -> NoReturn:
-    """Turn a fresh fork of the agent, which had one thread, into its fork server; never returns."""
+    """Turn a fresh fork of the agent, which had one thread and was made ready, into its fork
+    server; never returns.
+    """
     status = 1
     try:
         os.setsid()  # a terminal's ^C is for the agent
@@ -299,7 +311,7 @@ def become_fork_server(control: int) -> NoReturn:
         os.dup2(null, 0)
         os.closerange(3, control)
         os.closerange(control + 1, max(MAX_DESCRIPTORS, null + 1))
-        _serve(control)
+        _serve(control, ready=True)
         status = 0
     except BaseException:
         traceback.print_exc()  # finally ends the process before Python would
@@ -309,16 +321,14 @@ def become_fork_server(control: int) -> NoReturn:
         os._exit(status)
 
 
-def _serve(control: int) -> None:
+def _serve(control: int, ready: bool = False) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # only the agent's end of file ends it
     become_subreaper()
     set_name(FORK_SERVER)
     set_nice(NICE)
-    preload()
-    prepare()
-    gc.collect()
-    gc.freeze()  # workers share these pages: the collector must not write into them
+    if not ready:
+        make_ready()
     ForkServer(socket.socket(fileno=control)).serve()
 
 

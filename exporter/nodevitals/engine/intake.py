@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from nodevitals.engine.target import Target
 from nodevitals.exposition import InvalidSampleError, Snapshot, render_samples
 from nodevitals.probe import Family
@@ -57,6 +59,13 @@ class Intake:
     def _expose(self, target: Target, lines: Mapping[str, bytes], monotonic: float) -> None:
         target.fresh_until = monotonic + target.spec.timing.stale_after_seconds
         self._snapshot.put(target.readings, lines)
+
+
+def without_readings(result: ProbeResult) -> ProbeResult:
+    """How a run ended, without what it has read: the snapshot and the journal have that."""
+    return msgspec.structs.replace(
+        result, samples=(), increments=(), conditions=(), events=(), messages=(), state=b""
+    )
 
 
 def has_news(result: ProbeResult) -> bool:

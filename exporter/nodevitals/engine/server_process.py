@@ -7,7 +7,6 @@ replaces it, is a new program: the agent has threads then.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -50,11 +49,14 @@ class ForkedProcess:
 
 
 def fork_server(control: int) -> ServerProcess:
-    """A fork of this process that serves on the descriptor."""
-    from nodevitals.engine.forkserver import become_fork_server
+    """A fork of this process that serves on the descriptor.
 
-    gc.collect()
-    gc.freeze()  # neither collector must write into the pages that both have
+    What workers need is imported before: what the fork server imported itself would be written into
+    9 MiB of pages that it then no longer shares with the agent.
+    """
+    from nodevitals.engine.forkserver import become_fork_server, make_ready
+
+    make_ready()
     pid = os.fork()
     if pid == 0:
         become_fork_server(control)

@@ -12,7 +12,14 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from nodevitals.engine.channel import Worker
-from nodevitals.engine.intake import Intake, failure, has_news, stuck, timeout
+from nodevitals.engine.intake import (
+    Intake,
+    failure,
+    has_news,
+    stuck,
+    timeout,
+    without_readings,
+)
 from nodevitals.engine.leases import Leases
 from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
@@ -62,6 +69,8 @@ class Supervisor:
         self._leases = Leases()
         self._stuck = 0
         self._publisher = Publisher(snapshot)
+        self.keep_readings = True
+        """Whether a target's last result has what the run has read: 1 MiB with every probe on."""
         self.last_tick = self._clock.monotonic()
         self.waiting: tuple[str, ...] = ("everything",)
         """Targets without a result in what is published; for other threads, as is `last_tick`."""
@@ -311,7 +320,7 @@ class Supervisor:
         now = self._clock.time()
         target.ended_at = self._clock.monotonic()
         changed = target.last is None or target.last.outcome != result.outcome
-        target.last = result
+        target.last = result if self.keep_readings else without_readings(result)
         if changed or has_news(result):
             self._publisher.expect(target.ended_at, target.lifecycle.interval_seconds)
         if result.outcome == "ok":

@@ -50,9 +50,7 @@ class KubernetesProbe(Probe):
 
     @classmethod
     def preload(cls) -> None:
-        """Import what speaks HTTP/2 and protobuf, which the agent itself must not: it takes 60 ms,
-        ten times as long as a run.
-        """
+        """Import what speaks HTTP/2 and protobuf: it takes 60 ms, ten times as long as a run."""
         import_libraries()
         importlib.import_module("nodevitals.probes.kubernetes.grpc")
         message_classes()

@@ -99,8 +99,9 @@ class NvidiaProbe(Probe):
 
     @classmethod
     def preload(cls) -> None:
-        """Import pynvml, which the agent itself must not."""
-        importlib.import_module("nodevitals.probes.nvidia.reader")
+        """Import pynvml. It loads the library in a run only."""
+        for name in ("reader", "unread"):
+            importlib.import_module(f"nodevitals.probes.nvidia.{name}")
 
     def open(self) -> None:
         """Only prepare: the first run starts the library, so that it can report what fails."""

@@ -106,7 +106,6 @@ class ServicesProbe(Probe):
             self._conditions(readings)
 
     def _units(self, readings: Readings) -> None:
-        # Not before: the agent itself must not import it.
         from nodevitals.probes.services.connection import connect
         from nodevitals.probes.services.manager import Manager
         from nodevitals.probes.services.units import report_failed, report_units
