@@ -116,7 +116,8 @@ def state_types() -> dict[str, Any]:
 def preload() -> None:
     """Import what workers need, so that a fork has it."""
     all_families()
-    importlib.import_module("encodings.idna")  # for each look-up of a name
+    for name in ("ascii", "idna"):  # files of the kernel; each look-up of a name
+        importlib.import_module(f"encodings.{name}")
     for kind in probes.registered().values():
         # A site's probe that cannot preload fails in its own worker, with its trace.
         with contextlib.suppress(Exception):

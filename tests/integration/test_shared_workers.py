@@ -136,3 +136,31 @@ def test_target_of_a_hung_run_waits_alone(tmp_path: Path) -> None:
     with Node(tmp_path, config) as node:
         wait_until(lambda: runs(node, "sleeps").get("timeout", 0) >= 2)
         assert all(runs(node, target).keys() == {"ok"} for target in FEW)
+
+
+# Notes the modules of the agent when it forks its fork server, and those of the fork server when
+# it begins to serve.
+NOTE_MODULES = """
+import os, pathlib, sys
+from nodevitals.engine import forkserver, server_process
+def note(name):
+    pathlib.Path({folder!r}, name).write_text("\\n".join(sys.modules))
+make_ready, serve = forkserver.make_ready, forkserver.ForkServer.serve
+forkserver.make_ready = lambda: (make_ready(), note("agent"))
+forkserver.ForkServer.serve = lambda server: (note("fork-server"), serve(server))
+"""
+
+
+def test_fork_server_imports_nothing_after_the_fork(tmp_path: Path) -> None:
+    """What it imports is written into pages that it has in common with the agent until then."""
+    node = Node(tmp_path, settings(*FEW))
+    node.prelude = NOTE_MODULES.format(folder=str(tmp_path))
+    with node as found:
+        wait_until(lambda: has_ended(found, 4))
+    modules = {
+        name: set((tmp_path / name).read_text().split()) for name in ("agent", "fork-server")
+    }
+    assert modules["fork-server"] == modules["agent"]
+    assert {"encodings.idna", "google.protobuf.message", "h2.connection", "pynvml"} <= (
+        modules["agent"]
+    )
