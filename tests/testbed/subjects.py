@@ -138,7 +138,7 @@ class SwitchesSubject(_Ports):
 class NodeSubject:
     """A machine whose processor is busy by a third."""
 
-    recovery_seconds = 61.0  # the next look at the processes
+    recovery_seconds = 121.0  # the next look at the processes
     recovery_runs = 1  # a rate needs two
     timings = ()
     streams = ()
