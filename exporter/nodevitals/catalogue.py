@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 from nodevitals import probes
@@ -114,12 +115,23 @@ def state_types() -> dict[str, Any]:
 
 
 def preload() -> None:
-    """Import what workers need, so that a fork has it."""
+    """Import what workers need, so that a fork has it: but for a site's own probes."""
     all_families()
     for name in ("ascii", "idna"):  # files of the kernel; each look-up of a name
         importlib.import_module(f"encodings.{name}")
-    for kind in probes.registered().values():
-        # A site's probe that cannot preload fails in its own worker, with its trace.
+    _preload(kind for kind in probes.registered().values() if probes.is_own(kind))
+
+
+def preload_of_site() -> bool:
+    """The same for a site's own probes, never in the agent. Whether there are any."""
+    kinds = [kind for kind in probes.registered().values() if not probes.is_own(kind)]
+    _preload(kinds)
+    return bool(kinds)
+
+
+def _preload(kinds: Iterable[type[Probe]]) -> None:
+    for kind in kinds:
+        # One that cannot preload fails in its own worker, with its trace.
         with contextlib.suppress(Exception):
             kind.preload()
 

@@ -271,7 +271,9 @@ class Probe(ABC):
 
     @classmethod
     def preload(cls) -> None:
-        """Import what runs will need; called once before any fork, in the agent."""
+        """Import what runs will need; called once before any fork. That of a site's probe is called
+        in the fork server, not in the agent.
+        """
 
     def open(self) -> None:
         """Acquire what lives from run to run. May raise ProbeError or Absent."""

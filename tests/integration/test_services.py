@@ -305,8 +305,8 @@ def test_targets_are_the_units_and_the_conditions() -> None:
     assert [name for name, _ in ServicesProbe.targets(ServicesSettings())] == [UNITS, CONDITIONS]
 
 
-def test_main_process_does_not_import_the_client() -> None:
-    """Only the worker of the units needs jeepney."""
+def test_catalogue_does_not_import_the_client() -> None:
+    """Commands that only need the probes' names do without jeepney."""
     code = (
         "import sys, nodevitals.catalogue as catalogue; catalogue.probe_class('services');"
         "sys.exit(any(name.startswith('jeepney') for name in sys.modules))"

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from testbed.node import Node, wait_until
+from testbed.node import Node, environment, wait_until
 
 RUNS = "nodevitals_probe_runs_total"
 VALUE = "nodevitals_misbehave_value"
@@ -164,3 +164,32 @@ def test_fork_server_imports_nothing_after_the_fork(tmp_path: Path) -> None:
     assert {"encodings.idna", "google.protobuf.message", "h2.connection", "pynvml"} <= (
         modules["agent"]
     )
+
+
+SITE_PROBE = """
+import os, pathlib
+from nodevitals.probe import Probe
+class SiteProbe(Probe):
+    name = "site"
+    families = ()
+    default = "on"
+    @classmethod
+    def preload(cls):
+        with pathlib.Path({file!r}).open("a") as file:
+            file.write(f"{{os.getpid()}}\\n")
+        raise ImportError("no such library")
+    def run(self, readings):
+        pass
+"""
+
+
+def test_what_a_site_s_probe_imports_is_no_part_of_the_agent(tmp_path: Path) -> None:
+    """It may hang, start threads or end its process; one that cannot be imported costs itself."""
+    file = tmp_path / "preloaded"
+    home = tmp_path / "site/nodevitals/probes"
+    home.mkdir(parents=True)
+    (home / "site.py").write_text(SITE_PROBE.format(file=str(file)))
+    paths = f"{environment()['PYTHONPATH']}:{tmp_path / 'site'}"
+    with Node(tmp_path, settings(*FEW), PYTHONPATH=paths) as found:
+        wait_until(lambda: has_ended(found, 4))
+        assert file.read_text().split() == [str(found.fork_server().pid)]

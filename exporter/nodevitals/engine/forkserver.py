@@ -22,7 +22,7 @@ import traceback
 from collections import deque
 from typing import NoReturn
 
-from nodevitals.catalogue import preload
+from nodevitals.catalogue import preload, preload_of_site
 from nodevitals.engine.protocol import (
     Exited,
     FromForkServer,
@@ -329,6 +329,9 @@ def _serve(control: int, ready: bool = False) -> None:
     set_nice(NICE)
     if not ready:
         make_ready()
+    if preload_of_site():
+        gc.collect()
+        gc.freeze()
     ForkServer(socket.socket(fileno=control)).serve()
 
 

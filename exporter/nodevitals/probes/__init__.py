@@ -40,6 +40,12 @@ def registered() -> dict[str, type[Probe]]:
     return dict(sorted(found.items()))
 
 
+def is_own(kind: type[Probe]) -> bool:
+    """Whether a probe is of this package, not a site's."""
+    path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return any(path.startswith(f"{folder}{os.sep}") for folder in _own)
+
+
 def _homes() -> Iterator[pkgutil.ModuleInfo]:
     """The modules that hold a probe, those of this package first."""
     names = set()

@@ -89,7 +89,7 @@ class FabricProbe(Probe):
 
     def open(self) -> None:
         """Read the secrets. The first run starts the rest, as only a run has the state."""
-        # HTTP and TLS take 4 MB: imported in this worker alone, not in the parent of every fork.
+        # Imported in this worker alone, not in the parent of every fork: most nodes have it off.
         from nodevitals.probes.fabric.secrets import HubToken, Secrets
 
         self._runner: FabricRunner | None = None

@@ -148,8 +148,7 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Off unless `enabled` is true or auto; then a token and certificates are needed."""
 
     interval: Optional[Seconds] = None
-    """Time between two runs, which report the results; tests follow the slots. With `hub` it is 5s
-    where it is not set: what the hub asks of the agent waits for the next run."""
+    """Time between two runs, which report the results; tests follow the slots."""
     timeout: Optional[Seconds] = 5.0
     """Time that a run may take; at most the interval."""
     name: str = ""
@@ -180,7 +179,8 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     tls: Optional[FabricTlsSettings] = None
     """Certificates for the connections between agents."""
     hub: Optional[HubSettings] = None
-    """The hub, which may order tests in any slot; without it, no test is ordered."""
+    """The hub, which may order tests in any slot; without it, no test is ordered. With it, the
+    probe runs every 5s where `interval` is not set: what the hub asks of the agent waits for it."""
     tool_ports: tuple[ToolPort, ToolPort] = (18600, 18699)
     """First and last TCP port on which test tools listen."""
     gate: GateSettings = GateSettings()
