@@ -234,7 +234,8 @@ class Probe(ABC):
     succeed."""
     shared: ClassVar[bool] = False
     """Whether a process may run other targets after a run of this probe that succeeded: True where
-    it starts no program and leaves nothing behind. A fork takes longer than most runs."""
+    it starts no program and leaves nothing behind. A fork takes longer than most runs. A resident
+    that is shared stays open there; it opens anew when that process ends, whatever ended it."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -265,9 +266,9 @@ class Probe(ABC):
         return timing
 
     @classmethod
-    def is_resident(cls, target: str) -> bool:
-        """Whether the process of this target lives on between runs, where only some do."""
-        return cls.resident
+    def is_shared(cls, target: str) -> bool:
+        """Whether a process may run other targets after this one, where only some may."""
+        return cls.shared
 
     @classmethod
     def preload(cls) -> None:
@@ -281,6 +282,10 @@ class Probe(ABC):
     @abstractmethod
     def run(self, readings: Readings) -> None:
         """Look once. May raise ProbeError or Absent."""
+
+    def stays(self) -> bool:
+        """Whether this instance has another run, after one that succeeded."""
+        return self.resident
 
     def close(self) -> None:
         """Release what `open` acquired."""

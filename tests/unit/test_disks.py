@@ -73,6 +73,7 @@ def test_disk_that_hangs_is_not_asked_again_and_holds_up_no_other() -> None:
         reader.refresh(calls, until=0.0)
     wait_until(lambda: read)
     assert sorted(asked) == ["nvme0", "nvme1", "nvme2"]
+    assert reader.busy
     problem = reader.problem("nvme0")
     assert problem is not None
     assert (problem.reason, reader.health("nvme0")) == ("hung", None)
@@ -83,6 +84,7 @@ def test_disk_that_hangs_is_not_asked_again_and_holds_up_no_other() -> None:
     _wait_for(reader)
     reader.refresh({}, until=0.0)
     assert reader._slots == {}
+    assert not reader.busy
 
 
 def _note(read: list[str], name: str) -> Health:
@@ -93,8 +95,7 @@ def _note(read: list[str], name: str) -> Health:
 def _wait_for(reader: Reader) -> None:
     """Until no call is in flight."""
     with reader._changed:
-        idle = lambda: all(one.began is None for one in reader._slots.values())  # noqa: E731
-        assert reader._changed.wait_for(idle, 20)
+        assert reader._changed.wait_for(lambda: not reader._begun, 20)
 
 
 def test_every_field_of_the_health_page() -> None:

@@ -118,7 +118,7 @@ def _check_capabilities() -> str:
     Raises CommandError for a text that cannot be read.
     """
     try:
-        kept = capabilities.parse_kept(os.environ.get(capabilities.VARIABLE, ""))
+        kept = capabilities.kept_by_environment()
     except ValueError as error:
         raise CommandError(f"{capabilities.VARIABLE}: {error}") from None
     unknown = sorted(kept.keys() - probes.registered().keys()) if kept else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from nodevitals import catalogue, probes
 from nodevitals.config import Config
 from nodevitals.engine.target import TargetSpec
+from nodevitals.linux.capabilities import Kept, kept_by_environment
 from nodevitals.probe import Probe, ProbeSettings, Timing
 from nodevitals.state.history import HistoryProbe, HistoryProbeSettings
 from nodevitals.wire import encode, one_line
@@ -80,8 +82,13 @@ def _plan(kind: type[Probe], settings: ProbeSettings, timing: Timing) -> list[Pr
 
 
 def target_specs(plans: Iterable[ProbePlan]) -> list[TargetSpec]:
-    """The targets of these plans."""
+    """The targets of these plans. A resident that keeps a capability does not stay open in a shared
+    process: that has those that no probe needs.
+    """
     specs = []
+    kept: Kept = {}
+    with contextlib.suppress(ValueError):  # `serve` does not start with a wrong variable
+        kept = kept_by_environment()
     for plan in plans:
         kind = catalogue.probe_class(plan.probe)
         families = tuple(family.name for family in kind.families)
@@ -91,8 +98,8 @@ def target_specs(plans: Iterable[ProbePlan]) -> list[TargetSpec]:
                 target=target,
                 settings=own,
                 timing=plan.timing,
-                resident=kind.is_resident(target),
-                shared=kind.shared and not kind.is_resident(target),
+                resident=kind.resident,
+                shared=kind.is_shared(target) and not (kind.resident and kind.name in kept),
                 persistent=kind.persistent,
                 start_seconds=kind.start_seconds,
                 required=plan.required,

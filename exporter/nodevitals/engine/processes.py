@@ -17,7 +17,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import msgspec
@@ -63,7 +63,11 @@ class Processes:
         self._selector = selector
         self._clock = clock
         self._workers: dict[int, Worker] = {}
-        self._idle = IdleWorkers(lambda worker: self.signal(worker, signal.SIGKILL))
+        self._idle = IdleWorkers(
+            lambda worker: self.signal(worker, signal.SIGKILL), lambda: self.on_keeper_lost()
+        )
+        self.on_keeper_lost: Callable[[], None] = lambda: None
+        """Called when the probes that are kept open in a shared process are open no more."""
         self._next_number = 1
         self._server: ServerProcess | None = None
         self._control: Control | None = None
@@ -84,21 +88,28 @@ class Processes:
         self._control = Control(ours, self._selector, self._clock, self._receive)
         self._control.send(Ping(), patience_seconds=FIRST_ANSWER_SECONDS)
 
-    def spawn(self, job: msgspec.Struct, reuse: bool = False) -> Worker:
-        """A worker with its job: a new one, or with `reuse` one that was released.
+    def spawn(self, job: msgspec.Struct, reuse: bool = False, keep: bool = False) -> Worker:
+        """A worker with its job: a new one, or with `reuse` one that was released. `keep`: it is
+        the one that keeps the probes of such jobs open.
 
         Raises OSError when the agent is out of descriptors or waits to start a fork server.
         """
-        if reuse and (released := self._idle.take()) is not None:
-            released.send(job)
-            return released
+        now = self._clock.monotonic()
+        worker = self._idle.take(now) if reuse else None
+        if worker is None:
+            worker = self._new_worker(now)
+        worker.send(job)
+        if keep:
+            self._idle.keep_in(worker, now)
+        return worker
+
+    def _new_worker(self, now: float) -> Worker:
         if self._control is None or not self._control.open:
             raise OSError(errno.ESRCH, "no fork server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         stderr_read, stderr_write = os.pipe()
         # Non-blocking for the writer: a flood is lost at 64 KiB and blocks no process.
         os.set_blocking(stderr_write, False)
-        now = self._clock.monotonic()
         try:
             worker = Worker(self._next_number, self._selector, ours, stderr_read, now)
         except OSError:
@@ -108,12 +119,19 @@ class Processes:
         self._next_number += 1
         self._workers[worker.number] = worker
         self._control.send(Spawn(worker.number), [theirs.detach(), stderr_write])
-        worker.send(job)
         return worker
 
     def release(self, worker: Worker) -> None:
         """Keep a worker whose run has ended for another target, or end it."""
         self._idle.put(worker, self._clock.monotonic())
+
+    def keeper_free(self, now: float) -> float:
+        """When a target may start whose probe is kept open in the shared process."""
+        return self._idle.keeper_free(now)
+
+    def dismiss_keeper(self) -> None:
+        """Close all probes that are kept open in the shared process."""
+        self._idle.dismiss_keeper()
 
     def room(self, now: float) -> float:
         """When another worker may start: now, when one gets older, or infinity: when a worker is
@@ -218,6 +236,7 @@ class Processes:
         del self._workers[worker.number]
         worker.on_exit(how)
         worker.close()
+        self._idle.forget(worker)
 
     def _replace(self, why: str) -> None:
         control = self._control

@@ -21,7 +21,7 @@ from nodevitals.web_config import WebConfiguration
 class Job(msgspec.Struct, frozen=True, tag="job"):
     """Sent once: the probe and the target of this worker. `settings` is msgpack of the target's
     settings; `required` makes the absence of the hardware a failure; `shared`: the process may get
-    the job of another target after a run.
+    the job of another target after a run, and `keep_open` keeps the probe open meanwhile.
     """
 
     probe: str
@@ -29,9 +29,9 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
     settings: bytes
     timing: Timing
     host: Host
-    stay: bool
     required: bool = False
     shared: bool = False
+    keep_open: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):

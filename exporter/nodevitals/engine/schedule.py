@@ -19,13 +19,20 @@ OVERDUE_SECONDS = 1.0
 
 
 class Schedule:
-    """`room`: when another process may start, given now: `Processes.room`."""
+    """`room`: when another process may start, given now: `Processes.room`. `keeper_free`: when a
+    target may start whose probe is kept open in a shared process.
+    """
 
-    def __init__(self, room: Callable[[float], float]) -> None:
+    def __init__(
+        self, room: Callable[[float], float], keeper_free: Callable[[float], float]
+    ) -> None:
         self._room = room
+        self._keeper_free = keeper_free
         self._agenda: Agenda[Target] = Agenda()
         self._held: deque[Target] = deque()
         """Targets that wait for room, the first that was due first."""
+        self._held_for_keeper: deque[Target] = deque()
+        """Those that wait until the shared process is free that keeps their probes open."""
         self.loading = True
         """Whether states may still be loaded: persistent targets wait for them."""
 
@@ -49,15 +56,29 @@ class Schedule:
             target = self._held.popleft()
             target.held = False
             yield target
+        while self._held_for_keeper and self._keeper_free(now) <= now:
+            target = self._held_for_keeper.popleft()
+            target.held = False
+            yield target
 
     def hold(self, target: Target, now: float) -> bool:
-        """Whether a target that is due must wait for room; it then comes when there is some."""
+        """Whether a target that is due must wait for room, or for the process that keeps its probe
+        open; it then comes when it may start.
+        """
         starts = target.lifecycle.phase is Phase.WAITING and target.lifecycle.wake <= now
-        if starts and not target.held and not target.spec.problem and self._room(now) > now:
+        if not starts or target.held or target.spec.problem:
+            return target.held
+        kept = target.spec.kept_open and not target.failing
+        if kept and self._keeper_free(now) > now:
+            target.held = True
+            self._held_for_keeper.append(target)
+        elif self._room(now) > now:
             target.held = True
             self._held.append(target)
         return target.held
 
     def wake(self, now: float) -> float:
         """When `due` may next return something, but for changes."""
-        return min(self._agenda.next(), self._room(now) if self._held else math.inf)
+        room = self._room(now) if self._held else math.inf
+        keeper = self._keeper_free(now) if self._held_for_keeper else math.inf
+        return min(self._agenda.next(), room, keeper)

@@ -63,7 +63,8 @@ class Supervisor:
         self.loader = Loader(self.processes, self._clock)
         self.targets: dict[tuple[str, str], Target] = {}
         self._retired: list[Target] = []
-        self._schedule = Schedule(self.processes.room)
+        self._schedule = Schedule(self.processes.room, self.processes.keeper_free)
+        self.processes.on_keeper_lost = self._open_again
         self._intake = Intake(families, snapshot, journal)
         self._status = Status(snapshot, journal)
         self._leases = Leases()
@@ -198,13 +199,15 @@ class Supervisor:
             settings=spec.settings,
             timing=spec.timing,
             host=self._host,
-            stay=spec.resident,
             required=spec.required,
             shared=spec.shared,
+            keep_open=spec.kept_open and not target.failing,
         )
         target.garbage = ""
         try:
-            worker = target.worker = self.processes.spawn(job, reuse=spec.shared)
+            worker = target.worker = self.processes.spawn(
+                job, reuse=spec.shared and not target.failing, keep=job.keep_open
+            )
         except OSError as error:
             target.lifecycle.exited(now)
             self._ended(target, failure("spawn", f"cannot start a worker: {error.strerror}"))
@@ -339,12 +342,24 @@ class Supervisor:
         if self.targets.get(target.spec.key) is target:
             self._status.show(target, now)
 
+    def _open_again(self) -> None:
+        """Run what was kept open in a process that has ended, or hangs: a watch of links sees
+        nothing meanwhile.
+        """
+        now = self._clock.monotonic()
+        for target in self.targets.values():
+            if target.spec.kept_open:
+                target.lifecycle.hurry(now)
+                self._schedule.plan(target, now)
+
     def _retire(self, target: Target, now: float) -> None:
         target.lifecycle.retire(now)
         self._status.remove(target)
         target.fresh_until = -math.inf
         if target.spec.probe == HistoryProbe.name:
             self.journal.requeue()  # nothing more will be loaded or written
+        if target.spec.kept_open:
+            self.processes.dismiss_keeper()
         if not target.lifecycle.gone:
             self._retired.append(target)
         self._schedule.plan(target, now)

@@ -42,6 +42,11 @@ class TargetSpec(msgspec.Struct, frozen=True):
     """Why it cannot run at all: each of its runs fails with this, without a process."""
 
     @property
+    def kept_open(self) -> bool:
+        """Whether its probe stays open in the process that it shares with others."""
+        return self.resident and self.shared
+
+    @property
     def key(self) -> tuple[str, str]:
         """Its identity in labels, in the journal and in the supervisor."""
         return self.probe, self.target
@@ -211,6 +216,11 @@ class Target:
         """Time between two runs under a lease; None without one."""
         interval = self.lifecycle.interval_seconds
         return interval if interval < self.spec.timing.interval_seconds else None
+
+    @property
+    def failing(self) -> bool:
+        """Whether its last run failed: the next one has a process that no other target shares."""
+        return self.last is not None and self.last.outcome not in ("ok", "absent")
 
     @property
     def absent(self) -> bool:

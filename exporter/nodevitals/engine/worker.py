@@ -43,7 +43,7 @@ DATA_LIMIT_BYTES = 256 * 1024 * 1024
 
 # A process that runs one target after the other ends at last: nothing that a run leaves behind, as
 # memory in pieces, may grow for ever.
-MAX_SHARED_RUNS = 1000
+MAX_SHARED_RUNS = 10_000
 MAX_SHARED_KIBIBYTES = 64 * 1024
 
 
@@ -114,7 +114,7 @@ def _set_limit(which: int, limit: int) -> None:
 def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
     outlet = Outlet(channel)
-    runner: _Runner | None = None
+    runners = _Runners(outlet)
     while data := _receive(channel):
         for body in reader.feed(data):
             message = decode(body, ToWorker)
@@ -122,23 +122,16 @@ def _serve(channel: socket.socket) -> None:
                 _load(message, channel)
                 return
             if isinstance(message, Job):
-                # The agent has checked the variable, and said where the kernel refuses.
-                with contextlib.suppress(OSError, ValueError):
-                    keep_own(message.probe)
-                set_name(f"{WORKER}{message.probe}")
-                runner = _Runner(message, outlet)
+                runners.take(message)
                 continue
-            if runner is None:
-                raise ProtocolError("a run before its job")
-            result = runner.run(message)
+            result = runners.run(message)
             stays = result.stays
             # An agent that is gone may have left runs to do: the history's last batches.
             with contextlib.suppress(ConnectionError):
                 stays &= outlet.send(result)
             if not stays:
                 return
-    if runner is not None:
-        runner.close()
+    runners.close()
 
 
 def _load(message: Load, channel: socket.socket) -> None:
@@ -155,6 +148,45 @@ def _receive(channel: socket.socket) -> bytes:
         return b""
 
 
+class _Runners:
+    """The probes that are open in this process, by target: one, or in a shared process several,
+    which run one after the other.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._open: dict[tuple[str, str], _Runner] = {}
+        self._current: _Runner | None = None
+
+    def take(self, job: Job) -> None:
+        """The next run is of this job. A probe that is open for the same job stays so."""
+        # The agent has checked the variable, and said where the kernel refuses.
+        with contextlib.suppress(OSError, ValueError):
+            keep_own(job.probe)
+        set_name(f"{WORKER}{job.probe}")
+        before = self._open.get((job.probe, job.target))
+        if before is not None and before.job == job:
+            self._current = before
+            return
+        if before is not None:
+            before.close()
+        self._current = self._open[job.probe, job.target] = _Runner(job, self._outlet)
+
+    def run(self, run: Run) -> ProbeResult:
+        """Run the last job once. Raises ProtocolError where there was none."""
+        if self._current is None:
+            raise ProtocolError("a run before its job")
+        result = self._current.run(run)
+        if not self._current.open:
+            self._open.pop((self._current.job.probe, self._current.job.target), None)
+        return result
+
+    def close(self) -> None:
+        """Release what the probes hold."""
+        for runner in self._open.values():
+            runner.close()
+
+
 class _End(NamedTuple):
     """How a run ended."""
 
@@ -167,10 +199,10 @@ class _End(NamedTuple):
 
 
 class _Runner:
-    """The probe of this worker, from its first run to its last."""
+    """The probe of one target, from its first run in this process to its last."""
 
     def __init__(self, job: Job, outlet: Outlet) -> None:
-        self._job = job
+        self.job = job
         self._outlet = outlet
         self._probe: Probe | None = None
 
@@ -184,10 +216,10 @@ class _Runner:
             end, readings = self._attempt(run, watch)
         finally:
             watch.stop()
-        stays = self._job.stay and end.stays
+        stays = end.stays and (self.job.keep_open or not self.job.shared)
         if not stays:
             self.close()
-        if self._job.shared and end.outcome in ("ok", "absent"):
+        if self.job.shared and end.outcome in ("ok", "absent"):
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             stays = not is_worn(self._outlet.finished() + 1, most)
         return ProbeResult(
@@ -212,7 +244,7 @@ class _Runner:
             # Imported by name here: the history's writer is a worker too, and no probe of a site's.
             from nodevitals.catalogue import probe_class
 
-            kind = probe_class(self._job.probe)
+            kind = probe_class(self.job.probe)
             readings = _readings(kind, run)
             readings.watch = watch
             if self._probe is None:
@@ -225,9 +257,9 @@ class _Runner:
                 end = _End("error", error.reason, error.message, state=state, stays=error.stays)
                 return end, readings
             state = _changed_state(self._probe, run.state)
-            return _End("ok", state=state, stays=True), readings
+            return _End("ok", state=state, stays=self._probe.stays()), readings
         except Absent as absent:
-            outcome: Outcome = "error" if self._job.required else "absent"
+            outcome: Outcome = "error" if self.job.required else "absent"
             return _End(outcome, "absent", str(absent)), Readings()
         except ProbeError as error:
             return _End("error", error.reason, error.message), readings
@@ -237,11 +269,16 @@ class _Runner:
             return _End("error", "exception", text, traceback.format_exc()), Readings()
 
     def _opened(self, kind: type[Probe]) -> Probe:
-        job = self._job
+        job = self.job
         settings = decode(job.settings, kind.TargetSettings or kind.Settings)
         probe = kind(job.host, settings, job.target, job.timing)
         probe.open()
         return probe
+
+    @property
+    def open(self) -> bool:
+        """Whether the probe holds what it has opened, for another run."""
+        return self._probe is not None
 
     def close(self) -> None:
         """Release what the probe holds."""

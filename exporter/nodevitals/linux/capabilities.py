@@ -70,6 +70,11 @@ def parse_kept(text: str) -> Kept:
     return kept
 
 
+def kept_by_environment() -> Kept:
+    """What the variable says. Raises ValueError as `parse_kept`."""
+    return parse_kept(os.environ.get(VARIABLE, ""))
+
+
 def surplus(kept: Kept, probe: str) -> frozenset[str]:
     """What a worker of this probe does without: all that is named, but not for it."""
     named: frozenset[str] = frozenset().union(*kept.values())
@@ -80,7 +85,7 @@ def keep_own(probe: str) -> None:
     """Give up what the variable names for other probes only, for good: in programs that this
     process starts as well. Raises OSError where the kernel refuses, ValueError for a wrong text.
     """
-    names = surplus(parse_kept(os.environ.get(VARIABLE, "")), probe)
+    names = surplus(kept_by_environment(), probe)
     if not names:
         return
     # A program that root executes would have them again from the bounding set.

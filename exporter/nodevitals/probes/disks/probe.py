@@ -1,8 +1,8 @@
 """Probe `disks`: local disks, their I/O and their health; md arrays and device-mapper devices.
 
 In: /sys/block and /sys/class/nvme, NVMe's health page, smartctl. Out: `nodevitals_disk_*` and
-`nodevitals_disks_*`. Two workers: `devices` reads sysfs only, so that no disk that hangs holds it
-up; `health` asks the disks.
+`nodevitals_disks_*`. Two targets: `devices` reads sysfs only, so that no disk that hangs holds it
+up; `health` asks the disks, in a process that lives on only while a call is in flight.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Optional
 import msgspec
 
 from nodevitals.linux.sysfs import exists
-from nodevitals.probe import Absent, Probe, ProbeError, Readings
+from nodevitals.probe import Absent, Probe, ProbeError, Readings, Timing
 from nodevitals.probes.disks import families, nvme, smartctl
 from nodevitals.probes.disks.arrays import report_arrays, report_mappings
 from nodevitals.probes.disks.block import (
@@ -30,7 +30,7 @@ from nodevitals.probes.disks.block import (
 )
 from nodevitals.probes.disks.health import Health, HealthError, report
 from nodevitals.probes.disks.inventory import Inventory
-from nodevitals.probes.disks.reader import Call, Reader
+from nodevitals.probes.disks.reader import Call, Reader, Slot
 from nodevitals.probes.disks.settings import DisksSettings, DisksTarget
 
 # More are not exposed: a shelf of disks has a hundred.
@@ -38,13 +38,24 @@ MAX_DISKS = 256
 # The kernel ends an admin command after 60 s, and then resets the controller.
 _HUNG_SECONDS = 90.0
 _WAIT_SHARE = 0.5
+# A run of `health` is a fork, as a rule.
+_HEALTH_SECONDS = 60.0
 _ASKED = ("ata", "sas")
 
 
+class KnownHealth(msgspec.Struct):
+    """What was read of the disks in a boot; `parent` is the fork server whose worker read it."""
+
+    boot_id: str = ""
+    parent: int = 0
+    slots: dict[str, Slot] = {}
+
+
 class DisksState(msgspec.Struct):
-    """The disks known in this boot."""
+    """The disks known in this boot, and their health."""
 
     inventory: Inventory = Inventory()
+    health: KnownHealth = msgspec.field(default_factory=KnownHealth)
 
 
 class DisksProbe(Probe):
@@ -57,11 +68,11 @@ class DisksProbe(Probe):
     Settings = DisksSettings
     TargetSettings = DisksTarget
     State = DisksState
-    resident = True
     shared = True
     persistent = True
     settings: DisksTarget
     state: DisksState
+    _reader: Optional[Reader] = None
 
     @classmethod
     def targets(cls, settings: DisksSettings) -> list[tuple[str, DisksTarget]]:
@@ -72,14 +83,25 @@ class DisksProbe(Probe):
         return parts
 
     @classmethod
-    def is_resident(cls, target: str) -> bool:
-        """Nothing of sysfs needs to live on between runs."""
-        return target == "health"
+    def target_timing(cls, own: DisksTarget, timing: Timing) -> Timing:
+        """Health changes slowly, and most runs only repeat what is known."""
+        if own.part == "devices" or own.settings.interval is not None:
+            return timing
+        interval = max(timing.interval_seconds, min(_HEALTH_SECONDS, own.settings.health_interval))
+        return msgspec.structs.replace(
+            timing,
+            interval_seconds=interval,
+            stale_after_seconds=max(timing.stale_after_seconds, 3 * interval),
+        )
 
-    def open(self) -> None:
-        """Start without any health read."""
-        own = self.settings.settings
-        self._reader = Reader(own.health_interval, max(_HUNG_SECONDS, own.smartctl_timeout + 10))
+    @classmethod
+    def is_shared(cls, target: str) -> bool:
+        """`health` starts threads and smartctl."""
+        return target == "devices"
+
+    def stays(self) -> bool:
+        """While a call is in flight, which may hang: no other may be started for its disk."""
+        return self._reader is not None and self._reader.busy
 
     def run(self, readings: Readings) -> None:
         """Read what this worker is for."""
@@ -149,13 +171,15 @@ class DisksProbe(Probe):
 
     def _run_health(self, readings: Readings) -> None:
         calls = self._calls()
-        if not calls:
+        reader = self._reader = self._reader or self._new_reader()
+        if not calls and not reader.busy:
             raise Absent("no disk whose health can be read")
-        self._reader.refresh(calls, time.monotonic() + _WAIT_SHARE * self.timing.timeout_seconds)
+        reader.refresh(calls, time.monotonic() + _WAIT_SHARE * self.timing.timeout_seconds)
+        self.state.health = KnownHealth(self.host.boot_id(), os.getppid(), reader.known())
         failures: list[HealthError] = []
         good = False
         for name in calls:
-            health, failure = self._reader.health(name), self._reader.problem(name)
+            health, failure = reader.health(name), reader.problem(name)
             if failure is not None:
                 failures.append(failure)
                 readings.add(families.UNREADABLE, 1, name, failure.reason)
@@ -166,10 +190,18 @@ class DisksProbe(Probe):
                     labels = (health.model, health.serial, health.firmware, "other")
                     readings.add(families.INFO, 1, name, *labels)
         if failures and not good and self.settings.settings.required:
-            # This process lives on: it knows when each disk is to be asked again, and which hangs.
             if all(one.reason == "permission" for one in failures):
-                raise ProbeError("permission", failures[0].message, stays=True)
-            raise ProbeError("unreadable", failures[0].message, stays=True)
+                raise ProbeError("permission", failures[0].message, stays=reader.busy)
+            raise ProbeError("unreadable", failures[0].message, stays=reader.busy)
+
+    def _new_reader(self) -> Reader:
+        """With what earlier processes have read since the boot."""
+        own, known, boot_id = self.settings.settings, self.state.health, self.host.boot_id()
+        hung_seconds = max(_HUNG_SECONDS, own.smartctl_timeout + 10)
+        slots = known.slots if boot_id and boot_id == known.boot_id else {}
+        if known.parent != os.getppid():  # the agent was restarted, perhaps to mend what failed
+            slots = {name: slot for name, slot in slots.items() if not slot.reason}
+        return Reader(own.health_interval, hung_seconds, slots)
 
     def _calls(self) -> dict[str, Call]:
         """How the health of each disk is read, by its name."""

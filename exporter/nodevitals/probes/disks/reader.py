@@ -1,16 +1,20 @@
 """Reads the health of many disks, each in a thread of its own, a few at a time.
 
-In: the disks with the call that reads each. Out: the last result of each. A call that hangs in the
-kernel holds up its own disk only: its thread stays, and no other is started for this disk until it
-ends. A thread costs some kilobytes; a process per disk would cost megabytes.
+In: the disks with the call that reads each, and what earlier processes have read. Out: the last
+result of each. A call that hangs in the kernel holds up its own disk only: its thread stays, and no
+other is started for this disk until it ends. A thread costs some kilobytes; a process per disk
+would cost megabytes.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Optional
+
+import msgspec
 
 from nodevitals.probes.disks.health import Health, HealthError
 
@@ -21,28 +25,43 @@ _STACK_BYTES = 256 * 1024
 _STALE_INTERVALS = 3
 
 
-class _Slot:
-    """What is known of one disk's health."""
+class Slot(msgspec.Struct):
+    """What is known of one disk's health; times are those of the boot's monotonic clock."""
 
-    def __init__(self) -> None:
-        self.due = 0.0
-        self.began: Optional[float] = None
-        """When the call in flight began."""
-        self.health: Optional[Health] = None
-        self.read_at = 0.0
-        self.failure: Optional[HealthError] = None
+    due: float = 0.0
+    health: Optional[Health] = None
+    read_at: float = 0.0
+    reason: str = ""
+    """Why the last call failed; '' where it did not."""
+    message: str = ""
 
 
 class Reader:
-    """The slots of all disks. `hung_seconds`: how long a call may take before it counts as hung,
-    and no longer as one of those that run at once.
+    """The slots of all disks; `known` are those of earlier processes of this boot. `hung_seconds`:
+    how long a call may take before it counts as hung, and no longer as one of those that run at
+    once.
     """
 
-    def __init__(self, interval_seconds: float, hung_seconds: float) -> None:
+    def __init__(
+        self, interval_seconds: float, hung_seconds: float, known: Mapping[str, Slot] | None = None
+    ) -> None:
         self._interval = interval_seconds
         self._hung = hung_seconds
-        self._slots: dict[str, _Slot] = {}
+        self._slots = dict(known or {})
+        self._begun: dict[str, float] = {}
+        """When the call in flight began, by disk."""
         self._changed = threading.Condition()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is in flight."""
+        with self._changed:
+            return bool(self._begun)
+
+    def known(self) -> dict[str, Slot]:
+        """The slots as they are now, for a later process."""
+        with self._changed:
+            return {name: msgspec.structs.replace(slot) for name, slot in self._slots.items()}
 
     def refresh(self, calls: Mapping[str, Call], until: float) -> None:
         """Start the calls that are due, and wait for those in flight, at the latest until this
@@ -50,11 +69,13 @@ class Reader:
         """
         with self._changed:
             for name in [*self._slots]:
-                if name not in calls and self._slots[name].began is None:
+                if name not in calls and name not in self._begun:
                     del self._slots[name]
             now = time.monotonic()
-            slots = {name: self._slots.setdefault(name, _Slot()) for name in calls}
-            due = [name for name, one in slots.items() if one.began is None and one.due <= now]
+            slots = {name: self._slots.setdefault(name, Slot()) for name in calls}
+            due = [
+                name for name, one in slots.items() if name not in self._begun and one.due <= now
+            ]
             # Where a round takes longer than the interval, the first ones are due again before the
             # last ones were read: who waits longest comes first.
             due.sort(key=lambda name: slots[name].due)
@@ -64,24 +85,22 @@ class Reader:
     def _start(self, calls: Mapping[str, Call], due: list[str]) -> bool:
         """Start what may start now; whether a call is in flight that does not hang."""
         now = time.monotonic()
-        begun = [one.began for one in self._slots.values() if one.began is not None]
-        running = sum(now - began < self._hung for began in begun)
+        running = sum(now - began < self._hung for began in self._begun.values())
         while due and running < _AT_ONCE:
             name = due.pop(0)
-            slot = self._slots[name]
-            slot.began, slot.due = now, now + self._interval
+            self._begun[name], self._slots[name].due = now, now + self._interval
             running += 1
-            self._run(slot, calls[name])
+            self._run(name, calls[name])
         return running > 0
 
-    def _run(self, slot: _Slot, call: Call) -> None:
+    def _run(self, name: str, call: Call) -> None:
         threading.stack_size(_STACK_BYTES)
         try:
-            threading.Thread(target=self._work, args=(slot, call), daemon=True).start()
+            threading.Thread(target=self._work, args=(name, call), daemon=True).start()
         except RuntimeError as error:  # no memory, or a limit of processes
-            slot.began, slot.failure = None, HealthError("io_error", str(error))
+            self._ended(name, HealthError("io_error", str(error)))
 
-    def _work(self, slot: _Slot, call: Call) -> None:
+    def _work(self, name: str, call: Call) -> None:
         health: Optional[Health] = None
         failure: Optional[HealthError] = None
         try:
@@ -91,10 +110,17 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - a mistake here must not look like a disk that hangs
             failure = HealthError("io_error", f"{type(error).__name__}: {error}")
         with self._changed:
-            slot.began, slot.failure = None, failure
+            self._ended(name, failure)
             if failure is None:
+                slot = self._slots[name]
                 slot.health, slot.read_at = health, time.monotonic()
             self._changed.notify_all()
+
+    def _ended(self, name: str, failure: Optional[HealthError]) -> None:
+        """A call has ended. Its slot is there: what is in flight is not removed."""
+        del self._begun[name]
+        slot = self._slots[name]
+        slot.reason, slot.message = (failure.reason, failure.message) if failure else ("", "")
 
     def health(self, name: str) -> Optional[Health]:
         """What was last read; None where that is too old, or the disk has no SMART data."""
@@ -106,8 +132,8 @@ class Reader:
     def problem(self, name: str) -> Optional[HealthError]:
         """Why the last call failed, or hangs; None where it did not."""
         with self._changed:
-            slot = self._slots[name]
-            if slot.began is not None and time.monotonic() - slot.began >= self._hung:
-                seconds = time.monotonic() - slot.began
+            seconds = time.monotonic() - self._begun.get(name, math.inf)
+            if seconds >= self._hung:
                 return HealthError("hung", f"{name}: no answer for {seconds:.0f} s")
-            return slot.failure
+            slot = self._slots[name]
+            return HealthError(slot.reason, slot.message) if slot.reason else None

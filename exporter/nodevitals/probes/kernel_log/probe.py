@@ -46,6 +46,7 @@ class KernelLogProbe(Probe):
     State = KernelLogState
     Message = Union[DeviceNames, NvmlXids]
     resident = True
+    shared = True
     persistent = True
     settings: KernelLogSettings
     state: KernelLogState

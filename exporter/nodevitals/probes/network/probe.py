@@ -89,6 +89,7 @@ class NetworkProbe(Probe):
     Settings = NetworkSettings
     State = NetworkState
     resident = True
+    shared = True
     persistent = True
     settings: NetworkSettings
     state: NetworkState

@@ -77,6 +77,7 @@ class RdmaProbe(Probe):
     Settings = RdmaSettings
     State = RdmaState
     resident = True
+    shared = True
     persistent = True
     settings: RdmaSettings
     state: RdmaState

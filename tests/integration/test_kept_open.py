@@ -1,0 +1,146 @@
+"""Residents that share a process: they stay open in it, and open anew where it ends or hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.node import Node, wait_until
+
+VALUE = "nodevitals_misbehave_value"
+RUNS = "nodevitals_probe_runs_total"
+KEPT = ("counts-1", "counts-2", "counts-3")
+OTHERS = ("process-1", "process-2")
+FAILING = (
+    *("sleeps", "segfaults", "garbage", "ignores_term", "raises", "fails", "invalid", "exits"),
+    "half_frame",
+)
+
+
+def settings(
+    kept: tuple[str, ...] = KEPT,
+    others: tuple[str, ...] = OTHERS,
+    interval: str = "500ms",
+    others_interval: str = "500ms",
+    series: int = 1,
+) -> dict[str, Any]:
+    own = {"behaviours": [*kept], "interval": interval, "timeout": interval, "series": series}
+    shared = {
+        "behaviours": [*others],
+        "interval": others_interval,
+        "timeout": others_interval,
+    }
+    probes = {"misbehave_kept": own, "misbehave_shared": shared, "node": {"enabled": False}}
+    return {"probes": probes}
+
+
+def process(node: Node, target: str) -> int:
+    """The process that the target's last run was in."""
+    return int(node.value(VALUE, item=f"{target} process") or 0)
+
+
+def runs(node: Node, target: str) -> float:
+    """The number of the target's runs since it was opened."""
+    return node.value(VALUE, item=f"{target} runs") or 0
+
+
+def outcomes(node: Node, target: str) -> set[str]:
+    """How the target's runs have ended."""
+    family = node.family(RUNS).items()
+    return {dict(labels)["outcome"] for labels, n in family if ("target", target) in labels and n}
+
+
+def are_open(node: Node, least: int = 5) -> bool:
+    """Whether all of them stayed open for a while, in one process."""
+    counts = [runs(node, target) for target in KEPT]
+    return min(counts) >= least and len({process(node, target) for target in KEPT}) == 1
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path, settings()) as found:
+        wait_until(lambda: are_open(found))
+        yield found
+
+
+def test_they_stay_open_in_the_process_that_runs_others(node: Node) -> None:
+    before = process(node, KEPT[0])
+    wait_until(lambda: are_open(node, 20))
+    assert process(node, KEPT[0]) == before
+    served = set()
+
+    def is_shared() -> bool:
+        served.add(node.value(VALUE, item="process"))
+        return before in served
+
+    wait_until(is_shared)
+    assert all(outcomes(node, target) == {"ok"} for target in (*KEPT, *OTHERS))
+
+
+def test_process_that_is_killed_is_replaced_at_once(tmp_path: Path) -> None:
+    """None of them waits for its next turn: a watch sees nothing meanwhile."""
+    config = settings(others=(), interval="100s")
+    with Node(tmp_path, config) as node:
+        wait_until(lambda: are_open(node, 1))
+        before = process(node, KEPT[0])
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: are_open(node, 1) and process(node, KEPT[0]) != before)
+        assert all(outcomes(node, target) == {"ok"} for target in KEPT)
+
+
+def test_fork_server_that_is_killed_takes_it_along(node: Node) -> None:
+    before = process(node, KEPT[0])
+    node.fork_server().kill()
+    wait_until(lambda: process(node, KEPT[0]) != before and are_open(node))
+
+
+@pytest.mark.parametrize("role", ["kept", "shared"])
+def test_failures_of_other_targets_close_them_once_each(tmp_path: Path, role: str) -> None:
+    """The next runs of a target that has failed have processes of their own."""
+    config = settings(kept=(*KEPT, *FAILING)) if role == "kept" else settings(others=FAILING)
+    with Node(tmp_path, config) as node:
+        wait_until(lambda: all(len(outcomes(node, target)) for target in FAILING))
+        wait_until(lambda: are_open(node, 10))
+        before = process(node, KEPT[0])
+        wait_until(lambda: are_open(node, 25))
+        assert process(node, KEPT[0]) == before
+        assert all(outcomes(node, target) == {"ok"} for target in KEPT)
+        assert not any("ok" in outcomes(node, target) for target in FAILING)
+
+
+def test_run_that_hangs_in_their_process_does_not_hold_them_up(tmp_path: Path) -> None:
+    """They open in another one, long before the hanging run is ended at its deadline."""
+    config = settings(others=("process-1",))
+    with Node(tmp_path, config) as node:
+        wait_until(lambda: are_open(node))
+        before = process(node, KEPT[0])
+        node.write(settings(others=("process-1", "sleeps"), others_interval="60s"))
+        node.hang_up()
+        wait_until(lambda: process(node, KEPT[0]) != before and are_open(node))
+        assert all(outcomes(node, target) == {"ok"} for target in KEPT)
+        assert outcomes(node, "sleeps") == set()
+
+
+def test_settings_of_a_reload_open_them_anew(node: Node) -> None:
+    node.write(settings(series=2))
+    node.hang_up()
+    wait_until(lambda: node.value(VALUE, item=f"{KEPT[0]} series") == 2)
+    wait_until(lambda: are_open(node))
+
+
+def test_one_that_a_reload_removes_is_closed(node: Node) -> None:
+    """It may hold a device, or have threads: the process ends, and the others open anew."""
+    before = process(node, KEPT[0])
+    node.write(settings(kept=KEPT[1:]))
+    node.hang_up()
+
+    def moved() -> bool:
+        return all(process(node, target) not in (0, before) for target in KEPT[1:])
+
+    wait_until(moved)
+    wait_until(lambda: not Path(f"/proc/{before}").exists())
