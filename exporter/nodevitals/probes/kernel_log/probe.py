@@ -3,8 +3,8 @@
 In: /dev/kmsg from the last record of the last run on, also over restarts of the agent, and
 messages from the probe `nvidia`: the name of the GPU at each bus id, and the Xids that NVML
 reported. Out: Xids and SXids with the one action for each, the events of `events.py`, and messages
-to the probe `kubernetes`: OOM kills of pods. It has a worker of its own and calls no driver, so
-that it counts while drivers hang.
+to the probe `kubernetes`: OOM kills of pods. It calls no driver, and where another run hangs in the
+process that it shares, it goes on in another one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from nodevitals.probes.kubernetes.families import (
 )
 from nodevitals.probes.kubernetes.kubelet import import_libraries
 from nodevitals.probes.kubernetes.messages import Accelerators, OomKills
-from nodevitals.probes.kubernetes.podresources import Container, message_classes
+from nodevitals.probes.kubernetes.podresources import Container
 from nodevitals.probes.kubernetes.pods import KnownPod
 from nodevitals.probes.kubernetes.reads import Reads
 from nodevitals.probes.kubernetes.settings import KubernetesSettings
@@ -50,10 +50,9 @@ class KubernetesProbe(Probe):
 
     @classmethod
     def preload(cls) -> None:
-        """Import what speaks HTTP/2 and protobuf: it takes 60 ms, ten times as long as a run."""
+        """Import what speaks HTTP/2: it takes longer than a run."""
         import_libraries()
         importlib.import_module("nodevitals.probes.kubernetes.grpc")
-        message_classes()
 
     def run(self, readings: Readings) -> None:
         """Ask the kubelet, then for the pods and the node where that is due; report everything that
