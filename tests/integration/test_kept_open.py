@@ -126,6 +126,27 @@ def test_run_that_hangs_in_their_process_does_not_hold_them_up(tmp_path: Path) -
         assert outcomes(node, "sleeps") == set()
 
 
+def test_one_that_is_slow_has_a_process_of_its_own_for_a_while(tmp_path: Path) -> None:
+    """It would hold up the others in each run."""
+    slow = "counts-slow"
+    (tmp_path / "slow").touch()
+    config = settings(kept=(*KEPT, slow))
+    config["probes"]["misbehave_kept"] |= {"timeout": "5s", "folder": str(tmp_path)}
+    config["probes"]["misbehave_kept"] |= {"interval": "5s"}
+    with Node(tmp_path, config) as node:
+        wait_until(lambda: runs(node, slow) >= 1 and are_open(node, 2))
+        before = {target: process(node, target) for target in (slow, *KEPT)}
+        wait_until(lambda: runs(node, slow) >= 3 and are_open(node, 3))
+        assert {target: process(node, target) for target in before} == before
+        assert before[slow] != before[KEPT[0]]
+        (tmp_path / "slow").unlink()
+        config["probes"]["misbehave_kept"] |= {"timeout": "300ms", "interval": "300ms"}
+        node.write(config)
+        node.hang_up()
+        wait_until(lambda: process(node, slow) == process(node, KEPT[0]))
+        assert all(outcomes(node, target) == {"ok"} for target in (slow, *KEPT))
+
+
 def test_settings_of_a_reload_open_them_anew(node: Node) -> None:
     node.write(settings(series=2))
     node.hang_up()

@@ -38,7 +38,7 @@ class IdleWorkers:
     def __init__(
         self, end: Callable[[Worker], None], keeper_lost: Callable[[], None] = lambda: None
     ) -> None:
-        self._end = end
+        self._kill = end
         self._keeper_lost = keeper_lost
         self._waiting: list[_Idle] = []
         """The one that was used last comes last."""
@@ -55,15 +55,17 @@ class IdleWorkers:
 
     def put(self, worker: Worker, now: float) -> None:
         """Take in a worker that waits for a job."""
-        worker.on_result = lambda _: self._discard(worker)
-        worker.on_garbage = lambda _: self._discard(worker)
-        worker.on_exit = lambda _: None
-        worker.stderr_tail()  # not of the next target
+        self._listen(worker)
         usable = worker.open and not worker.adopted and worker not in self._former
         if usable and len(self._waiting) < MAX_IDLE:
             self._waiting.append(_Idle(worker, now + IDLE_SECONDS))
         else:
             self._discard(worker)
+
+    def end(self, worker: Worker) -> None:
+        """End a worker that could wait for a job."""
+        self._listen(worker)
+        self._discard(worker)
 
     def take(self, now: float) -> Optional[Worker]:
         """The keeper, or the worker that was used last, that is still alive; None where none
@@ -119,6 +121,13 @@ class IdleWorkers:
             self._keeper = None
             self._keeper_lost()
 
+    def _listen(self, worker: Worker) -> None:
+        """Expect nothing more of it: what it sends and its end are of no target."""
+        worker.on_result = lambda _: self._discard(worker)
+        worker.on_garbage = lambda _: self._discard(worker)
+        worker.on_exit = lambda _: None
+        worker.stderr_tail()  # not of the next target
+
     def _spare(self) -> list[_Idle]:
         """Those that end after a while: all but the keeper, or but the one that was used last."""
         if self._keeper is None:
@@ -130,4 +139,4 @@ class IdleWorkers:
         damaged.
         """
         self.forget(worker)
-        self._end(worker)
+        self._kill(worker)

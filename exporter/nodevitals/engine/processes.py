@@ -125,6 +125,10 @@ class Processes:
         """Keep a worker whose run has ended for another target, or end it."""
         self._idle.put(worker, self._clock.monotonic())
 
+    def end(self, worker: Worker) -> None:
+        """End a worker whose run has ended."""
+        self._idle.end(worker)
+
     def keeper_free(self, now: float) -> float:
         """When a target may start whose probe is kept open in the shared process."""
         return self._idle.keeper_free(now)

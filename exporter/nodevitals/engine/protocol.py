@@ -19,7 +19,8 @@ from nodevitals.web_config import WebConfiguration
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
-    """Sent once: the probe and the target of this worker. `settings` is msgpack of the target's
+    """The probe and the target of the runs that follow: sent once, or where the process is shared
+    before each run. `settings` is msgpack of the target's
     settings; `required` makes the absence of the hardware a failure; `shared`: the process may get
     the job of another target after a run, and `keep_open` keeps the probe open meanwhile.
     """

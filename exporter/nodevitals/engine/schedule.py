@@ -68,7 +68,7 @@ class Schedule:
         starts = target.lifecycle.phase is Phase.WAITING and target.lifecycle.wake <= now
         if not starts or target.held or target.spec.problem:
             return target.held
-        kept = target.spec.kept_open and not target.failing
+        kept = target.spec.kept_open and target.sharing and not target.failing
         if kept and self._keeper_free(now) > now:
             target.held = True
             self._held_for_keeper.append(target)

@@ -200,13 +200,14 @@ class Supervisor:
             timing=spec.timing,
             host=self._host,
             required=spec.required,
-            shared=spec.shared,
-            keep_open=spec.kept_open and not target.failing,
+            shared=target.sharing,
+            keep_open=spec.kept_open and target.sharing and not target.failing,
         )
         target.garbage = ""
+        target.shares = job.shared
         try:
             worker = target.worker = self.processes.spawn(
-                job, reuse=spec.shared and not target.failing, keep=job.keep_open
+                job, reuse=job.shared and not target.failing, keep=job.keep_open
             )
         except OSError as error:
             target.lifecycle.exited(now)
@@ -247,18 +248,23 @@ class Supervisor:
             self._schedule.plan(target, now)
         if result.unfinished_at or not running:
             return  # past its deadline: the run has been judged
-        shared = target.spec.shared
-        target.lifecycle.answered(now, result.stays and not shared)
-        target.finished()
+        target.finished(result.duration_seconds)
+        moves = target.sharing != target.shares
+        leaves = target.shares or moves
+        target.lifecycle.answered(now, result.stays and not leaves)
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
             self._deliver(target, result, now)
         self._ended(target, taken)
-        if shared and result.stays and target.worker is not None:
+        if leaves and result.stays and target.worker is not None:
             if taken is result:
                 worker, target.worker = target.worker, None
                 target.lifecycle.exited(now)
-                self.processes.release(worker)
+                if moves:
+                    self.processes.end(worker)
+                    target.lifecycle.hurry(now)
+                else:
+                    self.processes.release(worker)
             else:
                 target.worker.close_channel()  # its memory may be damaged: this ends it
         self._schedule.plan(target, now)

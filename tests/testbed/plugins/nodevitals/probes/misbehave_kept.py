@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 
 from nodevitals.probes.misbehave import VALUE, MisbehaveProbe  # type: ignore[import-untyped]
 
+from nodevitals.engine.idle import KEEPER_PATIENCE_SECONDS
 from nodevitals.probe import Readings
 
 
 class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
-    """One behaviour; `counts` tells its process, and its number of runs since it was opened."""
+    """One behaviour. `counts` exposes its process id and the number of runs since it was opened;
+    `counts-slow` takes longer than others wait, while the folder has a file `slow`.
+    """
 
     name = "misbehave_kept"
     resident = True
@@ -23,6 +27,8 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
         if not self.target.startswith("counts"):
             super().run(readings)
             return
+        if self.target == "counts-slow" and os.path.exists(f"{self.settings.folder}/slow"):
+            time.sleep(KEEPER_PATIENCE_SECONDS * 1.5)
         readings.add(VALUE, os.getpid(), f"{self.target} process")
         readings.add(VALUE, self._runs, f"{self.target} runs")
         readings.add(VALUE, self.settings.series, f"{self.target} series")
