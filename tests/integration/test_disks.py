@@ -389,16 +389,19 @@ def test_next_process_knows_what_was_read_and_asks_when_it_is_due(bench: Bench) 
     assert [times_asked(bench, name) for name in ("sda", "sdb")] == [2, 2]
 
 
-def test_agent_that_is_restarted_asks_again_what_failed(bench: Bench) -> None:
+def test_what_failed_is_asked_again_after_a_restart_or_with_other_settings(bench: Bench) -> None:
     """Somebody has mended a right, or installed smartctl."""
     bench.machine.sata("sda")
     bench.machine.sas("sdb")
     bench.machine.smart("sdb", "")
     bench.run("health")
-    bench.state.health.parent += 1
+    bench.state.health.reader = "of another agent"
     bench.again()
     bench.run("health")
     assert [times_asked(bench, name) for name in ("sda", "sdb")] == [1, 2]
+    bench.again(smartctl_timeout=20.0)
+    bench.run("health")
+    assert [times_asked(bench, name) for name in ("sda", "sdb")] == [1, 3]
 
 
 def test_disk_without_smart_data_is_left_out(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
@@ -32,6 +33,7 @@ from nodevitals.probes.disks.health import Health, HealthError, report
 from nodevitals.probes.disks.inventory import Inventory
 from nodevitals.probes.disks.reader import Call, Reader, Slot
 from nodevitals.probes.disks.settings import DisksSettings, DisksTarget
+from nodevitals.wire import encode
 
 # More are not exposed: a shelf of disks has a hundred.
 MAX_DISKS = 256
@@ -44,10 +46,12 @@ _ASKED = ("ata", "sas")
 
 
 class KnownHealth(msgspec.Struct):
-    """What was read of the disks in a boot; `parent` is the fork server whose worker read it."""
+    """What was read of the disks in a boot; `reader` tells the agent and the settings that it was
+    read with from others.
+    """
 
     boot_id: str = ""
-    parent: int = 0
+    reader: str = ""
     slots: dict[str, Slot] = {}
 
 
@@ -175,7 +179,7 @@ class DisksProbe(Probe):
         if not calls and not reader.busy:
             raise Absent("no disk whose health can be read")
         reader.refresh(calls, time.monotonic() + _WAIT_SHARE * self.timing.timeout_seconds)
-        self.state.health = KnownHealth(self.host.boot_id(), os.getppid(), reader.known())
+        self.state.health = KnownHealth(self.host.boot_id(), self._reader_name(), reader.known())
         failures: list[HealthError] = []
         good = False
         for name in calls:
@@ -199,9 +203,13 @@ class DisksProbe(Probe):
         own, known, boot_id = self.settings.settings, self.state.health, self.host.boot_id()
         hung_seconds = max(_HUNG_SECONDS, own.smartctl_timeout + 10)
         slots = known.slots if boot_id and boot_id == known.boot_id else {}
-        if known.parent != os.getppid():  # the agent was restarted, perhaps to mend what failed
+        if known.reader != self._reader_name():  # somebody may have mended what failed
             slots = {name: slot for name, slot in slots.items() if not slot.reason}
         return Reader(own.health_interval, hung_seconds, slots)
+
+    def _reader_name(self) -> str:
+        """The process id of the fork server, and a checksum of the settings."""
+        return f"{os.getppid()} {zlib.crc32(encode(self.settings)):08x}"
 
     def _calls(self) -> dict[str, Call]:
         """How the health of each disk is read, by its name."""
