@@ -5,6 +5,7 @@ of service and returned, the hub names the slow node, and no process or file is 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
     places = [done.stdout.find(step) for step in RESPONSE]
     assert -1 not in places, done.stdout
     assert places == sorted(places), done.stdout
-    assert "gpu-7  threshold" in done.stdout
+    # A pair that is slow by chance, on a busy machine, makes the column wider.
+    assert re.search(r"^\s*gpu-7 +threshold ", done.stdout, re.MULTILINE), done.stdout
     assert "/checks/" in done.stderr
     assert not (ROOT / ".demo").exists()
     assert [one.cmdline() for one in psutil.process_iter() if is_marked(one, mark)] == []
