@@ -1,8 +1,8 @@
 """Unary calls of gRPC over HTTP/2 on a Unix socket, without TLS and without compression.
 
 In: a method and the bytes of a message. Out: the bytes of the answer, or a GrpcError with gRPC's
-status. HTTP/2 is h2's, which has no threads: a process that was forked may use it. The C library of
-grpcio takes 50 ms and 16 MiB per run. https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+status. The C library of grpcio takes 50 ms and 16 MiB per run.
+https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import socket
 import time
 from urllib.parse import unquote
 
-from h2 import events
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.exceptions import H2Error
-from h2.settings import SettingCodes
+import hpack
+
+from nodevitals.probes.kubernetes.http2 import Answer, ConnectionEndedError, Http2Client
 
 CODES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"),
@@ -26,9 +24,10 @@ CODES = (
 )
 _PIECE_BYTES = 65536
 _PREFIX_BYTES = 5
-_MAX_WINDOW = 2**31 - 1
-# What h2 and the decoding of headers raise for bytes that are no HTTP/2.
-_BROKEN = (H2Error, ValueError, KeyError, IndexError, TypeError, AttributeError)
+# By RFC 9113; grpc-go sends it at its own deadline.
+_CANCEL = 8
+# For bytes that are no HTTP/2: Http2Error and UnicodeDecodeError are of the first kind.
+_BROKEN = (ValueError, hpack.HPACKError)
 _CLOSED = (BrokenPipeError, ConnectionResetError)
 
 
@@ -41,15 +40,6 @@ class GrpcError(Exception):
         self.details = details
 
 
-class _Answer:
-    """What has arrived of an answer."""
-
-    def __init__(self) -> None:
-        self.headers: dict[str, str] = {}
-        self.body = bytearray()
-        self.ended = False
-
-
 class Connection:
     """One connection. Calls come one after the other, and all end by the same deadline."""
 
@@ -59,7 +49,7 @@ class Connection:
         self._deadline = deadline
         self._max_bytes = max_bytes
         self._socket: socket.socket | None = None
-        self._http2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self._http2 = Http2Client()
 
     def close(self) -> None:
         """Close the connection."""
@@ -69,22 +59,23 @@ class Connection:
     def call(self, method: str, message: bytes) -> bytes:
         """The answer to one message. Raises GrpcError."""
         try:
-            stream = self._send(method, message)
-            answer = self._receive(stream)
+            self._send(method, message)
+            answer = self._receive()
         except TimeoutError:
             raise GrpcError("DEADLINE_EXCEEDED", "no answer in time") from None
         except _CLOSED:
             raise GrpcError("UNAVAILABLE", "the connection was closed") from None
+        except ConnectionEndedError:
+            raise GrpcError("UNAVAILABLE", "the server ended the connection") from None
         except OSError as error:
             raise GrpcError("UNAVAILABLE", error.strerror or str(error)) from None
         except _BROKEN as error:
             raise GrpcError("INTERNAL", f"no HTTP/2: {error}") from None
         return _message(answer)
 
-    def _send(self, method: str, message: bytes) -> int:
+    def _send(self, method: str, message: bytes) -> None:
         if self._socket is None:
             self._connect()
-        stream: int = self._http2.get_next_available_stream_id()
         headers = [
             *((":method", "POST"), (":scheme", "http"), (":path", method)),
             *((":authority", "localhost"), ("te", "trailers")),
@@ -92,20 +83,13 @@ class Connection:
             ("grpc-timeout", f"{max(1, int(self._left() * 1000))}m"),
             ("user-agent", "nodevitals"),
         ]
-        self._http2.send_headers(stream, headers)
-        prefix = b"\0" + len(message).to_bytes(4, "big")
-        self._http2.send_data(stream, prefix + message, end_stream=True)
+        self._http2.request(headers, b"\0" + len(message).to_bytes(4, "big") + message)
         self._flush()
-        return stream
 
     def _connect(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(self._left())
         self._socket.connect(self._path)
-        self._http2.initiate_connection()
-        # The server need not wait for us in the middle of an answer.
-        self._http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: _MAX_WINDOW})
-        self._http2.increment_flow_control_window(_MAX_WINDOW - 65535)
 
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
@@ -118,42 +102,28 @@ class Connection:
         self._socket.settimeout(self._left())
         # A server that has closed the connection may have answered before: what it sent is read.
         with contextlib.suppress(*_CLOSED):
-            self._socket.sendall(self._http2.data_to_send())
+            self._socket.sendall(self._http2.take_unsent())
 
-    def _receive(self, stream: int) -> _Answer:
+    def _receive(self) -> Answer:
         assert self._socket is not None
-        answer = _Answer()
+        answer = self._http2.answer
         while not answer.ended:
             self._socket.settimeout(self._left())
             data = self._socket.recv(_PIECE_BYTES)
             if not data:
                 raise ConnectionResetError
-            for event in self._http2.receive_data(data):
-                if isinstance(event, events.ConnectionTerminated):
-                    raise GrpcError("UNAVAILABLE", "the server ended the connection")
-                if getattr(event, "stream_id", stream) == stream:
-                    self._take(event, answer)
-            self._flush()
-        return answer
-
-    def _take(self, event: events.Event, answer: _Answer) -> None:
-        if isinstance(event, (events.ResponseReceived, events.TrailersReceived)):
-            answer.headers.update((str(name), str(value)) for name, value in event.headers)
-        elif isinstance(event, events.DataReceived):
-            answer.body += event.data
+            self._http2.receive(data)
+            if answer.reset is not None and not answer.ended:
+                code = "CANCELLED" if answer.reset == _CANCEL else "UNAVAILABLE"
+                raise GrpcError(code, f"the server ended the stream: {answer.reset}")
             if len(answer.body) > self._max_bytes + _PREFIX_BYTES:
                 text = f"an answer of over {self._max_bytes} bytes"
                 raise GrpcError("RESOURCE_EXHAUSTED", text)
-            self._http2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-        elif isinstance(event, events.StreamReset):
-            # By RFC 9113, 0x8 is CANCEL: grpc-go sends it at its own deadline.
-            code = "CANCELLED" if event.error_code == 8 else "UNAVAILABLE"
-            raise GrpcError(code, f"the server ended the stream: {event.error_code}")
-        elif isinstance(event, events.StreamEnded):
-            answer.ended = True
+            self._flush()
+        return answer
 
 
-def _message(answer: _Answer) -> bytes:
+def _message(answer: Answer) -> bytes:
     """The only message of an answer. Raises GrpcError."""
     headers, body = answer.headers, bytes(answer.body)
     number = headers.get("grpc-status", "")
