@@ -26,6 +26,7 @@ MAX_REQUESTED = 8
 MAX_BODIES = 2 * MAX_REQUESTED + 2
 # Series of a node with eight accelerators and every probe on, and some more.
 _MAX_SERIES = 4096
+_MAX_HEADERS = 1024
 _NOT_FINITE = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 
 
@@ -91,8 +92,9 @@ def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) ->
     return {name: "".join(owned.values()).encode() for name, owned in lines.items()}
 
 
+@lru_cache(maxsize=_MAX_HEADERS)
 def header(family: Family, openmetrics: bool = False) -> bytes:
-    """A family's HELP and TYPE."""
+    """A family's HELP and TYPE. Cached: each publication has all of them."""
     help_text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     name = family.name
     if openmetrics and family.kind == "counter":
@@ -106,21 +108,11 @@ class Block:
     def __init__(self, family: Family, lines: Iterable[tuple[str, bytes]]) -> None:
         self._family = family
         self._lines = tuple(lines)
-        # Two threads may fill one entry at once; both write the same bytes.
-        self._whole: dict[bool, bytes] = {}
 
-    def text(self, openmetrics: bool, probes: frozenset[str] | None) -> bytes:
-        """The header and the lines, of some probes or of all; b'' where there are none."""
-        if probes is not None:
-            return self._joined(
-                openmetrics, [text for probe, text in self._lines if probe in probes]
-            )
-        if openmetrics not in self._whole:
-            self._whole[openmetrics] = self._joined(openmetrics, [text for _, text in self._lines])
-        return self._whole[openmetrics]
-
-    def _joined(self, openmetrics: bool, lines: list[bytes]) -> bytes:
-        return b"".join([header(self._family, openmetrics), *lines]) if lines else b""
+    def parts(self, openmetrics: bool, probes: frozenset[str] | None) -> list[bytes]:
+        """The header and the lines, of some probes or of all; nothing where there are none."""
+        lines = [text for probe, text in self._lines if probes is None or probe in probes]
+        return [header(self._family, openmetrics), *lines] if lines else []
 
 
 class Exposition:
@@ -128,7 +120,7 @@ class Exposition:
 
     def __init__(self, blocks: tuple[Block, ...]) -> None:
         self._blocks = blocks
-        self._bodies: dict[Variant, bytes] = {}  # filled by any thread, as in Block
+        self._bodies: dict[Variant, bytes] = {}  # filled by any thread: all have the same
 
     def body(self, variant: Variant) -> bytes:
         """The body of one variant, built at most once, but for one that only another needed."""
@@ -147,7 +139,11 @@ class Exposition:
         return body
 
     def _join(self, variant: Variant) -> bytes:
-        parts = [block.text(variant.openmetrics, variant.probes) for block in self._blocks]
+        parts = [
+            part
+            for block in self._blocks
+            for part in block.parts(variant.openmetrics, variant.probes)
+        ]
         if variant.openmetrics:
             parts.append(b"# EOF\n")
         return b"".join(parts)

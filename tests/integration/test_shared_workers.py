@@ -142,6 +142,7 @@ def test_target_of_a_hung_run_waits_alone(tmp_path: Path) -> None:
 # it begins to serve.
 NOTE_MODULES = """
 import os, pathlib, sys
+sys.modules["typing_extensions"] = None  # no installation has it, and msgspec would import it
 from nodevitals.engine import forkserver, server_process
 def note(name):
     pathlib.Path({folder!r}, name).write_text("\\n".join(sys.modules))
@@ -162,6 +163,8 @@ def test_fork_server_imports_nothing_after_the_fork(tmp_path: Path) -> None:
     }
     assert modules["fork-server"] == modules["agent"]
     assert {"encodings.idna", "hpack", "pynvml"} <= modules["agent"]
+    # Megabytes that nothing needs, and that every process would have.
+    assert modules["agent"].isdisjoint({"ast", "dataclasses", "google", "grpc", "inspect"})
 
 
 SITE_PROBE = """
