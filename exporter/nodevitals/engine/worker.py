@@ -16,6 +16,7 @@ import signal
 import socket
 import time
 import traceback
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from nodevitals.engine.protocol import Job, Load, Run, ToWorker
@@ -32,6 +33,7 @@ from nodevitals.wire import (
     Outcome,
     ProbeResult,
     ProtocolError,
+    Sample,
     decode,
     encode,
     one_line,
@@ -205,6 +207,7 @@ class _Runner:
         self.job = job
         self._outlet = outlet
         self._probe: Probe | None = None
+        self._declared: set[tuple[str, tuple[str, ...]]] = set()
 
     def run(self, run: Run) -> ProbeResult:
         """Run once. The process is used again only where the run succeeded or said so: its handles
@@ -225,7 +228,7 @@ class _Runner:
         return ProbeResult(
             outcome=end.outcome,
             samples=tuple(readings.samples),
-            increments=tuple(readings.increments),
+            increments=tuple(self._news(readings.increments)),
             conditions=tuple(readings.conditions),
             events=tuple(readings.events),
             messages=tuple(readings.messages),
@@ -267,6 +270,16 @@ class _Runner:
             # The boundary: whatever else a probe raises is a bug, reported with its trace.
             text = f"{type(error).__name__}: {error} ({_place_of(error)})"
             return _End("error", "exception", text, traceback.format_exc()), Readings()
+
+    def _news(self, increments: Iterable[Sample]) -> Iterator[Sample]:
+        """What has counted, or is declared for the first time: most runs of the kernel log declare
+        a hundred counters and count nothing.
+        """
+        for one in increments:
+            key = (one.family, one.labels)
+            if one.value or key not in self._declared:
+                self._declared.add(key)
+                yield one
 
     def _opened(self, kind: type[Probe]) -> Probe:
         job = self.job
