@@ -236,6 +236,8 @@ class Probe(ABC):
     """Whether a process may run other targets after a run of this probe that succeeded: True where
     it starts no program and leaves nothing behind. A fork takes longer than most runs. A resident
     that is shared stays open there; it opens anew when that process ends, whatever ended it."""
+    prompt: ClassVar[bool] = False
+    """Whether a message makes it run at once, and what it reports is exposed within a second."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -286,6 +288,13 @@ class Probe(ABC):
     def stays(self) -> bool:
         """Whether this instance has another run, after one that succeeded."""
         return self.resident
+
+    def wakes_on(self) -> Optional[int]:
+        """A descriptor of a probe that stays open, which is readable where a run has something to
+        read: the run comes at once, but two seconds after the last one at the earliest. None where
+        there is none.
+        """
+        return None
 
     def close(self) -> None:
         """Release what `open` acquired."""

@@ -7,7 +7,8 @@ here is ever a pickle: a worker whose memory a driver has overwritten must not r
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
@@ -117,7 +118,7 @@ class Note(msgspec.Struct, array_like=True, frozen=True):
     warning: bool = False
 
 
-class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     """What one run returned: the one record from the worker to the snapshot.
 
     `reason` is one word, `text` one line, `trace` a traceback or ''. `increments` add to counters
@@ -145,6 +146,18 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
 
+class Wanted(msgspec.Struct, frozen=True, tag="wanted"):
+    """From a process whose probes are open between their runs: a run of this target has something
+    to read.
+    """
+
+    probe: Name
+    target: Name
+
+
+FromWorker = Union[ProbeResult, Wanted]
+
+
 def one_line(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:
     """Text as a ProbeResult takes it: white space folded, and of bounded length."""
     return " ".join(text.split())[:characters]
@@ -153,10 +166,16 @@ def one_line(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:
 encode = msgspec.msgpack.Encoder().encode
 
 
+@lru_cache(maxsize=64)
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Kept: to learn what a union consists of takes longer than to decode most messages."""
+    return msgspec.msgpack.Decoder(kind)
+
+
 def decode(data: bytes, kind: Any) -> Any:
     """One value of a type. Raises ProtocolError."""
     try:
-        return msgspec.msgpack.decode(data, type=kind)
+        return _decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"unreadable message: {error}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ KEPT = ("counts-1", "counts-2", "counts-3")
 OTHERS = ("process-1", "process-2")
 FAILING = (
     *("sleeps", "segfaults", "garbage", "ignores_term", "raises", "fails", "invalid", "exits"),
-    "half_frame",
+    *("half_frame", "wants_without_end"),
 )
 
 
@@ -165,3 +166,18 @@ def test_one_that_a_reload_removes_is_closed(node: Node) -> None:
 
     wait_until(moved)
     wait_until(lambda: not Path(f"/proc/{before}").exists())
+
+
+def test_a_process_that_always_wants_a_run_has_one_per_second(tmp_path: Path) -> None:
+    """Its memory may be damaged: the agent waits, whatever it says."""
+    wanted = "counts-wanted"
+    with Node(tmp_path, settings((wanted, *KEPT), (), interval="60s")) as node:
+        wait_until(lambda: runs(node, wanted) >= 1)
+        before, began = runs(node, wanted), time.monotonic()
+        wait_until(lambda: runs(node, wanted) >= before + 3)
+        took = time.monotonic() - began
+        assert took > 1.5
+        assert runs(node, wanted) <= before + took + 2
+        assert process(node, wanted) == process(node, KEPT[0])
+        if took < 30:
+            assert {runs(node, target) for target in KEPT} == {1}

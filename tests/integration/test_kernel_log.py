@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +248,38 @@ def test_hung_state_directory_delays_counts_and_loses_none(tmp_path: Path, log: 
         with running:
             wait_until(lambda: events(running, "oom_kill") == 1, 40)
             disk.fault("none")
+
+
+def test_a_record_is_read_when_it_is_written(tmp_path: Path) -> None:
+    """By the log's descriptor, long before the interval is over; a flood is read every two seconds.
+    The log is a FIFO, which has nothing to read until something is written, as /dev/kmsg.
+    """
+    trees.procfs(tmp_path / "proc")
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)  # the reader meets no end of the file
+    probe = {"interval": "10m", "timeout": "5s", "path": str(path)}
+    config = {"probes": {"node": {"enabled": False}, "kernel_log": probe}}
+    number = count()
+
+    def write(text: str) -> None:
+        os.write(writer, f"4,{next(number)},1000,-;{text}\n".encode())
+
+    def has(of: Node, kills: int) -> bool:
+        return events(of, "oom_kill") == kills
+
+    def runs(of: Node) -> float:
+        return of.value("nodevitals_probe_runs_total", probe="kernel_log", outcome="ok") or 0
+
+    with Node(tmp_path, config, f"--path.procfs={tmp_path / 'proc'}") as found:
+        wait_until(lambda: events(found, "oom_kill") == 0)
+        for kills in (1, 2):
+            write(OOM_KILL)
+            wait_until(partial(has, found, kills))
+        before, began = runs(found), time.monotonic()
+        while time.monotonic() - began < 6:
+            write("something else")
+            time.sleep(0.01)
+        assert 1 <= runs(found) - before <= (time.monotonic() - began) / 2 + 2
+        assert events(found, "oom_kill") == 2
+    os.close(writer)

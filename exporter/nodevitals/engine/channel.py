@@ -18,8 +18,9 @@ import msgspec
 from nodevitals.wire import (
     MAX_FRAME_BYTES,
     FrameReader,
-    ProbeResult,
+    FromWorker,
     ProtocolError,
+    Wanted,
     decode,
     frame,
 )
@@ -27,10 +28,12 @@ from nodevitals.wire import (
 READ_BYTES = 256 * 1024
 STDERR_BYTES = 64 * 1024
 MAX_STDERR_CHARACTERS = 2000
+# One for each probe that is open there, and some more.
+MAX_WANTED = 64
 
 
 class Worker:
-    """One worker process. The code that starts it sets the three callbacks, and `replies`, the type
+    """One worker process. The code that starts it sets the callbacks, and `replies`, the type
     of what it sends.
 
     `requested`: when, on the monotonic clock. `pid`: None until it is started. `signalled`: the
@@ -51,8 +54,9 @@ class Worker:
         self.pid: int | None = None
         self.signalled = 0
         self.adopted = False
-        self.replies: type[msgspec.Struct] = ProbeResult
+        self.replies: Any = FromWorker
         self.on_result: Callable[[Any], None] = lambda _: None
+        self.on_wanted: Callable[[Wanted], None] = lambda _: None
         self.on_garbage: Callable[[str], None] = lambda _: None
         self.on_exit: Callable[[str], None] = lambda _: None
         self._selector = selector
@@ -61,6 +65,7 @@ class Worker:
         self._reader = FrameReader()
         self._unsent = bytearray()
         self._open = True
+        self._wanted = 0
         channel.setblocking(False)
         os.set_blocking(stderr, False)
         selector.register(channel, selectors.EVENT_READ, self._read)
@@ -70,9 +75,11 @@ class Worker:
         """Whether messages can arrive: the process has not ended, as far as is known."""
         return self._open
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Queue a message; what does not fit now goes when it can."""
-        self._unsent += frame(message)
+    def send(self, *messages: msgspec.Struct) -> None:
+        """Queue messages; what does not fit now goes when it can."""
+        self._wanted = 0
+        for message in messages:
+            self._unsent += frame(message)
         self._flush()
 
     def stderr_tail(self) -> str:
@@ -115,10 +122,19 @@ class Worker:
             return
         try:
             for body in self._reader.feed(data):
-                self.on_result(decode(body, self.replies))
+                self._take(decode(body, self.replies))
         except ProtocolError as error:
             self.close_channel()
             self.on_garbage(str(error))
+
+    def _take(self, message: Any) -> None:
+        if not isinstance(message, Wanted):
+            self.on_result(message)
+            return
+        self._wanted += 1
+        if self._wanted > MAX_WANTED:
+            raise ProtocolError(f"over {MAX_WANTED} wanted runs, and none has come")
+        self.on_wanted(message)
 
     def _flush(self) -> None:
         if not self._open:

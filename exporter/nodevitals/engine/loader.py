@@ -60,7 +60,7 @@ class Loader:
             done(Loaded(errors=(f"{files}: {text}",)))
             return
         try:
-            worker = self._processes.spawn(Load(files))
+            worker = self._processes.spawn()
         except OSError as error:
             done(Loaded(errors=(f"cannot start a process to load {files}: {error.strerror}",)))
             return
@@ -70,6 +70,7 @@ class Loader:
         worker.on_result = self._finish
         worker.on_garbage = lambda what: self._fail(f"{self._files}: {what}")
         worker.on_exit = self._exited
+        worker.send(Load(files))
 
     def tick(self) -> None:
         """Call when `wake` is due."""

@@ -99,6 +99,7 @@ def target_specs(plans: Iterable[ProbePlan]) -> list[TargetSpec]:
                 settings=own,
                 timing=plan.timing,
                 resident=kind.resident,
+                prompt=kind.prompt,
                 shared=kind.is_shared(target) and not (kind.resident and kind.name in kept),
                 persistent=kind.persistent,
                 start_seconds=kind.start_seconds,

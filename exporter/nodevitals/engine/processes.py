@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-import msgspec
-
 from nodevitals.engine.channel import Worker
 from nodevitals.engine.control import Control
 from nodevitals.engine.idle import IdleWorkers
@@ -37,6 +35,7 @@ from nodevitals.engine.protocol import (
 from nodevitals.engine.server_process import ServerProcess, execute_server, fork_server
 from nodevitals.linux.host import Clock
 from nodevitals.linux.process import become_subreaper, children, processes
+from nodevitals.wire import Wanted
 
 LOOK_SECONDS = 0.25
 # Importing from a cold or slow disk takes its time.
@@ -68,6 +67,8 @@ class Processes:
         )
         self.on_keeper_lost: Callable[[], None] = lambda: None
         """Called when the probes that are kept open in a shared process are open no more."""
+        self.on_wanted: Callable[[Wanted], None] = lambda _: None
+        """Called when a probe that is open has something to read."""
         self._next_number = 1
         self._server: ServerProcess | None = None
         self._control: Control | None = None
@@ -88,9 +89,9 @@ class Processes:
         self._control = Control(ours, self._selector, self._clock, self._receive)
         self._control.send(Ping(), patience_seconds=FIRST_ANSWER_SECONDS)
 
-    def spawn(self, job: msgspec.Struct, reuse: bool = False, keep: bool = False) -> Worker:
-        """A worker with its job: a new one, or with `reuse` one that was released. `keep`: it is
-        the one that keeps the probes of such jobs open.
+    def spawn(self, reuse: bool = False, keep: bool = False) -> Worker:
+        """A worker for a job: a new one, or with `reuse` one that was released. `keep`: it is the
+        one that keeps the probes of such jobs open.
 
         Raises OSError when the agent is out of descriptors or waits to start a fork server.
         """
@@ -98,7 +99,6 @@ class Processes:
         worker = self._idle.take(now) if reuse else None
         if worker is None:
             worker = self._new_worker(now)
-        worker.send(job)
         if keep:
             self._idle.keep_in(worker, now)
         return worker
@@ -116,6 +116,7 @@ class Processes:
             os.close(stderr_read)
             os.close(stderr_write)
             raise
+        worker.on_wanted = lambda wanted: self.on_wanted(wanted)
         self._next_number += 1
         self._workers[worker.number] = worker
         self._control.send(Spawn(worker.number), [theirs.detach(), stderr_write])

@@ -35,10 +35,13 @@ from nodevitals.linux.host import Clock, Host, node_name, stable_fraction
 from nodevitals.probe import Family
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
-from nodevitals.wire import LEASES, Condition, ProbeResult
+from nodevitals.wire import LEASES, Condition, ProbeResult, Wanted
 
 # Of the time that a run may take: then it reports what it has read. The rest is for the report.
 REPORT_SHARE = 0.9
+# Between two runs that a process asks for, at least; and what they report is published as that of a
+# target with this interval.
+PROMPT_SECONDS = 1.0
 # The longest sleep: `/healthz` calls the loop dead when it has not come around for longer.
 TICK_SECONDS = 5.0
 
@@ -65,6 +68,7 @@ class Supervisor:
         self._retired: list[Target] = []
         self._schedule = Schedule(self.processes.room, self.processes.keeper_free)
         self.processes.on_keeper_lost = self._open_again
+        self.processes.on_wanted = self._on_wanted
         self._intake = Intake(families, snapshot, journal)
         self._status = Status(snapshot, journal)
         self._leases = Leases()
@@ -207,7 +211,7 @@ class Supervisor:
         target.shares = job.shared
         try:
             worker = target.worker = self.processes.spawn(
-                job, reuse=job.shared and not target.failing, keep=job.keep_open
+                reuse=job.shared and not target.failing, keep=job.keep_open
             )
         except OSError as error:
             target.lifecycle.exited(now)
@@ -216,9 +220,9 @@ class Supervisor:
         worker.on_result = lambda result: self._on_result(target, result)
         worker.on_garbage = lambda what: self._on_garbage(target, what)
         worker.on_exit = lambda how: self._on_exit(target, worker, how)
-        self._run(target)
+        self._run(target, job)
 
-    def _run(self, target: Target) -> None:
+    def _run(self, target: Target, *before: Job) -> None:
         assert target.worker is not None
         run = Run(
             state=target.input.take(),
@@ -228,7 +232,15 @@ class Supervisor:
             interrupted=tuple(target.interrupted),
         )
         target.unfinished_at = ""
-        target.worker.send(run)
+        target.worker.send(*before, run)
+
+    def _on_wanted(self, wanted: Wanted) -> None:
+        target = self.targets.get((wanted.probe, wanted.target))
+        if target is not None and target.spec.prompt:
+            # Its process has waited for longer than that, unless its memory is damaged.
+            now = max(self._clock.monotonic(), target.lifecycle.began + PROMPT_SECONDS)
+            target.lifecycle.hurry(now)
+            self._schedule.plan(target, now)
 
     def _on_result(self, target: Target, result: ProbeResult) -> None:
         now = self._clock.monotonic()
@@ -309,6 +321,9 @@ class Supervisor:
             for other in self.targets.values():
                 if other.spec.probe == message.probe:
                     other.deliver(message.body)
+                    if other.spec.prompt:
+                        other.lifecycle.hurry(now)
+                        self._schedule.plan(other, now)
 
     def _pace_all(self, now: float) -> None:
         for target in self.targets.values():
@@ -331,7 +346,9 @@ class Supervisor:
         changed = target.last is None or target.last.outcome != result.outcome
         target.last = result if self.keep_readings else without_readings(result)
         if changed or has_news(result):
-            self._publisher.expect(target.ended_at, target.lifecycle.interval_seconds)
+            interval = target.lifecycle.interval_seconds
+            prompt = min(interval, PROMPT_SECONDS) if target.spec.prompt else interval
+            self._publisher.expect(target.ended_at, prompt)
         if result.outcome == "ok":
             target.last_success = now
         target.input.settle(result)

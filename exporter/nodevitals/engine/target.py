@@ -41,6 +41,8 @@ class TargetSpec(msgspec.Struct, frozen=True):
     families: tuple[str, ...]
     shared: bool = False
     """Whether its process may have run another target before, and may run one afterwards."""
+    prompt: bool = False
+    """As `Probe.prompt`."""
     problem: str = ""
     """Why it cannot run at all: each of its runs fails with this, without a process."""
 

@@ -14,7 +14,14 @@ import threading
 import time
 
 from nodevitals.probe import Readings
-from nodevitals.wire import MAX_DEVICE_CHARACTERS, ProbeResult, ProtocolError, frame, one_line
+from nodevitals.wire import (
+    MAX_DEVICE_CHARACTERS,
+    ProbeResult,
+    ProtocolError,
+    Wanted,
+    frame,
+    one_line,
+)
 
 _STACK_BYTES = 256 * 1024
 
@@ -36,6 +43,11 @@ class Outlet:
             self._finished += 1
             self._channel.sendall(data)
         return whole
+
+    def send_wanted(self, wanted: Wanted) -> None:
+        """Tell the agent that a run has something to read, unless the agent is gone."""
+        with self._lock, contextlib.suppress(ConnectionError):
+            self._channel.sendall(frame(wanted))
 
     def finished(self) -> int:
         """Number of runs whose result was sent."""

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from nodevitals.engine.protocol import Job, Load, Run, ToWorker
+from nodevitals.engine.wakeups import Wakeups
 from nodevitals.engine.watch import Outlet, Watch
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.capabilities import keep_own
@@ -34,6 +35,7 @@ from nodevitals.wire import (
     ProbeResult,
     ProtocolError,
     Sample,
+    Wanted,
     decode,
     encode,
     one_line,
@@ -117,7 +119,8 @@ def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
     outlet = Outlet(channel)
     runners = _Runners(outlet)
-    while data := _receive(channel):
+    wakeups = Wakeups(channel, outlet)
+    while data := wakeups.receive():
         for body in reader.feed(data):
             message = decode(body, ToWorker)
             if isinstance(message, Load):
@@ -133,6 +136,7 @@ def _serve(channel: socket.socket) -> None:
                 stays &= outlet.send(result)
             if not stays:
                 return
+            wakeups.after_run(*runners.wakes_on())
     runners.close()
 
 
@@ -141,13 +145,6 @@ def _load(message: Load, channel: socket.socket) -> None:
 
     with contextlib.suppress(ConnectionError):
         channel.sendall(framed(load(message.files)))
-
-
-def _receive(channel: socket.socket) -> bytes:
-    try:
-        return channel.recv(65536)
-    except ConnectionError:  # the agent ended with our last result unread
-        return b""
 
 
 class _Runners:
@@ -182,6 +179,12 @@ class _Runners:
         if not self._current.open:
             self._open.pop((self._current.job.probe, self._current.job.target), None)
         return result
+
+    def wakes_on(self) -> tuple[Wanted, int | None]:
+        """The target that has just run, and the descriptor that says when it is to run next."""
+        assert self._current is not None
+        job = self._current.job
+        return Wanted(job.probe, job.target), self._current.wakes_on()
 
     def close(self) -> None:
         """Release what the probes hold."""
@@ -292,6 +295,12 @@ class _Runner:
     def open(self) -> bool:
         """Whether the probe holds what it has opened, for another run."""
         return self._probe is not None
+
+    def wakes_on(self) -> int | None:
+        """The probe's descriptor, where it is open and has one."""
+        with contextlib.suppress(Exception):
+            return None if self._probe is None else self._probe.wakes_on()
+        return None
 
     def close(self) -> None:
         """Release what the probe holds."""

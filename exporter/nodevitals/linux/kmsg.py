@@ -56,6 +56,10 @@ class Follower:
         self.sequence = sequence
         self.lost = 0
 
+    def fileno(self) -> int:
+        """The descriptor, readable when there is a new record."""
+        return self._descriptor
+
     def close(self) -> None:
         """Close the log."""
         os.close(self._descriptor)

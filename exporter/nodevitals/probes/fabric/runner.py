@@ -32,6 +32,8 @@ from nodevitals.probes.fabric.settings import FabricSettings
 EARLIEST, SPREAD = 0.25, 0.5
 # After a late start, or a wait for a peer, no test starts later than this share of the slot.
 LATEST = 0.9
+# How late a test of our own starts at most; and how late an order ends whose peer does not come.
+WAIT_SECONDS, ORDER_WAIT_SECONDS = 2.0, 0.5
 
 
 class FabricRunner:
@@ -77,9 +79,10 @@ class FabricRunner:
             self.error = error
 
     def _step(self) -> None:
-        """Do the next work, or run our own tests when they are due; wait half a second at most."""
+        """Do the next work, or run our own tests when they are due; wait for a short time."""
+        seconds = WAIT_SECONDS if self.orders is None else ORDER_WAIT_SECONDS
         with suppress(queue.Empty):
-            self._work.get(timeout=min(0.5, self._settings.slot / 60))()
+            self._work.get(timeout=min(seconds, self._settings.slot / 60))()
         if self.orders is not None:
             self.orders.settle()
         slot = int(time.time() // self._settings.slot)

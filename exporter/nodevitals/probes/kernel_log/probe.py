@@ -14,7 +14,7 @@ from typing import Optional, Union
 
 from nodevitals.linux.host import BOOT_ID
 from nodevitals.linux.kmsg import Follower
-from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
+from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings
 from nodevitals.probes.common.device_names import DeviceNames
 from nodevitals.probes.kernel_log.families import FAMILIES, LOST
 from nodevitals.probes.kernel_log.messages import NvmlXids
@@ -27,12 +27,10 @@ RECORDS_PER_READ = 1000
 
 
 class KernelLogSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which log, and how often: the default costs little, and comes before an overrun."""
+    """Which log."""
 
     path: str = "/dev/kmsg"
     """The kernel's log."""
-    interval: Optional[Seconds] = 2.0
-    """Time between two runs."""
 
 
 class KernelLogProbe(Probe):
@@ -48,12 +46,17 @@ class KernelLogProbe(Probe):
     resident = True
     shared = True
     persistent = True
+    prompt = True
     settings: KernelLogSettings
     state: KernelLogState
     _boot_id = ""
     _follower: Optional[Follower] = None
     _live = False
     """Whether a run has reached the end of the log: records read later have just been written."""
+
+    def wakes_on(self) -> Optional[int]:
+        """The log, which is readable where it has a new record."""
+        return None if self._follower is None else self._follower.fileno()
 
     def close(self) -> None:
         """Close the log."""

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from nodevitals.probe import Absent, Families, Family, Probe, ProbeError, ProbeSettings, Readings
-from nodevitals.wire import ProbeResult, Sample, frame
+from nodevitals.wire import ProbeResult, Sample, Wanted, frame
 
 metrics = Families("misbehave", "item")
 VALUE = metrics.gauge("value", "A value.")
@@ -35,7 +35,7 @@ class MisbehaveSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown
     """Number of series of `healthy`."""
 
 
-def _write_raw(data: bytes) -> None:
+def write_raw(data: bytes) -> None:
     """Write to the worker's channel without its protocol."""
     for descriptor in range(3, 64):
         try:
@@ -87,12 +87,12 @@ class _Behaviours:
             hoard.append(bytearray(1 << 20))
 
     def garbage(self, *_: Any) -> None:
-        _write_raw(b"\x00\x00\x00\x08garbage!")
+        write_raw(b"\x00\x00\x00\x08garbage!")
         _sleep_forever()
 
     def garbage_text(self, *_: Any) -> None:
         """A result that is whole but for one text, which is no UTF-8."""
-        _write_raw(frame(ProbeResult(outcome="error", text="abc")).replace(b"abc", b"\xff\xfe\xfd"))
+        write_raw(frame(ProbeResult(outcome="error", text="abc")).replace(b"abc", b"\xff\xfe\xfd"))
         _sleep_forever()
 
     def surrogates(self, readings: Readings, _: Any) -> None:
@@ -100,16 +100,21 @@ class _Behaviours:
         readings.add(VALUE, 1, os.fsdecode(b"name \xff"))
 
     def huge_header(self, *_: Any) -> None:
-        _write_raw(b"\xff\xff\xff\xff" + bytes(65536))
+        write_raw(b"\xff\xff\xff\xff" + bytes(65536))
         _sleep_forever()
 
     def extra_results(self, *_: Any) -> None:
         answer = frame(ProbeResult(outcome="ok"))
         while True:
-            _write_raw(answer * 100)
+            write_raw(answer * 100)
+
+    def wants_without_end(self, *_: Any) -> None:
+        asked = frame(Wanted("misbehave_kept", "wants_without_end"))
+        while True:
+            write_raw(asked * 10)
 
     def half_frame(self, *_: Any) -> None:
-        _write_raw(b"\x00\x00\x10\x00half")
+        write_raw(b"\x00\x00\x10\x00half")
         os._exit(0)
 
     def forks(self, *_: Any) -> None:
@@ -161,7 +166,7 @@ class _Behaviours:
         readings.samples += [sample, sample]
 
     def state_too_large(self, *_: Any) -> None:
-        _write_raw(frame(ProbeResult(outcome="ok", state=bytes(4 * 1024 * 1024 - 200))))
+        write_raw(frame(ProbeResult(outcome="ok", state=bytes(4 * 1024 * 1024 - 200))))
         os._exit(0)
 
     def result_too_large(self, readings: Readings, _: Any) -> None:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
-from nodevitals.probes.misbehave import VALUE, MisbehaveProbe  # type: ignore[import-untyped]
+from nodevitals.probes.misbehave import (  # type: ignore[import-untyped]
+    VALUE,
+    MisbehaveProbe,
+    write_raw,
+)
 
 from nodevitals.engine.idle import KEEPER_PATIENCE_SECONDS
 from nodevitals.probe import Readings
+from nodevitals.wire import Wanted, frame
 
 
 class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
     """One behaviour. `counts` exposes its process id and the number of runs since it was opened;
-    `counts-slow` takes longer than others wait, while the folder has a file `slow`.
+    `counts-slow` takes longer than others wait, while the folder has a file `slow`;
+    `counts-wanted` asks for another run after each, whatever there is to read.
     """
 
     name = "misbehave_kept"
     resident = True
     shared = True
+    prompt = True
     _runs = 0
 
     def run(self, readings: Readings) -> None:
@@ -29,6 +37,9 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
             return
         if self.target == "counts-slow" and os.path.exists(f"{self.settings.folder}/slow"):
             time.sleep(KEEPER_PATIENCE_SECONDS * 1.5)
+        if self.target == "counts-wanted":
+            asked = frame(Wanted(self.name, self.target))
+            threading.Timer(0.1, write_raw, [asked]).start()
         readings.add(VALUE, os.getpid(), f"{self.target} process")
         readings.add(VALUE, self._runs, f"{self.target} runs")
         readings.add(VALUE, self.settings.series, f"{self.target} series")

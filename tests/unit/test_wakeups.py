@@ -1,0 +1,134 @@
+"""A process between runs: which probes the agent is told of, when, and how often."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nodevitals.engine import wakeups
+from nodevitals.engine.wakeups import Wakeups
+from nodevitals.engine.watch import Outlet
+from nodevitals.wire import FrameReader, FromWorker, Wanted, decode
+
+ONE, TWO = Wanted("kernel_log", "kernel_log"), Wanted("kernel_log", "another")
+
+
+class Process:
+    """A process that waits for the agent, and a pipe that it waits for, too."""
+
+    def __init__(self) -> None:
+        self.agent, channel = socket.socketpair()
+        self.wakeups = Wakeups(channel, Outlet(channel))
+        self.received = b""
+        self._channel = channel
+        self._thread = threading.Thread(target=self._receive)
+
+    def _receive(self) -> None:
+        self.received = self.wakeups.receive()
+
+    def wait(self) -> None:
+        self._thread.start()
+
+    def told(self, seconds: float) -> list[Wanted]:
+        """What the agent has been told within these seconds."""
+        reader, found, until = FrameReader(), [], time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.agent.settimeout(left)
+            try:
+                found += [decode(body, FromWorker) for body in reader.feed(self.agent.recv(1000))]
+            except TimeoutError:
+                break
+        return found
+
+    def end(self) -> bytes:
+        self.agent.sendall(b"a run")
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self.received
+
+    def close(self) -> None:
+        self.agent.close()
+        self._channel.close()
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    monkeypatch.setattr(wakeups, "PAUSE_SECONDS", 0.5)
+    found = Process()
+    yield found
+    found.close()
+
+
+def test_what_is_readable_is_told_once(process: Process) -> None:
+    read, write = os.pipe()
+    process.wakeups.after_run(ONE, read)
+    process.wait()
+    assert process.told(1.0) == []
+    os.write(write, b"x")
+    assert process.told(1.5) == [ONE]  # the pipe is still readable
+    assert process.end() == b"a run"
+    os.close(read)
+    os.close(write)
+
+
+def test_what_is_always_readable_is_told_after_a_pause(process: Process) -> None:
+    """As a flooded log, or a file."""
+    with open(os.devnull, "rb") as null:
+        process.wakeups.after_run(ONE, null.fileno())
+        began = time.monotonic()
+        process.wait()
+        assert process.told(0.2) == []
+        assert process.told(2.0) == [ONE]
+        assert time.monotonic() - began >= 0.5
+        assert process.end() == b"a run"
+
+
+def test_each_of_several_is_told(process: Process) -> None:
+    first, second = os.pipe(), os.pipe()
+    process.wakeups.after_run(ONE, first[0])
+    process.wakeups.after_run(TWO, second[0])
+    process.wait()
+    os.write(second[1], b"x")
+    assert process.told(1.5) == [TWO]
+    os.write(first[1], b"x")
+    assert process.told(1.0) == [ONE]
+    process.end()
+    for descriptor in (*first, *second):
+        os.close(descriptor)
+
+
+def test_a_target_without_a_descriptor_is_not_waited_for(process: Process) -> None:
+    with open(os.devnull, "rb") as null:
+        process.wakeups.after_run(ONE, null.fileno())
+        process.wakeups.after_run(ONE, None)
+        process.wait()
+        assert process.told(1.0) == []
+        assert process.end() == b"a run"
+
+
+def test_a_descriptor_that_was_closed_is_told_once(process: Process) -> None:
+    """The run that follows says what is wrong."""
+    read, write = os.pipe()
+    process.wakeups.after_run(ONE, read)
+    os.close(read)
+    os.close(write)
+    process.wait()
+    assert process.told(1.5) == [ONE]
+    assert process.end() == b"a run"
+
+
+def test_the_end_of_the_agent(process: Process) -> None:
+    read, write = os.pipe()
+    process.wakeups.after_run(ONE, read)
+    process.agent.close()
+    assert process.wakeups.receive() == b""
+    os.write(write, b"x")
+    process.wakeups.after_run(ONE, read)
+    assert process.wakeups.receive() == b""
+    os.close(read)
+    os.close(write)
