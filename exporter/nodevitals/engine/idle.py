@@ -88,6 +88,12 @@ class IdleWorkers:
             return now
         return max(now, self._keeper_taken_at + KEEPER_PATIENCE_SECONDS)
 
+    def shared_free(self, now: float) -> float:
+        """When a target may start that any shared process may run: now, or infinity until the
+        keeper is free again.
+        """
+        return now if self._waiting or self._keeper is None else math.inf
+
     def keep_in(self, worker: Worker, now: float) -> None:
         """This worker, which was taken or is new, is the keeper from now on."""
         if worker is not self._keeper:

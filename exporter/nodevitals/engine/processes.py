@@ -134,6 +134,10 @@ class Processes:
         """When a target may start whose probe is kept open in the shared process."""
         return self._idle.keeper_free(now)
 
+    def shared_free(self, now: float) -> float:
+        """When a target may start without a process more, where its process is shared."""
+        return self._idle.shared_free(now)
+
     def dismiss_keeper(self) -> None:
         """Close all probes that are kept open in the shared process."""
         self._idle.dismiss_keeper()

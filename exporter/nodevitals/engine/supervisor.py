@@ -66,7 +66,9 @@ class Supervisor:
         self.loader = Loader(self.processes, self._clock)
         self.targets: dict[tuple[str, str], Target] = {}
         self._retired: list[Target] = []
-        self._schedule = Schedule(self.processes.room, self.processes.keeper_free)
+        self._schedule = Schedule(
+            self.processes.room, self.processes.keeper_free, self.processes.shared_free
+        )
         self.processes.on_keeper_lost = self._open_again
         self.processes.on_wanted = self._on_wanted
         self._intake = Intake(families, snapshot, journal)
