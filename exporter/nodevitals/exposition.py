@@ -61,20 +61,44 @@ def format_value(value: float) -> str:
     return text[:-2] if text.endswith(".0") else _NOT_FINITE.get(text, text)
 
 
-@lru_cache(maxsize=_MAX_SERIES)
-def _series(family: Family, labels: tuple[str, ...]) -> str:
-    """The name and the labels of a series, and a space. Cached: a target has the same ones in each
-    run. Raises InvalidSampleError where the labels do not fit.
+class _SeriesCache:
+    """The name and the labels of each series, as text: a target has the same ones in each run. A
+    label's value is kept once for all series that have it. Bounded: beyond that, it starts anew.
     """
-    if not family.accepts(labels):
-        raise InvalidSampleError(f"{family.name} does not take the labels {labels}")
-    pairs = [f'{name}="{escape_label(text)}"' for name, text in family.pairs(labels) if text]
-    return f"{family.name}{{{','.join(pairs)}}} " if pairs else f"{family.name} "
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._known: dict[Family, dict[tuple[str, ...], str]] = {}
+        self._values: dict[str, str] = {}
+        self._count = 0
+
+    def get(self, family: Family, labels: tuple[str, ...]) -> str:
+        """The text, and a space. Raises InvalidSampleError where the labels do not fit."""
+        known = self._known.get(family)
+        found = None if known is None else known.get(labels)
+        return self._add(family, labels) if found is None else found
+
+    def _add(self, family: Family, labels: tuple[str, ...]) -> str:
+        if not family.accepts(labels):
+            raise InvalidSampleError(f"{family.name} does not take the labels {labels}")
+        pairs = [f'{name}="{escape_label(text)}"' for name, text in family.pairs(labels) if text]
+        text = f"{family.name}{{{','.join(pairs)}}} " if pairs else f"{family.name} "
+        if self._count >= _MAX_SERIES:
+            self._clear()
+        self._count += 1
+        kept = tuple([self._values.setdefault(value, value) for value in labels])
+        self._known.setdefault(family, {})[kept] = text
+        return text
+
+
+_series = _SeriesCache()
 
 
 def render(family: Family, labels: tuple[str, ...], value: float) -> str:
     """One sample as a line. Raises InvalidSampleError where the labels do not fit."""
-    return f"{_series(family, labels)}{format_value(value)}\n"
+    return f"{_series.get(family, labels)}{format_value(value)}\n"
 
 
 def render_samples(families: Mapping[str, Family], samples: Iterable[Sample]) -> dict[str, bytes]:

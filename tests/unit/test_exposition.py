@@ -12,10 +12,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from nodevitals.exposition import (
+    _MAX_SERIES,
     InvalidSampleError,
     Snapshot,
     Source,
     Variant,
+    _SeriesCache,
     format_value,
     render_samples,
 )
@@ -187,3 +189,16 @@ def test_open_family_refuses_labels_that_no_series_may_have(labels: tuple[str, .
         render_samples({OPEN.name: OPEN}, [Sample(OPEN.name, labels, 1.0)])
     closed = Family(name=OPEN.name, kind="gauge", help="Closed.", labels=("a",))
     assert not closed.accepts(("x", "tenant", "1"))
+
+
+def test_series_are_kept_up_to_a_limit() -> None:
+    """A label with ever new values, as names of jobs, takes no more and more memory."""
+    cache = _SeriesCache()
+    family = Family(name="nodevitals_test_value", kind="gauge", help="A value.", labels=("a", "b"))
+    for number in range(3 * _MAX_SERIES):
+        labels = (str(number), "same")
+        assert cache.get(family, labels) == f'nodevitals_test_value{{a="{number}",b="same"}} '
+        assert sum(map(len, cache._known.values())) <= _MAX_SERIES
+        assert len(cache._values) <= _MAX_SERIES + 1
+    with pytest.raises(InvalidSampleError):
+        cache.get(family, ("one",))

@@ -63,7 +63,6 @@ class ProfileProbe(Probe):
 
     name = "profile"
     families = metrics
-    shared = True
     default = "on"
     Settings = ProfileSettings
     State = ProfileState

@@ -81,7 +81,6 @@ class ServicesProbe(Probe):
 
     name = "services"
     families = families.metrics
-    shared = True
     Settings = ServicesSettings
     State = ServicesState
     settings: ServicesSettings
