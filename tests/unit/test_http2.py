@@ -109,17 +109,18 @@ def test_answer_whose_headers_come_in_frames_of_all_kinds() -> None:
     first = bytes([3]) + bytes(5) + block[:10] + bytes(3)
     client = answered(
         frame(UNKNOWN, b"x")
+        + frame(UNKNOWN, b"x", stream=0)  # as ORIGIN and PRIORITY_UPDATE
         + frame(WINDOW, bytes(4), stream=0)
         + frame(WINDOW, bytes(4))
         + frame(PRIORITIES, bytes(5))
         + frame(HEADERS, first, PADDED | PRIORITY)
         + frame(CONTINUATION, block[10:20])
         + frame(CONTINUATION, block[20:], END_HEADERS)
-        + frame(DATA, bytes([2]) + b"told" + bytes(2), PADDED | END_STREAM)
+        + frame(DATA, bytes([2]) + b"answer" + bytes(2), PADDED | END_STREAM)
     )
     assert client.answer.ended
     assert client.answer.headers == {":status": "200", "a": "b" * 100}
-    assert client.answer.body == b"told"
+    assert client.answer.body == b"answer"
 
 
 def test_what_belongs_to_another_stream_is_left_out() -> None:
@@ -152,6 +153,11 @@ def test_settings_and_pings_are_acknowledged_once() -> None:
 def test_end_of_the_connection() -> None:
     with pytest.raises(ConnectionEndedError):
         answered(frame(GOAWAY, bytes(8), stream=0))
+
+
+def test_answer_is_whole_before_the_end_of_the_connection() -> None:
+    answer = headers_of([STATUS], END_HEADERS | END_STREAM)
+    assert answered(answer + frame(GOAWAY, bytes(8), stream=0)).answer.ended
 
 
 @pytest.mark.parametrize(
