@@ -114,3 +114,15 @@ def test_target_that_is_late_already_does_not_wait(processes: Processes) -> None
     """As after a suspension, or where the agent itself was late."""
     made = schedule(processes, target("one"))
     assert started(made, 20.0) == ["one"]
+
+
+def test_messages_wait_for_the_next_run() -> None:
+    one = target("one")
+    one.deliver(b"before")
+    assert one.has_messages
+    assert one.messages() == (b"before",)
+    assert not one.has_messages
+    one.deliver(b"during")
+    one.answered()
+    assert one.has_messages
+    assert one.messages() == (b"during",)

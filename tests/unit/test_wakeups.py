@@ -1,4 +1,4 @@
-"""A process between runs: which probes the agent is told of, when, and how often."""
+"""A process between runs: which probes it reports to the agent, when, and how often."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Process:
     def _receive(self) -> None:
         self.received = self.wakeups.receive()
 
-    def wait(self) -> None:
+    def start(self) -> None:
         self._thread.start()
 
-    def told(self, seconds: float) -> list[Wanted]:
-        """What the agent has been told within these seconds."""
+    def reports(self, seconds: float) -> list[Wanted]:
+        """What arrives at the agent within these seconds."""
         reader, found, until = FrameReader(), [], time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.agent.settimeout(left)
@@ -64,39 +64,39 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     found.close()
 
 
-def test_what_is_readable_is_told_once(process: Process) -> None:
+def test_what_is_readable_is_reported_once(process: Process) -> None:
     read, write = os.pipe()
     process.wakeups.after_run(ONE, read)
-    process.wait()
-    assert process.told(1.0) == []
+    process.start()
+    assert process.reports(1.0) == []
     os.write(write, b"x")
-    assert process.told(1.5) == [ONE]  # the pipe is still readable
+    assert process.reports(1.5) == [ONE]  # the pipe is still readable
     assert process.end() == b"a run"
     os.close(read)
     os.close(write)
 
 
-def test_what_is_always_readable_is_told_after_a_pause(process: Process) -> None:
+def test_what_is_always_readable_is_reported_after_a_pause(process: Process) -> None:
     """As a flooded log, or a file."""
     with open(os.devnull, "rb") as null:
         process.wakeups.after_run(ONE, null.fileno())
         began = time.monotonic()
-        process.wait()
-        assert process.told(0.2) == []
-        assert process.told(2.0) == [ONE]
+        process.start()
+        assert process.reports(0.2) == []
+        assert process.reports(2.0) == [ONE]
         assert time.monotonic() - began >= 0.5
         assert process.end() == b"a run"
 
 
-def test_each_of_several_is_told(process: Process) -> None:
+def test_each_of_several_is_reported(process: Process) -> None:
     first, second = os.pipe(), os.pipe()
     process.wakeups.after_run(ONE, first[0])
     process.wakeups.after_run(TWO, second[0])
-    process.wait()
+    process.start()
     os.write(second[1], b"x")
-    assert process.told(1.5) == [TWO]
+    assert process.reports(1.5) == [TWO]
     os.write(first[1], b"x")
-    assert process.told(1.0) == [ONE]
+    assert process.reports(1.0) == [ONE]
     process.end()
     for descriptor in (*first, *second):
         os.close(descriptor)
@@ -106,19 +106,19 @@ def test_a_target_without_a_descriptor_is_not_waited_for(process: Process) -> No
     with open(os.devnull, "rb") as null:
         process.wakeups.after_run(ONE, null.fileno())
         process.wakeups.after_run(ONE, None)
-        process.wait()
-        assert process.told(1.0) == []
+        process.start()
+        assert process.reports(1.0) == []
         assert process.end() == b"a run"
 
 
-def test_a_descriptor_that_was_closed_is_told_once(process: Process) -> None:
+def test_a_descriptor_that_was_closed_is_reported_once(process: Process) -> None:
     """The run that follows says what is wrong."""
     read, write = os.pipe()
     process.wakeups.after_run(ONE, read)
     os.close(read)
     os.close(write)
-    process.wait()
-    assert process.told(1.5) == [ONE]
+    process.start()
+    assert process.reports(1.5) == [ONE]
     assert process.end() == b"a run"
 
 

@@ -238,10 +238,15 @@ class Supervisor:
 
     def _on_wanted(self, wanted: Wanted) -> None:
         target = self.targets.get((wanted.probe, wanted.target))
-        if target is not None and target.spec.prompt:
-            # Its process has waited for longer than that, unless its memory is damaged.
-            now = max(self._clock.monotonic(), target.lifecycle.began + PROMPT_SECONDS)
-            target.lifecycle.hurry(now)
+        if target is not None:
+            self._prompt(target, self._clock.monotonic())
+
+    def _prompt(self, target: Target, now: float) -> None:
+        """Run a target soon that is to run when there is something to read. A process whose memory
+        is damaged may ask for that again and again.
+        """
+        if target.spec.prompt:
+            target.lifecycle.hurry(max(now, target.lifecycle.began + PROMPT_SECONDS))
             self._schedule.plan(target, now)
 
     def _on_result(self, target: Target, result: ProbeResult) -> None:
@@ -266,6 +271,8 @@ class Supervisor:
         moves = target.sharing != target.shares
         leaves = target.shares or moves
         target.lifecycle.answered(now, result.stays and not leaves)
+        if target.has_messages:  # that came during this run
+            self._prompt(target, now)
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
             self._deliver(target, result, now)
@@ -323,9 +330,7 @@ class Supervisor:
             for other in self.targets.values():
                 if other.spec.probe == message.probe:
                     other.deliver(message.body)
-                    if other.spec.prompt:
-                        other.lifecycle.hurry(now)
-                        self._schedule.plan(other, now)
+                    self._prompt(other, now)
 
     def _pace_all(self, now: float) -> None:
         for target in self.targets.values():

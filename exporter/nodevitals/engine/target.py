@@ -185,6 +185,11 @@ class Target:
         """Keep a message for the next run; of too many the newest."""
         self._received = [*self._received, message][-MAX_MESSAGES:]
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether a message has come since the last run began."""
+        return bool(self._received)
+
     def messages(self) -> tuple[bytes, ...]:
         """The messages for the run that starts now, again those of a run without a result."""
         self._unanswered = [*self._unanswered, *self._received][-MAX_MESSAGES:]

@@ -1,5 +1,5 @@
 """What a process does between the runs of the probes that it keeps open: it receives what the agent
-sends, and tells the agent which of the probes has something to read (`Probe.wakes_on`).
+sends, and reports which of the probes has something to read (`Probe.wakes_on`).
 
 In: the channel, and a descriptor per target. Out: bytes of the agent, and Wanted frames to it.
 """
@@ -26,7 +26,7 @@ class _Source(NamedTuple):
 
 
 class Wakeups:
-    """What the agent is told, once per run of a target."""
+    """Waits for the agent, and for one descriptor per target; reports each once per run."""
 
     def __init__(self, channel: socket.socket, outlet: Outlet) -> None:
         self._channel = channel
