@@ -271,15 +271,18 @@ def test_a_record_is_read_when_it_is_written(tmp_path: Path) -> None:
     def runs(of: Node) -> float:
         return of.value("nodevitals_probe_runs_total", probe="kernel_log", outcome="ok") or 0
 
+    started = time.monotonic()
     with Node(tmp_path, config, f"--path.procfs={tmp_path / 'proc'}") as found:
         wait_until(lambda: events(found, "oom_kill") == 0)
         for kills in (1, 2):
             write(OOM_KILL)
             wait_until(partial(has, found, kills))
-        before, began = runs(found), time.monotonic()
+        began = time.monotonic()
         while time.monotonic() - began < 6:
             write("something else")
-            time.sleep(0.01)
-        assert 1 <= runs(found) - before <= (time.monotonic() - began) / 2 + 2
-        assert events(found, "oom_kill") == 2
+            time.sleep(0.01)  # a hundred records per second
+        write(OOM_KILL)
+        wait_until(partial(has, found, 3))
+        # All runs since the start; a history that is slow exposes fewer, never more.
+        assert runs(found) <= (time.monotonic() - started) / 2 + 2
     os.close(writer)
