@@ -44,8 +44,8 @@ SCRAPE_SECONDS = 15.0
 SETTLE_SECONDS = 60.0
 KERNEL_THREADS, USER_PROCESSES = 1500, 500
 UNITS = ("kubelet", "containerd", "nvidia-persistenced", "nvidia-fabricmanager", "chronyd")
-# Installed nowhere but for the type checks of this project, where msgspec would import it, and with
-# it 1 MiB of modules.
+# No installation of the agent alone has it. Here type checks need it, and msgspec would import it,
+# and with it 1 MiB of modules.
 PRELUDE = "import sys; sys.modules['typing_extensions'] = None"
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of unshare(2)
 PROFILE = {"name": "everything", "expect": {"accelerator.count": 8, "nvidia.mig": "off"}}

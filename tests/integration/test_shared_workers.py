@@ -142,7 +142,7 @@ def test_target_of_a_hung_run_waits_alone(tmp_path: Path) -> None:
 # it begins to serve.
 NOTE_MODULES = """
 import os, pathlib, sys
-sys.modules["typing_extensions"] = None  # no installation has it, and msgspec would import it
+sys.modules["typing_extensions"] = None  # the agent alone has it not, and msgspec would import it
 from nodevitals.engine import forkserver, server_process
 def note(name):
     pathlib.Path({folder!r}, name).write_text("\\n".join(sys.modules))
@@ -163,7 +163,7 @@ def test_fork_server_imports_nothing_after_the_fork(tmp_path: Path) -> None:
     }
     assert modules["fork-server"] == modules["agent"]
     assert {"encodings.idna", "hpack", "pynvml"} <= modules["agent"]
-    # Megabytes that nothing needs, and that every process would have.
+    # Megabytes that nothing needs.
     assert modules["agent"].isdisjoint({"ast", "dataclasses", "google", "grpc", "inspect"})
 
 

@@ -67,7 +67,7 @@ def _homes() -> Iterator[_Home]:
 
 def _modules(folder: str) -> Iterator[_Home]:
     """What can be imported from a folder, as pkgutil.iter_modules finds it: that imports inspect
-    and ast, 0.7 MiB in every process.
+    and ast, 0.7 MiB of the memory that all processes share.
     """
     for file in list_names(folder):
         name = _module_name(file)
