@@ -8,7 +8,7 @@ import pytest
 
 from nodevitals import catalogue
 from nodevitals.engine.schedule import SHARED_PATIENCE_SECONDS, Schedule
-from nodevitals.engine.target import StateInput, Target, TargetSpec
+from nodevitals.engine.target import MAX_MESSAGES, StateInput, Target, TargetSpec
 from nodevitals.probe import Timing
 from nodevitals.state.journal import Journal
 from nodevitals.wire import ProbeResult
@@ -118,11 +118,29 @@ def test_target_that_is_late_already_does_not_wait(processes: Processes) -> None
 
 def test_messages_wait_for_the_next_run() -> None:
     one = target("one")
-    one.deliver(b"before")
+    one.deliver("nvidia", b"before")
     assert one.has_messages
     assert one.messages() == (b"before",)
     assert not one.has_messages
-    one.deliver(b"during")
+    one.deliver("nvidia", b"during")
     one.answered()
     assert one.has_messages
     assert one.messages() == (b"during",)
+
+
+def test_sender_that_runs_often_displaces_no_message_of_another() -> None:
+    """`profile` runs every two minutes, `nvidia` every second under a lease."""
+    one = target("one")
+    one.deliver("services", b"units")
+    for number in range(60):
+        one.deliver("nvidia", str(number).encode())
+        if not number:
+            one.deliver("node", b"first")
+    kept = one.messages()
+    assert (b"units" in kept, b"first" in kept, len(kept)) == (True, True, MAX_MESSAGES)
+    assert kept[-1] == b"59"
+    for number in range(60, 120):  # the run returned no result: its messages are given again
+        one.deliver("nvidia", str(number).encode())
+    kept = one.messages()
+    assert (b"units" in kept, b"first" in kept, len(kept)) == (True, True, MAX_MESSAGES)
+    assert kept[-1] == b"119"

@@ -324,12 +324,12 @@ class Supervisor:
         for message in result.messages:
             if message.probe == LEASES:
                 reply = self._leases.take(sender, message.body, self.targets.values(), now)
-                sender.deliver(reply)
+                sender.deliver(LEASES, reply)
                 sender.lifecycle.hurry(now)
                 self._pace_all(now)
             for other in self.targets.values():
                 if other.spec.probe == message.probe:
-                    other.deliver(message.body)
+                    other.deliver(sender.spec.probe, message.body)
                     self._prompt(other, now)
 
     def _pace_all(self, now: float) -> None:

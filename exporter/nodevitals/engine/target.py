@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -157,8 +158,8 @@ class Target:
         self._slow_runs = 0
         self.shares = False
         """Whether that process may run other targets."""
-        self._received: list[bytes] = []
-        self._unanswered: list[bytes] = []
+        self._received: list[tuple[str, bytes]] = []
+        self._unanswered: list[tuple[str, bytes]] = []
         self.last: ProbeResult | None = None
         self.last_success: float | None = None
         self.ended_at: float | None = None
@@ -181,9 +182,9 @@ class Target:
         self.kept = Source(*spec.key, "kept")
         self.status = Source(*spec.key, "status")
 
-    def deliver(self, message: bytes) -> None:
-        """Keep a message for the next run; of too many the newest."""
-        self._received = [*self._received, message][-MAX_MESSAGES:]
+    def deliver(self, sender: str, message: bytes) -> None:
+        """Keep a message of a probe for the next run; of too many the newest of each sender."""
+        self._received = _newest([*self._received, (sender, message)])
 
     @property
     def has_messages(self) -> bool:
@@ -192,9 +193,9 @@ class Target:
 
     def messages(self) -> tuple[bytes, ...]:
         """The messages for the run that starts now, again those of a run without a result."""
-        self._unanswered = [*self._unanswered, *self._received][-MAX_MESSAGES:]
+        self._unanswered = _newest([*self._unanswered, *self._received])
         self._received = []
-        return tuple(self._unanswered)
+        return tuple(message for _, message in self._unanswered)
 
     def answered(self) -> None:
         """A run has returned a result: its messages need not be delivered again."""
@@ -246,3 +247,13 @@ class Target:
     def absent(self) -> bool:
         """Whether its hardware is not there, and not expected."""
         return self.last is not None and self.last.outcome == "absent"
+
+
+def _newest(messages: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """No more than may be kept. A sender that runs every second, as under a lease, costs its own
+    oldest messages, not those of a sender that runs every minute.
+    """
+    while len(messages) > MAX_MESSAGES:
+        ((most, _),) = Counter(sender for sender, _ in messages).most_common(1)
+        messages.remove(next(one for one in messages if one[0] == most))
+    return messages

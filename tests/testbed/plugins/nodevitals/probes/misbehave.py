@@ -59,6 +59,12 @@ class _Behaviours:
     def process(self, readings: Readings, _: Any) -> None:
         readings.add(VALUE, os.getpid(), "process")
 
+    def sends(self, readings: Readings, settings: Any) -> None:
+        """One message, while a run of the receiver is in flight."""
+        if os.path.exists(f"{settings.folder}/running"):
+            with contextlib.suppress(FileExistsError), open(f"{settings.folder}/sent", "x"):
+                readings.send("misbehave_kept", Wanted("misbehave", "sends"))
+
     def sleeps(self, *_: Any) -> None:
         _sleep_forever()
 
