@@ -20,12 +20,13 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import trustme
 
 from bench.idle import parts
-from bench.measure import Scraper, pss_bytes, table
+from bench.measure import Scraper, additions_seconds, pss_bytes, table
 from bench.scrape import is_ready
 from testbed import bmc, disks, mlxlink, processes
 from testbed.apiserver import ApiServer
@@ -265,11 +266,12 @@ def main(folder: Path) -> None:
         scraper = Scraper(node.port)
         scraper.scrape()
         before, began = parts(node.process.pid), time.monotonic()
-        memory = []
+        memory, additions = [], []
         while time.monotonic() - began < SECONDS:
             time.sleep(SCRAPE_SECONDS)
             scraper.scrape()
             memory.append(pss_bytes(node.process.pid))
+            additions.append(additions_seconds())
         took = time.monotonic() - began
         after = parts(node.process.pid)
         found = samples(node)
@@ -284,7 +286,8 @@ def main(folder: Path) -> None:
         series = Counter(name.split("_")[1] for name, _ in found)
     used = {part: (after[part] - before[part]) / took for part in after}
     print(
-        f"CPU time over {took:.0f} s, as a share of one core; memory: the largest of each scrape.\n"
+        f"CPU time over {took:.0f} s, as a share of one core, on which a million additions took "
+        f"{median(additions) * 1e3:.0f} ms (median);\nmemory: the largest of each scrape.\n"
     )
     row = [f"{sum(used.values()):.3%}", *(f"{value:.3%}" for value in used.values())]
     largest = f"{max(memory) / 2**20:.1f} MiB"
