@@ -88,7 +88,7 @@ def cpu_seconds(pid: int) -> float:
 
 def additions_seconds() -> float:
     """CPU time of a million additions: how fast one core runs Python here and now. Figures of CPU
-    time are compared with it, as those of one virtual machine differ by up to two from day to day.
+    time are compared with it: those of one virtual machine differ by a factor of two.
     """
     began = time.thread_time()
     sum(range(1_000_000))

@@ -181,15 +181,3 @@ def test_a_process_that_always_wants_a_run_has_one_per_second(tmp_path: Path, wa
         assert process(node, wanted) == process(node, KEPT[0])
         if wanted == "counts-wanted" and took < 30:  # a message reaches all targets of the probe
             assert {runs(node, target) for target in KEPT} == {1}
-
-
-def test_a_message_that_comes_during_a_run_is_read_soon(tmp_path: Path) -> None:
-    """The run that was in flight did not have it, and the next one is due in ten minutes."""
-    made = settings(("counts-during",), (), interval="10m")
-    made["probes"]["misbehave_kept"]["folder"] = str(tmp_path)
-    quick = {"interval": "500ms", "timeout": "500ms", "folder": str(tmp_path)}
-    made["probes"]["misbehave"] = {"behaviours": ["sends"], **quick}
-    with Node(tmp_path, made) as node:
-        wait_until(lambda: runs(node, "counts-during") >= 2)
-        assert (tmp_path / "sent").exists()
-        assert outcomes(node, "counts-during") == {"ok"}

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -60,10 +61,15 @@ class _Behaviours:
         readings.add(VALUE, os.getpid(), "process")
 
     def sends(self, readings: Readings, settings: Any) -> None:
-        """One message, while a run of the receiver is in flight."""
-        if os.path.exists(f"{settings.folder}/running"):
-            with contextlib.suppress(FileExistsError), open(f"{settings.folder}/sent", "x"):
-                readings.send("misbehave_kept", Wanted("misbehave", "sends"))
+        """One message, while a run of the receiver is in flight. The agent has delivered it when it
+        starts another run of the sender.
+        """
+        folder = Path(settings.folder)
+        if (folder / "sent").exists():
+            (folder / "delivered").touch()
+        elif (folder / "running").exists():
+            readings.send("misbehave_prompt", Wanted("misbehave", "sends"))
+            (folder / "sent").touch()
 
     def sleeps(self, *_: Any) -> None:
         _sleep_forever()

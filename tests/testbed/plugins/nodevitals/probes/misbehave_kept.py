@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from pathlib import Path
 
 from nodevitals.probes.misbehave import (  # type: ignore[import-untyped]
     VALUE,
@@ -22,8 +21,7 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
     """One behaviour. `counts` exposes its process id and the number of runs since it was opened;
     `counts-slow` takes longer than others wait, while the folder has a file `slow`;
     `counts-wanted` asks for another run after each, whatever there is to read, and
-    `counts-messages` sends itself a message; the first run of `counts-during` ends after another
-    probe has sent a message.
+    `counts-messages` sends itself a message.
     """
 
     name = "misbehave_kept"
@@ -40,8 +38,6 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
             return
         if self.target == "counts-slow" and os.path.exists(f"{self.settings.folder}/slow"):
             time.sleep(KEEPER_PATIENCE_SECONDS * 1.5)
-        if self.target == "counts-during" and self._runs == 1:
-            self._wait_for_message()
         if self.target == "counts-wanted":
             asked = frame(Wanted(self.name, self.target))
             threading.Timer(0.1, write_raw, [asked]).start()
@@ -50,10 +46,3 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
         readings.add(VALUE, os.getpid(), f"{self.target} process")
         readings.add(VALUE, self._runs, f"{self.target} runs")
         readings.add(VALUE, self.settings.series, f"{self.target} series")
-
-    def _wait_for_message(self) -> None:
-        folder = Path(self.settings.folder)
-        (folder / "running").touch()
-        while not (folder / "sent").exists():
-            time.sleep(0.05)
-        time.sleep(0.3)  # for the result of the run that sent it
