@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
@@ -31,7 +32,7 @@ def library(name: str = "calls") -> Path:
     made = folder / "libfaults.so"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f"draft.{os.getpid()}"
+        draft = folder / f"draft.{uuid4().hex}"  # pids of workers are alike
         flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
         subprocess.run([compiler, *flags, "-o", draft, source, "-ldl"], check=True)
         draft.replace(made)
