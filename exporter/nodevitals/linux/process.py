@@ -59,6 +59,12 @@ def forbid_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+def return_free_memory() -> None:
+    """Have the C library return to the kernel what was freed; not every C library can."""
+    with contextlib.suppress(AttributeError):
+        _LIBC.malloc_trim(ctypes.c_size_t(0))
+
+
 WORKER = "nodevitals-"
 """What the kernel's names of an agent's workers begin with; then comes the probe's."""
 FORK_SERVER = "nodevitals-fork"

@@ -6,7 +6,8 @@
  * number and a dot; "gpus" lists the slots that are enumerated, in order. "SLOT.error" is the
  * result of every call on that GPU, "fault.FUNCTION" that of every call of a function, and
  * "SLOT.fault.FUNCTION" that of a function on that GPU. $NVML_STATE.events has lines "SLOT XID",
- * appended over time. nvmlTestbed… are for tests.
+ * appended over time. "init_blocks" blocks of 1000 bytes, at most 65536, are allocated by nvmlInit,
+ * and all but the last freed. nvmlTestbed… are for tests.
  *
  * Layouts and semantics: nvml.h of the CUDA toolkit.
  */
@@ -164,6 +165,11 @@ int nvmlInitWithFlags(unsigned flags) {
   if (lookup(&value, "driver") != SUCCESS) return 9; /* driver not loaded */
   if (strcmp(value, loaded_library) != 0) return MISMATCH;
   if (lookup(&value, "generation") == SUCCESS) snprintf(generation, sizeof generation, "%s", value);
+  /* A real library uses memory for its start and frees it; something later remains. */
+  static void *block[65536];
+  int blocks = lookup(&value, "init_blocks") == SUCCESS ? atoi(value) : 0;
+  for (int one = 0; one < blocks; one++) block[one] = memset(malloc(1000), 1, 1000);
+  for (int one = 0; one + 1 < blocks; one++) free(block[one]);
   initialized = 1;
   return SUCCESS;
 }

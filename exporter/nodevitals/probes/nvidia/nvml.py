@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pynvml
 
+from nodevitals.linux.process import return_free_memory
 from nodevitals.probes.nvidia.absences import Absences
 
 LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
 VERSION_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
 # Not one of NVML's: the call did not return before the deadline of the last run.
@@ -124,6 +126,7 @@ def start(library: str) -> None:
     except OSError as error:
         raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from None
     require(pynvml.nvmlInit)
+    return_free_memory()  # 8 MiB with driver 580
 
 
 def library_version() -> str | None:
