@@ -67,6 +67,37 @@ def test_nothing_is_lost_when_all_gpus_fail_after_a_good_run(tmp_path: Path) -> 
         )
 
 
+def test_gpu_that_cannot_be_opened_is_not_lost(tmp_path: Path) -> None:
+    """NVML does not list it. The machine of the tests has no device file of a GPU."""
+    machine = Machine(tmp_path, gpus=4).start()
+    runner = ProbeRunner(machine)
+    runner.run()
+    machine.refuse(2)
+    outcome = runner.run()
+    assert outcome.reason == "unreadable"
+    others = {machine.uuid(number): 1.0 for number in (0, 1, 3)}  # NVML renumbers them
+    assert {labels[2]: value for labels, value in outcome.of(UP).items()} == others
+    assert outcome.of("accelerators_unreadable")["nvidia",] == 1
+    assert codes(outcome) == {"2": "4"}
+    assert "1 of 4 GPUs" in outcome.text
+    assert "0 of 4 device files /dev/nvidia* can be opened" in outcome.text
+
+
+def test_gpus_that_could_never_be_opened_are_counted(tmp_path: Path) -> None:
+    """Unless the driver was told not to use some: which ones is not asked."""
+    machine = Machine(tmp_path, gpus=2).start()
+    machine.refuse(0)
+    machine.refuse(1)
+    outcome = ProbeRunner(machine).run()
+    assert (outcome.reason, states(outcome)) == ("unreadable", {})
+    assert codes(outcome) == dict.fromkeys(machine.slots, "4")
+    params = 'GpuBlacklist: ""\nExcludedGpus: "{}"\n'
+    trees.write(tmp_path / "proc/driver/nvidia", {"params": params.format(machine.slots[0])})
+    assert ProbeRunner(machine).run().reason == ""
+    trees.write(tmp_path / "proc/driver/nvidia", {"params": params.format("")})
+    assert ProbeRunner(machine).run().reason == "unreadable"
+
+
 def test_gpu_whose_identity_alone_answers_is_not_up(tmp_path: Path) -> None:
     for code in (3, 4, 10, 999):
         (tmp_path / str(code)).mkdir()

@@ -7,13 +7,13 @@ library that `library` compiles is simulated; it reads the state file.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -144,7 +144,7 @@ def library(hidden: tuple[str, ...] = ()) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "version-script"
     script.write_text(f"{{ global: nvml*; local: {''.join(f'{name}; ' for name in hidden)}*; }};")
-    draft = folder / f"draft.{os.getpid()}"
+    draft = folder / f"draft.{uuid4().hex}"  # pids of workers are alike
     flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
     flags += ["-Wl,-soname,libnvidia-ml.so.1", f"-Wl,--version-script={script}"]
     subprocess.run([compiler, *flags, "-o", draft, SOURCE], check=True)
@@ -236,9 +236,13 @@ class Machine:
 
     def vanish(self, number: int) -> None:
         """Let a GPU be dead since boot: the PCI bus lists it, the driver and NVML do not."""
+        shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
+        self.refuse(number)
+
+    def refuse(self, number: int) -> None:
+        """Let NVML be unable to open a GPU that the driver has: NVML does not list it."""
         listed = [one for one in self.state["gpus"].split() if one != str(number)]
         self.state["gpus"] = " ".join(listed)
-        shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
         self.write()
 
     def bind_to_vfio(self, number: int, driver: str = "vfio-pci") -> None:

@@ -17,6 +17,7 @@ from nodevitals.probes.common.nvidia import normal_bus_id
 
 _VENDOR = "0x10de"
 _CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller
+_EXCLUDED = re.compile(r'^ExcludedGpus:\s*"[^"]', re.MULTILINE)
 _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\S+)")
 
 
@@ -24,12 +25,14 @@ class Hardware(msgspec.Struct, frozen=True):
     """Bus ids on the PCI bus, each with the driver it is bound to; bus ids that the NVIDIA driver
     lists; and the loaded driver's version ('' where there is none). Virtual functions (SR-IOV) are
     no GPUs of their own. `bus_listed` is False where no device of the PCI bus can be seen.
+    `excludes_gpus`: the driver lists GPUs that it was told not to use (NVreg_ExcludedGpus).
     """
 
     pci: dict[str, str]
     driver: tuple[str, ...]
     module_version: str
     bus_listed: bool
+    excludes_gpus: bool
 
     @property
     def passed_through(self) -> set[str]:
@@ -57,6 +60,9 @@ class HardwareReader:
             driver=tuple(sorted(normal_bus_id(name) for name in listed if name not in virtual)),
             module_version=parse_version(read_text(self._host.proc("driver/nvidia/version")) or ""),
             bus_listed=self._pci.listed,
+            excludes_gpus=bool(
+                _EXCLUDED.search(read_text(self._host.proc("driver/nvidia/params")) or "")
+            ),
         )
 
 

@@ -138,7 +138,6 @@ class NvidiaProbe(Probe):
 
         position.device, position.announce = "all GPUs", readings.at
         devices = [one.device for one in self.state.inventory.known]
-        slots = {*hardware.pci, *hardware.driver, *(device.slot for device in devices)}
         try:
             if self._reader is None:
                 by_link = self.settings.nvlink_errors_by_link
@@ -146,7 +145,7 @@ class NvidiaProbe(Probe):
                 owners = ProcessOwners(self.host, self.settings.ignore)
                 self._reader = NvmlReader(self.settings.library, by_link, usage, owners)
             return self._reader.scan(
-                slots - hardware.passed_through - {""},
+                hardware,
                 devices,
                 readings,
                 self.state.hung,
@@ -224,7 +223,7 @@ class NvidiaProbe(Probe):
         stale = not failed.isdisjoint(map(str, STALE_LIBRARY))
         raise ProbeError(
             "unreadable",
-            f"{unread.unreadable} of {scan.listing.count} GPUs cannot be identified or read: "
+            f"{unread.unreadable} of {scan.total} GPUs cannot be identified or read: "
             + "; ".join(unread.texts),
             stays=not stale and self._failed_runs % FAILED_RUNS_PER_START != 0,
         )

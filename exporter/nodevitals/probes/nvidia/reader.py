@@ -11,9 +11,11 @@ from nodevitals.probe import Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device
 from nodevitals.probes.nvidia import nvml
+from nodevitals.probes.nvidia.device_nodes import usable_nodes
 from nodevitals.probes.nvidia.events import XidEvents
 from nodevitals.probes.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERSION_MISMATCH
 from nodevitals.probes.nvidia.gpu import GpuReader, GpuStatus
+from nodevitals.probes.nvidia.hardware import Hardware
 from nodevitals.probes.nvidia.hung import HungGpus
 from nodevitals.probes.nvidia.listing import Listing, list_gpus
 from nodevitals.probes.nvidia.nvml import Failure, Gpu, LostError, attempt, query
@@ -41,6 +43,11 @@ class GpuScan(msgspec.Struct):
         others = len(self.listing.gpus) + len(self.listing.lost) + len(self.listing.unreadable)
         return max(self.listing.count - others, 0)
 
+    @property
+    def total(self) -> int:
+        """Number of GPUs: those that NVML counts, and those that it cannot open."""
+        return max(self.listing.count, len(self.read) + len(self.lost) + len(self.unreadable))
+
 
 class NvmlReader:
     """The library, started. Its constructor and `scan` raise NvmlError."""
@@ -55,24 +62,28 @@ class NvmlReader:
         self._readers: dict[str, GpuReader] = {}
         self._events = XidEvents()
         self._texts: dict[tuple[str, str], str] = {}
+        self._usable_nodes: dict[frozenset[str], int] = {}
 
     def scan(
         self,
-        slots: Iterable[str],
+        hardware: Hardware,
         known: Iterable[Device],
         readings: Readings,
         hung: HungGpus,
         before_hung: Callable[[GpuScan], None],
     ) -> GpuScan:
-        """Read every GPU that the library lists, and look for one in each of these slots too. A GPU
-        that hung before is left out, or comes last; `before_hung` is called before it, with a scan
-        in which it is unreadable, and what it adds to the readings is discarded afterwards.
+        """Read every GPU that the library lists, and look for one in each slot that the kernel
+        lists or that a known GPU had. A GPU that hung before is left out, or comes last;
+        `before_hung` is called before it, with a scan in which it is unreadable, and what it adds
+        to the readings is discarded afterwards.
         """
         nvml.failures.clear()
         self._owners.start_run()
         devices = {device.uuid: device for device in known}
-        listing = list_gpus(slots, devices.values())
-        scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
+        slots = {*hardware.pci, *hardware.driver, *(one.slot for one in devices.values())}
+        listing = list_gpus(slots - hardware.passed_through - {""}, devices.values())
+        unreadable = listing.unreadable | self._not_openable(listing, hardware)
+        scan = GpuScan(listing, {}, dict(listing.lost), unreadable)
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
         places = {_place(gpu): gpu.uuid for gpu in listing.gpus}
@@ -102,6 +113,24 @@ class NvmlReader:
     def drain_xids(self) -> list[tuple[str, int]]:
         """Slot and code of each Xid since the last call."""
         return self._events.drain()
+
+    def _not_openable(self, listing: Listing, hardware: Hardware) -> dict[str, Failure]:
+        """The GPUs that the driver has and NVML does not list, where device files cannot be opened:
+        it is not known which GPU a file belongs to. NVML's list is that of its start, so the files
+        are looked at once.
+        """
+        listed = {*(gpu.slot for gpu in listing.gpus), *listing.lost, *listing.unreadable}
+        missing = frozenset(hardware.driver) - listed - hardware.passed_through
+        if not missing or listing.failed or "" in listed or hardware.excludes_gpus:
+            return {}
+        if missing not in self._usable_nodes:
+            nvml.position.calls("open")
+            self._usable_nodes = {missing: usable_nodes()}
+        usable, wanted = self._usable_nodes[missing], len(hardware.driver)
+        if usable >= wanted:
+            return {}
+        text = f"{usable} of {wanted} device files /dev/nvidia* can be opened"
+        return dict.fromkeys(missing, Failure(nvml.NO_PERMISSION, text))
 
     def _read_gpu(
         self,
