@@ -169,10 +169,16 @@ def gpus(say: Say) -> Graphs:
         chart(
             say("PCIe throughput", "PCIe 吞吐"),
             say(
-                "Bytes per second over PCIe of each GPU, both directions together.",
-                "各 GPU 的 PCIe 吞吐（收发合计）。",
+                "Bytes per second over PCIe of each GPU, both directions together. Where the "
+                "driver has no counter for it, the probe's setting `activity` is needed.",
+                "各 GPU 的 PCIe 吞吐（收发合计）。驱动没有计数器时，"
+                "需要打开探针的 `activity` 设置。",
             ),
-            over_time(rate("device", gpu("pcie_bytes_total")), GPU),
+            over_time(
+                f"{rate('device', gpu('pcie_bytes_total'))} "
+                f"or sum by (device) ({gpu('pcie_bytes_per_second')})",
+                GPU,
+            ),
             unit="Bps",
             width=WIDTH,
         ),

@@ -66,6 +66,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     cumulative_slowdown: bool = True
     nvlink5: bool = False
     gpm: bool = False
+    narrow_fields: tuple[int, ...] = ()
+    """The fields of 32 bits."""
 
 
 MODELS = {
@@ -86,6 +88,19 @@ MODELS = {
         gpm=True,
         fabric=True,
         margin=True,
+    ),
+    "H200": Model(  # as driver 580.159 returns it
+        name="NVIDIA H200",
+        memory_gib=141,
+        links=18,
+        link_fields=HOPPER_NVLINK_FIELDS,
+        gpm=True,
+        fabric=True,
+        margin=True,
+        narrow_fields=(
+            *(MEMORY_TEMPERATURE, LINK_COUNT, RECOVERY_ACTION),
+            *(PCIE_BYTES_SENT, PCIE_BYTES_RECEIVED),
+        ),
     ),
     "B200": Model(
         name="NVIDIA B200",
@@ -388,6 +403,7 @@ class Machine:
         if model.fabric:
             one["fabric"] = "3 0 0x0 0"
         one |= _fields(model) | _slowdown_fields(model, self.driver)
+        one |= {f"field_type.{field}": 1 for field in model.narrow_fields}
         return {f"{number}.{key}": str(value) for key, value in one.items()}
 
 

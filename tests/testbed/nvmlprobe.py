@@ -77,7 +77,7 @@ class ProbeRunner:
 
 
 def forget_calls() -> None:
-    """Let `functions_called` return only what is called from now on."""
+    """Let `functions_called` and `fields_asked` return only what is called from now on."""
     ctypes.CDLL(str(gpus.library())).nvmlTestbedForget()
 
 
@@ -91,6 +91,12 @@ def functions_called() -> set[str]:
         names.add(name.decode())
         index += 1
     return names
+
+
+def fields_asked() -> set[int]:
+    """The ids of the field values that the library was asked for in this process."""
+    library = ctypes.CDLL(str(gpus.library()))
+    return {field for field in range(1024) if library.nvmlTestbedFieldAsked(field)}
 
 
 def event_sets() -> int:

@@ -146,9 +146,15 @@ static int copy(int code, const char *value, char *out, unsigned length) {
   return SUCCESS;
 }
 
-/* For tests: the functions called since these were forgotten, and the number of event sets. */
+/* For tests: the functions called and the fields asked for since these were forgotten, and the
+ * number of event sets. */
+static unsigned char field_asked[1024];
 const char *nvmlTestbedCalled(int index) { return index < called_size ? called[index] : NULL; }
-void nvmlTestbedForget(void) { called_size = 0; }
+int nvmlTestbedFieldAsked(unsigned id) { return id < sizeof field_asked && field_asked[id]; }
+void nvmlTestbedForget(void) {
+  called_size = 0;
+  memset(field_asked, 0, sizeof field_asked);
+}
 int nvmlTestbedEventSets(void) { return event_sets; }
 
 /* Library and system */
@@ -512,6 +518,7 @@ int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
   for (int index = 0; index < count; index++) {
     const char *value, *type;
     struct field *one = &fields[index];
+    if (one->id < sizeof field_asked) field_asked[one->id] = 1;
     one->code = lookup(&value, "%d.field.%u.%u", slot, one->id, one->scope);
     one->type = 3; /* unsigned long long */
     if (lookup(&type, "%d.field_type.%u", slot, one->id) == SUCCESS) one->type = (unsigned)atoi(type);

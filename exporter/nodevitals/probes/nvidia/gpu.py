@@ -73,9 +73,10 @@ class GpuReader:
         """Read everything the GPU has; add nothing where nothing was read. Raises LostError."""
         labels = (gpu.index, gpu.uuid)
         handle = gpu.handle
+        mark = readings.mark()
         slowdown = SlowdownReader(driver_version)
         self._fields.add(slowdown.fields)
-        fields = self._fields.read(handle)
+        fields = self._fields.read(handle, slowdown.unused(self._fields.has))
         _read_load(handle, self._owners, readings, labels)
         _read_temperature(handle, fields, readings, labels)
         _read_power(handle, readings, labels)
@@ -86,7 +87,7 @@ class GpuReader:
         read_fabric(handle, readings, labels)
         _read_pcie(handle, readings, labels)
         slowdown.read(handle, fields, self._fields.lacks, readings, labels)
-        self._usage.read(handle, readings, labels)
+        self._usage.read(handle, readings.mark() > mark, readings, labels)
         return GpuStatus(links, _report_recovery(fields, readings, labels))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -204,6 +204,7 @@ class FieldReader:
     def __init__(self, fields: Iterable[Field] = ()) -> None:
         self._fields = dict.fromkeys(fields)
         self._absences = Absences()
+        self._read_before: set[Field] = set()
 
     def add(self, fields: Iterable[Field]) -> None:
         """Read these too, from now on."""
@@ -213,11 +214,16 @@ class FieldReader:
         """Whether the GPU said that it does not have this field."""
         return self._absences.has(field)
 
-    def read(self, handle: Handle) -> dict[Field, float]:
-        """The values that there are now. Raises LostError."""
+    def has(self, field: Field) -> bool:
+        """Whether the GPU has this field: it was read, and not denied since."""
+        return field in self._read_before and not self.lacks(field)
+
+    def read(self, handle: Handle, unused: Container[Field] = ()) -> dict[Field, float]:
+        """The values that there are now; `unused` ones are not asked for. Raises LostError."""
         found: dict[Field, float] = {}
         self._absences.start_run()
-        asked = [field for field in self._fields if self._absences.asks(field)]
+        asks = self._absences.asks
+        asked = [field for field in self._fields if field not in unused and asks(field)]
         for first in range(0, len(asked), FIELDS_PER_CALL):
             some = asked[first : first + FIELDS_PER_CALL]
             values = query(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
@@ -229,4 +235,5 @@ class FieldReader:
                     failures.append(Failure(code, "nvmlDeviceGetFieldValues"))
                     raise_if_lost(failures[-1:])
                 self._absences.learn(field, code in UNSUPPORTED)
+        self._read_before.update(found)
         return found

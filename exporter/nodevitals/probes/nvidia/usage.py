@@ -27,9 +27,13 @@ class UsageReader:
         self._details = DetailReader() if options.details else None
         self._activity = ActivityReader() if options.activity else None
 
-    def read(self, handle: Handle, readings: Readings, labels: tuple[str, ...]) -> None:
-        """Read everything that is on. Raises LostError."""
-        self._throughput.read(handle, readings, labels)
+    def read(
+        self, handle: Handle, answers: bool, readings: Readings, labels: tuple[str, ...]
+    ) -> None:
+        """Read everything that is on. `answers`: the GPU has returned something in this run. Raises
+        LostError.
+        """
+        self._throughput.read(handle, answers, readings, labels)
         gpu_instances = read_mig(handle, readings, labels)
         if self._details is not None:
             self._details.read(handle, readings, labels)

@@ -22,13 +22,16 @@ FABRIC_CONFIGURATIONS = (
 
 _gpu = Families("nvidia", "device", "uuid")
 ENERGY = _gpu.counter(
-    "energy_joules_total", "Energy that the GPU has used since the driver was loaded."
+    "energy_joules_total",
+    "Energy that the GPU has used since the driver was loaded, read once per minute.",
 )
 NVLINK_BYTES = _gpu.counter(
     "nvlink_bytes_total", "Number of bytes over all NVLinks of the GPU.", direction=DIRECTIONS
 )
 PCIE_BYTES = _gpu.counter(
-    "pcie_bytes_total", "Number of bytes over PCIe, seen from the GPU.", direction=DIRECTIONS
+    "pcie_bytes_total",
+    "Number of bytes over PCIe, seen from the GPU; missing where the driver counts in 32 bits.",
+    direction=DIRECTIONS,
 )
 FABRIC_INFO = _gpu.gauge(
     "fabric_info",
