@@ -49,9 +49,12 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class ProfileState(msgspec.Struct):
-    """The facts of others by probe, and the profile as long as its file is the same."""
+    """The facts of others by probe, the processes that facts are about, and the profile as long as
+    its file is the same.
+    """
 
     received: dict[str, Received] = {}
+    running: Optional[process_facts.Running] = None
     profile: Optional[Profile] = None
     file: tuple[str, int, int, int] = ("", 0, 0, 0)
 
@@ -136,7 +139,9 @@ class ProfileProbe(Probe):
         limited = [*named("limit.memlock."), *named("limit.nofile.")]
         # In a container without hostPID, the node's processes are not seen: unknown, not missing.
         seen = sees_kernel(host.procfs)
-        processes = process_facts.process_names(host) if seen else {}
+        was, now = self.state.running, time.monotonic()
+        running = process_facts.find_processes(host, limited, was, now) if seen else None
+        self.state.running = running
         facts = {
             **kernel_facts.read_kernel(host, modules, named("sysctl.")),
             **kernel_facts.read_cmdline(host, named("cmdline.")),
@@ -147,7 +152,7 @@ class ProfileProbe(Probe):
             **device_facts.read_nvme(host),
             **device_facts.read_accelerator_nodes(host),
             **device_facts.read_acs(host),
-            **process_facts.read_processes(host, processes, limited),
+            **process_facts.read_processes(host, running, limited),
             **process_facts.read_etc(host),
         }
         for one in self.state.received.values():

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Optional
+
+import msgspec
 
 from nodevitals.linux.beneath import read_written_file
 from nodevitals.linux.host import Host, node_name
@@ -22,6 +24,9 @@ Facts = dict[str, Values]
 TIME_DAEMONS = ("chronyd", "ntpd", "ptp4l", "phc2sys", "systemd-timesyn")
 RUNTIMES = ("containerd", "dockerd", "crio", "podman")
 LIMITED = ("slurmd", "containerd", "dockerd", "kubelet", "sshd")
+# A node has thousands of processes: while those that count live on, the others are looked at as
+# seldom as nothing has changed, at most after this time.
+LOOK_SECONDS = 600.0
 _LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
 _MAX_FILE_BYTES = 65536
 
@@ -37,26 +42,57 @@ def parse_limits(text: str) -> dict[str, str]:
     return found
 
 
-def process_names(host: Host) -> dict[str, list[str]]:
-    """The process ids by the kernel's name of a process, at most 15 characters."""
-    found: dict[str, list[str]] = {}
+class Running(msgspec.Struct):
+    """The processes that facts are about: the lowest id by the kernel's name of it, which has at
+    most 15 characters; the names that were looked for; in monotonic seconds, when all processes
+    were looked at first and last with this result.
+    """
+
+    pids: dict[str, int]
+    names: tuple[str, ...]
+    since: float
+    at: float
+
+
+def find_processes(
+    host: Host, limited: Iterable[str], before: Optional[Running], now: float
+) -> Optional[Running]:
+    """The processes that run now; None where they cannot be listed. Those of before, where each of
+    them still runs and all processes were looked at not long ago.
+    """
+    names = tuple(sorted({name[:15] for name in (*TIME_DAEMONS, *RUNTIMES, *LIMITED, *limited)}))
+    if before is not None and before.names == names and not _is_outdated(host, before, now):
+        return before
+    pids: dict[str, int] = {}
+    listed = False
     with contextlib.suppress(OSError):
         for pid, head in process_heads(host.procfs, "comm", b"\n"):
-            if head is not None:
-                found.setdefault(head.decode("utf-8", "replace").strip(), []).append(pid)
-    return found
+            listed = True
+            name = "" if head is None else head.decode("utf-8", "replace").strip()
+            if name in names:
+                pids[name] = min(int(pid), pids.get(name, int(pid)))
+    same = before is not None and before.pids == pids and before.names == names
+    since = before.since if before is not None and same else now
+    return Running(pids, names, since, now) if listed else None
 
 
-def read_processes(host: Host, names: Mapping[str, list[str]], limited: Iterable[str]) -> Facts:
+def _is_outdated(host: Host, last: Running, now: float) -> bool:
+    if not 0 <= now - last.at < min(LOOK_SECONDS, last.at - last.since):
+        return True
+    return any(read_text(host.proc(f"{pid}/comm")) != name for name, pid in last.pids.items())
+
+
+def read_processes(host: Host, running: Optional[Running], limited: Iterable[str]) -> Facts:
     """Time daemons, container runtimes, limits of services."""
     facts: Facts = {}
-    if not names:
+    if running is None:
         return facts
     for fact, wanted in (("clock.daemon", TIME_DAEMONS), ("container.runtime", RUNTIMES)):
-        running = [name for name in wanted if name in names]
-        facts[fact] = {"": ", ".join(running) or "none"}
+        found = [name for name in wanted if name in running.pids]
+        facts[fact] = {"": ", ".join(found) or "none"}
     for name in (*LIMITED, *limited):
-        for pid in sorted(names.get(name[:15], ()), key=int)[:1]:
+        pid = running.pids.get(name[:15])
+        if pid is not None:
             limits = parse_limits(read_text(host.proc(f"{pid}/limits")) or "")
             for limit, text in limits.items():
                 facts[f"limit.{limit}.{name}"] = {"": text}
