@@ -48,6 +48,8 @@ def later(state: ServicesState, seconds: float) -> None:
     for sleeper in state.sleepers.values():
         sleeper.since -= seconds
         sleeper.seen -= seconds
+    if state.looked is not None:
+        state.looked.at -= seconds
 
 
 def test_healthy_node_has_no_bad_condition(procfs: Path) -> None:
@@ -160,9 +162,20 @@ def test_process_hangs_once_it_slept_for_two_minutes(procfs: Path) -> None:
     found = run(procfs, state)
     assert found["hung_processes", "nfs"] == found["hung_processes", "block"] == 1
     conditions.process(procfs, 100, state="S")
+    later(state, 120)
     found = run(procfs, state)
     assert found["hung_processes", "nfs"] == 0
     assert found["hung_processes", "block"] == 1
+
+
+def test_every_second_run_looks_at_all_processes(procfs: Path) -> None:
+    state = ServicesState()
+    assert run(procfs, state)["zombie_processes",] == 0
+    conditions.process(procfs, 100, state="Z")
+    later(state, 15)
+    assert run(procfs, state)["zombie_processes",] == 0
+    later(state, 15)
+    assert run(procfs, state)["zombie_processes",] == 1
 
 
 @pytest.mark.parametrize(

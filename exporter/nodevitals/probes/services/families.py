@@ -44,12 +44,14 @@ READ_ONLY = node.gauge(
     *("mountpoint", "fstype", "source"),
 )
 ZOMBIES = node.gauge(
-    "zombie_processes", "Number of processes that ended and that their parents have not waited for."
+    "zombie_processes",
+    "Number of processes that ended and that their parents have not waited for, as of every second "
+    "run.",
 )
 HUNG = node.gauge(
     "hung_processes",
     "Number of processes whose main thread hardly left uninterruptible sleep for hung_after, by "
-    "what it waits in.",
+    "what it waits in, as of every second run.",
     wait=WAITS,
 )
 THREADS = node.gauge("threads", "Number of threads on the node.")

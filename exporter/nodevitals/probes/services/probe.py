@@ -31,6 +31,8 @@ UNITS = "units"
 CONDITIONS = "conditions"
 # Of the timeout: an error of our own says more than the end of the process.
 _SHARE = 0.8
+# A node has thousands of processes, and what hangs does so for longer: every second run looks.
+_INTERVALS_PER_LOOK = 1.5
 UnitName = Annotated[str, msgspec.Meta(pattern=UNIT_NAME)]
 
 
@@ -64,13 +66,24 @@ class ServicesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
                 yield Problem(f"expected[{index}]", f"{name} is ignored, too: remove it from one")
 
 
+class Looked(msgspec.Struct):
+    """The last look at all processes: the zombies, the hung ones by what they wait in, and when, by
+    the monotonic clock.
+    """
+
+    zombies: int
+    hung: dict[str, int]
+    at: float
+
+
 class ServicesState(msgspec.Struct):
-    """The restarts of each unit, the sleeping processes by ID, and the file systems that were
-    writable, as of the last run.
+    """The restarts of each unit, the sleeping processes by ID and the last look at all, and the
+    file systems that were writable, as of the last run.
     """
 
     restarts: dict[str, int] = {}
     sleepers: dict[int, Sleeper] = {}
+    looked: Optional[Looked] = None
     writable: list[str] = []
 
 
@@ -161,9 +174,13 @@ class ServicesProbe(Probe):
         readings.add(families.THREADS_MAXIMUM, min(known) if known else None)
 
     def _processes(self, readings: Readings) -> None:
-        found = look(self.host, self.state.sleepers, time.monotonic())
-        self.state.sleepers = found.sleepers
-        readings.add(families.ZOMBIES, found.zombies)
-        counts = hung(self.host, found, self.settings.hung_after)
+        looked, now = self.state.looked, time.monotonic()
+        seconds = _INTERVALS_PER_LOOK * self.timing.interval_seconds
+        if looked is None or not 0 <= now - looked.at < seconds:
+            found = look(self.host, self.state.sleepers, now)
+            counts = hung(self.host, found, self.settings.hung_after)
+            self.state.sleepers = found.sleepers
+            looked = self.state.looked = Looked(found.zombies, counts, now)
+        readings.add(families.ZOMBIES, looked.zombies)
         for wait in WAITS:
-            readings.add(families.HUNG, counts.get(wait, 0), wait)
+            readings.add(families.HUNG, looked.hung.get(wait, 0), wait)
