@@ -237,7 +237,8 @@ class Probe(ABC):
     it starts no program and leaves nothing behind. A fork takes longer than most runs. A resident
     that is shared stays open there; it opens anew when that process ends, whatever ended it."""
     prompt: ClassVar[bool] = False
-    """Whether a message makes it run at once, and what it reports is exposed within a second."""
+    """Whether a message that differs from its sender's last one makes it run at once, and what it
+    reports is exposed within a second."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
     needs: ClassVar[tuple[str, ...]] = ()

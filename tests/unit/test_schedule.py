@@ -32,7 +32,7 @@ class Processes:
         return math.inf if self.busy else now
 
 
-def target(name: str, shared: bool = True, resident: bool = False) -> Target:
+def target(name: str, shared: bool = True, resident: bool = False, prompt: bool = False) -> Target:
     """Return a target that is due at 0 s."""
     spec = TargetSpec(
         probe="mounts",
@@ -45,6 +45,7 @@ def target(name: str, shared: bool = True, resident: bool = False) -> Target:
         required=False,
         families=(),
         shared=shared,
+        prompt=prompt,
     )
     return Target(spec, StateInput(Journal(catalogue.all_families(), "boot"), spec), 0.0, 0.0)
 
@@ -117,15 +118,32 @@ def test_target_that_is_late_already_does_not_wait(processes: Processes) -> None
 
 
 def test_messages_wait_for_the_next_run() -> None:
-    one = target("one")
+    one = target("one", prompt=True)
     one.deliver("nvidia", b"before")
-    assert one.has_messages
+    assert one.has_news
     assert one.messages() == (b"before",)
-    assert not one.has_messages
+    assert not one.has_news
     one.deliver("nvidia", b"during")
     one.answered()
-    assert one.has_messages
+    assert one.has_news
     assert one.messages() == (b"during",)
+
+
+def test_what_a_sender_repeats_is_no_news() -> None:
+    """`nvidia` sends the names of its GPUs after each run; they wait for the receiver's next."""
+    one = target("one", prompt=True)
+    news = []
+    for message in (b"names", b"names", b"an Xid", b"names", b"names"):
+        one.deliver("nvidia", message)
+        news.append(one.has_news)
+        assert one.messages() == (message,)
+        one.answered()
+    assert news == [True, False, True, True, False]
+    one.deliver("another", b"names")
+    assert one.has_news
+    usual = target("two")
+    usual.deliver("nvidia", b"names")
+    assert not usual.has_news
 
 
 def test_sender_that_runs_often_displaces_no_message_of_another() -> None:

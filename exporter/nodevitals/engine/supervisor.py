@@ -271,7 +271,7 @@ class Supervisor:
         moves = target.sharing != target.shares
         leaves = target.shares or moves
         target.lifecycle.answered(now, result.stays and not leaves)
-        if target.has_messages:  # that came during this run
+        if target.has_news:  # that came during this run
             self._prompt(target, now)
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
@@ -330,7 +330,8 @@ class Supervisor:
             for other in self.targets.values():
                 if other.spec.probe == message.probe:
                     other.deliver(sender.spec.probe, message.body)
-                    self._prompt(other, now)
+                    if other.has_news:
+                        self._prompt(other, now)
 
     def _pace_all(self, now: float) -> None:
         for target in self.targets.values():

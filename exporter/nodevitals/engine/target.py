@@ -160,6 +160,11 @@ class Target:
         """Whether that process may run other targets."""
         self._received: list[tuple[str, bytes]] = []
         self._unanswered: list[tuple[str, bytes]] = []
+        self._told: dict[str, bytes] = {}
+        """The last message of each sender, of a target that runs at once."""
+        self.has_news = False
+        """Whether a message that differs from its sender's last one has come since the last run
+        began; only of a target that runs at once."""
         self.last: ProbeResult | None = None
         self.last_success: float | None = None
         self.ended_at: float | None = None
@@ -185,16 +190,15 @@ class Target:
     def deliver(self, sender: str, message: bytes) -> None:
         """Keep a message of a probe for the next run; of too many the newest of each sender."""
         self._received = _newest([*self._received, (sender, message)])
-
-    @property
-    def has_messages(self) -> bool:
-        """Whether a message has come since the last run began."""
-        return bool(self._received)
+        if self.spec.prompt and self._told.get(sender) != message:
+            self._told[sender] = message
+            self.has_news = True
 
     def messages(self) -> tuple[bytes, ...]:
         """The messages for the run that starts now, again those of a run without a result."""
         self._unanswered = _newest([*self._unanswered, *self._received])
         self._received = []
+        self.has_news = False
         return tuple(message for _, message in self._unanswered)
 
     def answered(self) -> None:
