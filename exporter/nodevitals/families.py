@@ -81,7 +81,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         further = labels[len(self.labels) :]
         if len(labels) < len(self.labels) or not (self.open or not further):
             return False
-        if not self._accepts_further(further):
+        if further and not self._accepts_further(further):
             return False
         for label, values in self.closed.items():
             if labels[self.labels.index(label)] not in values:

@@ -48,7 +48,18 @@ def read_label(path: str | os.PathLike[str]) -> str | None:
 
 def read_integer(path: str | os.PathLike[str]) -> int | None:
     """The number in a file that holds one integer of 0 or more; None where it does not."""
-    return parse_integer(read_text(path) or "")
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            data = os.read(descriptor, _PAGE_BYTES)
+            # There is one line: its end needs no second call, which would find nothing.
+            while not data.endswith(b"\n") and (part := os.read(descriptor, _PAGE_BYTES)):
+                data += part
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return parse_integer(data.decode("utf-8", "replace").strip())
 
 
 def parse_integer(text: str) -> int | None:

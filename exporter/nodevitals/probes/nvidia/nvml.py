@@ -229,11 +229,14 @@ class FieldReader:
             values = query(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
             for field, value in zip(some, values):
                 code = value.nvmlReturn
-                if code == pynvml.NVML_SUCCESS and 0 <= value.valueType < len(_FIELD_MEMBERS):
-                    found[field] = float(getattr(value.value, _FIELD_MEMBERS[value.valueType]))
-                elif code != pynvml.NVML_SUCCESS:
+                if code != pynvml.NVML_SUCCESS:
                     failures.append(Failure(code, "nvmlDeviceGetFieldValues"))
                     raise_if_lost(failures[-1:])
-                self._absences.learn(field, code in UNSUPPORTED)
+                    self._absences.learn(field, code in UNSUPPORTED)
+                    continue
+                kind = value.valueType
+                if 0 <= kind < len(_FIELD_MEMBERS):
+                    found[field] = float(getattr(value.value, _FIELD_MEMBERS[kind]))
+                self._absences.learn(field, absent=False)
         self._read_before.update(found)
         return found
