@@ -12,7 +12,7 @@ from typing import Annotated, Any, Optional, cast
 
 import msgspec
 
-from nodevitals.document import Problem, SettingsDocument, convert, meant, read_file
+from nodevitals.document import Problem, convert, meant, read_file
 from nodevitals.probe import Probe, ProbeSettings, Timing
 from nodevitals.quantities import Seconds
 
@@ -77,6 +77,8 @@ def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
 
 def check(text: bytes, probes: Mapping[str, type[Probe]]) -> tuple[Config, list[Problem]]:
     """The Config of `parse`, and what works in another way than the file may suggest."""
+    from nodevitals.document import SettingsDocument
+
     document = SettingsDocument(text)
     raw = document.values()
     problems: list[Problem] = []

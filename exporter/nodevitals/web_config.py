@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Optional, cast
 
 import msgspec
 
-from nodevitals.document import DocumentError, Problem, SettingsDocument, convert, read_file
+from nodevitals.document import DocumentError, Problem, convert, read_file
 
 if TYPE_CHECKING:
     import ssl
@@ -94,6 +94,8 @@ def read(path: str | None) -> WebConfiguration:
     """
     if path is None:
         return WebConfiguration()
+    from nodevitals.document import SettingsDocument
+
     document = SettingsDocument(read_file(path))
     problems: list[Problem] = []
     settings = cast("WebSettings | None", convert(document.values(), WebSettings, "", problems))

@@ -1,14 +1,25 @@
 """Strict YAML files. In: a file or its text. Out: typed values, or every problem with its path,
 line and column.
+
+What parses YAML takes a megabyte, and few processes of an agent read a file: `SettingsDocument` and
+`parse_yaml` are imported when they are first used. A module that the agent has imports them where
+it reads.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from nodevitals.document.files import read_file
 from nodevitals.document.problems import DocumentError, Problem, UnreadableError
-from nodevitals.document.settings import SettingsDocument
 from nodevitals.document.suggest import meant
-from nodevitals.document.text import parse_yaml
 from nodevitals.document.typed import convert
 from nodevitals.document.wording import translated
+
+if TYPE_CHECKING:
+    from nodevitals.document.settings import SettingsDocument
+    from nodevitals.document.text import parse_yaml
 
 __all__ = [
     "DocumentError",
@@ -21,3 +32,11 @@ __all__ = [
     "read_file",
     "translated",
 ]
+
+_LATER = {"SettingsDocument": "settings", "parse_yaml": "text"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

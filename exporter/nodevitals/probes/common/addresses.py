@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from nodevitals.document import DocumentError, Problem, convert, parse_yaml
+from nodevitals.document import DocumentError, Problem, convert
 
 TcpPort = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
@@ -56,6 +56,8 @@ def parse_address(text: str, default_port: int) -> tuple[str, int]:
 
 def parse_file(text: bytes, default_port: int, group_label: str = "") -> list[ListedTarget]:
     """The targets of a file_sd file, JSON or YAML. Raises DocumentError with every problem."""
+    from nodevitals.document import parse_yaml
+
     problems: list[Problem] = []
     groups = convert(parse_yaml(text), tuple[TargetGroup, ...], "", problems)
     found = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from nodevitals.document import Problem, SettingsDocument, meant
+from nodevitals.document import Problem, meant
 from nodevitals.probes.profile.conditions import Condition, read_condition
 from nodevitals.probes.profile.known import KNOWN, PREFIXES, known
 
@@ -23,6 +23,8 @@ class Profile(msgspec.Struct, frozen=True):
 
 def parse_profile(text: bytes) -> Profile:
     """The profile in a file. Raises DocumentError with every problem."""
+    from nodevitals.document import SettingsDocument
+
     document = SettingsDocument(text)
     raw = document.values()
     problems: list[Problem] = []
