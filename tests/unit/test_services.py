@@ -35,8 +35,11 @@ def procfs(tmp_path: Path) -> Path:
     return conditions.healthy(tmp_path)
 
 
-def run(procfs: Path, state: ServicesState | None = None) -> dict[tuple[str, ...], float]:
-    probe = ServicesProbe(Host(procfs=str(procfs)), ServicesSettings(), CONDITIONS)
+def run(
+    procfs: Path, state: ServicesState | None = None, hung_after: float = 120.0
+) -> dict[tuple[str, ...], float]:
+    settings = ServicesSettings(hung_after=hung_after)
+    probe = ServicesProbe(Host(procfs=str(procfs)), settings, CONDITIONS)
     probe.state = state or ServicesState()
     readings = Readings(families=ServicesProbe.families)
     probe.run(readings)
@@ -166,6 +169,19 @@ def test_process_hangs_once_it_slept_for_two_minutes(procfs: Path) -> None:
     found = run(procfs, state)
     assert found["hung_processes", "nfs"] == 0
     assert found["hung_processes", "block"] == 1
+
+
+def test_looks_that_are_a_little_less_apart_are_enough(procfs: Path) -> None:
+    state = ServicesState()
+    conditions.process(procfs, 100)
+    run(procfs, state)
+    later(state, 119.5)
+    assert run(procfs, state)["hung_processes", "nfs"] == 1
+
+
+def test_no_process_hangs_at_first_sight(procfs: Path) -> None:
+    conditions.process(procfs, 100)
+    assert run(procfs, hung_after=1.0)["hung_processes", "nfs"] == 0
 
 
 def test_every_second_run_looks_at_all_processes(procfs: Path) -> None:

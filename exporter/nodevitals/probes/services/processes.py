@@ -24,7 +24,7 @@ MAX_SLEEPERS = 5000
 WAKEUPS_PER_SECOND = 0.2
 WAKEUPS_AT_ONCE = 2
 # Two looks may be a little less apart than two runs are meant to be.
-SLACK_SECONDS = 2.0
+_HUNG_SHARE = 0.98
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _FLAGS_FIELD, _START_FIELD = 6, 19  # of /proc/PID/stat, counted after the command
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d{1,20})$", re.MULTILINE)
@@ -94,7 +94,7 @@ def hung(host: Host, found: Look, after_seconds: float) -> dict[str, int]:
     """Number of processes that slept for that long, by what they wait in now."""
     counts: dict[str, int] = {}
     for pid, sleeper in found.sleepers.items():
-        if sleeper.seen - sleeper.since >= after_seconds - SLACK_SECONDS:
+        if sleeper.seen - sleeper.since >= _HUNG_SHARE * after_seconds:
             wait = wait_of(read_text(host.proc(f"{pid}/wchan")))
             counts[wait] = counts.get(wait, 0) + 1
     return counts
