@@ -6,18 +6,25 @@ The sweep of all calls is test_nvidia_sweep.py; here is what one failure alone d
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nodevitals.probes.nvidia.probe import FAILED_RUNS_PER_START
 from testbed import trees
+from testbed.devicefiles import DeviceFolder, device_folder
 from testbed.gpus import LINK_COUNT, Machine
 from testbed.nvmlprobe import Outcome, ProbeRunner
 
 UP = "accelerator_up"
 ERRORS = "nvidia_nvlink_errors_total"
 EXPECTED = "nvidia_nvlinks_expected"
+
+
+@pytest.fixture
+def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceFolder]:
+    yield from device_folder(tmp_path / "dev", monkeypatch)
 
 
 def states(outcome: Outcome) -> dict[str, float]:
@@ -67,12 +74,14 @@ def test_nothing_is_lost_when_all_gpus_fail_after_a_good_run(tmp_path: Path) -> 
         )
 
 
-def test_gpu_that_cannot_be_opened_is_not_lost(tmp_path: Path) -> None:
-    """NVML does not list it. The machine of the tests has no device file of a GPU."""
+def test_gpu_that_cannot_be_opened_is_not_lost(tmp_path: Path, dev: DeviceFolder) -> None:
+    """NVML does not list it."""
     machine = Machine(tmp_path, gpus=4).start()
     runner = ProbeRunner(machine)
     runner.run()
     machine.refuse(2)
+    for number in (0, 1, 3):
+        dev.add(f"nvidia{number}")
     outcome = runner.run()
     assert outcome.reason == "unreadable"
     others = {machine.uuid(number): 1.0 for number in (0, 1, 3)}  # NVML renumbers them
@@ -80,10 +89,62 @@ def test_gpu_that_cannot_be_opened_is_not_lost(tmp_path: Path) -> None:
     assert outcome.of("accelerators_unreadable")["nvidia",] == 1
     assert codes(outcome) == {"2": "4"}
     assert "1 of 4 GPUs" in outcome.text
-    assert "0 of 4 device files /dev/nvidia* can be opened" in outcome.text
+    assert "3 of 4 device files /dev/nvidia* can be opened" in outcome.text
 
 
-def test_gpus_that_could_never_be_opened_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["0.error", "0.fault.nvmlDeviceGetUUID", "0.bus"])
+@pytest.mark.parametrize("code", [15, 999])
+def test_it_is_not_lost_while_another_one_fails(
+    tmp_path: Path, dev: DeviceFolder, key: str, code: int
+) -> None:
+    machine = Machine(tmp_path, gpus=4).start()
+    runner = ProbeRunner(machine)
+    runner.run()
+    machine.refuse(2)
+    runner.run()
+    machine.state |= {key: f"!{code}"}
+    machine.write()
+    for _ in range(2):
+        up = {labels[2]: value for labels, value in runner.run().of(UP).items()}
+        assert machine.uuid(2) not in up
+        assert up[machine.uuid(1)] == up[machine.uuid(3)] == 1
+
+
+def test_files_are_looked_at_once(tmp_path: Path, dev: DeviceFolder) -> None:
+    """A file that can be opened again does not make NVML list the GPU: that takes another start of
+    the library, after a number of failed runs.
+    """
+    machine = Machine(tmp_path, gpus=2).start()
+    runner = ProbeRunner(machine)
+    runner.run()
+    machine.refuse(1)
+    assert codes(runner.run()) == {"1": "4"}
+    for number in range(2):
+        dev.add(f"nvidia{number}")
+    assert codes(runner.run()) == {"1": "4"}
+    for _ in range(20):
+        last = runner.run()
+    assert runner.processes == 2
+    assert states(last) == {"0": 1, "1": 0}  # its file can be opened, and it is not there
+
+
+def test_gpu_that_is_dead_is_lost_where_all_files_can_be_opened(
+    tmp_path: Path, dev: DeviceFolder
+) -> None:
+    machine = Machine(tmp_path, gpus=2).start()
+    for number in range(2):
+        dev.add(f"nvidia{number}")
+    runner = ProbeRunner(machine)
+    runner.run()
+    machine.refuse(1)
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome)) == ("", {"0": 1, "1": 0})
+
+
+@pytest.mark.parametrize("parameter", ["ExcludedGpus", "GpuBlacklist"])
+def test_gpus_that_could_never_be_opened_are_counted(
+    tmp_path: Path, dev: DeviceFolder, parameter: str
+) -> None:
     """Unless the driver was told not to use some: which ones is not asked."""
     machine = Machine(tmp_path, gpus=2).start()
     machine.refuse(0)
@@ -91,7 +152,7 @@ def test_gpus_that_could_never_be_opened_are_counted(tmp_path: Path) -> None:
     outcome = ProbeRunner(machine).run()
     assert (outcome.reason, states(outcome)) == ("unreadable", {})
     assert codes(outcome) == dict.fromkeys(machine.slots, "4")
-    params = 'GpuBlacklist: ""\nExcludedGpus: "{}"\n'
+    params = f'Mobile: 4294967295\n{parameter}: "{{}}"\n'
     trees.write(tmp_path / "proc/driver/nvidia", {"params": params.format(machine.slots[0])})
     assert ProbeRunner(machine).run().reason == ""
     trees.write(tmp_path / "proc/driver/nvidia", {"params": params.format("")})

@@ -17,7 +17,7 @@ from nodevitals.probes.common.nvidia import normal_bus_id
 
 _VENDOR = "0x10de"
 _CLASSES = ("0x0300", "0x0302")  # VGA and 3D controller
-_EXCLUDED = re.compile(r'^ExcludedGpus:\s*"[^"]', re.MULTILINE)
+_EXCLUDED = re.compile(r'^(?:ExcludedGpus|GpuBlacklist):\s*"[^"]', re.MULTILINE)
 _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\S+)")
 
 
@@ -25,7 +25,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """Bus ids on the PCI bus, each with the driver it is bound to; bus ids that the NVIDIA driver
     lists; and the loaded driver's version ('' where there is none). Virtual functions (SR-IOV) are
     no GPUs of their own. `bus_listed` is False where no device of the PCI bus can be seen.
-    `excludes_gpus`: the driver lists GPUs that it was told not to use (NVreg_ExcludedGpus).
+    `excludes_gpus`: the driver lists GPUs that it was told not to use (NVreg_ExcludedGpus,
+    in older drivers NVreg_GpuBlacklist).
     """
 
     pci: dict[str, str]

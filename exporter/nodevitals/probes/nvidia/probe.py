@@ -204,6 +204,8 @@ class NvidiaProbe(Probe):
     def _send_messages(self, readings: Readings) -> None:
         devices = [one.device for one in self.state.inventory.known if one.device.slot]
         names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
+        # In each run, and first: Xids that are as those of the last run then differ from what the
+        # receiver has heard last, and it runs at once.
         for receiver in ("kernel_log", "jobs"):
             readings.send(receiver, DeviceNames(names))
         send_facts(readings, VENDOR, PROFILE_FACTS)

@@ -62,7 +62,8 @@ class NvmlReader:
         self._readers: dict[str, GpuReader] = {}
         self._events = XidEvents()
         self._texts: dict[tuple[str, str], str] = {}
-        self._usable_nodes: dict[frozenset[str], int] = {}
+        self._unlisted: frozenset[str] = frozenset()
+        self._refused: dict[str, Failure] = {}
 
     def scan(
         self,
@@ -82,8 +83,8 @@ class NvmlReader:
         devices = {device.uuid: device for device in known}
         slots = {*hardware.pci, *hardware.driver, *(one.slot for one in devices.values())}
         listing = list_gpus(slots - hardware.passed_through - {""}, devices.values())
-        unreadable = listing.unreadable | self._not_openable(listing, hardware)
-        scan = GpuScan(listing, {}, dict(listing.lost), unreadable)
+        scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
+        scan.unreadable.update(self._not_openable(scan, hardware))
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
         places = {_place(gpu): gpu.uuid for gpu in listing.gpus}
@@ -114,23 +115,23 @@ class NvmlReader:
         """Slot and code of each Xid since the last call."""
         return self._events.drain()
 
-    def _not_openable(self, listing: Listing, hardware: Hardware) -> dict[str, Failure]:
+    def _not_openable(self, scan: GpuScan, hardware: Hardware) -> dict[str, Failure]:
         """The GPUs that the driver has and NVML does not list, where device files cannot be opened:
         it is not known which GPU a file belongs to. NVML's list is that of its start, so the files
-        are looked at once.
+        are looked at once, and a GPU that was refused remains so.
         """
+        listing = scan.listing
         listed = {*(gpu.slot for gpu in listing.gpus), *listing.lost, *listing.unreadable}
-        missing = frozenset(hardware.driver) - listed - hardware.passed_through
-        if not missing or listing.failed or "" in listed or hardware.excludes_gpus:
-            return {}
-        if missing not in self._usable_nodes:
-            nvml.position.calls("open")
-            self._usable_nodes = {missing: usable_nodes()}
-        usable, wanted = self._usable_nodes[missing], len(hardware.driver)
-        if usable >= wanted:
-            return {}
-        text = f"{usable} of {wanted} device files /dev/nvidia* can be opened"
-        return dict.fromkeys(missing, Failure(nvml.NO_PERMISSION, text))
+        unlisted = frozenset(hardware.driver) - listed - hardware.passed_through
+        # One that is listed and has no slot in this run may be among them.
+        if not (scan.unknown or "" in listed or hardware.excludes_gpus):
+            if unlisted - self._unlisted:
+                usable, wanted = usable_nodes(), len(hardware.driver)
+                text = f"{usable} of {wanted} device files /dev/nvidia* can be opened"
+                refused = unlisted - self._unlisted if usable < wanted else ()
+                self._refused |= dict.fromkeys(refused, Failure(nvml.NO_PERMISSION, text))
+            self._unlisted |= unlisted
+        return {slot: failure for slot, failure in self._refused.items() if slot in unlisted}
 
     def _read_gpu(
         self,

@@ -1,0 +1,47 @@
+"""Device files of GPUs: those of the memory devices of this machine, bound to their names."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodevitals.probes.nvidia import device_nodes
+
+MAJOR = 1  # of /dev/null
+
+
+class DeviceFolder:
+    """A folder that stands for /dev."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._bound: list[Path] = []
+
+    def add(self, name: str, device: str = "null", options: str = "") -> None:
+        """A device file of this name, without permission to make one."""
+        path = self.folder / name
+        path.touch()
+        subprocess.run(["mount", "--bind", f"/dev/{device}", path], check=True)
+        self._bound.append(path)
+        if options:
+            subprocess.run(["mount", "-o", f"remount,bind,{options}", path], check=True)
+
+    def remove_all(self) -> None:
+        """Remove what was added."""
+        for path in self._bound:
+            subprocess.run(["umount", path], check=True)
+            path.unlink()
+        self._bound.clear()
+
+
+def device_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceFolder]:
+    """A folder that the probe takes for /dev, as long as a test lasts."""
+    path.mkdir()
+    made = DeviceFolder(path)
+    monkeypatch.setattr(device_nodes, "FOLDER", path)
+    monkeypatch.setattr(device_nodes, "MAJOR", MAJOR)
+    yield made
+    made.remove_all()
