@@ -45,13 +45,13 @@ READ_ONLY = node.gauge(
 )
 ZOMBIES = node.gauge(
     "zombie_processes",
-    "Number of processes that ended and that their parents have not waited for, as of every second "
-    "run.",
+    "Number of processes that ended and that their parents have not waited for, read every two "
+    "minutes.",
 )
 HUNG = node.gauge(
     "hung_processes",
     "Number of processes whose main thread hardly left uninterruptible sleep for hung_after, by "
-    "what it waits in, as of every second run.",
+    "what it waits in; read every two minutes, and in each run while any process sleeps so.",
     wait=WAITS,
 )
 THREADS = node.gauge("threads", "Number of threads on the node.")

@@ -31,7 +31,8 @@ UNITS = "units"
 CONDITIONS = "conditions"
 # Of the timeout: an error of our own says more than the end of the process.
 _SHARE = 0.8
-# A node has thousands of processes, and what hangs does so for longer: every second run looks.
+# A node has thousands of processes, and what hangs does so for longer: every second run looks, and
+# each run while one is in uninterruptible sleep.
 _INTERVALS_PER_LOOK = 1.5
 UnitName = Annotated[str, msgspec.Meta(pattern=UNIT_NAME)]
 
@@ -176,7 +177,7 @@ class ServicesProbe(Probe):
     def _processes(self, readings: Readings) -> None:
         looked, now = self.state.looked, time.monotonic()
         seconds = _INTERVALS_PER_LOOK * self.timing.interval_seconds
-        if looked is None or not 0 <= now - looked.at < seconds:
+        if looked is None or self.state.sleepers or not 0 <= now - looked.at < seconds:
             found = look(self.host, self.state.sleepers, now)
             counts = hung(self.host, found, self.settings.hung_after)
             self.state.sleepers = found.sleepers
