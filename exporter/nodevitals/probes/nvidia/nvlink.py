@@ -6,6 +6,7 @@ on Hopper, so they are not read.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import pynvml
@@ -36,6 +37,12 @@ _FUNCTION_KINDS = ("replay", "recovery", "crc", "crc_data", "ecc_data")
 LINK_COUNT: Field = (pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, 0)
 
 
+@cache
+def _error_fields(link: int) -> tuple[Field, ...]:
+    """The fields of _ERROR_FIELDS for one link: the same objects for all GPUs."""
+    return tuple((code, link) for _, code in _ERROR_FIELDS)
+
+
 class Links(NamedTuple):
     """Number of links whose state was read, of those that are active, and of those whose state
     could not be read.
@@ -53,6 +60,7 @@ class NvlinkReader:
         self._by_link = by_link
         self._fields = FieldReader()
         self._links = 0
+        self._asked: set[int] = set()
         self._summed: dict[str, int] = {}
 
     def read(
@@ -68,7 +76,9 @@ class NvlinkReader:
             return Links(0, 0, 0)
         for link, state in states.items():
             readings.add(NVLINK_UP, state, *labels, str(link))
-        self._fields.add((code, link) for link in states for _, code in _ERROR_FIELDS)
+        for link in states.keys() - self._asked:
+            self._fields.add(_error_fields(link))
+            self._asked.add(link)
         values = self._fields.read(handle)
         errors = {link: self._read_errors(handle, link, values) for link in states}
         if self._by_link:
@@ -103,9 +113,8 @@ class NvlinkReader:
     ) -> dict[str, float | None]:
         """The counts of one link, None where they cannot be read, without those it lacks."""
         found: dict[str, float | None] = {}
-        for kind, code in _ERROR_FIELDS:
-            field = (code, link)
-            if not self._fields.lacks(field) and found.get(kind) is None:
+        for (kind, _), field in zip(_ERROR_FIELDS, _error_fields(link)):
+            if found.get(kind) is None and (field in values or not self._fields.lacks(field)):
                 found[kind] = values.get(field)
         return found or _read_old_errors(handle, link)
 
