@@ -145,7 +145,7 @@ def test_gpu_that_is_dead_is_lost_where_all_files_can_be_opened(
 def test_gpus_that_could_never_be_opened_are_counted(
     tmp_path: Path, dev: DeviceFolder, parameter: str
 ) -> None:
-    """Unless the driver was told not to use some: which ones is not asked."""
+    """Unless a module parameter excludes GPUs: which ones is not read."""
     machine = Machine(tmp_path, gpus=2).start()
     machine.refuse(0)
     machine.refuse(1)

@@ -89,19 +89,6 @@ MODELS = {
         fabric=True,
         margin=True,
     ),
-    "H200": Model(  # as driver 580.159 returns it
-        name="NVIDIA H200",
-        memory_gib=141,
-        links=18,
-        link_fields=HOPPER_NVLINK_FIELDS,
-        gpm=True,
-        fabric=True,
-        margin=True,
-        narrow_fields=(
-            *(MEMORY_TEMPERATURE, LINK_COUNT, RECOVERY_ACTION),
-            *(PCIE_BYTES_SENT, PCIE_BYTES_RECEIVED),
-        ),
-    ),
     "B200": Model(
         name="NVIDIA B200",
         memory_gib=180,
@@ -136,6 +123,16 @@ MODELS = {
         pcie_generation=4,
     ),
 }
+# As driver 580.159 returns it.
+MODELS["H200"] = msgspec.structs.replace(
+    MODELS["H100"],
+    name="NVIDIA H200",
+    memory_gib=141,
+    narrow_fields=(
+        *(MEMORY_TEMPERATURE, LINK_COUNT, RECOVERY_ACTION),
+        *(PCIE_BYTES_SENT, PCIE_BYTES_RECEIVED),
+    ),
+)
 # The first slot number of MIG instances in the state file: seven for each GPU.
 MIG_SLOTS = 8
 # GPM: graphics, SM, occupancy, integer, tensor, DRAM, FP64, FP32, FP16 in percent; PCIe in MiB/s.

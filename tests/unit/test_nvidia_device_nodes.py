@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,8 +48,13 @@ def test_no_folder_has_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert usable_nodes() == 0
 
 
-def test_file_is_not_opened(dev: DeviceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening that of a dead GPU would take seconds; /dev/tty fails to open without a terminal."""
-    monkeypatch.setattr(device_nodes, "MAJOR", 5)
-    dev.add("nvidia0", "tty")
+def test_no_file_is_opened(dev: DeviceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening that of a dead GPU would take seconds."""
+    dev.add("nvidia0")
+
+    def refuse(*_: object, **__: object) -> int:
+        raise AssertionError("opened")
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(builtins, "open", refuse)
     assert usable_nodes() == 1

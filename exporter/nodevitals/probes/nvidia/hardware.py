@@ -25,8 +25,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """Bus ids on the PCI bus, each with the driver it is bound to; bus ids that the NVIDIA driver
     lists; and the loaded driver's version ('' where there is none). Virtual functions (SR-IOV) are
     no GPUs of their own. `bus_listed` is False where no device of the PCI bus can be seen.
-    `excludes_gpus`: the driver lists GPUs that it was told not to use (NVreg_ExcludedGpus,
-    in older drivers NVreg_GpuBlacklist).
+    `excludes_gpus`: the module parameter NVreg_ExcludedGpus (in older drivers NVreg_GpuBlacklist)
+    names GPUs, which the driver lists and NVML does not.
     """
 
     pci: dict[str, str]
