@@ -35,6 +35,13 @@ def slots(hub: HubProcess) -> list[int]:
     return [int(key.removeprefix("schedule-often-")) for (key,) in keys]
 
 
+def is_kept(hub: HubProcess, name: str) -> bool:
+    """Whether the hub's database has a schedule's record, which /metrics can show earlier."""
+    with closing(sqlite3.connect(hub.state / "hub.db")) as connection:
+        found = connection.execute("SELECT 1 FROM schedules WHERE name = ?", (name,)).fetchall()
+    return bool(found)
+
+
 def get(hub: HubProcess, path: str, **headers: str) -> str:
     """A body from the hub's web server, which may start after the rest."""
 
@@ -131,12 +138,14 @@ def test_what_stale_is_counted_from_outlasts_restarts_and_the_removal_of_checks(
         hub.environment["RUN_SECONDS"] = "0.01"
         names = ("enabled_timestamp_seconds", "last_success_timestamp_seconds")
         enabled = wait_until(lambda: metric(hub, names[0]))
+        wait_until(lambda: is_kept(hub, "daily"))
         hub.kill()
         with closing(sqlite3.connect(hub.state / "hub.db")) as connection, connection:
             # Limits remove checks, the newest of a rare schedule as well.
             connection.execute("DELETE FROM checks")
             record = {"every": 365 * 86400, "since": enabled - 500, "last_success": enabled - 99}
-            connection.execute("UPDATE schedules SET record = ?", (json.dumps(record).encode(),))
+            text = (json.dumps(record).encode(),)
+            assert connection.execute("UPDATE schedules SET record = ?", text).rowcount == 1
         hub.environment["HELD"] = ",".join(NODES)
         hub.start()
         wait_until(lambda: metric(hub, names[0]) is not None)
