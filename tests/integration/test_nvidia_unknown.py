@@ -77,11 +77,11 @@ def test_nothing_is_lost_when_all_gpus_fail_after_a_good_run(tmp_path: Path) -> 
 def test_gpu_that_cannot_be_opened_is_not_lost(tmp_path: Path, dev: DeviceFolder) -> None:
     """NVML does not list it."""
     machine = Machine(tmp_path, gpus=4).start()
+    for number in range(4):
+        dev.add(f"nvidia{number}", options="nodev" if number == 2 else "")
     runner = ProbeRunner(machine)
     runner.run()
     machine.refuse(2)
-    for number in (0, 1, 3):
-        dev.add(f"nvidia{number}")
     outcome = runner.run()
     assert outcome.reason == "unreadable"
     others = {machine.uuid(number): 1.0 for number in (0, 1, 3)}  # NVML renumbers them
@@ -110,22 +110,103 @@ def test_it_is_not_lost_while_another_one_fails(
         assert up[machine.uuid(1)] == up[machine.uuid(3)] == 1
 
 
-def test_files_are_looked_at_once(tmp_path: Path, dev: DeviceFolder) -> None:
-    """A file that can be opened again does not make NVML list the GPU: that takes another start of
-    the library, after a number of failed runs.
-    """
+def test_file_that_can_be_opened_again_starts_the_library_again(
+    tmp_path: Path, dev: DeviceFolder
+) -> None:
+    """NVML's list is that of its start: without another one, it never lists the GPU."""
     machine = Machine(tmp_path, gpus=2).start()
     runner = ProbeRunner(machine)
     runner.run()
     machine.refuse(1)
-    assert codes(runner.run()) == {"1": "4"}
+    assert codes(runner.run()) == {"1": "6"}
+    runner.run()
+    assert runner.processes == 1
     for number in range(2):
         dev.add(f"nvidia{number}")
-    assert codes(runner.run()) == {"1": "4"}
-    for _ in range(20):
-        last = runner.run()
+    assert codes(runner.run()) == {"1": "6"}
+    assert states(runner.run()) == {"0": 1, "1": 0}  # its file can be opened, and it is not there
+    runner.run()
     assert runner.processes == 2
-    assert states(last) == {"0": 1, "1": 0}  # its file can be opened, and it is not there
+
+
+def test_gpu_that_was_lost_before_it_could_not_be_opened_is_found_again(
+    tmp_path: Path, dev: DeviceFolder
+) -> None:
+    machine = Machine(tmp_path, gpus=2).start()
+    dev.add("nvidia0")
+    dev.add("nvidia1")
+    runner = ProbeRunner(machine)
+    runner.run()
+    machine.lose(1)
+    runner.run()
+    dev.remove("nvidia1")
+    machine.recover(1)
+    machine.refuse(1)
+    runner.restart()
+    for _ in range(3):
+        assert states(runner.run()) == {"0": 1, "1": 0}
+    dev.add("nvidia1")
+    runner.run()
+    machine.admit(1)
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+
+
+def test_file_that_appears_while_the_library_starts(tmp_path: Path, dev: DeviceFolder) -> None:
+    """NVML has looked for it before, and the probe looks after."""
+    machine = Machine(tmp_path, gpus=2).start()
+    dev.add("nvidia0")
+    dev.add("nvidia1")
+    runner = ProbeRunner(machine)
+    runner.run()
+    dev.remove("nvidia1")
+    machine.refuse(1)
+    machine.state["init_command"] = dev.command_to_add("nvidia1")
+    machine.write()
+    runner.restart()
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome)) == ("unreadable", {"0": 1})
+    machine.admit(1)
+    machine.remove("init_command")
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+
+
+def test_gpu_that_the_driver_gets_later_starts_the_library_again(
+    tmp_path: Path, dev: DeviceFolder
+) -> None:
+    """It was given to a virtual machine, or drained and removed."""
+    machine = Machine(tmp_path, gpus=2).start()
+    dev.add("nvidia0")
+    dev.add("nvidia1")
+    runner = ProbeRunner(machine)
+    runner.run()
+    machine.vanish(1)
+    runner.restart()
+    assert states(runner.run()) == {"0": 1, "1": 0}
+    machine.bind(1)
+    assert runner.run().reason == ""  # it is lost until it is read
+    machine.admit(1)
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+
+
+def test_new_gpu_that_the_driver_gets_later_is_not_overlooked(
+    tmp_path: Path, dev: DeviceFolder
+) -> None:
+    machine = Machine(tmp_path, gpus=2).start()
+    dev.add("nvidia0")
+    dev.add("nvidia1")
+    machine.vanish(1)
+    runner = ProbeRunner(machine)
+    assert states(runner.run()) == {"0": 1}
+    machine.bind(1)
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome)) == ("unreadable", {"0": 1})
+    assert "the driver has it since after the start of NVML" in outcome.text
+    machine.admit(1)
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 2)
 
 
 def test_gpu_that_is_dead_is_lost_where_all_files_can_be_opened(
@@ -151,7 +232,7 @@ def test_gpus_that_could_never_be_opened_are_counted(
     machine.refuse(1)
     outcome = ProbeRunner(machine).run()
     assert (outcome.reason, states(outcome)) == ("unreadable", {})
-    assert codes(outcome) == dict.fromkeys(machine.slots, "4")
+    assert codes(outcome) == dict.fromkeys(machine.slots, "6")
     params = f'Mobile: 4294967295\n{parameter}: "{{}}"\n'
     trees.write(tmp_path / "proc/driver/nvidia", {"params": params.format(machine.slots[0])})
     assert ProbeRunner(machine).run().reason == ""

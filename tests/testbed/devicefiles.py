@@ -23,18 +23,27 @@ class DeviceFolder:
     def add(self, name: str, device: str = "null", options: str = "") -> None:
         """A device file of this name, without permission to make one."""
         path = self.folder / name
-        path.touch()
-        subprocess.run(["mount", "--bind", f"/dev/{device}", path], check=True)
-        self._bound.append(path)
+        subprocess.run(self.command_to_add(name, device), shell=True, check=True)
         if options:
             subprocess.run(["mount", "-o", f"remount,bind,{options}", path], check=True)
 
+    def command_to_add(self, name: str, device: str = "null") -> str:
+        """The shell command that makes one; it has run when `remove_all` is called."""
+        path = self.folder / name
+        self._bound.append(path)
+        return f"touch {path} && mount --bind /dev/{device} {path}"
+
+    def remove(self, name: str) -> None:
+        """Remove a device file."""
+        path = self.folder / name
+        subprocess.run(["umount", path], check=True)
+        path.unlink()
+        self._bound.remove(path)
+
     def remove_all(self) -> None:
         """Remove what was added."""
-        for path in self._bound:
-            subprocess.run(["umount", path], check=True)
-            path.unlink()
-        self._bound.clear()
+        for path in tuple(self._bound):
+            self.remove(path.name)
 
 
 def device_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceFolder]:

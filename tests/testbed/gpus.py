@@ -257,6 +257,15 @@ class Machine:
         self.state["gpus"] = " ".join(listed)
         self.write()
 
+    def admit(self, number: int) -> None:
+        """Let NVML list a GPU again."""
+        self.state["gpus"] = " ".join(sorted({*self.state["gpus"].split(), str(number)}, key=int))
+        self.write()
+
+    def bind(self, number: int) -> None:
+        """Let the driver have a GPU that `vanish` took."""
+        (self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0").mkdir()
+
     def bind_to_vfio(self, number: int, driver: str = "vfio-pci") -> None:
         """Bind a GPU to a driver of VFIO, for a virtual machine."""
         link = self.folder / "sys/bus/pci/devices" / f"{self.slots[number]}.0" / "driver"

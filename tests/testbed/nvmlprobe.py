@@ -1,7 +1,7 @@
 """The probe `nvidia` in this process, on the stand-in library: a thousand runs take seconds.
 
 What the engine does around a run is done here too: the state is encoded and decoded, and a run that
-fails and does not say that it stays has a new probe after it.
+does not say that it stays has a new probe after it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ class ProbeRunner:
         self.processes = 0
         """Number of processes that the engine would have started."""
 
+    def restart(self) -> None:
+        """Let the next run be in a new process."""
+        self._probe = None
+
     def run(self) -> Outcome:
         """Run once. An exception that is not a ProbeError is a bug, and is raised."""
         probe = self._probe or NvidiaProbe(self._host, self._settings)
@@ -71,6 +75,8 @@ class ProbeRunner:
         except Absent as error:
             self._probe = None
             return Outcome({}, "absent", str(error))
+        if not reason and not probe.stays():
+            self._probe = None
         self._state = msgspec.msgpack.encode(probe.state)
         samples = {(one.family, one.labels): one.value for one in readings.samples}
         return Outcome(samples, reason, text)

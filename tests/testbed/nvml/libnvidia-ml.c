@@ -7,7 +7,8 @@
  * result of every call on that GPU, "fault.FUNCTION" that of every call of a function, and
  * "SLOT.fault.FUNCTION" that of a function on that GPU. $NVML_STATE.events has lines "SLOT XID",
  * appended over time. "init_blocks" blocks of 1000 bytes, at most 65536, are allocated by nvmlInit,
- * and all but the last freed. nvmlTestbed… are for tests.
+ * and all but the last freed; "init_command" is a shell command that it runs. nvmlTestbed… are for
+ * tests.
  *
  * Layouts and semantics: nvml.h of the CUDA toolkit.
  */
@@ -23,8 +24,8 @@
 
 enum {
   SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-  INSUFFICIENT_SIZE = 7, TIMEOUT = 10, MISMATCH = 18, VERSION = 25, MAX_GPUS = 64, MAX_KEYS = 20000,
-  MAX_CALLED = 256,
+  INSUFFICIENT_SIZE = 7, TIMEOUT = 10, MISMATCH = 18, VERSION = 25, UNKNOWN = 999, MAX_GPUS = 64,
+  MAX_KEYS = 20000, MAX_CALLED = 256,
 };
 
 static struct { const char *key, *value; } table[MAX_KEYS];
@@ -164,6 +165,7 @@ int nvmlInitWithFlags(unsigned flags) {
   int code = fault(__func__, -1);
   if (code != SUCCESS) return code;
   if (lookup(&value, "init_microseconds") == SUCCESS) usleep(atoi(value));
+  if (lookup(&value, "init_command") == SUCCESS && system(value) != 0) return UNKNOWN;
   code = lookup(&value, "init");
   if (code != SUCCESS && code != NOT_SUPPORTED) return code;
   if (loaded_library[0] == 0 && lookup(&value, "library") == SUCCESS)

@@ -21,6 +21,7 @@ from nodevitals.probes.nvidia.absences import Absences
 LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
 VERSION_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
 NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
+NOT_FOUND = pynvml.NVML_ERROR_NOT_FOUND
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
 # Not one of NVML's: the call did not return before the deadline of the last run.

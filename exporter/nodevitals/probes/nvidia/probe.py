@@ -108,6 +108,11 @@ class NvidiaProbe(Probe):
         self._hardware = HardwareReader(self.host)
         self._reader: NvmlReader | None = None
         self._failed_runs = 0
+        self._outdated = False
+
+    def stays(self) -> bool:
+        """Whether the library's list of GPUs may be as it would be after another start."""
+        return not self._outdated
 
     def run(self, readings: Readings) -> None:
         """Read all GPUs, and compare them with the known ones."""
@@ -116,6 +121,7 @@ class NvidiaProbe(Probe):
         readings.add(DEVICES, len(hardware.driver), "driver")
         readings.add(accelerators.EXPECTED, self.settings.expected, VENDOR)
         scan = self._scan(hardware, readings)
+        self._outdated = scan.outdated
         known = self.state.inventory.known
         if not (scan.listing.count or hardware.pci or known):
             raise Absent("the driver is loaded, but there is no GPU")
@@ -143,7 +149,8 @@ class NvidiaProbe(Probe):
                 by_link = self.settings.nvlink_errors_by_link
                 usage = UsageOptions(self.settings.details, self.settings.activity)
                 owners = ProcessOwners(self.host, self.settings.ignore)
-                self._reader = NvmlReader(self.settings.library, by_link, usage, owners)
+                library = self.settings.library
+                self._reader = NvmlReader(library, hardware, by_link, usage, owners)
             return self._reader.scan(
                 hardware,
                 devices,
@@ -227,7 +234,7 @@ class NvidiaProbe(Probe):
             "unreadable",
             f"{unread.unreadable} of {scan.total} GPUs cannot be identified or read: "
             + "; ".join(unread.texts),
-            stays=not stale and self._failed_runs % FAILED_RUNS_PER_START != 0,
+            stays=not stale and self.stays() and self._failed_runs % FAILED_RUNS_PER_START != 0,
         )
 
     def _fail(self, error: NvmlError, hardware: Hardware, readings: Readings) -> NoReturn:

@@ -11,7 +11,7 @@ from nodevitals.probe import Readings
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device
 from nodevitals.probes.nvidia import nvml
-from nodevitals.probes.nvidia.device_nodes import usable_nodes
+from nodevitals.probes.nvidia.device_nodes import read_nodes
 from nodevitals.probes.nvidia.events import XidEvents
 from nodevitals.probes.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERSION_MISMATCH
 from nodevitals.probes.nvidia.gpu import GpuReader, GpuStatus
@@ -23,17 +23,20 @@ from nodevitals.probes.nvidia.owners import ProcessOwners
 from nodevitals.probes.nvidia.usage import UsageOptions
 
 _HANG = nvml.Failure(nvml.HANG, "the driver did not return in an earlier run")
+_LATER = nvml.Failure(nvml.NOT_FOUND, "the driver has it since after the start of NVML")
 
 
 class GpuScan(msgspec.Struct):
     """What NVML lists, and the GPUs that were read, with their status. `lost` and `unreadable` are
-    the others, with a failure of each: by slot, or by uuid where there is no slot.
+    the others, with a failure of each: by slot, or by uuid where there is no slot. `outdated` says
+    that another start of the library might list more.
     """
 
     listing: Listing
     read: dict[Device, GpuStatus] = {}
     lost: dict[str, Failure] = {}
     unreadable: dict[str, Failure] = {}
+    outdated: bool = False
 
     @property
     def unknown(self) -> int:
@@ -53,8 +56,16 @@ class NvmlReader:
     """The library, started. Its constructor and `scan` raise NvmlError."""
 
     def __init__(
-        self, library: str, errors_by_link: bool, usage: UsageOptions, owners: ProcessOwners
+        self,
+        library: str,
+        hardware: Hardware,
+        errors_by_link: bool,
+        usage: UsageOptions,
+        owners: ProcessOwners,
     ) -> None:
+        # NVML's list is that of its start: what comes after this may not be in it.
+        self._nodes = read_nodes()
+        self._driver = frozenset(hardware.driver)
         nvml.start(library)
         self._errors_by_link = errors_by_link
         self._usage = usage
@@ -84,7 +95,7 @@ class NvmlReader:
         slots = {*hardware.pci, *hardware.driver, *(one.slot for one in devices.values())}
         listing = list_gpus(slots - hardware.passed_through - {""}, devices.values())
         scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
-        scan.unreadable.update(self._not_openable(scan, hardware))
+        self._explain_unlisted(scan, hardware)
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
         places = {_place(gpu): gpu.uuid for gpu in listing.gpus}
@@ -115,23 +126,27 @@ class NvmlReader:
         """Slot and code of each Xid since the last call."""
         return self._events.drain()
 
-    def _not_openable(self, scan: GpuScan, hardware: Hardware) -> dict[str, Failure]:
-        """The GPUs that the driver has and NVML does not list, where device files cannot be opened:
-        it is not known which GPU a file belongs to. NVML's list is that of its start, so the files
-        are looked at once, and a GPU that was refused remains so.
+    def _explain_unlisted(self, scan: GpuScan, hardware: Hardware) -> None:
+        """Add the GPUs that the driver has and NVML does not list, unless they are dead: those that
+        the driver got later, and all where device files cannot be opened. One that could not be
+        opened remains so until the next start of the library.
         """
         listing = scan.listing
         listed = {*(gpu.slot for gpu in listing.gpus), *listing.lost, *listing.unreadable}
         unlisted = frozenset(hardware.driver) - listed - hardware.passed_through
         # One that is listed and has no slot in this run may be among them.
-        if not (scan.unknown or "" in listed or hardware.excludes_gpus):
-            if unlisted - self._unlisted:
-                usable, wanted = usable_nodes(), len(hardware.driver)
-                text = f"{usable} of {wanted} device files /dev/nvidia* can be opened"
-                refused = unlisted - self._unlisted if usable < wanted else ()
-                self._refused |= dict.fromkeys(refused, Failure(nvml.NO_PERMISSION, text))
+        if unlisted and not (scan.unknown or "" in listed or hardware.excludes_gpus):
+            nodes, later = read_nodes(), unlisted - self._driver
+            self._nodes = min(self._nodes, nodes, key=lambda one: one.usable)
+            failure = self._nodes.failure(len(hardware.driver))
+            if failure:
+                self._refused |= dict.fromkeys(unlisted - self._unlisted, failure)
+            self._refused |= dict.fromkeys(later, _LATER)
             self._unlisted |= unlisted
-        return {slot: failure for slot, failure in self._refused.items() if slot in unlisted}
+            opened = not unlisted.isdisjoint(self._refused) and nodes.usable > self._nodes.usable
+            scan.outdated = opened or bool(later)
+        refused = {slot: one for slot, one in self._refused.items() if slot in unlisted}
+        scan.unreadable.update(refused)
 
     def _read_gpu(
         self,
