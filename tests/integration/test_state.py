@@ -25,6 +25,8 @@ from testbed.faultyfs import FaultyFileSystem
 from testbed.node import ROOT, Node, environment, run, wait_until
 
 EVENTS = "nodevitals_misbehave_events_total"
+LAST_SUCCESS = "nodevitals_probe_last_success_timestamp_seconds"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 INTERVAL_SECONDS = 0.2
 
 
@@ -77,6 +79,26 @@ def stored_totals(state: Path, boot_id: str) -> tuple[Total, ...]:
     """Return the counters of a boot in the database."""
     with closing(tables.connect(str(state))) as connection:
         return database.load_totals(connection, boot_id)
+
+
+def test_count_is_not_exposed_before_it_is_written(tmp_path: Path) -> None:
+    """It is lost where the agent is killed just then, and a counter must not fall."""
+    node = Node(tmp_path, settings("healthy"))
+    with node:
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+        children = psutil.Process(node.process.pid).children(recursive=True)
+        (writer,) = [one for one in children if one.name() == "nodevitals-hist"]
+        writer.suspend()
+        for _ in range(3):  # a run may have ended before
+            ended = node.value(LAST_SUCCESS, target="healthy") or 0
+            wait_until(lambda: (node.value(LAST_SUCCESS, target="healthy") or 0) > ended)  # noqa: B023
+        before = node.value(EVENTS) or 0
+        assert writer.status() == psutil.STATUS_STOPPED
+        node.kill()
+    stored = [
+        one.value for one in stored_totals(tmp_path / "state", BOOT_ID) if one.family == EVENTS
+    ]
+    assert [before] <= stored
 
 
 def test_counters_of_another_boot_are_removed(tmp_path: Path) -> None:
@@ -143,8 +165,7 @@ def test_second_agent_on_a_state_directory_does_not_use_it(tmp_path: Path) -> No
             first.end()
             run_history_again(second, settings("fails", state_directory=state))
             wait_until(lambda: second.value("nodevitals_probe_success", **success) == 1, 40)
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    targets = {total.target for total in stored_totals(tmp_path / "state", boot_id)}
+    targets = {total.target for total in stored_totals(tmp_path / "state", BOOT_ID)}
     assert "fails" in targets
     assert "healthy" not in targets
 

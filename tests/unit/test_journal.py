@@ -295,7 +295,7 @@ def test_each_event_becomes_a_row_with_its_own_time() -> None:
     )
 
 
-def test_count_that_is_not_urgent_is_exposed_once_it_is_written() -> None:
+def test_count_is_exposed_once_it_is_written() -> None:
     """Exposed before, it would fall when the agent is killed and starts again."""
     journal = new_journal()
     increment(journal, 0)
@@ -313,8 +313,11 @@ def test_count_that_is_not_urgent_is_exposed_once_it_is_written() -> None:
     journal.written(Reply())
     assert journal.changed_sources() == {SOURCE}
     assert [sample.value for sample in journal.totals(SOURCE)] == [3]
-    increment(journal, 2)
+    increment(journal, 2)  # this one is urgent
     assert journal.pending()
+    assert [sample.value for sample in journal.totals(SOURCE)] == [3]
+    journal.take()
+    journal.written(Reply())
     assert [sample.value for sample in journal.totals(SOURCE)] == [6]
 
 

@@ -61,7 +61,7 @@ class Journal:
         self._exposed: dict[Source, dict[_Key, float]] = {}
         self._changed: set[Source] = set()
         self._may_wait = False
-        """Whether counts may wait: the last batch was written."""
+        """Whether counts wait until they are written: the last batch was."""
         self._unwritten: set[tuple[Source, _Key]] = set()
         self._saved_states: dict[tuple[str, str], bytes] = {}
         self._unwritten_states: set[tuple[str, str]] = set()
@@ -102,8 +102,8 @@ class Journal:
             self.dropped_rows += 1
 
     def add(self, source: Source, increments: Iterable[Sample], urgent: bool = True) -> None:
-        """Add to a source's counters. Increments that are not urgent are exposed once they are
-        written, with the next batch.
+        """Add to a source's counters. They are exposed once they are written: urgent ones are at
+        once, the others with the next batch.
 
         Raises InvalidSampleError for a sample that does not fit a counter.
         """
@@ -116,7 +116,7 @@ class Journal:
                 totals[key] = totals.get(key, 0.0) + amount
                 self._unwritten.add((source, key))
                 self._urgent = self._urgent or urgent
-                if urgent or not self._may_wait or not amount:
+                if not self._may_wait or not amount:
                     self._expose(source, key, totals[key])
 
     def _expose(self, source: Source, key: _Key, value: float) -> None:
