@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -20,6 +21,8 @@ from testbed.node import ROOT, Node
 # What a package manager keeps for itself, and what is changed here.
 BOOKKEEPING = ("var/lib/dpkg", "var/lib/rpm", "var/log", "var/cache")
 MANUALS = "var/lib/man-db/auto-update"
+# What an agent that ran on this machine has left.
+LEFT = ("var/lib/nodevitals", "etc/nodevitals")
 CHANGED = ("packages", "usr/bin/systemctl", "usr/sbin/policy-rc.d", MANUALS)
 # Programs of tools/setup on the machine.
 TOOLS = "/run/tools"
@@ -54,6 +57,7 @@ class Machine:
         self.root = folder / "root"
         self.booted = booted
         """Whether systemd appears to run; it does not in a chroot or while an image is built."""
+        self._before: set[tuple[str, int]] = set()
 
     def __enter__(self) -> Machine:
         self.layers.mkdir(parents=True)
@@ -73,6 +77,9 @@ class Machine:
         if self.booted:
             (self.root / "run/systemd/system").mkdir(parents=True)
         (self.root / "packages").mkdir()
+        for left in LEFT:
+            shutil.rmtree(self.root / left, ignore_errors=True)
+        self._before = self._changes()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,17 +134,22 @@ class Machine:
         return found
 
     def written(self) -> set[str]:
-        """What differs from this machine: files, new directories, and deleted files."""
+        """What has changed on it: files, new directories, and deleted files."""
+        found = {path for path, _ in self._changes() - self._before}
+        return {path for path in found if not path.startswith(BOOKKEEPING + CHANGED)}
+
+    def _changes(self) -> set[tuple[str, int]]:
+        """The paths that differ from this machine, each with the kind of the file."""
         upper = self.layers / "upper"
         found = set()
         for place, folders, files in os.walk(upper):
             for name in (*folders, *files):
                 path = Path(place, name)
-                inner = path.relative_to(upper)
-                known = Path("/", inner)
-                same = stat.S_ISDIR(path.lstat().st_mode) and known.is_dir()
-                if not same and not str(inner).startswith(BOOKKEEPING + CHANGED):
-                    found.add(str(inner))
+                inner = str(path.relative_to(upper))
+                kind = stat.S_IFMT(path.lstat().st_mode)
+                same = kind == stat.S_IFDIR and Path("/", inner).is_dir() and inner not in LEFT
+                if not same:
+                    found.add((inner, kind))
         return found
 
 
