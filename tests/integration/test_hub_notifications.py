@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from testbed.node import wait_until
+from testbed.node import PATIENCE_SECONDS, wait_until
 from testbed.notifykills import (
     FarSide,
     hub_with_channels,
@@ -214,11 +214,13 @@ def test_records_that_cannot_be_decoded_hold_up_nothing(tmp_path: Path, far: Far
         url = f"http://127.0.0.1:{hub.port}"
 
         def incidents() -> set[str]:
-            found = requests.get(f"{url}/api/v1/incidents", timeout=10).json()["incidents"]
+            found = requests.get(f"{url}/api/v1/incidents", timeout=PATIENCE_SECONDS).json()[
+                "incidents"
+            ]
             return {one["title"] for one in found}
 
         wait_until(lambda: len(incidents()) == 2, 20, "both incidents")
-        assert requests.get(f"{url}/api/v1/drills", timeout=10).json() == []
+        assert requests.get(f"{url}/api/v1/drills", timeout=PATIENCE_SECONDS).json() == []
         expected = {"message": 3, "delivery": 1, "incident": 1, "drill": 1, "fact": 2}
         text = metrics(hub.port)
         for what, number in expected.items():

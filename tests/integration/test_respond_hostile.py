@@ -20,7 +20,7 @@ from nodevitals.hub.respond.delivery import retry_after
 from nodevitals.hub.respond.settings import ChannelSettings
 from testbed.badserver import BYTES_AT_ONCE, BadServer
 from testbed.hub import HubProcess
-from testbed.node import wait_until
+from testbed.node import PATIENCE_SECONDS, wait_until
 from testbed.notifykills import FarSide, hub_with_channels, message, send
 from testbed.robots import SECRET, TOKEN, Answer, Robots
 
@@ -150,6 +150,10 @@ def test_a_wait_that_a_far_side_asks_for_is_bounded(text: str, seconds: float | 
     assert retry_after(text, 1795417200.0) == seconds
 
 
+# Shorter than the 150 s in which the resolver of a deaf hub gives up.
+NOT_HELD_UP_SECONDS = 60.0
+
+
 class DeafHub(HubProcess):
     """A hub whose name server does not answer."""
 
@@ -175,15 +179,15 @@ def test_a_name_server_that_does_not_answer_holds_up_robots_only(tmp_path: Path)
         for name in names[1:]:
             (tmp_path / f"{name}-url").write_text(f"dingtalk://{SECRET}@{TOKEN}/")
         with hub:
-            assert send(hub, message(1)).ok
+            assert send(hub, message(1), NOT_HELD_UP_SECONDS).ok
             url = f"http://127.0.0.1:{hub.port}/api/v1/deliveries"
 
             def failed() -> bool:
-                found = requests.get(url, timeout=10).json()["waiting"]
+                found = requests.get(url, timeout=NOT_HELD_UP_SECONDS).json()["waiting"]
                 return sum(bool(one.get("error")) for one in found) >= len(names) - 1
 
             wait_until(failed, 60, "the deadline of all robots")
-            assert send(hub, message(2)).ok
+            assert send(hub, message(2), NOT_HELD_UP_SECONDS).ok
             wait_until(lambda: far.numbers("first") == {1: 1, 2: 1}, 20, "the good channel")
 
 
@@ -211,11 +215,12 @@ def test_one_bad_channel_delays_no_other_and_no_secret_is_shown(tmp_path: Path) 
             pages = ("/api/v1/deliveries", "/notifications", "/metrics", "/notifications?lang=zh")
 
             def errors() -> set[str]:
-                found = requests.get(f"{url}/api/v1/deliveries", timeout=10).json()["waiting"]
-                return {one["channel"] for one in found if one.get("error")}
+                answer = requests.get(f"{url}/api/v1/deliveries", timeout=PATIENCE_SECONDS)
+                return {one["channel"] for one in answer.json()["waiting"] if one.get("error")}
 
             wait_until(lambda: errors() == set(names) - {"first"}, 60, "an error of each")
-            shown = "".join(requests.get(url + page, timeout=10).text for page in pages)
+            answers = [requests.get(url + page, timeout=PATIENCE_SECONDS) for page in pages]
+            shown = "".join(one.text for one in answers)
             shown += hub.log.read_text()
             data = b"".join(one.read_bytes() for one in hub.state.glob("respond.db*"))
             for secret in ("s3cretWord", "s3cretPath", "s3cretHead", "s3cretHost", "s3cretReason"):

@@ -11,7 +11,7 @@ import requests
 
 from testbed.faultprometheus import FaultPrometheus
 from testbed.hub import HubProcess
-from testbed.node import wait_until
+from testbed.node import PATIENCE_SECONDS, wait_until
 from testbed.repairapi import JOBS, RepairNodeApi
 from testbed.repairs import Ticket, manifest
 from testbed.respond import Site
@@ -44,7 +44,7 @@ def repair(process: HubProcess) -> dict[str, Any]:
     """The only repair, as REST has it; {} while there is none or no hub."""
     try:
         address = f"http://127.0.0.1:{process.port}/api/v1/isolations"
-        found = requests.get(address, timeout=10).json()["repairs"]
+        found = requests.get(address, timeout=PATIENCE_SECONDS).json()["repairs"]
     except requests.ConnectionError:
         return {}
     assert len(found) <= 1

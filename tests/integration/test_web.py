@@ -16,7 +16,7 @@ import pytest
 import requests
 import trustme
 
-from testbed.node import Node, run, wait_until
+from testbed.node import PATIENCE_SECONDS, Node, run, wait_until
 
 CONFIG = {"probes": {"misbehave": {"behaviours": ["healthy"], "series": 200}}}
 
@@ -51,7 +51,10 @@ def test_format_follows_the_accept_headers(node: Node) -> None:
     assert metrics.text.endswith("# EOF\n")
     assert "Content-Encoding" not in node.get(**{"Accept-Encoding": "identity"}).headers
     packed = node.session.get(
-        node.url + "/metrics", headers={"Accept-Encoding": "gzip"}, stream=True, timeout=5
+        node.url + "/metrics",
+        headers={"Accept-Encoding": "gzip"},
+        stream=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert packed.headers["Content-Encoding"] == "gzip"
     assert b"nodevitals_" in gzip.decompress(packed.raw.read())

@@ -19,7 +19,7 @@ import requests
 import yaml
 
 from testbed.hub import HubProcess
-from testbed.node import wait_until
+from testbed.node import PATIENCE_SECONDS, wait_until
 
 KILL_WITHIN_SECONDS = 1.0
 TOKEN = "a token of alertmanager"
@@ -164,7 +164,7 @@ def message(number: int, status: str = "firing", **labels: str) -> dict[str, Any
     }
 
 
-def send(hub: HubProcess, body: Any, timeout: float = 10) -> requests.Response:
+def send(hub: HubProcess, body: Any, timeout: float = PATIENCE_SECONDS) -> requests.Response:
     """Post a message as Alertmanager does."""
     return requests.post(
         f"http://127.0.0.1:{hub.port}/api/v1/notifications",

@@ -23,7 +23,7 @@ from testbed.fabric import issue
 from testbed.gpus import Machine
 from testbed.hubcluster import HubProcess
 from testbed.kubelet import Kubelet, Pod
-from testbed.node import ROOT, Node, wait_until
+from testbed.node import PATIENCE_SECONDS, ROOT, Node, wait_until
 from testbed.nodeapi import NodeApi
 from testbed.notifykills import FarSide
 from testbed.servers import Alertmanager, Prometheus
@@ -188,7 +188,7 @@ class RespondCluster:
             f"{opened.url.partition('?')[0]}/acknowledge",
             data={**fields, "name": PERSON},
             headers={"Origin": self.hub.url},
-            timeout=10,
+            timeout=PATIENCE_SECONDS,
         )
         assert answer.ok, answer.text
         return answer.text

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 import yaml
 
-from testbed.node import ROOT, free_port, wait_until
+from testbed.node import PATIENCE_SECONDS, ROOT, free_port, wait_until
 from testbed.waits import FASTEST_SCRAPES, milliseconds, shorten_routes, write_shortened_rules
 
 # Always office hours, never maintenance (the 30th of February).
@@ -213,7 +213,7 @@ class Prometheus(PrometheusProcess):
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the instant vector of an expression."""
         answer = requests.get(
-            f"{self.url}/api/v1/query", params={"query": expression}, timeout=10
+            f"{self.url}/api/v1/query", params={"query": expression}, timeout=PATIENCE_SECONDS
         ).json()
         assert answer["status"] == "success", answer
         found: list[dict[str, Any]] = answer["data"]["result"]
