@@ -98,8 +98,18 @@ def test_without_an_injected_fault_no_alert_is_pending_or_firing(tmp_path: Path)
         pipeline = Pipeline(stack, tmp_path / "demo")
         wait_until_healthy(pipeline, Progress("starting"))
         evaluated = 'count_over_time(ALERTS{alertname="Watchdog"}[1m]) > 15'
-        wait_until(lambda: pipeline.prometheus.query(evaluated), 60)
-        assert pipeline.prometheus.query(f"last_over_time({OTHER_ALERTS}[8s])") == []
+        found: list[str] = []
+
+        def is_calm() -> bool:
+            """A scrape that is late, on a busy machine, makes an alert pending for a moment."""
+            alerts = pipeline.prometheus.query(f"last_over_time({OTHER_ALERTS}[8s])")
+            found[:] = sorted({one["metric"]["alertname"] for one in alerts})
+            return bool(pipeline.prometheus.query(evaluated)) and not alerts
+
+        try:
+            wait_until(is_calm, 60, "15 evaluations, and 8 s without an alert")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; pending or firing: {found}") from None
         alerts_page = requests.get(f"{pipeline.prometheus.url}/classic/alerts", timeout=60)
         assert alerts_page.status_code == 200
         for node in pipeline.nodes:

@@ -11,6 +11,11 @@ import pytest
 
 from testbed.node import Node, run, wait_until
 
+# What ends at SIGTERM has this time for it; in production, a second.
+PATIENT_END = """import nodevitals.agent as agent, nodevitals.engine.forkserver as forkserver
+forkserver.END_SECONDS, agent.STOP_SECONDS = 60, 120
+"""
+
 
 def settings(*behaviours: str, **more: object) -> dict[str, object]:
     """Return a configuration with fast targets. On a busy machine some of their runs time out."""
@@ -30,7 +35,9 @@ def test_first_results_do_not_wait_for_an_interval(tmp_path: Path) -> None:
 
 
 def test_sigterm_closes_the_port_and_ends_all_processes(tmp_path: Path) -> None:
-    with Node(tmp_path, settings("healthy", "sleeps")) as node:
+    node = Node(tmp_path, settings("healthy", "sleeps"))
+    node.prelude = PATIENT_END
+    with node:
         wait_until(lambda: node.value("nodevitals_history_rows"))
         tree = wait_until(lambda: node.tree() if len(node.tree()) >= 3 else None)
         node.end()

@@ -42,10 +42,12 @@ def target(tmp_path: Path) -> Iterator[Loopback]:
 
 
 def planned(made: Loopback) -> tuple[str, int]:
-    """A slot that is accepted for half a minute, and the node that opens a test on the target."""
+    """The last slot that is accepted now, which it is for half a minute or more; and the node that
+    opens a test on the target.
+    """
     roster = Roster((name, "") for name in made.names)
     first = int(time.time() / SLOT_SECONDS)
-    pairings = ((roster.pairing(TARGET, slot), slot) for slot in range(first, first + 7))
+    pairings = ((roster.pairing(TARGET, slot), slot) for slot in range(first + 6, first - 1, -1))
     return next((one.source, slot) for one, slot in pairings if one and one.target == TARGET)
 
 

@@ -100,8 +100,9 @@ class Site:
             {
                 "labels": {"cluster": "test", **labels},
                 "annotations": {"summary": f"{labels['alertname']} on {labels.get('instance')}"},
-                # Alertmanager sends an alert that is older than group_wait at once.
-                "startsAt": stamp(now - 60 if resolved else now),
+                # An alert that is older than group_wait when it arrives is sent at once, without
+                # the rest of its group; one that starts in the future never is.
+                "startsAt": stamp(now - 60 if resolved else now + 60),
                 "endsAt": stamp(now - 1 if resolved else now + 3600),
             }
             for labels in alerts

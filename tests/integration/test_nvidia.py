@@ -265,7 +265,7 @@ def test_lost_gpu_is_reported_over_restarts_until_it_returns(tmp_path: Path) -> 
         assert running.value("nodevitals_accelerator_temperature_celsius", uuid=uuid) is None
         serial = machine.state["1.serial"]
         assert running.value("nodevitals_accelerator_info", uuid=uuid, serial=serial) == 1
-        assert running.value(SUCCESS, probe="nvidia") == 1
+        wait_until(lambda: running.value(SUCCESS, probe="nvidia") == 1)
     with running:
         wait_until(lambda: running.value(UP, uuid=uuid) == 0)
         assert running.value(LOST, uuid=uuid) == since
@@ -420,7 +420,8 @@ def test_xids_are_counted_while_the_library_fails(
         break_it(machine)
         wait_until(lambda: f"({reason})" in running.log())
         wait_until(lambda: running.value(SUCCESS, probe="nvidia") == 0)
-        assert running.value(SUCCESS, probe="kernel_log") == 1
+        # Once: on a busy machine some of its runs time out.
+        wait_until(lambda: running.value(SUCCESS, probe="kernel_log") == 1)
         log.write(line, line)
         wait_until(lambda: running.value(XIDS, **labels) == 2)
         repair_it(machine)

@@ -348,7 +348,7 @@ def test_cut_link_is_reported_until_it_is_repaired(tmp_path: Path, network: Netw
         peer.up()
         wait_until(lambda: node.value(reachable) == 1)
         assert node.value(failure) is None
-        assert node.value("nodevitals_probe_success", probe="peers") == 1
+        wait_until(lambda: node.value("nodevitals_probe_success", probe="peers") == 1)
         wait_until(lambda: len(history_of(node, f"{peer.address}:{port}")) >= 3)
 
 

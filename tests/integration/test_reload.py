@@ -22,6 +22,15 @@ from testbed.node import Node, run, wait_until
 FAMILY = "nodevitals_config_last_reload_successful"
 # The deadline of a load, shorter than in production.
 SHORT = "import nodevitals.engine.loader as loader; loader.LOAD_SECONDS = 1.5"
+# The same for reloads only: the first load is to succeed.
+SHORT_RELOADS = """import nodevitals.engine.loader as loader
+from nodevitals.agent import Agent
+serve = Agent.serve
+def serve_with_short_reloads(*arguments):
+    loader.LOAD_SECONDS = 1.5
+    serve(*arguments)
+Agent.serve = serve_with_short_reloads
+"""
 
 REPORT_OPENS = """import os, sys, threading
 agent = os.getpid()
@@ -51,7 +60,6 @@ def remote(tmp_path: Path, filer: FaultyFileSystem) -> Node:
     node = Node(tmp_path, settings("healthy"), "--web.enable-lifecycle")
     (filer.backing / "nodevitals.yaml").write_text(node.config_file.read_text())
     node.config_file = filer.mountpoint / "nodevitals.yaml"
-    node.prelude = SHORT
     return node
 
 
@@ -82,6 +90,7 @@ def test_reload_from_a_hung_file_system_ends_at_a_deadline(
     """The agent goes on meanwhile; the process that hangs is not joined by another one, and a
     reload works once the file can be read again.
     """
+    remote.prelude = SHORT_RELOADS
     with remote as node:
         wait_until(lambda: node.value("nodevitals_probe_success", target="healthy") == 1)
         filer.fault("hang")
@@ -113,7 +122,6 @@ def test_reload_from_a_hung_file_system_ends_at_a_deadline(
 def test_sigterm_ends_the_agent_during_a_reload_that_hangs(
     remote: Node, filer: FaultyFileSystem
 ) -> None:
-    remote.prelude = ""
     with remote as node:
         wait_until(lambda: node.value("nodevitals_probe_success", target="healthy") == 1)
         filer.fault("hang")
@@ -128,7 +136,6 @@ def test_requests_during_a_load_are_answered_by_the_next_one(
     remote: Node, filer: FaultyFileSystem
 ) -> None:
     """The files may have changed since the load under way has read them."""
-    remote.prelude = ""
     with remote as node:
         wait_until(lambda: node.value("nodevitals_probe_success", target="healthy") == 1)
         filer.fault("hang")
@@ -150,6 +157,7 @@ def start(node: Node) -> subprocess.Popen[bytes]:
 def test_start_from_a_hung_file_system_ends_at_a_deadline(
     remote: Node, filer: FaultyFileSystem
 ) -> None:
+    remote.prelude = SHORT
     filer.fault("hang")
     assert start(remote).wait(120) == 2
     assert f"{remote.config_file}: no result within 1.5 s" in remote.log()
@@ -157,7 +165,6 @@ def test_start_from_a_hung_file_system_ends_at_a_deadline(
 
 
 def test_sigterm_ends_a_start_that_hangs(remote: Node, filer: FaultyFileSystem) -> None:
-    remote.prelude = ""
     filer.fault("hang")
     process = start(remote)
     wait_until(lambda: hanging(psutil.Process(process.pid).children()))
@@ -295,7 +302,7 @@ def test_key_on_a_hung_file_system_does_not_hang_the_agent(
         f"--web.config.file={web}",
         "--web.enable-lifecycle",
     )
-    node.prelude = SHORT
+    node.prelude = SHORT_RELOADS
     with node:
         filer.fault("hang")
         web.write_text("tls_server_config: {cert_file: cert.pem, key_file: mount/key.pem}")

@@ -46,6 +46,10 @@ class Site(msgspec.Struct):
     def value(self, family: str, **labels: str) -> float | None:
         return self.node.value(P + family, **labels)
 
+    def succeeds(self) -> bool:
+        """Whether the last run did; on a busy machine some time out."""
+        return self.node.value("nodevitals_probe_success", probe="transceivers") == 1
+
     def lanes(self, family: str, **labels: str) -> list[float]:
         """The values by lane."""
         wanted = set(labels.items())
@@ -101,7 +105,7 @@ def test_modules_of_both_kinds_are_exposed(site: Site) -> None:
         assert site.value("info", device="mlx5_1", medium="copper") == 1
         assert site.lanes("receive_watts", device="mlx5_1") == []
         assert site.value("temperature_celsius", device="mlx5_1") is None
-        assert site.node.value("nodevitals_probe_success", probe="transceivers") == 1
+        wait_until(site.succeeds)
         exposed = {name for name, _ in site.node.samples()}
         readable = {f.name for f in TransceiversProbe.families} - {P + "unreadable"}
         assert readable <= exposed
@@ -121,7 +125,7 @@ def test_cage_without_a_module_is_missing_not_unreadable(site: Site) -> None:
         # The driver's error is the same for an empty cage and for a module that broke.
         assert site.value("unreadable", interface=second, reason="no_link") == 1
         assert site.value("unreadable", interface=first, reason="no_link") is None
-        assert site.node.value("nodevitals_probe_success", probe="transceivers") == 1
+        wait_until(site.succeeds)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_module_of_a_link_that_is_up_and_cannot_be_read(site: Site, driver: Driv
         assert site.value("temperature_celsius", interface=second) is None
         assert site.value("unreadable", interface=second, reason="error") == 1
         assert site.value("readable", interface=first) == 1
-        assert site.node.value("nodevitals_probe_success", probe="transceivers") == 1
+        wait_until(site.succeeds)
         flag = f"--config.file={site.node.config_file}"
         wait_until(
             lambda: f"{second},unreadable" in run("history", "--csv", flag).stdout.replace('"', "")
@@ -181,7 +185,7 @@ def test_module_that_may_not_be_read_is_neither_healthy_nor_absent(site: Site) -
             assert site.value("readable", interface=name) is None
             assert site.value("info", interface=name) is None
         assert site.value("corrected_blocks_total", interface=first) == 1000
-        assert site.node.value("nodevitals_probe_success", probe="transceivers") == 1
+        wait_until(site.succeeds)
     site.node.write({"probes": {"transceivers": {"enabled": True, "interval": "2s"}}})
     with site.node:
         wait_until(lambda: "needs CAP_NET_ADMIN" in site.node.log())
