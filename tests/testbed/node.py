@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,14 +35,23 @@ OFF = {
 }
 
 
+# What listens on a port may start long after the next ones are chosen. Each of pytest's workers has
+# a network of its own (tools/test-python), and nothing else there chooses ports.
+_chosen: deque[int] = deque(maxlen=1000)
+
+
 def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago, and that no client's socket will use: the
-    kernel assigns those from 32768, and a test with hundreds of clients uses many.
+    """A TCP port on loopback that is free, that this process has not chosen lately, and that no
+    client's socket will use: the kernel assigns those from 32768, and a test with hundreds of
+    clients uses many.
     """
     while True:
         port = random.randrange(20_000, 32_000)
+        if port in _chosen:
+            continue
         with socket.socket() as sock, suppress(OSError):
             sock.bind(("127.0.0.1", port))
+            _chosen.append(port)
             return port
 
 
