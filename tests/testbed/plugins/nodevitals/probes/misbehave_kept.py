@@ -21,7 +21,7 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
     """One behaviour. `counts` exposes its process id and the number of runs since it was opened;
     `counts-slow` takes longer than others wait, while the folder has a file `slow`;
     `counts-wanted` asks for another run after each, whatever there is to read, and
-    `counts-messages` sends itself a message.
+    `counts-messages` sends itself a message that differs from its last one.
     """
 
     name = "misbehave_kept"
@@ -42,7 +42,7 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
             asked = frame(Wanted(self.name, self.target))
             threading.Timer(0.1, write_raw, [asked]).start()
         if self.target == "counts-messages":
-            readings.send(self.name, Wanted(self.name, self.target))
+            readings.send(self.name, Wanted(self.name, str(self._runs)))
         readings.add(VALUE, os.getpid(), f"{self.target} process")
         readings.add(VALUE, self._runs, f"{self.target} runs")
         readings.add(VALUE, self.settings.series, f"{self.target} series")
