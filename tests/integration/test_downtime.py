@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -118,6 +119,21 @@ def test_total_does_not_fall_and_the_outage_goes_on_after_a_restart(
             assert downtimes(again, LONGEST)["mlx5_0"] > after
 
 
+def send(number: int, processes: Iterable[psutil.Process]) -> None:
+    """Send a signal to those that still exist."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def rests(process: psutil.Process) -> bool:
+    """Whether it is stopped, or has ended: one that ends is reaped only when all go on."""
+    try:
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_pause_of_the_agent_is_no_downtime(machine: Machine, node: Node) -> None:
     """It was stopped while the port was down, and when it goes on the port is up."""
     machine.down("mlx5_0/1")
@@ -126,14 +142,12 @@ def test_pause_of_the_agent_is_no_downtime(machine: Machine, node: Node) -> None
     agent = psutil.Process(node.process.pid)
     # The agent first: it would end workers that do not answer.
     family = [agent, *agent.children(recursive=True)]
-    for process in family:
-        process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in family))
+    send(signal.SIGSTOP, family)
+    wait_until(lambda: all(map(rests, family)))
     stopped_at = now_seconds()
     machine.up("mlx5_0/1")
     wait_until(lambda: now_seconds() > stopped_at + 2 * MAX_GAP_SECONDS)
-    for process in reversed(family):
-        process.send_signal(signal.SIGCONT)
+    send(signal.SIGCONT, reversed(family))
     wait_until(lambda: node.value(RDMA + "up", device="mlx5_0") == 1)
     wait_until(lambda: machine_is_watched_again(machine, node))
     # What was counted before it stopped.

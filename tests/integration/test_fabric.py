@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import requests
 
 from testbed import programs
+from testbed.growing import GrowingCounter
 from testbed.loopback import DEVICE, TEST, TOKEN, Loopback
 from testbed.node import Node, run, wait_until
 
@@ -207,7 +207,7 @@ def test_no_test_runs_where_processes_cannot_be_seen(short_pair: Loopback) -> No
     assert ok(pair) == 0
 
 
-def test_no_test_runs_on_a_busy_link(pair: Loopback) -> None:
+def test_no_test_runs_on_a_busy_link(pair: Loopback, tmp_path: Path) -> None:
     """A tenth of 400 Gb/s is 5 GB/s; a count is four bytes."""
     counters = []
     for name in pair.names:
@@ -216,33 +216,26 @@ def test_no_test_runs_on_a_busy_link(pair: Loopback) -> None:
         (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
         (port / "counters/port_rcv_data").write_text("0\n")
         counters.append(port / "counters/port_xmit_data")
-    done = threading.Event()
-
-    def count(bytes_per_second: float) -> None:
-        began = time.monotonic()
-        while not done.wait(0.01):
-            value = int((time.monotonic() - began) * bytes_per_second / 4)
-            for file in counters:
-                draft = file.with_name("draft")
-                draft.write_text(f"{value}\n")
-                draft.replace(file)
-
-    thread = threading.Thread(target=count, args=(8e9,))
-    thread.start()
-    try:
+    with GrowingCounter(tmp_path, 8e9 / 4) as growing:
+        for file in counters:
+            file.symlink_to(growing.path)
         pair.start()
         wait_until(lambda: skipped(pair, "link_busy") >= 2, 30)
         assert ok(pair) == 0
-    finally:
-        done.set()
-        thread.join()
-    wait_until(lambda: ok(pair) >= 1, 30, "a test on a quiet link")
+        for file in counters:
+            draft = file.with_name("draft")
+            draft.write_text("0\n")
+            draft.replace(file)
+        wait_until(lambda: ok(pair) >= 1, 30, "a test on a quiet link")
 
 
 def test_spent_budget_stays_spent_after_a_restart(tmp_path: Path) -> None:
     budget = {"seconds_per_hour": 3600, "bytes_per_hour": 2 * 65_536_000}
-    with Loopback(tmp_path, 2, budget=budget) as made:
+    # A test that takes too long, as on a busy machine, would be charged as well.
+    tests = [{**TEST, "timeout": "2s"}]
+    with Loopback(tmp_path, 2, slot="6s", tests=tests, budget=budget) as made:
         made.start()
+        wait_until(lambda: ok(made) == 2, what="a test of each node")
         wait_until(lambda: skipped(made, "budget") >= 1, 40)
         assert ok(made) == 2
         for node in made.nodes.values():

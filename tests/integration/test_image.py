@@ -203,8 +203,12 @@ def test_agent_serves_all_probes(root: Path, machine: Machine) -> None:
     machine.log.write("NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.")
     with machine.pod(root) as pod:
         wanted = {*machine.config()["probes"], "history"}
-        wait_until(lambda: outcomes(pod, 1.0) >= wanted, 60, "every probe succeeds")
-        assert outcomes(pod, 0.0) == set()
+        # All of them at once: on a busy machine one run may take too long.
+        wait_until(
+            lambda: outcomes(pod, 1.0) >= wanted and not outcomes(pod, 0.0),
+            60,
+            "every probe succeeds",
+        )
         ups = [value for (name, _), value in pod.samples().items() if name.endswith("ator_up")]
         assert ups == [1.0] * 16
         assert pod.fork_server().nice() == -10

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -115,8 +116,9 @@ def test_killed_worker_counts_no_record_twice(tmp_path: Path, log: KernelLog) ->
         wait_until(lambda: events(running, "oom_kill") == 0)
         for count in range(1, 6):
             log.write(OOM_KILL)
-            for pid in [child.pid for child in running.fork_server().children()]:
-                psutil.Process(pid).kill()
+            for child in running.fork_server().children():
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
             wait_until(lambda count=count: events(running, "oom_kill") == count)  # type: ignore[misc]
         assert events(running, "oom_kill") == 5
 

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -159,7 +160,16 @@ def test_fork_server_has_priority_over_workers(tmp_path: Path) -> None:
         allowed = [sys.executable, "-c", "import os; os.setpriority(os.PRIO_PROCESS, 0, -10)"]
         may = subprocess.run(allowed, capture_output=True, check=False).returncode == 0
         assert server.nice() == (-10 if may else 0)
-        wait_until(lambda: {child.nice() for child in server.children()} == {0})
+        wait_until(lambda: niceness(server.children()) == {0})
+
+
+def niceness(processes: Iterable[psutil.Process]) -> set[int]:
+    """Return the niceness of those that still exist."""
+    found = set()
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            found.add(process.nice())
+    return found
 
 
 def test_absent_hardware_is_not_exposed(tmp_path: Path) -> None:
@@ -208,26 +218,32 @@ def test_scrapes_and_stop_succeed_while_every_driver_hangs(tmp_path: Path) -> No
             assert node.process.returncode == 0
 
 
+def succeeded(node: Node) -> float:
+    """Return the number of good runs of `healthy`; on a busy machine its first one may time out."""
+    return runs(node, "healthy").get("ok", 0)
+
+
 def workers(node: Node) -> set[int]:
     """Return the fork server's children that are not zombies."""
-    return {
-        child.pid
-        for child in node.fork_server().children()
-        if child.status() != psutil.STATUS_ZOMBIE
-    }
+    found = set()
+    for child in node.fork_server().children():
+        with suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.add(child.pid)
+    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_fork_server_that_exits_or_stops_is_replaced(tmp_path: Path, number: int) -> None:
     """Each run that ends with it has an outcome."""
     with Node(tmp_path, settings("healthy", "sleeps")) as node:
-        wait_until(lambda: runs(node, "healthy") and runs(node, "sleeps"))
+        wait_until(lambda: succeeded(node) and runs(node, "sleeps"))
         before = node.fork_server()
         orphaned = wait_until(lambda: workers(node))
         os.kill(before.pid, number)
         wait_until(lambda: "starting another" in node.log())
-        done = runs(node, "healthy")["ok"]
-        wait_until(lambda: runs(node, "healthy")["ok"] > done)
+        done = succeeded(node)
+        wait_until(lambda: succeeded(node) > done)
         assert node.fork_server().pid != before.pid
         assert not before.is_running() or before.status() == psutil.STATUS_ZOMBIE
         wait_until(lambda: not any(psutil.pid_exists(pid) for pid in orphaned))
@@ -246,8 +262,8 @@ def test_fork_server_without_cpu_time_for_seconds_is_kept(tmp_path: Path) -> Non
         server.suspend()
         time.sleep(SILENCE_SECONDS / 4)
         server.resume()
-        done = runs(node, "healthy")["ok"]
-        wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
+        done = succeeded(node)
+        wait_until(lambda: succeeded(node) >= done + 2)
         assert "starting another" not in node.log()
         assert set(runs(node, "sleeps")) <= {"timeout"}
         assert set(runs(node, "healthy")) <= {"ok", "timeout"}
@@ -282,8 +298,8 @@ def test_agent_without_a_free_descriptor_goes_on(tmp_path: Path) -> None:
         time.sleep(6)  # the agent's figures of itself are read every five seconds
         assert node.get("/healthz").status_code == 200
         agent.rlimit(psutil.RLIMIT_NOFILE, before)
-        done = runs(node, "healthy")["ok"]
-        wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
+        done = succeeded(node)
+        wait_until(lambda: succeeded(node) >= done + 2)
 
 
 def test_worker_that_is_stuck_when_the_fork_server_dies_is_not_replaced(tmp_path: Path) -> None:
@@ -293,10 +309,11 @@ def test_worker_that_is_stuck_when_the_fork_server_dies_is_not_replaced(tmp_path
             wait_until(lambda: "disk-sleep" in node.tree().values())
             node.fork_server().kill()
             wait_until(lambda: "starting another" in node.log())
-            done = runs(node, "healthy").get("ok", 0)
-            wait_until(lambda: runs(node, "healthy").get("ok", 0) >= done + 2)
+            done = succeeded(node)
+            wait_until(lambda: succeeded(node) >= done + 2)
             wait_until(lambda: node.value("nodevitals_worker_processes", state="stuck") == 1)
-            assert list(node.tree().values()).count("disk-sleep") == 1
+            # Other workers sleep so as well, while they sync the history, but not for ever.
+            wait_until(lambda: list(node.tree().values()).count("disk-sleep") == 1)
             filer.fault("none")
             wait_until(lambda: node.value("nodevitals_probe_success", target="hangs") == 1)
 
@@ -307,8 +324,8 @@ def test_agent_that_was_suspended_does_not_replace_the_fork_server(tmp_path: Pat
         node.process.send_signal(signal.SIGSTOP)
         time.sleep(SILENCE_SECONDS + 0.5)
         node.process.send_signal(signal.SIGCONT)
-        done = runs(node, "healthy")["ok"]
-        wait_until(lambda: runs(node, "healthy")["ok"] >= done + 2)
+        done = succeeded(node)
+        wait_until(lambda: succeeded(node) >= done + 2)
         assert "starting another" not in node.log()
 
 

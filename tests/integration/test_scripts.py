@@ -65,6 +65,11 @@ def runs(samples: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str
     )
 
 
+def succeeds(node: Node, name: str) -> bool:
+    """Whether a script could be run."""
+    return node.value(SUCCESS, target=name) == 1
+
+
 def fails(node: Node, name: str) -> bool:
     """Whether a script could not be run."""
     return node.value(SUCCESS, target=name) == 0
@@ -74,8 +79,9 @@ def with_marker(marker: str) -> list[psutil.Process]:
     """The processes on whose command line the marker is."""
     return [
         process
-        for process in psutil.process_iter(["cmdline"])
-        if marker in (process.info["cmdline"] or []) and process.status() != psutil.STATUS_ZOMBIE
+        for process in psutil.process_iter(["cmdline", "status"])
+        if marker in (process.info["cmdline"] or [])
+        and process.info["status"] != psutil.STATUS_ZOMBIE
     ]
 
 
@@ -105,7 +111,7 @@ def test_statuses_values_and_texts(tmp_path: Path, folder: Path) -> None:
     with agent(tmp_path, folder, **own) as node:
         for name, status in expected.items():
             wait_until(partial(has_status, node, name, status), what=name)
-            assert node.value(SUCCESS, target=name) == 1
+            wait_until(partial(succeeds, node, name), what=name)
         for label, unit, value in (("load", "none", 0.5), ("used", "ratio", 0.5)):
             found = node.value("nodevitals_scripts_value", label=label, unit=unit)
             assert found == pytest.approx(value)

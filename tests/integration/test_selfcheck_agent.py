@@ -12,6 +12,9 @@ import pytest
 
 from nodevitals.linux.host import stable_fraction
 from nodevitals.probes.selfcheck.families import ALL
+from nodevitals.probes.selfcheck.probe import SelfcheckState
+from nodevitals.state import database, tables
+from nodevitals.wire import decode
 from testbed.loadnode import LoadNode
 from testbed.node import Node, wait_until
 
@@ -44,6 +47,14 @@ def exposed(node: Node) -> set[str]:
     return {name for name, _ in node.samples()}
 
 
+def stored(node: Node) -> set[str]:
+    """The kinds of the results that the database has; /metrics may have them earlier."""
+    with tables.open_for_reading(str(node.folder / "state")) as connection:
+        states = [one for one in database.load_states(connection) if one.probe == "selfcheck"]
+    kept = [one for state in states for one in decode(state.state, SelfcheckState).kept]
+    return {one.result.kind for one in kept}
+
+
 @pytest.fixture
 def node(tmp_path: Path, simulated: LoadNode) -> Iterator[Node]:
     with agent(tmp_path, simulated) as running:
@@ -58,6 +69,7 @@ def test_every_family_and_the_results_after_a_restart(node: Node, simulated: Loa
     when = node.value("nodevitals_selfcheck_last_timestamp_seconds", kind="memory")
     runs = node.value("nodevitals_selfcheck_runs_total", kind="memory", outcome="ok")
     simulated.start_job()
+    wait_until(lambda: stored(node) == {"host_to_device", "memory", "dcgm"})
     node.kill()
     node.start()
     wait_until(lambda: node.value(outcome, kind="dcgm", device="1"))
