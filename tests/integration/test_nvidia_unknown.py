@@ -191,6 +191,33 @@ def test_gpu_that_the_driver_gets_later_starts_the_library_again(
     assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
 
 
+def test_gpu_that_left_the_driver_and_came_back_starts_the_library_again(
+    tmp_path: Path, dev: DeviceFolder
+) -> None:
+    """As by `remove` and `rescan` of the PCI bus: for NVML it is lost until its next start."""
+    machine = Machine(tmp_path, gpus=2).start()
+    dev.add("nvidia0")
+    dev.add("nvidia1")
+    runner = ProbeRunner(machine)
+    runner.run()
+    machine.lose(1)
+    machine.unbind(1)
+    runner.run()
+    machine.bind(1)
+    assert states(runner.run()) == {"0": 1, "1": 0}
+    assert states(runner.run()) == {"0": 1, "1": 0}
+    assert runner.processes == 2  # once, where it is dead
+    runner.run()
+    assert runner.processes == 2
+    machine.unbind(1)
+    runner.run()
+    machine.bind(1)
+    runner.run()
+    machine.recover(1)
+    outcome = runner.run()
+    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+
+
 def test_new_gpu_that_the_driver_gets_later_is_not_overlooked(
     tmp_path: Path, dev: DeviceFolder
 ) -> None:

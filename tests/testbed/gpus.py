@@ -248,8 +248,12 @@ class Machine:
 
     def vanish(self, number: int) -> None:
         """Let a GPU be dead since boot: the PCI bus lists it, the driver and NVML do not."""
-        shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
+        self.unbind(number)
         self.refuse(number)
+
+    def unbind(self, number: int) -> None:
+        """Let the driver no longer have a GPU."""
+        shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
 
     def refuse(self, number: int) -> None:
         """Let NVML be unable to open a GPU that the driver has: NVML does not list it."""
@@ -263,7 +267,7 @@ class Machine:
         self.write()
 
     def bind(self, number: int) -> None:
-        """Let the driver have a GPU that `vanish` took."""
+        """Let the driver have a GPU again."""
         (self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0").mkdir()
 
     def bind_to_vfio(self, number: int, driver: str = "vfio-pci") -> None:

@@ -65,7 +65,7 @@ class NvmlReader:
     ) -> None:
         # NVML's list is that of its start: what comes after this may not be in it.
         self._nodes = read_nodes()
-        self._driver = frozenset(hardware.driver)
+        self._driver = frozenset(hardware.driver)  # less those that have left the driver since
         nvml.start(library)
         self._errors_by_link = errors_by_link
         self._usage = usage
@@ -95,6 +95,7 @@ class NvmlReader:
         slots = {*hardware.pci, *hardware.driver, *(one.slot for one in devices.values())}
         listing = list_gpus(slots - hardware.passed_through - {""}, devices.values())
         scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
+        self._driver &= frozenset(hardware.driver)
         self._explain_unlisted(scan, hardware)
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
@@ -117,6 +118,7 @@ class NvmlReader:
             readings.discard_since(mark, until)
             hung.returned(gpu.uuid)
         nvml.position.device = "all GPUs"
+        scan.outdated |= self._has_later(scan, hardware)
         read = {device.uuid for device in scan.read}
         self._readers = {uuid: one for uuid, one in self._readers.items() if uuid in read}
         self._events.register(gpu for gpu in listing.gpus if gpu.uuid in read)
@@ -136,17 +138,21 @@ class NvmlReader:
         unlisted = frozenset(hardware.driver) - listed - hardware.passed_through
         # One that is listed and has no slot in this run may be among them.
         if unlisted and not (scan.unknown or "" in listed or hardware.excludes_gpus):
-            nodes, later = read_nodes(), unlisted - self._driver
+            nodes = read_nodes()
             self._nodes = min(self._nodes, nodes, key=lambda one: one.usable)
             failure = self._nodes.failure(len(hardware.driver))
             if failure:
                 self._refused |= dict.fromkeys(unlisted - self._unlisted, failure)
-            self._refused |= dict.fromkeys(later, _LATER)
+            self._refused |= dict.fromkeys(unlisted - self._driver, _LATER)
             self._unlisted |= unlisted
-            opened = not unlisted.isdisjoint(self._refused) and nodes.usable > self._nodes.usable
-            scan.outdated = opened or bool(later)
-        refused = {slot: one for slot, one in self._refused.items() if slot in unlisted}
-        scan.unreadable.update(refused)
+            refused = not unlisted.isdisjoint(self._refused)
+            scan.outdated = refused and nodes.usable > self._nodes.usable
+        scan.unreadable |= {slot: one for slot, one in self._refused.items() if slot in unlisted}
+
+    def _has_later(self, scan: GpuScan, hardware: Hardware) -> bool:
+        """Whether the driver got a GPU after the start of the library, and it was not read."""
+        later = frozenset(hardware.driver) - self._driver - hardware.passed_through
+        return not later <= {device.slot for device in scan.read}
 
     def _read_gpu(
         self,
