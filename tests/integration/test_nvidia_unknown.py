@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.probes.nvidia.probe import FAILED_RUNS_PER_START
+from nodevitals.probes.nvidia.probe import FAILED_RUNS_PER_START, MIN_RUNS_PER_START
 from testbed import trees
 from testbed.devicefiles import DeviceFolder, device_folder
 from testbed.gpus import LINK_COUNT, Machine
@@ -110,31 +110,47 @@ def test_it_is_not_lost_while_another_one_fails(
         assert up[machine.uuid(1)] == up[machine.uuid(3)] == 1
 
 
+def run_until_it_ends(runner: ProbeRunner) -> Outcome:
+    """Run until the next run is in a new process, which starts the library again."""
+    for _ in range(MIN_RUNS_PER_START):
+        outcome = runner.run()
+        if runner.ended:
+            return outcome
+    raise AssertionError("the library would not be started again")
+
+
+def assert_it_does_not_end(runner: ProbeRunner) -> None:
+    for _ in range(2 * MIN_RUNS_PER_START):
+        runner.run()
+        assert not runner.ended
+
+
+@pytest.fixture
+def machine(tmp_path: Path, dev: DeviceFolder) -> Machine:
+    """One of two GPUs with their device files."""
+    dev.add("nvidia0")
+    dev.add("nvidia1")
+    return Machine(tmp_path, gpus=2).start()
+
+
 def test_file_that_can_be_opened_again_starts_the_library_again(
-    tmp_path: Path, dev: DeviceFolder
+    machine: Machine, dev: DeviceFolder
 ) -> None:
     """NVML's list is that of its start: without another one, it never lists the GPU."""
-    machine = Machine(tmp_path, gpus=2).start()
-    runner = ProbeRunner(machine)
-    runner.run()
+    dev.remove("nvidia1")
     machine.refuse(1)
-    assert codes(runner.run()) == {"1": "6"}
-    runner.run()
-    assert runner.processes == 1
-    for number in range(2):
-        dev.add(f"nvidia{number}")
-    assert codes(runner.run()) == {"1": "6"}
-    assert states(runner.run()) == {"0": 1, "1": 0}  # its file can be opened, and it is not there
-    runner.run()
-    assert runner.processes == 2
+    runner = ProbeRunner(machine)
+    assert codes(runner.run()) == {machine.slots[1]: "6"}
+    assert_it_does_not_end(runner)
+    dev.add("nvidia1")
+    run_until_it_ends(runner)
+    machine.admit(1)
+    assert states(runner.run()) == {"0": 1, "1": 1}
 
 
 def test_gpu_that_was_lost_before_it_could_not_be_opened_is_found_again(
-    tmp_path: Path, dev: DeviceFolder
+    machine: Machine, dev: DeviceFolder
 ) -> None:
-    machine = Machine(tmp_path, gpus=2).start()
-    dev.add("nvidia0")
-    dev.add("nvidia1")
     runner = ProbeRunner(machine)
     runner.run()
     machine.lose(1)
@@ -143,20 +159,17 @@ def test_gpu_that_was_lost_before_it_could_not_be_opened_is_found_again(
     machine.recover(1)
     machine.refuse(1)
     runner.restart()
-    for _ in range(3):
-        assert states(runner.run()) == {"0": 1, "1": 0}
+    assert states(runner.run()) == {"0": 1, "1": 0}
+    assert_it_does_not_end(runner)
     dev.add("nvidia1")
-    runner.run()
+    run_until_it_ends(runner)
     machine.admit(1)
     outcome = runner.run()
-    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+    assert (outcome.reason, states(outcome)) == ("", {"0": 1, "1": 1})
 
 
-def test_file_that_appears_while_the_library_starts(tmp_path: Path, dev: DeviceFolder) -> None:
+def test_file_that_appears_while_the_library_starts(machine: Machine, dev: DeviceFolder) -> None:
     """NVML has looked for it before, and the probe looks after."""
-    machine = Machine(tmp_path, gpus=2).start()
-    dev.add("nvidia0")
-    dev.add("nvidia1")
     runner = ProbeRunner(machine)
     runner.run()
     dev.remove("nvidia1")
@@ -164,76 +177,84 @@ def test_file_that_appears_while_the_library_starts(tmp_path: Path, dev: DeviceF
     machine.state["init_command"] = dev.command_to_add("nvidia1")
     machine.write()
     runner.restart()
-    outcome = runner.run()
+    outcome = run_until_it_ends(runner)
     assert (outcome.reason, states(outcome)) == ("unreadable", {"0": 1})
-    machine.admit(1)
     machine.remove("init_command")
+    machine.admit(1)
     outcome = runner.run()
-    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+    assert (outcome.reason, states(outcome)) == ("", {"0": 1, "1": 1})
 
 
+@pytest.mark.parametrize("known", [True, False])
 def test_gpu_that_the_driver_gets_later_starts_the_library_again(
-    tmp_path: Path, dev: DeviceFolder
+    machine: Machine, known: bool
 ) -> None:
-    """It was given to a virtual machine, or drained and removed."""
-    machine = Machine(tmp_path, gpus=2).start()
-    dev.add("nvidia0")
-    dev.add("nvidia1")
+    """It was given to a virtual machine, or was removed and is there again."""
     runner = ProbeRunner(machine)
-    runner.run()
+    if known:
+        runner.run()
     machine.vanish(1)
     runner.restart()
-    assert states(runner.run()) == {"0": 1, "1": 0}
+    assert states(runner.run()) == ({"0": 1, "1": 0} if known else {"0": 1})
     machine.bind(1)
-    assert runner.run().reason == ""  # it is lost until it is read
+    outcome = run_until_it_ends(runner)
+    # One that is lost remains so until it is read.
+    assert outcome.reason == ("" if known else "unreadable")
+    assert ("the driver has it since after the start of NVML" in outcome.text) is not known
     machine.admit(1)
     outcome = runner.run()
-    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+    assert (outcome.reason, states(outcome)) == ("", {"0": 1, "1": 1})
+    assert_it_does_not_end(runner)
 
 
+@pytest.mark.parametrize("seen", [True, False])
 def test_gpu_that_left_the_driver_and_came_back_starts_the_library_again(
-    tmp_path: Path, dev: DeviceFolder
+    machine: Machine, seen: bool
 ) -> None:
-    """As by `remove` and `rescan` of the PCI bus: for NVML it is lost until its next start."""
-    machine = Machine(tmp_path, gpus=2).start()
-    dev.add("nvidia0")
-    dev.add("nvidia1")
+    """As by `remove` and `rescan` of the PCI bus, also between two runs: for NVML it is lost until
+    its next start.
+    """
     runner = ProbeRunner(machine)
     runner.run()
     machine.lose(1)
-    machine.unbind(1)
-    runner.run()
-    machine.bind(1)
-    assert states(runner.run()) == {"0": 1, "1": 0}
-    assert states(runner.run()) == {"0": 1, "1": 0}
-    assert runner.processes == 2  # once, where it is dead
-    runner.run()
-    assert runner.processes == 2
-    machine.unbind(1)
-    runner.run()
-    machine.bind(1)
-    runner.run()
-    machine.recover(1)
-    outcome = runner.run()
-    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 3)
+    for dead in (True, False):
+        machine.unbind(1)
+        if seen:
+            runner.run()
+        machine.bind(1)
+        assert states(run_until_it_ends(runner)) == {"0": 1, "1": 0}
+        if not dead:
+            machine.recover(1)
+        assert states(runner.run()) == {"0": 1, "1": 0 if dead else 1}
+        assert_it_does_not_end(runner)
 
 
-def test_new_gpu_that_the_driver_gets_later_is_not_overlooked(
-    tmp_path: Path, dev: DeviceFolder
-) -> None:
-    machine = Machine(tmp_path, gpus=2).start()
-    dev.add("nvidia0")
-    dev.add("nvidia1")
-    machine.vanish(1)
+def test_gpu_that_comes_and_goes_does_not_start_the_library_each_time(machine: Machine) -> None:
     runner = ProbeRunner(machine)
-    assert states(runner.run()) == {"0": 1}
-    machine.bind(1)
-    outcome = runner.run()
-    assert (outcome.reason, states(outcome)) == ("unreadable", {"0": 1})
-    assert "the driver has it since after the start of NVML" in outcome.text
-    machine.admit(1)
-    outcome = runner.run()
-    assert (outcome.reason, states(outcome), runner.processes) == ("", {"0": 1, "1": 1}, 2)
+    machine.refuse(1)
+    for _ in range(40):
+        machine.unbind(1)
+        runner.run()
+        machine.bind(1)
+        runner.run()
+    assert runner.processes <= 1 + 80 / MIN_RUNS_PER_START
+
+
+def test_list_of_the_driver_that_cannot_be_read_loses_no_gpu(
+    machine: Machine, dev: DeviceFolder
+) -> None:
+    dev.remove("nvidia1")
+    machine.refuse(1)
+    runner = ProbeRunner(machine)
+    assert runner.run().reason == "unreadable"
+    folder = machine.folder / "proc/driver/nvidia/gpus"
+    kept = folder.rename(folder.with_name("kept"))
+    folder.write_text("no directory")
+    assert runner.run().reason == "unreadable"
+    folder.unlink()
+    kept.rename(folder)
+    assert runner.run().reason == "unreadable"
+    assert not runner.ended
 
 
 def test_gpu_that_is_dead_is_lost_where_all_files_can_be_opened(

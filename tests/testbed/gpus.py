@@ -248,12 +248,15 @@ class Machine:
 
     def vanish(self, number: int) -> None:
         """Let a GPU be dead since boot: the PCI bus lists it, the driver and NVML do not."""
-        self.unbind(number)
+        self._entry(number).rmdir()
         self.refuse(number)
 
     def unbind(self, number: int) -> None:
         """Let the driver no longer have a GPU."""
-        shutil.rmtree(self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0")
+        self._entry(number).rmdir()
+        self._link(number).rename(
+            self.folder / f"departed-{uuid4().hex}"
+        )  # its inode is not given again
 
     def refuse(self, number: int) -> None:
         """Let NVML be unable to open a GPU that the driver has: NVML does not list it."""
@@ -267,14 +270,15 @@ class Machine:
         self.write()
 
     def bind(self, number: int) -> None:
-        """Let the driver have a GPU again."""
-        (self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0").mkdir()
+        """Let the driver have a GPU again. As in sysfs, the link has another inode."""
+        self._entry(number).mkdir()
+        self._link(number).unlink(missing_ok=True)
+        self._link(number).symlink_to("../../../bus/pci/drivers/nvidia")
 
     def bind_to_vfio(self, number: int, driver: str = "vfio-pci") -> None:
         """Bind a GPU to a driver of VFIO, for a virtual machine."""
-        link = self.folder / "sys/bus/pci/devices" / f"{self.slots[number]}.0" / "driver"
-        link.unlink()
-        link.symlink_to(f"../../../bus/pci/drivers/{driver}")
+        self._link(number).unlink()
+        self._link(number).symlink_to(f"../../../bus/pci/drivers/{driver}")
 
     def partition(self, number: int, *profiles: str) -> None:
         """Turn MIG on, with one instance per profile; a profile may be empty, for a gap.
@@ -348,6 +352,14 @@ class Machine:
             (self.folder / "proc/driver/nvidia/gpus" / f"{slot}.0").mkdir(
                 parents=True, exist_ok=True
             )
+
+    def _entry(self, number: int) -> Path:
+        """What the driver lists of a GPU."""
+        return self.folder / "proc/driver/nvidia/gpus" / f"{self.slots[number]}.0"
+
+    def _link(self, number: int) -> Path:
+        """The link to a GPU's driver."""
+        return self.folder / "sys/bus/pci/devices" / f"{self.slots[number]}.0" / "driver"
 
     def _add_device(self, slot: str) -> None:
         device = self.folder / "sys/bus/pci/devices" / f"{slot}.0"

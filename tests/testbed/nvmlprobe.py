@@ -50,6 +50,11 @@ class ProbeRunner:
         self.processes = 0
         """Number of processes that the engine would have started."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether the next run is in a new process."""
+        return self._probe is None
+
     def restart(self) -> None:
         """Let the next run be in a new process."""
         self._probe = None

@@ -7,12 +7,13 @@ files below a GPU's folder call the driver. Out: `Hardware`.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 
 from nodevitals.linux.host import Host
 from nodevitals.linux.pci import BUS_ID, PciReader
-from nodevitals.linux.sysfs import link_name, list_names, read_text
+from nodevitals.linux.sysfs import can_be_listed, link_name, list_names, read_text
 from nodevitals.probes.common.nvidia import normal_bus_id
 
 _VENDOR = "0x10de"
@@ -24,13 +25,15 @@ _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\S+)")
 class Hardware(msgspec.Struct, frozen=True):
     """Bus ids on the PCI bus, each with the driver it is bound to; bus ids that the NVIDIA driver
     lists; and the loaded driver's version ('' where there is none). Virtual functions (SR-IOV) are
-    no GPUs of their own. `bus_listed` is False where no device of the PCI bus can be seen.
+    no GPUs of their own. `bindings` has a number by bus id that changes where a device is bound to
+    its driver anew. `bus_listed` is False where no device of the PCI bus can be seen.
     `excludes_gpus`: the module parameter NVreg_ExcludedGpus (in older drivers NVreg_GpuBlacklist)
     names GPUs, which the driver lists and NVML does not.
     """
 
     pci: dict[str, str]
     driver: tuple[str, ...]
+    bindings: dict[str, int]
     module_version: str
     bus_listed: bool
     excludes_gpus: bool
@@ -49,22 +52,39 @@ class HardwareReader:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._pci = PciReader(host, _VENDOR, _CLASSES)
+        self._listed: list[str] = []
 
     def read(self) -> Hardware:
         """What is listed now."""
         paths = self._pci.read()
         virtual = {path.name for path in paths if link_name(path / "physfn")}
         gpus = [path for path in paths if path.name not in virtual]
-        listed = filter(BUS_ID.fullmatch, list_names(self._host.proc("driver/nvidia/gpus")))
+        listed = filter(BUS_ID.fullmatch, self._list_driver())
         return Hardware(
             pci={normal_bus_id(path.name): link_name(path / "driver") or "" for path in gpus},
             driver=tuple(sorted(normal_bus_id(name) for name in listed if name not in virtual)),
+            bindings={normal_bus_id(path.name): _inode(path / "driver") for path in gpus},
             module_version=parse_version(read_text(self._host.proc("driver/nvidia/version")) or ""),
             bus_listed=self._pci.listed,
             excludes_gpus=bool(
                 _EXCLUDED.search(read_text(self._host.proc("driver/nvidia/params")) or "")
             ),
         )
+
+    def _list_driver(self) -> list[str]:
+        """What the driver lists; as it was, where it cannot be listed now: nothing has left it."""
+        folder = self._host.proc("driver/nvidia/gpus")
+        if can_be_listed(folder):
+            self._listed = list_names(folder)
+        return self._listed
+
+
+def _inode(link: Path) -> int:
+    """Sysfs gives each new link another one; 0 where there is none."""
+    try:
+        return link.lstat().st_ino
+    except OSError:
+        return 0
 
 
 def parse_version(text: str) -> str:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from nodevitals.probes.nvidia.unread import Unread
 
 FAILED_RUNS_PER_START = 20
+# A GPU may come and go without end, and each start of the library stops all others for seconds.
+MIN_RUNS_PER_START = 4
 
 
 class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,15 +109,16 @@ class NvidiaProbe(Probe):
         """Only prepare: the first run starts the library, so that it can report what fails."""
         self._hardware = HardwareReader(self.host)
         self._reader: NvmlReader | None = None
-        self._failed_runs = 0
+        self._runs = self._failed_runs = 0
         self._outdated = False
 
     def stays(self) -> bool:
-        """Whether the library's list of GPUs may be as it would be after another start."""
-        return not self._outdated
+        """Whether another start of the library would list no other GPUs, or came too soon."""
+        return not self._outdated or self._runs < MIN_RUNS_PER_START
 
     def run(self, readings: Readings) -> None:
         """Read all GPUs, and compare them with the known ones."""
+        self._runs += 1
         hardware = self._hardware.read()
         readings.add(DEVICES, len(hardware.pci.keys() - hardware.passed_through), "pci")
         readings.add(DEVICES, len(hardware.driver), "driver")

@@ -65,7 +65,9 @@ class NvmlReader:
     ) -> None:
         # NVML's list is that of its start: what comes after this may not be in it.
         self._nodes = read_nodes()
-        self._driver = frozenset(hardware.driver)  # less those that have left the driver since
+        # Less those that have left the driver since, also for a moment.
+        self._driver = frozenset(hardware.driver)
+        self._bindings = hardware.bindings
         nvml.start(library)
         self._errors_by_link = errors_by_link
         self._usage = usage
@@ -95,7 +97,7 @@ class NvmlReader:
         slots = {*hardware.pci, *hardware.driver, *(one.slot for one in devices.values())}
         listing = list_gpus(slots - hardware.passed_through - {""}, devices.values())
         scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
-        self._driver &= frozenset(hardware.driver)
+        self._forget_departed(hardware)
         self._explain_unlisted(scan, hardware)
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
@@ -148,6 +150,11 @@ class NvmlReader:
             refused = not unlisted.isdisjoint(self._refused)
             scan.outdated = refused and nodes.usable > self._nodes.usable
         scan.unreadable |= {slot: one for slot, one in self._refused.items() if slot in unlisted}
+
+    def _forget_departed(self, hardware: Hardware) -> None:
+        bindings = self._bindings.items()
+        moved = {slot for slot, one in bindings if hardware.bindings.get(slot, one) not in (one, 0)}
+        self._driver = (self._driver & frozenset(hardware.driver)) - moved
 
     def _has_later(self, scan: GpuScan, hardware: Hardware) -> bool:
         """Whether the driver got a GPU after the start of the library, and it was not read."""
