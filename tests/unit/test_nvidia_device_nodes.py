@@ -61,8 +61,8 @@ def test_no_file_is_opened(dev: DeviceFolder, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_denied_file_is_told_from_a_missing_one() -> None:
-    assert DeviceNodes(8, 8).failure(8) is None
-    denied, missing = DeviceNodes(8, 7).failure(8), DeviceNodes(7, 7).failure(8)
+    assert DeviceNodes(8, 8).refusal(8) is None
+    denied, missing = DeviceNodes(8, 7).refusal(8), DeviceNodes(7, 7).refusal(8)
     assert denied is not None
     assert missing is not None
     assert (denied.code, missing.code) == (4, 6)

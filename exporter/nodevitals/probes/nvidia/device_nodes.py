@@ -29,7 +29,7 @@ class DeviceNodes(msgspec.Struct, frozen=True):
     present: int
     usable: int
 
-    def failure(self, wanted: int) -> Failure | None:
+    def refusal(self, wanted: int) -> Failure | None:
         """Why not all of so many GPUs can be opened; None where they can. It is not known which GPU
         a file belongs to.
         """

@@ -142,7 +142,7 @@ class NvmlReader:
         if unlisted and not (scan.unknown or "" in listed or hardware.excludes_gpus):
             nodes = read_nodes()
             self._nodes = min(self._nodes, nodes, key=lambda one: one.usable)
-            failure = self._nodes.failure(len(hardware.driver))
+            failure = self._nodes.refusal(len(hardware.driver))
             if failure:
                 self._refused |= dict.fromkeys(unlisted - self._unlisted, failure)
             self._refused |= dict.fromkeys(unlisted - self._driver, _LATER)
