@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from nodevitals import probes
 from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
 from nodevitals.engine.lifecycle import GRACE_SECONDS, REAP_SECONDS
 from nodevitals.engine.plan import HISTORY_TIMEOUT_SECONDS, plan_targets
 from nodevitals.engine.publisher import LONGEST_SECONDS
-from nodevitals.engine.supervisor import Supervisor
+from nodevitals.engine.supervisor import PROMPT_SECONDS, Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host
+from nodevitals.wire import Sample
 from testbed.clock import ManualClock
 from testbed.faultyfs import FaultyFileSystem
 
@@ -110,6 +114,35 @@ def test_wall_clock_jumps_do_not_change_the_schedule() -> None:
         assert count(text, RUNS) <= (time.monotonic() - started) / 0.2 + 2
         assert SUCCESS + "1" in text
         assert "nodevitals_node_cpus" in text
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_count_of_a_prompt_target_is_exposed_soon_after_it_is_written(
+    tmp_path: Path, prompt: bool
+) -> None:
+    """However late that is: its run has been exposed before."""
+    clock = ManualClock()
+    with supervisor(clock, "probes: {node: {interval: 1h}}", tmp_path) as running:
+        step_until_success(running, clock)
+        step_until_written(running)
+        wait_for_fork_server(running)
+        clock.advance(2 * LONGEST_SECONDS)
+        running.step()
+        target = running.targets["node", "node"]
+        target.spec = msgspec.structs.replace(target.spec, prompt=prompt)
+        sample = Sample("nodevitals_probe_runs_total", ("node", "node", "error"), 1.0)
+        running.journal.add(target.kept, [sample])
+        step_until_written(running)
+        clock.advance(PROMPT_SECONDS)
+        running.step()
+        assert count(scrape(running), f'{RUNS}"error"}}') == prompt
+
+
+def step_until_written(running: Supervisor) -> None:
+    """Step until the history has all that is urgent; the clock stands still."""
+    while running.journal.pending() or running.journal._sent or not running.journal.ready:
+        running.step()
+        time.sleep(0.01)
 
 
 def test_stale_samples_disappear_and_the_time_of_the_last_success_stays() -> None:

@@ -355,8 +355,8 @@ class Supervisor:
         target.last = result if self.keep_readings else without_readings(result)
         if changed or has_news(result):
             interval = target.lifecycle.interval_seconds
-            prompt = min(interval, PROMPT_SECONDS) if target.spec.prompt else interval
-            self._publisher.expect(target.ended_at, prompt)
+            soon = min(interval, PROMPT_SECONDS) if self._is_prompt(target) else interval
+            self._publisher.expect(target.ended_at, soon)
         if result.outcome == "ok":
             target.last_success = now
         target.input.settle(result)
@@ -368,6 +368,15 @@ class Supervisor:
         self._status.log(target, result)
         self._pace(target, target.ended_at)
         self._show(target, target.ended_at)
+
+    def _is_prompt(self, target: Target) -> bool:
+        """Whether its result is exposed soon, or has written counts that are."""
+        if target.spec.probe != HistoryProbe.name:
+            return target.spec.prompt
+        written = (
+            self.targets.get((one.probe, one.target)) for one in self.journal.urgent_in_batch
+        )
+        return any(one is not None and one.spec.prompt for one in written)
 
     def _show(self, target: Target, now: float) -> None:
         if self.targets.get(target.spec.key) is target:

@@ -63,6 +63,9 @@ class Journal:
         self._may_wait = False
         """Whether counts wait until they are written: the last batch was."""
         self._unwritten: set[tuple[Source, _Key]] = set()
+        self._urgent_sources: set[Source] = set()
+        self.urgent_in_batch: set[Source] = set()
+        """The sources whose urgent counts are in the batch that was taken last."""
         self._saved_states: dict[tuple[str, str], bytes] = {}
         self._unwritten_states: set[tuple[str, str]] = set()
         # Whether a run that started after the retirement has received it.
@@ -116,6 +119,8 @@ class Journal:
                 totals[key] = totals.get(key, 0.0) + amount
                 self._unwritten.add((source, key))
                 self._urgent = self._urgent or urgent
+                if urgent:
+                    self._urgent_sources.add(source)
                 if not self._may_wait or not amount:
                     self._expose(source, key, totals[key])
 
@@ -200,6 +205,8 @@ class Journal:
             states = fitting(SavedState(*key, self._saved_states[key]) for key in waiting)
             self._unwritten_states.difference_update((one.probe, one.target) for one in states)
             self._urgent = self._urgent or bool(self._unwritten_states)
+        self.urgent_in_batch = self._urgent_sources & {total.counter[0] for total in totals}
+        self._urgent_sources -= self.urgent_in_batch
         replace = self.ready and not self._loaded
         persistent = tuple(self._state_types) if load else ()
         self._sent = Batch(self._boot_id, rows, totals, states, load, replace, persistent)
