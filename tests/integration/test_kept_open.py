@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,24 @@ def runs(node: Node, target: str) -> float:
     return node.value(VALUE, item=f"{target} runs") or 0
 
 
-def outcomes(node: Node, target: str) -> set[str]:
-    """How the target's runs have ended."""
+def outcomes(node: Node, target: str) -> dict[str, float]:
+    """How often the target's runs have ended in each way, without zeros."""
     family = node.family(RUNS).items()
-    return {dict(labels)["outcome"] for labels, n in family if ("target", target) in labels and n}
+    ended = ((dict(labels), n) for labels, n in family if n)
+    return {labels["outcome"]: n for labels, n in ended if labels["target"] == target}
+
+
+def assert_well(node: Node, *targets: str, least: int) -> None:
+    """Assert that no run has failed. A run is counted after what it has read is exposed: the counts
+    are complete once they have at least so many good runs.
+    """
+    for target in targets:
+        wait_until(partial(_has_done_well, node, target, least), what=target)
+        assert set(outcomes(node, target)) == {"ok"}, target
+
+
+def _has_done_well(node: Node, target: str, least: int) -> bool:
+    return outcomes(node, target).get("ok", 0) >= least
 
 
 def are_open(node: Node, least: int = 5) -> bool:
@@ -95,7 +110,8 @@ def test_they_stay_open_in_the_process_that_runs_others(node: Node) -> None:
         return before in served
 
     wait_until(is_shared)
-    assert all(outcomes(node, target) == {"ok"} for target in (*KEPT, *OTHERS))
+    assert_well(node, *KEPT, least=20)
+    assert_well(node, *OTHERS, least=1)
 
 
 def test_process_that_is_killed_is_replaced_at_once(tmp_path: Path) -> None:
@@ -106,7 +122,7 @@ def test_process_that_is_killed_is_replaced_at_once(tmp_path: Path) -> None:
         before = process(node, KEPT[0])
         os.kill(before, signal.SIGKILL)
         wait_until(lambda: are_open(node, 1) and process(node, KEPT[0]) != before)
-        assert all(outcomes(node, target) == {"ok"} for target in KEPT)
+        assert_well(node, *KEPT, least=2)
 
 
 def test_fork_server_that_is_killed_takes_it_along(node: Node) -> None:
@@ -125,7 +141,7 @@ def test_failures_of_other_targets_close_them_once_each(tmp_path: Path, role: st
         before = process(node, KEPT[0])
         wait_until(lambda: are_open(node, 25))
         assert process(node, KEPT[0]) == before
-        assert all(outcomes(node, target) == {"ok"} for target in KEPT)
+        assert_well(node, *KEPT, least=25)
         assert not any("ok" in outcomes(node, target) for target in FAILING)
 
 
@@ -138,8 +154,8 @@ def test_run_that_hangs_in_their_process_does_not_hold_them_up(tmp_path: Path) -
         node.write(settings(others=("process-1", "sleeps"), others_interval="60s"))
         node.hang_up()
         wait_until(lambda: process(node, KEPT[0]) != before and are_open(node))
-        assert all(outcomes(node, target) == {"ok"} for target in KEPT)
-        assert outcomes(node, "sleeps") == set()
+        assert_well(node, *KEPT, least=10)
+        assert outcomes(node, "sleeps") == {}
 
 
 def test_one_that_is_slow_has_a_process_of_its_own_for_a_while(tmp_path: Path) -> None:
@@ -161,7 +177,7 @@ def test_one_that_is_slow_has_a_process_of_its_own_for_a_while(tmp_path: Path) -
         node.write(config)
         node.hang_up()
         wait_until(lambda: process(node, slow) == process(node, KEPT[0]))
-        assert all(outcomes(node, target) == {"ok"} for target in (slow, *KEPT))
+        assert_well(node, slow, *KEPT, least=5)
 
 
 def test_settings_of_a_reload_open_them_anew(node: Node) -> None:

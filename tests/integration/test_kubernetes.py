@@ -632,7 +632,8 @@ def test_agent_maps_devices_of_its_probes_and_kills_of_its_log(site: Site, tmp_p
             log.write(kill, "Memory cgroup out of memory: Killed process 7 (a)")
             kills = "nodevitals_pod_oom_kills_total"
             wait_until(lambda: node.value(kills, pod="pretrain-0", container="main") == 1)
-            assert node.value("nodevitals_kernel_events_total", event="oom_kill") == 1
+            events = "nodevitals_kernel_events_total"
+            wait_until(lambda: node.value(events, event="oom_kill") == 1)
             site.kubelet.stop()
             success = "nodevitals_probe_success"
             wait_until(lambda: node.value(success, probe="kubernetes") == 0)
@@ -642,7 +643,7 @@ def test_agent_maps_devices_of_its_probes_and_kills_of_its_log(site: Site, tmp_p
             site.kubelet.start()
             wait_until(lambda: node.value(success, probe="kubernetes") == 1)
             wait_until(lambda: node.value(kills, pod="pretrain-0", container="main") == 1)
-            assert node.value("nodevitals_kernel_events_total", event="oom_kill") == 1
+            assert node.value(events, event="oom_kill") == 1
 
 
 def test_without_hpack_the_agent_says_what_to_install(site: Site) -> None:

@@ -282,7 +282,8 @@ def test_hung_mount_is_not_probed_again_until_its_worker_is_reaped(
         filer.fault("none")
         wait_until(lambda: node.value("nodevitals_probe_success", **labels) == 1)
         assert node.value("nodevitals_probe_stuck_seconds", **labels) == 0
-        assert node.value("nodevitals_probe_runs_total", **labels, outcome="stuck") == 1
+        runs = "nodevitals_probe_runs_total"
+        wait_until(lambda: node.value(runs, **labels, outcome="stuck") == 1)
 
 
 def test_mount_that_disappears_keeps_the_label_of_its_source(filer: FaultyFileSystem) -> None:

@@ -116,12 +116,15 @@ def test_statuses_values_and_texts(tmp_path: Path, folder: Path) -> None:
             found = node.value("nodevitals_scripts_value", label=label, unit=unit)
             assert found == pytest.approx(value)
         assert node.value("nodevitals_scripts_count_total", label="n") == 7
-        samples = node.samples()  # one scrape: scripts are run again meanwhile
-        for family, labels in (
+        counters = (
             ("nodevitals_scripts_unreadable_values_total", {"script": "fine"}),
             (FAILURES, {"script": "exits 255", "reason": "status"}),
             (FAILURES, {"script": "killed", "reason": "signal"}),
-        ):
+        )
+        for family, labels in counters:  # exposed once they are written, later than the statuses
+            wait_until(partial(node.value, family, **labels), what=f"{labels}")
+        samples = node.samples()  # one scrape: scripts are run again meanwhile
+        for family, labels in counters:
             assert samples[family, frozenset(labels.items())] == runs(samples, labels["script"])
         assert node.value("nodevitals_scripts_discarded_bytes", script="binary") == 100000 - 65536
         files = "nodevitals_scripts_files"

@@ -67,14 +67,15 @@ def test_every_family_and_the_results_after_a_restart(node: Node, simulated: Loa
     wait_until(lambda: node.value(outcome, kind="dcgm", device="1"))
     assert node.value(outcome, kind="host_to_device", device="1", outcome="ok") == 1
     when = node.value("nodevitals_selfcheck_last_timestamp_seconds", kind="memory")
-    runs = node.value("nodevitals_selfcheck_runs_total", kind="memory", outcome="ok")
+    name = "nodevitals_selfcheck_runs_total"
+    # Exposed once it is written: later than the results.
+    runs = wait_until(lambda: node.value(name, kind="memory", outcome="ok"))
     simulated.start_job()
     wait_until(lambda: stored(node) == {"host_to_device", "memory", "dcgm"})
     node.kill()
     node.start()
     wait_until(lambda: node.value(outcome, kind="dcgm", device="1"))
     assert node.value("nodevitals_selfcheck_last_timestamp_seconds", kind="memory") == when
-    name = "nodevitals_selfcheck_runs_total"
     wait_until(lambda: node.value(name, kind="memory", outcome="ok") == runs)
 
 
