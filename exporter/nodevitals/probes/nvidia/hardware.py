@@ -6,6 +6,7 @@ files below a GPU's folder call the driver. Out: `Hardware`.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import msgspec
 
 from nodevitals.linux.host import Host
 from nodevitals.linux.pci import BUS_ID, PciReader
-from nodevitals.linux.sysfs import can_be_listed, link_name, list_names, read_text
+from nodevitals.linux.sysfs import link_name, read_text
 from nodevitals.probes.common.nvidia import normal_bus_id
 
 _VENDOR = "0x10de"
@@ -72,10 +73,13 @@ class HardwareReader:
         )
 
     def _list_driver(self) -> list[str]:
-        """What the driver lists; as it was, where it cannot be listed now: nothing has left it."""
-        folder = self._host.proc("driver/nvidia/gpus")
-        if can_be_listed(folder):
-            self._listed = list_names(folder)
+        """What the driver lists; as it was, where that cannot be read now."""
+        try:
+            self._listed = os.listdir(self._host.proc("driver/nvidia/gpus"))
+        except FileNotFoundError:
+            self._listed = []
+        except OSError:
+            pass  # nothing has left it
         return self._listed
 
 
