@@ -237,7 +237,7 @@ def test_gpu_that_comes_and_goes_does_not_start_the_library_each_time(machine: M
         runner.run()
         machine.bind(1)
         runner.run()
-    assert runner.processes <= 1 + 80 / MIN_RUNS_PER_START
+    assert 10 < runner.processes <= 21  # of 80 runs
 
 
 def test_list_of_the_driver_that_cannot_be_read_loses_no_gpu(
