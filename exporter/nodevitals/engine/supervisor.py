@@ -370,7 +370,7 @@ class Supervisor:
         self._show(target, target.ended_at)
 
     def _is_prompt(self, target: Target) -> bool:
-        """Whether its result is exposed soon, or has written counts that are."""
+        """Whether its result, or a count that it has written, is to be exposed soon."""
         if target.spec.probe != HistoryProbe.name:
             return target.spec.prompt
         written = (

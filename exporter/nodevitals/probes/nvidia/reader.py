@@ -64,9 +64,9 @@ class NvmlReader:
         owners: ProcessOwners,
     ) -> None:
         # NVML's list is that of its start: what comes after this may not be in it.
-        self._nodes = read_nodes()
-        # Less those that have left the driver since, also for a moment.
-        self._driver = frozenset(hardware.driver)
+        self._fewest_nodes = read_nodes()
+        # What the driver has had without a break.
+        self._since_start = frozenset(hardware.driver)
         self._bindings = hardware.bindings
         nvml.start(library)
         self._errors_by_link = errors_by_link
@@ -141,24 +141,24 @@ class NvmlReader:
         # One that is listed and has no slot in this run may be among them.
         if unlisted and not (scan.unknown or "" in listed or hardware.excludes_gpus):
             nodes = read_nodes()
-            self._nodes = min(self._nodes, nodes, key=lambda one: one.usable)
-            failure = self._nodes.refusal(len(hardware.driver))
+            self._fewest_nodes = min(self._fewest_nodes, nodes, key=lambda one: one.usable)
+            failure = self._fewest_nodes.refusal(len(hardware.driver))
             if failure:
                 self._refused |= dict.fromkeys(unlisted - self._unlisted, failure)
-            self._refused |= dict.fromkeys(unlisted - self._driver, _LATER)
+            self._refused |= dict.fromkeys(unlisted - self._since_start, _LATER)
             self._unlisted |= unlisted
             refused = not unlisted.isdisjoint(self._refused)
-            scan.outdated = refused and nodes.usable > self._nodes.usable
+            scan.outdated = refused and nodes.usable > self._fewest_nodes.usable
         scan.unreadable |= {slot: one for slot, one in self._refused.items() if slot in unlisted}
 
     def _forget_departed(self, hardware: Hardware) -> None:
         bindings = self._bindings.items()
         moved = {slot for slot, one in bindings if hardware.bindings.get(slot, one) not in (one, 0)}
-        self._driver = (self._driver & frozenset(hardware.driver)) - moved
+        self._since_start = (self._since_start & frozenset(hardware.driver)) - moved
 
     def _has_later(self, scan: GpuScan, hardware: Hardware) -> bool:
         """Whether the driver got a GPU after the start of the library, and it was not read."""
-        later = frozenset(hardware.driver) - self._driver - hardware.passed_through
+        later = frozenset(hardware.driver) - self._since_start - hardware.passed_through
         return not later <= {device.slot for device in scan.read}
 
     def _read_gpu(
