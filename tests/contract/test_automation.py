@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nodevitals.commands.rules.expression import selectors
 from testbed.node import ROOT
 from testbed.servers import BINARIES
 
@@ -123,6 +124,29 @@ def test_every_fault_with_an_alert_is_tested_with_its_labels() -> None:
     missing = faults_with_an_alert() - {fault for fault, _, _ in ALERTS}
     assert not missing, "no rule test expects an alert on these faults"
     assert len(ALERTS) >= 50
+
+
+# Recorded without a job, and read by what acts: a pod can expose them with a job only.
+WITHOUT_JOB = ("fault_confirmed", "fault_confirmed_value", "threshold")
+ALERTS_WITHOUT_JOB = ("FleetIncident", "InsideFleetIncident", "NodeMaintenance")
+
+
+def test_no_rule_believes_what_a_pod_exposes() -> None:
+    """Series without a job are selected with job="", other alerts with the rules' job or none."""
+    bad = []
+    for rule in rules():
+        for selector in selectors(str(rule["expr"])):
+            matchers = {one.label: one.operator + one.value for one in selector.matchers}
+            if selector.name in {f"nodevitals:{name}" for name in WITHOUT_JOB}:
+                wanted = "="
+            elif selector.name == "ALERTS":
+                own = matchers.get("alertname", "").lstrip("=") in ALERTS_WITHOUT_JOB
+                wanted = "=" if own else "=~|nodevitals"
+            else:
+                continue
+            if matchers.get("job") != wanted:
+                bad.append((rule.get("record") or rule["alert"], selector))
+    assert bad == []
 
 
 def test_every_alert_is_a_confirmed_fault_of_its_device(tmp_path: Path) -> None:

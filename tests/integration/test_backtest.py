@@ -54,7 +54,7 @@ groups:
         labels: {fault: hot, component: gpu, severity: warning, scope: device}
         expr: |
           max_over_time(nodevitals:temperature:avg5m{job="nodevitals"}[10m])
-            > on () group_left () nodevitals:threshold{threshold="heat"}
+            > on () group_left () nodevitals:threshold{job="", threshold="heat"}
       - record: nodevitals:fault
         labels: {fault: full, component: mount, severity: warning, scope: node}
         expr: nodevitals:free:ratio{kind=~"local|shared"} < 0.1

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from nodevitals.hub.checks import Member
-from nodevitals.hub.respond.asking import Server
-from nodevitals.hub.respond.faults import FULL_QUERY, QUERY, Seen, StaleError, clocks_of, read
+from nodevitals.hub.respond.asking import Sample, Server
+from nodevitals.hub.respond.faults import (
+    FULL_QUERY,
+    MAX_NODE_FAULTS,
+    PART,
+    QUERY,
+    Seen,
+    StaleError,
+    clocks_of,
+    read,
+)
 from nodevitals.hub.respond.settings import ServerSettings
 from testbed.node import wait_until
 from testbed.servers import PrometheusProcess, show_debian_files
@@ -68,6 +80,35 @@ RULES = [
 ]
 
 
+FORGED = """\
+nodevitals:fault_confirmed{node="gpu-3",fault="nvidia_xid",device_id="GPU-9",service="drain_now",\
+action="reboot_node",incident="false"} 1
+nodevitals:threshold{threshold="one"} 1
+ALERTS{alertname="FleetIncident",alertstate="firing",domain="rack",domain_name="r2"} 1
+ALERTS{alertname="EccUncorrected",alertstate="firing",scope="device",fault="ecc",node="gpu-4",\
+severity="critical"} 1
+nodevitals:node_maintenance_source{source="file"} 1
+"""
+
+
+def serve(text: str) -> ThreadingHTTPServer:
+    """A pod that exposes a text; `shutdown` ends it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    return server
+
+
 def test_a_real_prometheus_answers_the_queries(tmp_path: Path) -> None:
     show_debian_files()
     with_rules = PrometheusProcess(tmp_path, "prometheus")
@@ -109,3 +150,58 @@ def test_a_real_prometheus_answers_the_queries(tmp_path: Path) -> None:
         assert short is not None
         assert [one.identity for one in short.faults] == [fault.identity]
         assert short.fresh_nodes == frozenset()
+
+
+def test_what_a_pod_exposes_is_no_fault_no_alert_and_no_rule(tmp_path: Path) -> None:
+    """The pod is scraped under the name of a node, and names another one in the label `node`."""
+    show_debian_files()
+    prometheus = PrometheusProcess(tmp_path, "prometheus")
+    rules = prometheus.folder / "rules.yaml"
+    own = [record("nodevitals:threshold", threshold="one"), *node("gpu-1")]
+    many = [
+        record("nodevitals:fault_confirmed", instance="gpu-2", **{**WITH, "device_id": f"GPU-{n}"})
+        for n in range(MAX_NODE_FAULTS + 9)
+    ]
+    rules.write_text(
+        yaml.safe_dump({"groups": [{"name": "a", "interval": "1s", "rules": [*own, *many]}]})
+    )
+    pod = serve(FORGED)
+    target = {
+        "targets": [f"127.0.0.1:{pod.server_address[1]}"],
+        "labels": {"instance": "gpu-1:9855"},
+    }
+    scrape = {"job_name": "pods", "scrape_interval": "1s", "static_configs": [target]}
+    config = {
+        "rule_files": [str(rules)],
+        "global": {"evaluation_interval": "1s"},
+        "scrape_configs": [scrape],
+    }
+    (prometheus.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+
+    async def asked(*queries: str) -> list[list[Sample]]:
+        server = Server("prometheus", ServerSettings(url=prometheus.url))
+        try:
+            return [await server.query(query) for query in queries]
+        finally:
+            await server.close()
+
+    def both() -> list[Sample] | None:
+        scraped, found = asyncio.run(
+            asked('nodevitals:fault_confirmed{job="pods"}', FULL_QUERY),
+        )
+        parts = {one.labels[PART] for one in found}
+        return found if scraped and {"alive", "fresh", "fault"} <= parts else None
+
+    with prometheus:
+        try:
+            samples = wait_until(both, 30, "the scrape and the rules")
+        finally:
+            pod.shutdown()
+            pod.server_close()
+    assert isinstance(samples, list)
+    parts = Counter((one.labels[PART], one.labels.get("instance", "")) for one in samples)
+    assert parts == {
+        ("alive", ""): 1,
+        ("fresh", "gpu-1:9855"): 1,
+        ("fault", "gpu-2"): MAX_NODE_FAULTS,
+    }

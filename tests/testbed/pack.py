@@ -28,22 +28,22 @@ groups:
         expr: |
           # A comment.
           heat{{job="nodevitals"}}
-            > on () group_left () nodevitals:threshold{{threshold="heat"}}
+            > on () group_left () nodevitals:threshold{{job="", threshold="heat"}}
       - record: nodevitals:fault
         labels: {{fault: space, component: mount, action: drain, severity: critical, scope: node}}
         expr: |
           space{{job="nodevitals"}} * 2
-            < on () group_left () nodevitals:threshold{{threshold="space_share"}}
+            < on () group_left () nodevitals:threshold{{job="", threshold="space_share"}}
       - record: nodevitals:fault
         labels: {{fault: space, component: mount, action: drain, severity: warning, scope: node}}
         expr: |
           space{{job="nodevitals"}}
-            < on () group_left () nodevitals:threshold{{threshold="space_share"}}
+            < on () group_left () nodevitals:threshold{{job="", threshold="space_share"}}
       - record: nodevitals:fault
         labels: {{fault: rack_hot, component: node, severity: critical, scope: fleet}}
         expr: |
           nodevitals:heat:by_rack
-            > on () group_left () nodevitals:threshold{{threshold="rack_heat"}}
+            > on () group_left () nodevitals:threshold{{job="", threshold="rack_heat"}}
 
       - alert: Hot # burns
         expr: nodevitals:fault{{fault="hot"}}

@@ -279,6 +279,7 @@ def test_a_check_of_each_node_needs_no_partner(tmp_path: Path) -> None:
         ({"instance": "gpu-1:9855"}, "gpu-1"),
         ({"instance": "gpu-1"}, "gpu-1"),
         ({"instance": "10.0.0.1:9855", "node": "gpu-1"}, "gpu-1"),
+        ({"instance": "gpu-1:9855", "node": "fd00::1"}, "gpu-1"),
         ({"instance": "[fd00::1]:9855"}, "fd00::1"),
         ({"instance": "gpu-10"}, None),
         ({}, None),

@@ -99,12 +99,12 @@ PROVOKED: list[tuple[list[dict[str, Any]], str, str]] = [
     ([ALERT | {"alert": "B"}], "test/missing", "no test expects it firing"),
     ([ALERT | {"alert": "B"}], "test/missing", "no test expects it silent"),
     (
-        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{threshold="u"}')],
+        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{job="", threshold="u"}')],
         *("threshold/unknown", "no rule records the threshold u"),
     ),
     (
-        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{threshold="t"}')],
-        *("threshold/unlisted", 'no alert on absent(nodevitals:threshold{threshold="t"})'),
+        [THRESHOLD, *reads('up{job="n"} > on () nodevitals:threshold{job="", threshold="t"}')],
+        *("threshold/unlisted", 'no alert on absent(nodevitals:threshold{job="", threshold="t"})'),
     ),
     (
         reads('count_over_time((up{job="n"} == 0)[10m:1m])'),
@@ -150,8 +150,8 @@ def test_every_id_is_documented_and_no_other() -> None:
 
 
 def test_a_threshold_that_every_alert_knows_is_no_finding(tmp_path: Path) -> None:
-    uses = reads('up{job="n"} > on () nodevitals:threshold{threshold=~"t"}')
-    absent = ALERT | {"expr": 'absent(nodevitals:threshold{threshold="t"})'}
+    uses = reads('up{job="n"} > on () nodevitals:threshold{job="", threshold=~"t"}')
+    absent = ALERT | {"expr": 'absent(nodevitals:threshold{job="", threshold="t"})'}
     assert findings(write_pack(tmp_path, THRESHOLD, *uses, absent)) == []
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from nodevitals.commands.rules.check import check
 from nodevitals.commands.rules.sampled_rules import parse
+from nodevitals.commands.rules.site.names import with_names
 from nodevitals.commands.rules.site.output import write
 from nodevitals.commands.rules.site.rendering import HEAD
+from nodevitals.commands.rules.site.values import Values
 from nodevitals.commands.terminal import CommandError
 from testbed.node import ROOT
 from testbed.pack import RULES, THRESHOLDS, promtool, rendered, write_rendered
@@ -124,6 +126,14 @@ def test_tests_read_a_copy_only_of_files_with_other_numbers(tmp_path: Path) -> N
     made = rendered(tmp_path, "thresholds: {heat: 30}\nlabels: {team: a}", with_tests=True)
     assert [name for name in made if "defaults" in name] == ["tests/defaults/thresholds.yaml"]
     assert "- defaults/thresholds.yaml\n- ../small.yaml\n" in made["tests/small.yaml"]
+
+
+def test_the_job_is_the_sites_also_where_none_is_as_good() -> None:
+    values = Values(job="agents.v2")
+    assert with_names('ALERTS{job=~"|nodevitals"}', values) == 'ALERTS{job=~"|agents[.]v2"}'
+    assert with_names(r'"ALERTS{job=~\"|nodevitals\"}"', values) == (
+        r'"ALERTS{job=~\"|agents[.]v2\"}"'
+    )
 
 
 def test_names_are_the_sites_everywhere(tmp_path: Path) -> None:

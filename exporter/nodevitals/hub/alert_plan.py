@@ -92,10 +92,13 @@ def decode(body: bytes) -> Message:
 
 
 def node_of(labels: Mapping[str, str], members: Mapping[str, Member]) -> Optional[str]:
-    """The node of an alert: its label `node`, else `instance`, with or without a port."""
+    """The node of an alert: its label `instance`, with or without a port, else `node`.
+
+    The scrape sets `instance`; a pod may expose any `node`.
+    """
     instance = labels.get("instance", "")
     host = instance.rpartition(":")[0].strip("[]")
-    found = (name for name in (labels.get("node", ""), instance, host) if name in members)
+    found = (name for name in (instance, host, labels.get("node", "")) if name in members)
     return next(found, None)
 
 

@@ -39,7 +39,7 @@ _PROMETHEUS = {
     "rules": ("/api/v1/rules", None),
     "managers": ("/api/v1/alertmanagers", None),
     "agents": ("/api/v1/query", {"query": AGENTS_QUERY}),
-    "thresholds": ("/api/v1/query", {"query": "nodevitals:threshold"}),
+    "thresholds": ("/api/v1/query", {"query": 'nodevitals:threshold{job=""}'}),
     "time": ("/api/v1/query", {"query": "vector(time())"}),
 }
 _ALERTMANAGER = {

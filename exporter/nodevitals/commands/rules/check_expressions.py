@@ -21,7 +21,7 @@ HUB_JOB = "nodevitals-hub"
 THRESHOLD = "nodevitals:threshold"
 # How an alert finds that a threshold is missing.
 _WATCHED = re.compile(
-    r'\babsent\s*\(\s*nodevitals:threshold\s*\{\s*threshold\s*=\s*"(\w+)"\s*(?:,\s*)?\}'
+    r'\babsent\s*\(\s*nodevitals:threshold\s*\{\s*job\s*=\s*""\s*,\s*threshold\s*=\s*"(\w+)"\s*(?:,\s*)?\}'
 )
 
 
@@ -65,7 +65,7 @@ def check_thresholds(rules: Sequence[Rule]) -> Iterator[Finding]:
     watched = {name for expression in alerts for name in _WATCHED.findall(expression)}
     for name, rule in recorded.items():
         if name not in watched:
-            text = f'no alert on absent({THRESHOLD}{{threshold="{name}"}}): add it to '
+            text = f'no alert on absent({THRESHOLD}{{job="", threshold="{name}"}}): add it to '
             text += "ThresholdMissing"
             yield Finding(rule.file, rule.first_line, "threshold/unlisted", rule.name, text)
 

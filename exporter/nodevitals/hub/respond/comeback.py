@@ -18,6 +18,7 @@ from nodevitals.hub.alert_plan import node_of
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.respond import base
 from nodevitals.hub.respond.asking import AskingError
+from nodevitals.hub.respond.faults import CONFIRMED
 from nodevitals.hub.respond.model import Isolation
 from nodevitals.hub.respond.settings import ReturnSettings
 
@@ -28,7 +29,6 @@ TRY_SECONDS = 600.0
 """A check that could not tell is run again in the next span of this length."""
 LOOK_SECONDS = 1.0
 ASKED_PARTNERS = 16
-FAULTS = 'nodevitals:fault_confirmed{drill=""}'
 REQUESTER = Requester(trigger="alert", name="return to service")
 
 
@@ -99,7 +99,7 @@ async def _faulty(hub: Hub) -> set[Optional[str]]:
     if server is None:
         return set()
     members = {member.name: member for member in hub.checks.members()}
-    return {node_of(one.labels, members) for one in await server.query(FAULTS)}
+    return {node_of(one.labels, members) for one in await server.query(CONFIRMED)}
 
 
 async def _in_use(hub: Hub, names: Sequence[str]) -> set[str]:

@@ -33,15 +33,21 @@ def _part(name: str, expression: str) -> str:
     return f'label_replace({expression}, "{PART}", "{name}", "", "")'
 
 
+MAX_NODE_FAULTS = 64
+"""Confirmed faults of one node that are read; a node has some twenty devices."""
+
 # Values of `fault` and `alive` are the times of the records: a look back of five minutes also finds
-# those from before a restart of Prometheus.
+# those from before a restart of Prometheus. What is scraped has a job: a pod that exposes a series
+# of these names decides nothing. An alert has the job of the agents' samples, or none.
+CONFIRMED = 'nodevitals:fault_confirmed{job="", drill=""}'
+_ALERT_JOB = 'job=~"|nodevitals"'
 _DECIDING = (
-    _part("fault", 'timestamp(nodevitals:fault_confirmed{drill=""})'),
-    _part("alive", "max by (cluster) (timestamp(nodevitals:threshold))"),
+    _part("fault", f"topk by (cluster, instance) ({MAX_NODE_FAULTS}, timestamp({CONFIRMED}))"),
+    _part("alive", 'max by (cluster) (timestamp(nodevitals:threshold{job=""}))'),
     _part(
         "incident",
         "group by (cluster, kind, domain, domain_name)"
-        ' (ALERTS{alertname="FleetIncident", alertstate="firing", drill=""})',
+        ' (ALERTS{job="", alertname="FleetIncident", alertstate="firing", drill=""})',
     ),
 )
 _UP = 'min by (cluster, instance) (up{job="nodevitals"})'
@@ -51,12 +57,12 @@ _PROBES = 'min by (cluster, instance) (nodevitals_probe_success{job="nodevitals"
 _RETURNING = (
     _part("fresh", f"({_PROBES} == 1) and on (cluster, instance) ({_UP} == 1)"),
     _part("lacking", f"({_PROBES} != 1) or on (cluster, instance) ({_UP} != 1)"),
-    _part("work", 'nodevitals:node_maintenance_source{source!="cordon"}'),
+    _part("work", 'nodevitals:node_maintenance_source{job="", source!="cordon"}'),
     _part(
         "alert",
         "group by (cluster, instance, fault, severity)"
-        ' (ALERTS{alertstate=~"pending|firing", scope=~"device|node", fault!="", drill="",'
-        ' severity=~"critical|warning|info"})',
+        f' (ALERTS{{{_ALERT_JOB}, alertstate=~"pending|firing", scope=~"device|node", fault!="",'
+        ' drill="", severity=~"critical|warning|info"})',
     ),
 )
 QUERY = " or ".join(_DECIDING)

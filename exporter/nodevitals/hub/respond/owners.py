@@ -109,7 +109,7 @@ def owner_query(alerts: Iterable[Alert]) -> str:
             if value.isprintable() and left > 0:
                 words.append(word)
         if words:
-            selector = f'nodevitals:job_device{{{label}=~"{"|".join(words)}"}}'
+            selector = f'nodevitals:job_device{{job="", {label}=~"{"|".join(words)}"}}'
             parts.append(f"last_over_time({selector}[{RECENT}])")
     labels = "cluster, instance, uuid, namespace, pod, job_name, owner"
     return f"group by ({labels}) ({' or '.join(parts)})" if parts else ""

@@ -6,8 +6,9 @@ import re
 
 from nodevitals.commands.rules.site.values import JOB, RUNBOOK_BASE, Values
 
-# job="nodevitals" also within a YAML string, where the quotes are escaped.
-_MATCHER = re.compile(rf'\bjob(\s*(?:=~|!~|!=|=)\s*\\?")(?:{JOB})(\\?")')
+# job="nodevitals", or =~"|nodevitals" for that or none; also within a YAML string, where the quotes
+# are escaped.
+_MATCHER = re.compile(rf'\bjob(\s*(?:=~|!~|!=|=)\s*\\?"\|?)(?:{JOB})(\\?")')
 _KEY = re.compile(rf'\bjob: "?{JOB}"?(?=[,}}\s])')
 _PHRASE = re.compile(rf"\b(job must be named ){JOB}\b")
 

@@ -1,8 +1,9 @@
 """Thresholds of the nodes of a pool: an expression in, the same with the pools' values out.
 
-`LEFT > on () group_left () nodevitals:threshold{threshold="x"}` compares every node with one value.
-With pools, a node that has a value of its own is compared with that, and every other series with
-the value for all: a node without `nodevitals_node_info`, or a shared filesystem, keeps its alert.
+`LEFT > on () group_left () nodevitals:threshold{job="", threshold="x"}` compares every node with
+one value. With pools, a node that has a value of its own is compared with that, and every other
+series with the value for all: a node without `nodevitals_node_info`, or a shared filesystem, keeps
+its alert.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from nodevitals.commands.rules.site.pack import THRESHOLD
 POOL_THRESHOLD = "nodevitals:pool_threshold"
 NODE_DOMAINS = "nodevitals:node_domains"
 _COMPARISONS = (">", "<", ">=", "<=", "==", "!=")
-_TAIL = re.compile(r"on\(\)(group_left\(\))?nodevitals:threshold\{threshold=\"(\w+)\",?\}")
-_TAIL_TOKENS = 13
+_TAIL = re.compile(r"on\(\)(group_left\(\))?nodevitals:threshold\{job=\"\",threshold=\"(\w+)\",?\}")
+_TAIL_TOKENS = 17
 """Number of tokens from `on` to the last brace, with a comma in the braces."""
 
 
@@ -50,7 +51,7 @@ def _with_pool(expression: str, one: _Comparison) -> str:
     left = expression[one.left : one.operator].rstrip()
     operator = expression[one.operator : one.tail].strip()
     tail = expression[one.tail : one.end]
-    own = f'{POOL_THRESHOLD}{{threshold="{one.threshold}"}}'
+    own = f'{POOL_THRESHOLD}{{job="", threshold="{one.threshold}"}}'
     return (
         f"(\n{left}\n{operator} on (cluster, instance) group_left () {own}\n"
         f"or\n{left}\n{operator} {tail}\nunless on (cluster, instance) {own}\n)"
@@ -67,9 +68,8 @@ def pool_problem(threshold: str, rules: Sequence[Rule]) -> str:
             selector.name == THRESHOLD and any(one.value == threshold for one in selector.matchers)
             for selector in selectors(rule.expression)
         )
-        uses -= len(
-            re.findall(rf'absent\(\s*{THRESHOLD}\{{threshold="{threshold}"', rule.expression)
-        )
+        absent = rf'absent\(\s*{THRESHOLD}\{{job="", threshold="{threshold}"'
+        uses -= len(re.findall(absent, rule.expression))
         if not uses:
             continue
         found = [one for one in _comparisons(rule.expression) if one.threshold == threshold]
