@@ -15,7 +15,9 @@ from nodevitals.probe import Family
 # Prometheus or the scrape job sets these labels.
 TARGET_LABELS = ("job", "instance", "cluster", "__name__")
 # Families of other exporters; their labels are not in the catalogue.
-FOREIGN = re.compile(r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+")
+FOREIGN = re.compile(
+    r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+|prometheus_\w+"
+)
 JOB = "nodevitals"
 HUB_JOB = "nodevitals-hub"
 THRESHOLD = "nodevitals:threshold"
