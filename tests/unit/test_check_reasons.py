@@ -164,6 +164,39 @@ def test_failure_of_a_tool_has_its_reason(
     assert reason_of(report) == of_check
 
 
+RULE = "-" * 74
+NETWORKS = "None of the TCP networks could be found:\n\n  Value given: eth9\n"
+INIT = "It looks like orte_init failed for some reason\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"{RULE}\n{NETWORKS}{RULE}\n",
+            "None of the TCP networks could be found: Value given: eth9",
+        ),
+        (
+            f"{RULE}\n{NETWORKS}{RULE}\n[a:9] ORTE_ERROR_LOG: Not found\n{RULE}\n{INIT}{RULE}\n",
+            "None of the TCP networks could be found: Value given: eth9",
+        ),
+        (f"no luck\n{RULE}\n{INIT}{RULE}\n", f"no luck; {INIT.strip()}"),
+        (f"{RULE}\n{NETWORKS}{RULE}\nno luck\n\n", "no luck"),
+        (
+            "mpirun: Error: unknown option \"--x\"\nType 'mpirun --help' for usage.\n",
+            'mpirun: Error: unknown option "--x"',
+        ),
+        (f"no luck\n{RULE}\n", "no luck"),
+        (f"{RULE}\n{RULE}\n", RULE),
+        ("", "nothing"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["nccl", "hccl"])
+def test_message_has_the_words_of_mpirun(tool: str, text: str, message: str) -> None:
+    """And not its lines of dashes, nor where to look for help."""
+    assert PARSERS[tool](text).message == f"no result in the output; it ends with: {message}"
+
+
 def test_missing_network_device_is_a_fault_of_the_request(tmp_path: Path) -> None:
     """And its line, which names the device and the node, is that of the verdict."""
     test = TestSettings(tool="iperf3", operation="tcp", device="eth9")

@@ -62,6 +62,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 # Prefixes of Open MPI's --tag-output and of srun's --label.
 _PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+: ?)")
+_LAUNCHER = re.compile(r"mpirun (?:detected|noticed|was unable)|ORTE was unable|PRTE ERROR")
+# Of Open MPI: around its messages, between them, and after one about an option.
+_RULE = re.compile(r"\s*-{10,}\s*")
+_LOGGED = re.compile(r"\[[^\]]{1,300}:\d{1,10}\]")
+_USAGE = re.compile(r"Type '.{1,300} --help' for usage")
 
 
 def untagged(text: str) -> str:
@@ -83,20 +88,40 @@ def failed(reason: Reason, message: str, rows: Sequence[ResultRow] = ()) -> Repo
 
 
 def judged(text: str, rows: Sequence[ResultRow], failures: FailurePatterns) -> Report:
-    """The failure that the text reports, else its rows; without any row, a `harness` failure."""
+    """The failure that the text reports, of the tool before that of its launcher, else its rows;
+    without any row, a `harness` failure.
+    """
     lines = text.splitlines()
     for pattern, reason in failures:
         for line in lines:
             if pattern.search(line):
                 return failed(reason, " ".join(line.split()), rows)
+    if any(_LAUNCHER.search(line) for line in lines):
+        return failed("harness", _ending(lines), rows)
     if any(row.wrong for row in rows):
         return failed("corruption", f"{max(row.wrong or 0 for row in rows)} wrong values", rows)
     if not rows:
-        last = next((line for line in reversed(lines) if line.strip()), "nothing")
-        return failed(
-            "harness", f"no result in the output; its last line: {' '.join(last.split())}"
-        )
+        return failed("harness", f"no result in the output; it ends with: {_ending(lines)}")
     return Report(outcome="ok", rows=tuple(rows))
+
+
+def _ending(lines: Sequence[str]) -> str:
+    """The end of the output in one line. Where Open MPI ends with messages, each between two lines
+    of dashes: the line before them, if any, and the first of them, which names the cause.
+    """
+    said = [line for line in lines if line.strip() and not _USAGE.match(line)]
+    before, message, inside = "", [""], False
+    for line in reversed(said):
+        if _RULE.fullmatch(line):
+            inside = not inside
+            message = [] if inside else message
+        elif inside:
+            message.append(line)
+        elif not _LOGGED.match(line):
+            before = line
+            break
+    parts = [" ".join(part.split()) for part in (before, " ".join(reversed(message)))]
+    return "; ".join(part for part in parts if part) or next(reversed(said), "nothing")
 
 
 def agrees(value: float, expected: float, digit: float, share: float = 1e-3) -> bool:

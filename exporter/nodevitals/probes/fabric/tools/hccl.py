@@ -29,7 +29,7 @@ FAILURES = failure_patterns(
         "tool_missing",
     ),
     (r"hccl interface return err|This is an error in", "harness"),
-    (r"mpirun (?:detected|noticed|was unable)|not enough slots", "harness"),
+    (r"not enough slots", "harness"),
 )
 
 

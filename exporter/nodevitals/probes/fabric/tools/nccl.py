@@ -46,7 +46,6 @@ FAILURES = failure_patterns(
         "tool_missing",
     ),
     (r"Test (?:NCCL|CUDA) failure|Test failure|not enough slots", "harness"),
-    (r"mpirun (?:detected|noticed|was unable)|ORTE was unable|PRTE ERROR", "harness"),
 )
 
 
