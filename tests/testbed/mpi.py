@@ -16,10 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from testbed import tooloutput
 
@@ -28,6 +30,43 @@ PROGRAMS = (
     *("all_reduce_perf", "alltoall_perf", "sendrecv_perf", "all_reduce_test", "all_gather_test"),
 )
 OPEN_MPI = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
+# Number of values of the options that the product passes.
+OPTIONS = {
+    **dict.fromkeys(("--allow-run-as-root", "--tag-output"), 0),
+    **dict.fromkeys(("--host", "-np", "--bind-to", "--timeout", "-x"), 1),
+    "--mca": 2,
+}
+INTEGERS = ("-np", "--timeout")
+USAGE = "Type 'mpirun --help' for usage."
+FORMAT = """\
+Open MPI has detected that a parameter given to a command line
+option does not match the expected format:
+
+  Option: {name}
+  Param:  {value}
+
+This is frequently caused by omitting to provide the parameter
+to an option that requires one. Please check the command line and try again."""
+ROOT = """\
+mpirun has detected an attempt to run as root.
+
+Running as root is *strongly* discouraged as any mistake (e.g., in
+defining TMPDIR) or bug can result in catastrophic damage to the OS
+file system, leaving your system in an unusable state.
+
+We strongly suggest that you run mpirun as a non-root user."""
+SLOTS = """\
+There are not enough slots available in the system to satisfy the {ranks}
+slots that were requested by the application:
+
+  {program}
+
+Either request fewer slots for your application, or make more slots
+available for use."""
+NO_PROGRAM = """\
+mpirun was unable to find the specified executable file, and therefore
+did not launch the job.  This error was first reported for process
+rank 0; it may have occurred for other processes as well."""
 UNEXPECTED = 64
 LOGIN = {"plm_rsh_args": "-o BatchMode=yes -o ConnectTimeout=5", "plm_rsh_no_tree_spawn": "1"}
 MICROSECONDS = 2500.0
@@ -45,25 +84,48 @@ def main(name: str) -> None:
         _hccl(name)
 
 
-def _open_mpi(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="mpirun", allow_abbrev=False)
-    add = parser.add_argument
-    add("--allow-run-as-root", action="store_true")
-    add("--host", required=True)
-    add("-np", type=int, required=True)
-    add("--bind-to", choices=["none"], required=True)
-    add("--tag-output", action="store_true", required=True)
-    add("--timeout", type=float, required=True)
-    add("--mca", nargs=2, action="append")
-    add("-x", action="append", default=[])
-    add("program", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-    mca = dict(options.mca)
+def _open_mpi(words: list[str]) -> None:
+    found = _open_mpi_options(words)
+    if os.geteuid() == 0 and "--allow-run-as-root" not in found:
+        _framed(ROOT)
+    if "--tag-output" not in found or found.get("--bind-to") != [["none"]]:
+        _refuse(f"mpirun: output without prefixes, or ranks that are bound: {found}")
+    [[timeout]], [[hosts]], [[ranks]] = (found[name] for name in ("--timeout", "--host", "-np"))
+    if int(timeout) < 1:
+        _refuse(f"mpirun: no limit: {timeout}")
+    mca = {pair[0]: pair[1] for pair in found.get("--mca", [])}
     if {name: mca.pop(name, None) for name in LOGIN} != LOGIN:
-        _refuse(f"mpirun: logs in to nodes in another way: {options.mca}")
-    given = dict(pair.split("=", 1) for pair in options.x)
-    _expect(given, mca, options.program)
-    _launch(options.host, options.np, given, options.program)
+        _refuse(f"mpirun: logs in to nodes in another way: {found['--mca']}")
+    given = dict(pair.split("=", 1) for [pair] in found.get("-x", []))
+    _expect(given, mca, words)
+    _launch(hosts, int(ranks), given, words)
+
+
+def _open_mpi_options(words: list[str]) -> dict[str, list[list[str]]]:
+    """Take the options off the words: the values of each, by name. Ends as mpirun does where it
+    does not take one.
+    """
+    found: dict[str, list[list[str]]] = {}
+    while words and words[0].startswith("-"):
+        name = words.pop(0)
+        if name not in OPTIONS:
+            sys.exit(f'mpirun: Error: unknown option "{name}"\n{USAGE}')
+        values = [words.pop(0) for _ in range(min(OPTIONS[name], len(words)))]
+        if len(values) < OPTIONS[name]:
+            wanted = f"did not have enough parameters ({OPTIONS[name]})"
+            sys.exit(f'mpirun: Error: option "{name}" {wanted}\n{USAGE}')
+        if name in INTEGERS and not re.fullmatch(r"-?\d+", values[0]):
+            _framed(FORMAT.format(name=name.lstrip("-"), value=values[0]), width=76)
+        found.setdefault(name, []).append(values)
+    if not words:
+        _framed("No executable was specified on the mpirun command line.\n\nAborting.")
+    return found
+
+
+def _framed(text: str, width: int = 74) -> NoReturn:
+    """End with a message as Open MPI writes it."""
+    rule = "-" * width
+    sys.exit(f"{rule}\n{text}\n{rule}")
 
 
 def _mpich(arguments: list[str]) -> None:
@@ -95,7 +157,7 @@ def _refuse(text: str) -> None:
 def _launch(hosts: str, ranks: int, given: dict[str, str], program: list[str]) -> None:
     slots = sum(int(host.rpartition(":")[2]) for host in hosts.split(","))
     if slots < ranks:
-        sys.exit("There are not enough slots available in the system to satisfy the request")
+        _framed(SLOTS.format(ranks=ranks, program=program[0]))
     if "FAKE_COLLECTIVE_RECORD" in os.environ:
         Path(os.environ["FAKE_COLLECTIVE_RECORD"]).write_text(json.dumps(given))
     environment = {**os.environ, **given, "OMPI_COMM_WORLD_SIZE": str(ranks)}
@@ -104,7 +166,7 @@ def _launch(hosts: str, ranks: int, given: dict[str, str], program: list[str]) -
             program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
     except OSError:
-        sys.exit("mpirun was unable to find the specified executable file")
+        _framed(NO_PROGRAM)
     assert ranks_of_one.stdout is not None
     for line in ranks_of_one.stdout:
         sys.stdout.buffer.write(b"[1,0]<stdout>:" + line)
@@ -143,6 +205,8 @@ def _sizes(options: argparse.Namespace) -> list[int]:
 
 def _nccl(name: str) -> None:
     options = _options("-b", "-e", "-g", "-n", "-w", "-c")
+    if os.environ.get("OMPI_COMM_WORLD_RANK", "0") != "0":
+        return  # the first rank prints the results of all
     ranks = int(os.environ["OMPI_COMM_WORLD_SIZE"])
     share = (ranks - 1) / ranks
     operation = name.removesuffix("_perf")

@@ -34,13 +34,20 @@ class Nodes:
 
 
 def main(_: str, nodes: str) -> None:
-    """Run as ssh: `ssh OPTIONS [-l USER] NODE -- COMMAND`."""
+    """Run as ssh: `ssh OPTIONS [-l USER] NODE -- COMMAND`, or as mpirun starts its daemon:
+    `ssh -x OPTIONS [-l USER] NODE WORD...`.
+    """
     arguments = sys.argv[1:]
+    daemon = arguments[:1] == ["-x"]
+    if daemon:
+        del arguments[0]
     if arguments[4:5] == ["-l"]:
         del arguments[4:6]
-    if arguments[:4] != OPTIONS or len(arguments) != 7 or arguments[5] != "--":
+    if not daemon and (len(arguments) != 7 or arguments[5] != "--"):
         sys.exit(f"ssh: unexpected arguments: {arguments}")
-    name, command = arguments[4], arguments[6]
+    if arguments[:4] != OPTIONS:
+        sys.exit(f"ssh: unexpected options: {arguments}")
+    name, command = arguments[4], " ".join(arguments[5 if daemon else 6 :])
     folder = Path(nodes, name)
     if not folder.is_dir():
         sys.stderr.write(f"ssh: connect to host {name} port 22: No route to host\n")

@@ -123,6 +123,15 @@ def test_no_word_of_a_client_is_more_than_a_word(fields: dict[str, Any], nodes: 
         assert re.fullmatch(r"[A-Za-z0-9 .,:=_/^@+-]*", word), word
 
 
+@given(st.floats(1, 1e5))
+def test_time_limit_of_mpirun_is_whole_and_not_before_the_deadline(seconds: float) -> None:
+    """Open MPI takes no fraction (help-orterun.txt, `--timeout`)."""
+    words = argv(WANTED, Sweep(8, 8, 1), seconds)
+    limit = words[words.index("--timeout") + 1]
+    assert re.fullmatch(r"\d+", limit)
+    assert seconds <= int(limit) < seconds + 1
+
+
 def test_each_size_has_a_report() -> None:
     reports = judge(WANTED, WANTED.sizes, tooloutput.nccl("".join(GOOD)), 0)
     assert [report.rows[0].message_bytes for report in reports] == list(WANTED.sizes)

@@ -8,6 +8,7 @@ which also ends when this process dies.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Sequence
@@ -46,7 +47,8 @@ def argv(wanted: Collective, swept: Sweep, seconds: float, user: str = "") -> li
     return [
         *("mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])),
         *("--host", hosts, "-np", ranks, "--bind-to", "none", "--tag-output"),
-        *("--timeout", f"{seconds:g}"),
+        # mpirun takes whole seconds only. Rounded up, it does not end before the deadline here.
+        *("--timeout", str(math.ceil(seconds))),
         *_mca(wanted, user),
         *exported(wanted),
         *rank,
