@@ -33,6 +33,7 @@ def shipped(folder: Path, file: str) -> Path:
 
 def execute(folder: Path, file: str, status: int, report: str, **more: str) -> tuple[int, str]:
     """The status of a file, and the calls that it made."""
+    folder.mkdir(exist_ok=True)
     log = folder / "calls"
     programs = folder / "bin"
     (folder / "report").write_text(report)
@@ -59,6 +60,8 @@ def test_a_prolog_fails_for_a_defect_only(tmp_path: Path, status: int, report: s
     assert ended == (1 if report == REPORT else 0)
     assert "--devices=0,1 --nodes=gpu-[1-2]" in calls
     assert "scontrol" not in calls
+    _, calls_without_gpus = execute(tmp_path / "cpu", "slurm-prolog.sh", status, report)
+    assert "--devices" not in calls_without_gpus
     words = calls.split()[1:]
     options = parser_of(words).parse_args(words)
     assert (options.nodes, options.this_node) == ("gpu-[1-2]", True)
@@ -152,12 +155,16 @@ def test_a_health_check_drains_for_a_defect_only(tmp_path: Path, status: int, re
     ended, calls = execute(tmp_path, "slurm-health-check.sh", status, report)
     defect = report == REPORT
     assert ended == 0
+    words = calls.splitlines()[0].split()[1:]
+    assert parser_of(words).parse_args(words).devices == "all"  # no job is on the node
     assert ("scontrol|update|" in calls) == defect
     assert ("|Reason=preflight: node problem memory mc0: 2 uncorrected" in calls) == defect
 
 
 def test_the_init_container_calls_the_command() -> None:
+    """Other pods may use the node: their processes must not count."""
     job = yaml.safe_load((FOLDER / "init-container.yaml").read_text())
     (container,) = job["spec"]["template"]["spec"]["initContainers"]
     words = container["command"][1:]
-    assert parser_of(words).parse_args(words).timeout == "20s"
+    options = parser_of(words).parse_args(words)
+    assert (options.timeout, options.devices) == ("20s", "")

@@ -54,6 +54,23 @@ def test_a_fit_node_passes(node: FitNode) -> None:
     assert {(part, "ok") for part in (*parts, "left over", "paths")} == states
 
 
+def test_processes_of_another_job_are_no_defect(node: FitNode) -> None:
+    """On a node that jobs share, a job may only look at its own accelerators."""
+    node.machine.set(2, processes=1, memory_used=41 << 30)
+    wait_until(lambda: node.preflight(devices="2").returncode == 1, 40)
+    assert "nvidia 2: 41 GiB in use" in node.preflight(devices="all").stdout
+    wait_until(lambda: node.preflight(devices="").returncode == 0, 40)
+    wait_until(lambda: node.preflight(devices="0,1").returncode == 0, 40)
+    ended = node.preflight("--json", devices="")
+    (line,) = [one for one in json.loads(ended.stdout) if one["check"] == "left over"]
+    assert (line["state"], line["detail"]) == (
+        "off",
+        "not checked: without --devices, processes of other jobs on this node would count",
+    )
+    node.machine.set(2, processes=0, memory_used=600 << 20)
+    wait_until(lambda: node.preflight().returncode == 0, 40)
+
+
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
 def test_a_defect_is_refused_with_a_line_that_names_it(node: FitNode, defect: Defect) -> None:
     assert defect.line not in node.preflight().stdout, "before it"

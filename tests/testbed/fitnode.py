@@ -105,9 +105,13 @@ class FitNode:
         self.systemd.__exit__()
         subprocess.run(["umount", "--lazy", self.mount], check=True)
 
-    def preflight(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """The command, at this node's agent."""
-        place = ("--url", self.agent.url, "--path.procfs", str(self.folder / "proc"))
+    def preflight(
+        self, *arguments: str, devices: str = "all", **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """The command, at this node's agent; '' for no `--devices`."""
+        place = ["--url", self.agent.url, "--path.procfs", str(self.folder / "proc")]
+        if devices:
+            place.append(f"--devices={devices}")
         return run("preflight", *place, *arguments, **more)
 
     def put(self, tree: str, path: str, text: str) -> None:

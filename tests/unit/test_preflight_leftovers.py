@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN
+from nodevitals.commands.doctor.findings import OFF, OK, PROBLEM, UNKNOWN
 from nodevitals.commands.doctor.samples import parse_samples
 from nodevitals.commands.preflight import holders
-from nodevitals.commands.preflight.leftovers import in_use, leftover_findings
+from nodevitals.commands.preflight.leftovers import chosen, in_use, leftover_findings
 from testbed import processes
 
 GIB = 1 << 30
@@ -29,10 +29,10 @@ def gpu(device: str, used: object = 0, running: object = 0, vendor: str = "nvidi
     )
 
 
-def lines(text: str, devices: str = "", found: dict[str, str] | None = None) -> list[str]:
+def lines(text: str, devices: str = "all", found: dict[str, str] | None = None) -> list[str]:
     ordered = "".join(sorted(text.splitlines(keepends=True)))
     samples = parse_samples(ordered.encode())
-    wanted = frozenset(filter(None, devices.split(",")))
+    wanted = chosen(devices)
     used = in_use(samples, wanted)
     findings = leftover_findings(samples, wanted, used, found or {})
     return [f"{one.state} {one.detail}" for one in findings]
@@ -46,23 +46,32 @@ DOUBT = "the agent does not know whether it is free"
 @pytest.mark.parametrize(
     ("text", "devices", "wanted"),
     [
-        ("", "", []),
-        (gpu("0") + gpu("1", 7 * GIB), "", [FREE]),
-        (gpu("3", 41 * GIB), "", [f"{PROBLEM} nvidia 3: 41 GiB {START}"]),
-        (gpu("3", GIB, 2), "", [f"{PROBLEM} nvidia 3: 1 GiB {START} (2 processes)"]),
-        (gpu("3", None, 2), "", [f"{PROBLEM} nvidia 3: {START} (2 processes)"]),
-        (gpu("3", 41 * GIB, None), "", [f"{PROBLEM} nvidia 3: 41 GiB {START}"]),
+        ("", "all", []),
+        (gpu("0") + gpu("1", 7 * GIB), "all", [FREE]),
+        (gpu("3", 41 * GIB), "all", [f"{PROBLEM} nvidia 3: 41 GiB {START}"]),
+        (gpu("3", GIB, 2), "all", [f"{PROBLEM} nvidia 3: 1 GiB {START} (2 processes)"]),
+        (gpu("3", None, 2), "all", [f"{PROBLEM} nvidia 3: {START} (2 processes)"]),
+        (gpu("3", 41 * GIB, None), "all", [f"{PROBLEM} nvidia 3: 41 GiB {START}"]),
         (gpu("0") + gpu("3", 41 * GIB), "0", [FREE]),
-        (gpu("5", 41 * GIB, vendor="ascend"), "", [f"{PROBLEM} ascend 5: 41 GiB {START}"]),
-        (gpu("0", "NaN", "NaN"), "", [f"{UNKNOWN} accelerator 0: {DOUBT}"]),
-        (gpu("0", None, None) + gpu("1"), "", [f"{UNKNOWN} accelerator 0: {DOUBT}"]),
+        (gpu("5", 41 * GIB, vendor="ascend"), "all", [f"{PROBLEM} ascend 5: 41 GiB {START}"]),
+        (gpu("0", "NaN", "NaN"), "all", [f"{UNKNOWN} accelerator 0: {DOUBT}"]),
+        (gpu("0", None, None) + gpu("1"), "all", [f"{UNKNOWN} accelerator 0: {DOUBT}"]),
         (gpu("0"), "0,99", [f"{UNKNOWN} accelerator 99: {DOUBT}"]),
         (gpu("0"), "\x1b[31m", [f"{UNKNOWN} accelerator \\x1b[31m: {DOUBT}"]),
+        (gpu("0"), "0,all", [f"{UNKNOWN} accelerator all: {DOUBT}"]),
         ("", "0", [f"{UNKNOWN} accelerator 0: {DOUBT}"]),
     ],
 )
 def test_what_is_in_use_is_named(text: str, devices: str, wanted: list[str]) -> None:
     assert lines(text, devices) == wanted
+
+
+@pytest.mark.parametrize("devices", ["", ","])
+def test_without_a_choice_nothing_is_checked(devices: str) -> None:
+    """Accelerators that are in use may be those of other jobs."""
+    (line,) = lines(gpu("3", 41 * GIB, 2), devices)
+    assert line.startswith(f"{OFF} not checked: ")
+    assert lines("", devices) == []
 
 
 def test_a_flood_of_devices_is_cut() -> None:

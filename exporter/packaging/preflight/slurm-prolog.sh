@@ -6,7 +6,8 @@
 # preflight gets no variable at all but PATH, whichever user starts the script. Add the folder of
 # nodevitals where it is another.
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-# Each value of the job is one argument, and no value is the name of a file.
+# Each value of the job is one argument, and no value is the name of a file. A job without
+# accelerators does not look at those of other jobs.
 set -- --port 6818 --this-node
 [ -n "$SLURM_JOB_GPUS" ] && set -- "$@" "--devices=$SLURM_JOB_GPUS"
 [ -n "$SLURM_JOB_NODELIST" ] && set -- "$@" "--nodes=$SLURM_JOB_NODELIST"

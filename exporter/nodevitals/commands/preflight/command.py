@@ -70,7 +70,7 @@ def add_to(commands: Subparsers) -> None:
         "--node", metavar="NAME", help="this node in alerts and on the hub (default: its host name)"
     )
     add("--cluster", default="", metavar="NAME", help="its cluster in alerts (default: any)")
-    devices = "accelerators that the job uses, by index: 0,1 (default: all)"
+    devices = "accelerators that must be free: all, or indices such as 0,1 (default: not checked)"
     add("--devices", default="", metavar="LIST", help=devices)
     procfs = "the node's procfs: the processes on accelerators (default /proc)"
     add("--path.procfs", dest="procfs", default="/proc", metavar="PATH", help=procfs)

@@ -18,7 +18,7 @@ from nodevitals.commands.preflight.agent import freshness_findings, profile_find
 from nodevitals.commands.preflight.alerts import PATH, alert_findings
 from nodevitals.commands.preflight.deep import DeepTests
 from nodevitals.commands.preflight.defects import defect_findings
-from nodevitals.commands.preflight.leftovers import in_use, leftover_findings
+from nodevitals.commands.preflight.leftovers import chosen, in_use, leftover_findings
 from nodevitals.commands.preflight.nodes import nodes_of_file, parse_nodes, short_name
 from nodevitals.commands.preflight.peers import (
     AT_A_TIME,
@@ -112,7 +112,7 @@ class Preflight:
         yield from freshness_findings(samples, time.time())
         yield from defect_findings(samples)
         yield from profile_findings(samples)
-        devices = frozenset(filter(None, self._options.devices.split(",")))
+        devices = chosen(self._options.devices)
         used = in_use(samples, devices)
         bus_ids = {
             one.device[1]: one.bus_id for one in used if one.device[0] == "nvidia" and one.bus_id

@@ -1,7 +1,7 @@
 """Accelerators that are not free when a job starts: processes that are left, memory in use.
 
 In: the samples of /metrics, and the indices of the accelerators that the job will use. Out:
-findings.
+findings. Accelerators of other jobs are in use, and no defect: without a choice nothing is checked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
-from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, listed, printable
+from nodevitals.commands.doctor.findings import (
+    OFF,
+    OK,
+    PROBLEM,
+    UNKNOWN,
+    Finding,
+    listed,
+    printable,
+)
 from nodevitals.commands.doctor.samples import Samples
 
 # A driver and its daemons keep some memory of each device themselves.
@@ -20,8 +28,11 @@ _USED, _TOTAL, _RUNNING = (
     f"nodevitals_accelerator_{name}"
     for name in ("memory_used_bytes", "memory_total_bytes", "processes")
 )
+_ALL = "all"
 _GIB = 1 << 30
 _REMEDY = "end the processes that are left: nvidia-smi, npu-smi info; fuser -v /dev/nvidia*"
+_OFF = "not checked: without --devices, processes of other jobs on this node would count"
+_CHOOSE = "--devices LIST, or on an idle node --devices all"
 _HELD = "no process is seen: fuser -v /dev/nvidia*; reset the device, or reboot the node"
 
 Device = tuple[str, str]
@@ -37,8 +48,17 @@ class InUse(NamedTuple):
     bus_id: str
 
 
-def in_use(samples: Samples, devices: frozenset[str]) -> list[InUse]:
-    """The accelerators that are not free, of `devices`, or of all where there are none."""
+Choice = Optional[frozenset[str]]
+"""Indices; None for all."""
+
+
+def chosen(devices: str) -> Choice:
+    """What `--devices` chooses."""
+    return None if devices == _ALL else frozenset(filter(None, devices.split(",")))
+
+
+def in_use(samples: Samples, devices: Choice) -> list[InUse]:
+    """The chosen accelerators that are not free."""
     used = _by_device(samples, _USED)
     total = _by_device(samples, _TOTAL)
     running = _by_device(samples, _RUNNING)
@@ -46,7 +66,7 @@ def in_use(samples: Samples, devices: frozenset[str]) -> list[InUse]:
     bus_ids = {_device(labels): labels.get("pci_bus_id", "") for labels, _ in info}
     found = []
     for device in sorted({*used, *running}):
-        if devices and device[1] not in devices:
+        if devices is not None and device[1] not in devices:
             continue
         memory, processes = used.get(device), running.get(device)
         share = (memory or 0.0) / total[device] if total.get(device) else 0.0
@@ -57,13 +77,18 @@ def in_use(samples: Samples, devices: frozenset[str]) -> list[InUse]:
 
 def leftover_findings(
     samples: Samples,
-    devices: frozenset[str],
+    devices: Choice,
     used: list[InUse],
     holders: Mapping[str, str],
 ) -> Iterator[Finding]:
     """A finding per accelerator that is not free; `holders` are its processes by NVML's index.
     What the agent does not know is not free.
     """
+    present = _indices(samples)
+    if devices is not None and not devices:
+        if present:
+            yield Finding("left over", OFF, _OFF, _CHOOSE)
+        return
     for one in used[:MAX_FINDINGS]:
         vendor, index = one.device
         processes = holders.get(index, "") if vendor == "nvidia" else ""
@@ -77,7 +102,7 @@ def leftover_findings(
         text = f"and {len(used) - MAX_FINDINGS} more accelerators in use"
         yield Finding("left over", PROBLEM, text, _REMEDY)
     known = {index for family in (_USED, _RUNNING) for _, index in _by_device(samples, family)}
-    missing = sorted((devices or _indices(samples)) - known)
+    missing = sorted((present if devices is None else devices) - known)
     if missing:
         text = f"accelerator {listed(missing)}: the agent does not know whether it is free"
         yield Finding("left over", UNKNOWN, printable(text), "check --devices; nodevitals doctor")
