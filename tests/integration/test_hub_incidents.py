@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import re
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,7 @@ import yaml
 
 from nodevitals.hub.respond import incident_intake, incident_routes
 from testbed.hub import HubProcess
-from testbed.node import PATIENCE_SECONDS, wait_until
+from testbed.node import wait_until
 from testbed.notifykills import TOKEN, message, send
 
 READER = "only a reader here"
@@ -112,95 +108,6 @@ def test_pages_in_both_languages(hub: HubProcess) -> None:
     assert ask(hub, "/incidents/20200101-000000-abcdef").status_code == 404
 
 
-def test_the_link_of_a_notification_acknowledges_one_incident(hub: HubProcess) -> None:
-    """Its signature is worth the role for that incident, and for no other."""
-    first, second = opened(hub, 1), opened(hub, 2)
-    [fingerprint] = first["alerts"]
-    plain = ask(hub, f"/incidents/of/{fingerprint}")
-    assert plain.headers["location"] == f"/incidents/{first['id']}"
-    wrong = ask(hub, f"/incidents/of/{fingerprint}?s={'0' * 32}")
-    assert "s=" not in wrong.headers["location"]
-    signature = signature_of(hub, fingerprint)
-    signed = ask(hub, f"/incidents/of/{fingerprint}?s={signature}").headers["location"]
-    page = ask(hub, signed).text
-    fields = dict(re.findall(r'name="(of|s)" value="([^"]*)"', page))
-    assert fields == {"of": fingerprint, "s": signature}
-    for identity, status in ((second["id"], 403), (first["id"], 303)):
-        answer = requests.post(
-            f"http://127.0.0.1:{hub.port}/incidents/{identity}/acknowledge",
-            data={**fields, "name": "Zhang"},
-            timeout=PATIENCE_SECONDS,
-            allow_redirects=False,
-        )
-        assert answer.status_code == status
-    names = {one["id"]: one.get("acknowledged_by") for one in listed(hub)}
-    assert names == {first["id"]: "Zhang", second["id"]: None}
-
-
-def test_a_link_that_is_opened_or_comes_too_late_acknowledges_nothing(hub: HubProcess) -> None:
-    """Robots open links for previews, by GET and HEAD; an end needs no acknowledgement."""
-    incident = opened(hub)
-    [fingerprint] = incident["alerts"]
-    signed = f"?of={fingerprint}&s={signature_of(hub, fingerprint)}&name=Bot"
-    url = f"http://127.0.0.1:{hub.port}/incidents/{incident['id']}"
-    assert requests.get(url + signed, timeout=PATIENCE_SECONDS).ok
-    assert requests.head(url + signed, timeout=PATIENCE_SECONDS).ok
-    for path in (f"{url}/acknowledge{signed}", f"{url}/mark{signed}&false_alarm=yes"):
-        assert requests.get(path, timeout=PATIENCE_SECONDS).status_code == 405
-        assert requests.head(path, timeout=PATIENCE_SECONDS).status_code == 405
-    # In the address, a signature is no form: a page of another site cannot send it either.
-    refused = requests.post(
-        f"{url}/acknowledge{signed}", timeout=PATIENCE_SECONDS, allow_redirects=False
-    )
-    assert refused.status_code == 403
-    fields = {"of": fingerprint, "s": signature_of(hub, fingerprint), "name": "Other"}
-    cross = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
-    answer = requests.post(
-        f"{url}/acknowledge", data=fields, headers=cross, timeout=PATIENCE_SECONDS
-    )
-    assert answer.status_code == 403
-    marked = requests.post(
-        f"{url}/mark", data={**fields, "false_alarm": "yes"}, timeout=PATIENCE_SECONDS
-    )
-    assert marked.status_code == 401, "a link permits the acknowledgement only"
-    send(hub, message(1, "resolved"))
-    wait_until(lambda: "resolved" in listed(hub)[0], 20, "its end")
-    late = requests.post(
-        f"{url}/acknowledge", data=fields, timeout=PATIENCE_SECONDS, allow_redirects=False
-    )
-    assert late.status_code == 409
-    assert "acknowledged_by" not in listed(hub)[0]
-
-
-def test_without_anonymous_access_a_link_needs_a_login(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.yaml"
-    tokens.write_text(yaml.safe_dump([{"name": "alerts", "role": "run", "token": TOKEN}]))
-    tokens.chmod(0o600)
-    access = {"tokens_file": str(tokens), "anonymous": None}
-    with HubProcess(tmp_path, simulated=True, access=access, nodes=NODES) as hub:
-        send(hub, message(1))
-
-        def found() -> list[dict[str, Any]]:
-            incidents: list[dict[str, Any]] = ask(hub, "/api/v1/incidents", token=TOKEN).json()[
-                "incidents"
-            ]
-            return incidents
-
-        wait_until(found, 20, "the incident")
-        [incident] = found()
-        [fingerprint] = incident["alerts"]
-        fields = {"of": fingerprint, "s": signature_of(hub, fingerprint), "name": "Other"}
-        url = f"http://127.0.0.1:{hub.port}"
-        for path in (f"/incidents/of/{fingerprint}", "/incidents", f"/incidents/{incident['id']}"):
-            answer = requests.get(url + path, params=fields, timeout=PATIENCE_SECONDS)
-            assert answer.status_code == 401
-        answer = requests.post(
-            f"{url}/incidents/{incident['id']}/acknowledge", data=fields, timeout=PATIENCE_SECONDS
-        )
-        assert answer.status_code == 401
-        assert "acknowledged_by" not in found()[0]
-
-
 def test_no_label_is_executed_by_a_page(hub: HubProcess) -> None:
     """Whatever the alert, on every page and in both languages."""
     evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>javascript:alert(1)\x1b[2J"
@@ -221,13 +128,6 @@ def test_no_label_is_executed_by_a_page(hub: HubProcess) -> None:
             assert "<img" not in page
             assert 'href="javascript' not in page
     assert "\x1b" not in hub.log.read_text()
-
-
-def signature_of(hub: HubProcess, fingerprint: str) -> str:
-    """As a notification carries it."""
-    with sqlite3.connect(hub.state / "respond.db") as connection:
-        [key] = connection.execute("SELECT value FROM facts").fetchone()
-    return hmac.new(key, fingerprint.encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def test_a_large_message_is_taken(hub: HubProcess) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest
 from nodevitals.hub.kinds import KindRunner
 from nodevitals.hub.members import Members
+from nodevitals.hub.respond import base, incident_tables, incidents, links
+from nodevitals.hub.respond.model import Incident
 from nodevitals.hub.settings import HubSettings
 from nodevitals.hub.web.reasons import reason_in, values_of
 from nodevitals.hub.web.texts_reasons import REASONS
@@ -161,10 +165,10 @@ async def of_forms(folder: Path) -> list[str]:
         "nodes": {"static": nodes},
     }
     settings = msgspec.convert({"state_directory": str(folder), **more}, HubSettings)
-    links = {"links": {"kind": "matrix", "test": {"tool": "iperf3"}}}
+    presets = {"links": {"kind": "matrix", "test": {"tool": "iperf3"}}}
     found: list[str] = []
     async with site(
-        folder, {"anonymous": "run"}, {}, runner=Occupied(settings), presets=links, **more
+        folder, {"anonymous": "run"}, {}, runner=Occupied(settings), presets=presets, **more
     ) as hub:
         await keep(hub.hub.store, *matrix_check(8, "gpu-7", IDENTITY))
         for path, body in FORMS:
@@ -199,13 +203,50 @@ async def of_logins(folder: Path) -> list[str]:
     return found
 
 
-def test_every_reason_of_a_form_is_translated_and_no_row_is_stale(tmp_path: Path) -> None:
-    async def both() -> list[str]:
-        return [*await of_forms(tmp_path / "forms"), *await of_logins(tmp_path / "logins")]
+async def of_incidents(folder: Path) -> list[str]:
+    """Of the button of an incident, without a login."""
+    names = [f"20260101-00000{number}-abcdef" for number in range(3)]
+    opened, working, over = (
+        Incident(id=name, key=name, title="t", severity="critical", opened=1.0) for name in names
+    )
+    working = replace(working, acknowledged=2.0, acknowledged_by="Li")
+    over = replace(over, resolved=2.0)
+    found: list[str] = []
+    async with site(folder, {"anonymous": "read"}, {}) as hub:
+        database = base.of(hub.hub).database
+        for one in (opened, working, over):
+            await database.do(lambda connection, one=one: incident_tables.write(connection, one))
+        await incidents.of(hub.hub).read_link_key()
+        select = "SELECT value FROM facts"
+        [key] = await database.do(lambda connection: connection.execute(select).fetchone())
 
-    for name in ("forms", "logins", "logins/read", "logins/None"):
+        def fields(identity: str, now: float) -> dict[str, str]:
+            text = links.signed("https://hub/incidents/of/a", key, identity, now)
+            return dict(parse_qsl(text.partition("?")[2]))
+
+        now = time.time()
+        for identity, sent in (
+            (opened.id, {}),
+            (opened.id, fields(opened.id, 0.0)),
+            (opened.id, fields(working.id, now)),
+            (opened.id, fields(opened.id, now)),
+            (working.id, {**fields(working.id, now), "name": "x"}),
+            (over.id, {**fields(over.id, now), "name": "x"}),
+            ("20260101-000009-abcdef", {}),
+        ):
+            found += await in_both(hub, "POST", f"/incidents/{identity}/acknowledge", sent)
+        found += await in_both(hub, "GET", "/incidents/of/a", {})
+    return found
+
+
+def test_every_reason_of_a_form_is_translated_and_no_row_is_stale(tmp_path: Path) -> None:
+    async def all_of_them() -> list[str]:
+        found = [*await of_forms(tmp_path / "forms"), *await of_logins(tmp_path / "logins")]
+        return [*found, *await of_incidents(tmp_path / "incidents")]
+
+    for name in ("forms", "logins", "logins/read", "logins/None", "incidents"):
         (tmp_path / name).mkdir()
-    assert hit(asyncio.run(both())) == set(REASONS)
+    assert hit(asyncio.run(all_of_them())) == set(REASONS)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ BROKEN = 3
 SPEED = 180.0
 SECONDS = 60.0
 ISOLATIONS, INCIDENTS = "/api/v1/isolations", "/api/v1/incidents"
-_LINK = re.compile(r"http://\S+/incidents/of/\S+")
+_LINK = re.compile(r"http://\S+/incidents/\S+&s=\S+")
 
 
 class RespondCluster:
@@ -183,7 +183,7 @@ class RespondCluster:
         found = _LINK.search(text)
         assert found is not None, text
         opened = requests.get(found[0], timeout=60)
-        fields = dict(re.findall(r'name="(of|s)" value="([^"]+)"', opened.text))
+        fields = dict(re.findall(r'name="(until|s)" value="([^"]+)"', opened.text))
         answer = requests.post(
             f"{opened.url.partition('?')[0]}/acknowledge",
             data={**fields, "name": PERSON},

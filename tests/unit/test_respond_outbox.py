@@ -35,6 +35,10 @@ def digest(chosen: Sequence[Delivery]) -> Digest:
     raise KeyError("a channel that was removed")
 
 
+async def unlinked(chosen: Sequence[Delivery]) -> list[Delivery]:
+    return list(chosen)
+
+
 def sent(
     folder: Path,
     errors: dict[str, Exception],
@@ -50,7 +54,7 @@ def sent(
         settings = ChannelSettings(url_file="/none", per_minute=per_minute)
         counts: Counter[tuple[str, str]] = Counter()
         task = asyncio.ensure_future(
-            Sender("chat", settings, channel, database, digest, counts).run()
+            Sender("chat", settings, channel, database, unlinked, digest, counts).run()
         )
         while not is_done(channel, counts):
             assert not task.done(), task.exception()

@@ -84,6 +84,12 @@ def remove(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("DELETE FROM inbox WHERE number = ?", (number,))
 
 
+def waits_since(connection: sqlite3.Connection, reader: str, moment: float) -> bool:
+    """Whether a message waits for a reader since a time, or longer."""
+    select = "SELECT 1 FROM inbox WHERE reader = ? AND time <= ? LIMIT 1"
+    return connection.execute(select, (reader, moment)).fetchone() is not None
+
+
 def waiting(connection: sqlite3.Connection) -> int:
     """Number of messages that wait for any reader."""
     [number] = connection.execute("SELECT count(*) FROM inbox").fetchone()

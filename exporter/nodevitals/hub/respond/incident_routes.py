@@ -12,18 +12,26 @@ from litestar.params import FromPath, FromQuery, JSONBody
 
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.context import Hub
-from nodevitals.hub.respond import incident_summary
+from nodevitals.hub.respond import incident_summary, links
 from nodevitals.hub.respond.incident_summary import Summary
 from nodevitals.hub.respond.model import Incident
 from nodevitals.hub.web.access import rank
 from nodevitals.hub.web.api import requester_of
 from nodevitals.hub.web.form import fields_of
-from nodevitals.hub.web.responses import page, redirect
+from nodevitals.hub.web.responses import page, redirect, shown_problems
 
 PATH = "/api/v1/incidents"
 MOST_SHOWN = 300
 """On a page: one of 10,000 takes seconds, for which the hub does nothing else."""
 AnyRequest = Request[Any, Any, Any]
+_REFUSED: dict[links.Worth, str] = {
+    "none": "use the link of the notification, or log in with the role run",
+    "expired": "this link has expired: use that of a newer notification, or log in with the role"
+    " run",
+    "invalid": "this link is not valid for this incident: use that of its notification, or log in"
+    " with the role run",
+}
+"""Why a link permits no acknowledgement."""
 
 
 class Month(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,30 +140,27 @@ def _pages(parts: Parts) -> list[Any]:
         )
 
     @get("/incidents/of/{fingerprint:str}", include_in_schema=False)
-    async def of_alert(fingerprint: FromPath[str], request: AnyRequest) -> Response[str]:
-        """The incident of an alert; the link of a notification."""
+    async def of_alert(fingerprint: FromPath[str]) -> Response[str]:
+        """The incident of an alert; what notifications link to that need no acknowledgement."""
         if not parts.is_used():
             raise RefusedError("not_found", "no incident has that alert")
         incident = await parts.incidents().with_alert(fingerprint)
-        signature = request.query_params.get("s", "")
-        signed = parts.incidents().is_signed(incident, fingerprint, signature)
-        ending = f"?of={fingerprint}&s={signature}" if signed else ""
-        return redirect(f"/incidents/{incident.id}{ending}")
+        return redirect(f"/incidents/{incident.id}")
 
     @get("/incidents/{identity:str}", include_in_schema=False)
     async def show(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """One incident."""
         incident = await _one(parts, identity)
-        query = request.query_params
-        fingerprint, signature = query.get("of", ""), query.get("s", "")
-        signed = parts.incidents().is_signed(incident, fingerprint, signature)
+        fields = {name: request.query_params.get(name, "") for name in links.FIELDS}
+        worth = parts.incidents().worth(incident.id, fields)
         asker = requester_of(request)
         return page(
             request,
             "incident.html",
             incident=incident,
             name=asker.name,
-            signed={"of": fingerprint, "s": signature} if signed else {},
+            signed=fields if worth == "valid" else {},
+            refused=shown_problems(request, {"link": _REFUSED.get(worth, "")})["link"],
             may_run=rank(asker.role) >= rank("run"),
             cluster=parts.hub.settings.cluster,
         )
@@ -165,14 +170,13 @@ def _pages(parts: Parts) -> list[Any]:
         """Note who works on it: role run, or the link of a notification."""
         fields = fields_of(await request.body())
         incident, asker = await _one(parts, identity), requester_of(request)
-        fingerprint, signature = fields.get("of", ""), fields.get("s", "")
-        signed = parts.incidents().is_signed(incident, fingerprint, signature)
-        if rank(asker.role) < rank("run") and not signed:
-            text = "use the link of the notification, or log in with the role run"
-            raise RefusedError("forbidden", text)
-        await parts.incidents().acknowledge(identity, asker.name or fields.get("name", ""))
-        ending = f"?of={fingerprint}&s={signature}" if signed else ""
-        return redirect(f"/incidents/{incident.id}{ending}")
+        may_run = rank(asker.role) >= rank("run")
+        worth = parts.incidents().worth(incident.id, fields)
+        if not may_run and worth != "valid":
+            raise RefusedError("forbidden", _REFUSED[worth])
+        name = asker.name or fields.get("name", "")
+        await parts.incidents().acknowledge(incident.id, name, by_link=not may_run)
+        return redirect(f"/incidents/{incident.id}")
 
     @post("/incidents/{identity:str}/mark", include_in_schema=False, status_code=200)
     async def mark(identity: FromPath[str], request: AnyRequest) -> Response[str]:

@@ -6,24 +6,28 @@ acknowledge and to repair. Escalation is Alertmanager's, by its routes.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from nodevitals import hub_families as families
 from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.respond import aside_tables, base, incident_log, incident_routes, receiver
+from nodevitals.hub.respond import (
+    aside_tables,
+    base,
+    incident_routes,
+    links,
+    receiver,
+)
 from nodevitals.hub.respond import incident_tables as tables
 from nodevitals.hub.respond.incident_intake import READER, Intake
 from nodevitals.hub.respond.incident_summary import Summary, bounds, summary
-from nodevitals.hub.respond.model import Alert, Incident
+from nodevitals.hub.respond.model import Incident
 
 if TYPE_CHECKING:
     import sqlite3
@@ -117,8 +121,10 @@ class Incidents:
             raise RefusedError("not_found", "no incident has that alert")
         return found
 
-    async def acknowledge(self, identity: str, name: str) -> Incident:
-        """Note who works on it; the first one counts. Raises RefusedError and StoreError."""
+    async def acknowledge(self, identity: str, name: str, by_link: bool = False) -> Incident:
+        """Note who works on it; the first one counts. `by_link`: the name is what a person without
+        a login wrote. Raises RefusedError and StoreError.
+        """
         name = _line(name, 100)
         if not name:
             raise RefusedError("invalid", "name: write your name")
@@ -132,7 +138,8 @@ class Incidents:
             return replace(incident, acknowledged=max(now, incident.opened), acknowledged_by=name)
 
         found = await self._change(identity, change)
-        log.info("incident %s: acknowledged by %s", identity, name)
+        how = ", with the link of a notification" if by_link else ""
+        log.info("incident %s: acknowledged by %s%s", identity, name, how)
         if not found.drill and found.acknowledged is not None:
             seconds = found.acknowledged - found.opened
             self.totals[found.severity, "acknowledged"] += 1
@@ -183,17 +190,13 @@ class Incidents:
 
         self._link_key = await self._do(work)
 
-    def signature(self, fingerprint: str) -> str:
-        """What the link in a notification carries: its reader may acknowledge the incident."""
-        if not self._link_key:
-            return ""
-        return hmac.new(self._link_key, fingerprint.encode(), hashlib.sha256).hexdigest()[:32]
+    def worth(self, identity: str, fields: Mapping[str, str]) -> links.Worth:
+        """What the fields of a link are worth for an incident."""
+        return links.worth(self._link_key, identity, fields, time.time())
 
-    def is_signed(self, incident: Incident, fingerprint: str, signature: str) -> bool:
-        """Whether a link of a notification of this incident was used."""
-        expected = self.signature(fingerprint)
-        same = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
-        return bool(expected) and same and fingerprint in incident.alerts
+    def signed(self, text: str, identity: str) -> str:
+        """The text of a notification, with the link to its incident."""
+        return links.signed(text, self._link_key, identity, time.time())
 
     def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
         """What /metrics shows."""
@@ -227,16 +230,6 @@ def _key(value: bytes) -> bytes:
 
 def _line(text: str, most: int) -> str:
     return "".join(c for c in " ".join(text.split()) if c.isprintable())[:most]
-
-
-def link_of(hub: Hub, alert: Alert) -> str:
-    """The address of an alert's incident below /incidents/, for notifications; "" where it has
-    none.
-    """
-    if not incident_log.opens(alert, hub.settings.incidents):
-        return ""
-    signature = of(hub).signature(alert.fingerprint)
-    return f"of/{alert.fingerprint}" + (f"?s={signature}" if signature else "")
 
 
 def of(hub: Hub) -> Incidents:

@@ -74,6 +74,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same for notifications about one group of alerts."""
     resolved: bool = False
     """Whether it says that all of them have ended."""
+    incident_key: str = ""
+    """Of the incident that can be acknowledged with its link, which the text gets as it is sent."""
     attempts: int = 0
     next_try: float = 0.0
     state: Literal["waiting", "sent", "dropped"] = "waiting"

@@ -22,9 +22,11 @@ from nodevitals import hub_families as families
 from nodevitals.hub.alert_plan import node_of
 from nodevitals.hub.respond import (
     base,
+    delivery_links,
     delivery_tables,
     inbox_tables,
     incidents,
+    links,
     notify_routes,
     receiver,
     setting_aside,
@@ -131,7 +133,8 @@ class Notifier:
         for name, alerts in channels_for(message, settings, pool_of, received.time).items():
             if name not in settings.channels:
                 continue  # the settings were replaced meanwhile
-            text = self._text(name, settings.channels[name], alerts)
+            place = delivery_links.place_of(hub, alerts)
+            text = self._text(name, settings.channels[name], alerts, place.address)
             found.append(
                 Delivery(
                     id=f"{received.number}-{name}",
@@ -142,23 +145,23 @@ class Notifier:
                     severity=_worst(alerts),
                     thread=sha256(message.group_key.encode()).hexdigest()[:32],
                     resolved=all(one.status == "resolved" for one in alerts),
+                    incident_key=place.key if hub.settings.external_url else "",
                     next_try=now,
                 )
             )
         return found
 
-    def _text(self, name: str, channel: ChannelSettings, alerts: Sequence[Alert]) -> Text:
+    def _text(
+        self, name: str, channel: ChannelSettings, alerts: Sequence[Alert], incident: str
+    ) -> Text:
         settings = self._hub.settings
-        firing_first = sorted(alerts, key=lambda one: one.status != "firing")
-        links = (incidents.link_of(self._hub, one) for one in firing_first)
-        link = next(filter(None, links), "")
         return render(
             alerts,
             cluster=settings.cluster,
             language=channel.language or settings.notify.language,
             external_url=settings.external_url,
-            incident=link,
-            max_bytes=self.max_bytes_of(name, channel),
+            incident=incident,
+            max_bytes=self.max_bytes_of(name, channel) - links.GROWTH_BYTES,
             zone=zone_of(settings.notify.time_zone),
         )
 
@@ -196,6 +199,9 @@ class Notifier:
 
         return made
 
+    async def _linked(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        return await delivery_links.linked(self._hub, deliveries)
+
     def _keep_senders(self) -> None:
         """One sender per channel of the settings as they are now; one that failed starts again."""
         channels = self._hub.settings.notify.channels
@@ -213,6 +219,7 @@ class Notifier:
                     settings,
                     self._channel_of(name, settings),
                     base.of(self._hub).database,
+                    self._linked,
                     self._digest_of(name, settings),
                     self.counts,
                 )

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -62,11 +62,14 @@ class Sender:
         settings: ChannelSettings,
         channel: Sends,
         database: Database,
+        linked: Callable[[Sequence[Delivery]], Awaitable[list[Delivery]]],
         digest: Callable[[Sequence[Delivery]], Digest],
         counts: Counter[tuple[str, str]],
     ) -> None:
+        """`linked` is what a delivery is as it is sent, with links that are in no database."""
         self._name, self._settings, self._channel = name, settings, channel
-        self._database, self._digest, self._counts = database, digest, counts
+        self._database, self._linked = database, linked
+        self._digest, self._counts = digest, counts
         self._sent: deque[float] = deque()
         """When messages were sent in the last minute, by the monotonic clock."""
         self._failures = 0
@@ -131,12 +134,13 @@ class Sender:
             await asyncio.sleep(self._sent[len(self._sent) - most] + MINUTE_SECONDS - now)
 
     async def _send(self, chosen: Sequence[Delivery]) -> None:
+        linked = await self._linked(chosen)
         self._sent.append(time.monotonic())
         try:
-            one = chosen[0]
+            one = linked[0]
             text = Text(one.title, one.text)
-            if len(chosen) > 1:
-                text, named = self._digest(chosen)
+            if len(linked) > 1:
+                text, named = self._digest(linked)
                 chosen = chosen[:named]
             await self._channel.send(text.title, text.body, one.owner, _context(chosen))
         except DeliveryError as error:

@@ -163,5 +163,20 @@ _HUB = {
         "此 hub 没有用户：见其配置中的 access"
     ),
 }
-REASONS: Mapping[str, str] = MappingProxyType({**_FIELDS, **_NODES, **_TEST, **_HUB})
+_INCIDENTS = {
+    "use the link of the notification, or log in with the role {role}": (
+        "请使用通知中的链接，或用 {role} 角色登录"
+    ),
+    "this link has expired: use that of a newer notification, or log in with the role {role}": (
+        "该链接已过期：请使用更新的通知中的链接，或用 {role} 角色登录"
+    ),
+    "this link is not valid for this incident: use that of its notification, or log in with the"
+    " role {role}": "该链接无效，或属于其他事件：请使用该事件通知中的链接，或用 {role} 角色登录",
+    "{name} has acknowledged it": "{name} 已响应该事件",
+    "it is resolved": "该事件已恢复",
+    "name: write your name": "请填写您的姓名",
+    "no such incident": "没有这个事件",
+    "no incident has that alert": "没有包含该告警的事件",
+}
+REASONS: Mapping[str, str] = MappingProxyType({**_FIELDS, **_NODES, **_TEST, **_HUB, **_INCIDENTS})
 """English to Chinese; the first one that fits is taken."""

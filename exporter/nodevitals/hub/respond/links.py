@@ -1,0 +1,58 @@
+"""Links with which a person acknowledges an incident without a login.
+
+In: the hub's key, the id of an incident, the time. Out: texts with links; what the fields of a
+request are worth. Pure. The text that is stored and shown has the address of the incident without a
+signature, which is added when the text is sent: only those who get the message can acknowledge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+LINK_SECONDS = 86400.0
+"""From the time at which the text is sent."""
+FIELDS = ("until", "s")
+"""Of the address and of the form: the end in seconds since the epoch, the signature."""
+GROWTH_BYTES = len("20260101-000000-abcdef?until=9999999999&s=") + 32 - len("of/0")
+"""By which a link is longer than the shortest address that it takes the place of."""
+Worth = Literal["none", "valid", "expired", "invalid"]
+"""none: there is no signature."""
+_ADDRESS = re.compile(r"(?<=/incidents/)of/[0-9a-zA-Z]{1,64}\Z")
+_UNTIL = re.compile(r"[0-9]{1,12}")
+
+
+def unsigned(fingerprint: str) -> str:
+    """What stands behind /incidents/ in the address of an alert's incident."""
+    return f"of/{fingerprint}"
+
+
+def signed(text: str, key: bytes, identity: str, now: float) -> str:
+    """The text whose last line ends with such an address, with the link of an incident instead."""
+    until = str(int(now + LINK_SECONDS))
+    link = f"{identity}?until={until}&s={_signature(key, identity, until)}"
+    return _ADDRESS.sub(link, text)
+
+
+def worth(key: bytes, identity: str, fields: Mapping[str, str], now: float) -> Worth:
+    """What the fields of a request are worth for an incident."""
+    until, signature = (fields.get(name, "") for name in FIELDS)
+    if not until and not signature:
+        return "none"
+    if not key or not _UNTIL.fullmatch(until):
+        return "invalid"
+    expected, found = _signature(key, identity, until), signature.encode("utf-8", "replace")
+    if not hmac.compare_digest(expected.encode(), found):
+        return "invalid"
+    return "valid" if now <= int(until) else "expired"
+
+
+def _signature(key: bytes, identity: str, until: str) -> str:
+    """Covers all that the link permits: the act, the incident and the end."""
+    said = msgspec.json.encode(("acknowledge", identity, int(until)))
+    return hmac.new(key, said, hashlib.sha256).hexdigest()[:32]
