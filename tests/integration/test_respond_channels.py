@@ -200,7 +200,7 @@ def test_long_texts_are_cut_to_what_the_service_takes(
     url = URLS.get(kind, f"wecombot://{KEY}/?format=markdown")
     found = channel(tmp_path, url)
     text = '严"重\n' * 20_000
-    room = found.max_bytes - len(TITLE.encode()) - 1
+    room = found.room.max_bytes - len(TITLE.encode()) - 1
     send(found, text=text.encode()[:room].decode(errors="ignore"))
     if kind in ("dingtalk", "feishu", "lark", "wecom", "markdown"):
         send(found, text=text)
@@ -454,7 +454,7 @@ def test_files_that_have_no_good_url(tmp_path: Path, content: str, expected: str
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     found = Channel("ops", ChannelSettings(url_file=str(tmp_path / "none")))
     assert str(refused(found)) == f"{tmp_path}/none: No such file or directory"
-    assert (found.kind, found.max_bytes) == ("other", 20_000)
+    assert (found.kind, found.room.max_bytes) == ("other", 20_000)
     os.mkfifo(tmp_path / "none")
     assert "not a regular file" in str(refused(found))
 

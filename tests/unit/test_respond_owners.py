@@ -24,6 +24,7 @@ from nodevitals.hub.respond.owners import (
     owner_channels,
     owner_query,
 )
+from nodevitals.hub.respond.rendering import Room
 from nodevitals.hub.respond.settings import Language, NotifySettings, OwnersSettings
 from testbed.node import ROOT
 from testbed.pack import promtool
@@ -163,7 +164,7 @@ def test_each_owner_gets_one_delivery_of_the_jobs_that_are_new() -> None:
 
     def made(*chosen: Alert, named: Sequence[str] = ()) -> Made:
         found = notices(chosen, [], lambda _: "20261102-120000-abcdef")
-        return made_of(found, named, known, "atlas", lambda *_: 2000, 1000.0)
+        return made_of(found, named, known, "atlas", lambda *_: Room(2000), 1000.0)
 
     first = made(*alerts)
     assert [(one.owner, one.channel) for one in first.deliveries] == [
@@ -181,7 +182,7 @@ def test_each_owner_gets_one_delivery_of_the_jobs_that_are_new() -> None:
     assert made(*alerts) == first, "repeated after a kill, it is the same delivery"
     assert delivery.id not in {one.id for one in first.deliveries}
     found = notices(alerts, [], lambda _: "")
-    assert made_of(found, (), NotifySettings(), "atlas", lambda *_: 2000, 1.0) == Made()
+    assert made_of(found, (), NotifySettings(), "atlas", lambda *_: Room(2000), 1.0) == Made()
 
 
 def evaluated(folder: Path, query: str, series: Sequence[tuple[str, str]], result: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta, timezone
+from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -12,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.hub.respond import words_zh
+from nodevitals.hub.respond import robots, words_zh
+from nodevitals.hub.respond.channels import Channel
 from nodevitals.hub.respond.model import Alert
 from nodevitals.hub.respond.plain import clean, cut_bytes, link, moment
-from nodevitals.hub.respond.rendering import Text, digest, fitting, render
-from nodevitals.hub.respond.settings import Language
+from nodevitals.hub.respond.rendering import Text, digest, fitted, fitting, render
+from nodevitals.hub.respond.settings import ChannelSettings, Language
 from testbed.node import ROOT
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -289,6 +291,67 @@ def test_no_text_is_over_its_size(some: list[Alert], language: Language, size: i
     assert found.title
     assert found.body
     assert INCIDENT in found.body, "the rest is read there"
+
+
+URLS = (
+    "dingtalk://SECRET@TOKEN/13800000000",
+    "dingtalk://SECRET@TOKEN/?format=markdown",
+    "feishu://SECRET@TOKEN/",
+    "wecombot://KEY/",
+    "wecombot://KEY/?format=markdown",
+    "https://prod-01.westeurope.logic.azure.com/workflows/x",
+)
+LONG = {
+    "letters of three bytes": "严重" * 300,
+    "letters of two bytes": "Щ" * 600,
+    "letters of four bytes": "🔥" * 300,
+    "quotes and backslashes": '"\\' * 300,
+    "links": "https://example.org/a " * 13,
+    "lines": "a",
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("number", [1, 40, 300])
+def test_no_request_is_longer_than_its_robot_takes(
+    tmp_path: Path, url: str, kind: str, number: int
+) -> None:
+    """Whatever the letters, of which some have several bytes more as JSON; and nothing of a text
+    is cut behind its back.
+    """
+    (tmp_path / "url").write_text(url)
+    (tmp_path / "url").chmod(0o600)
+    room = Channel("ops", ChannelSettings(url_file=str(tmp_path / "url"))).room
+    some = [
+        msgspec.structs.replace(one, annotations={**one.annotations, "description": LONG[kind]})
+        for one in (lost(place, alertname=f"Alert{place}") for place in range(number))
+    ]
+
+    def made(size: int) -> Text:
+        return rendered(*some, language="en", size=size)
+
+    found = fitted(made, lambda text: text, room)
+    assert room.excess(found) <= 0
+    shown = len(re.findall(r"^CRITICAL: ", found.body, re.MULTILINE))
+    left = re.findall(r"^and ([0-9]+) more alert", found.body, re.MULTILINE)
+    assert shown + sum(map(int, left)) == number
+    assert found.body.endswith(INCIDENT)
+    robot = robots.parse_robot(url)
+    if robot is not None:
+        sent = robots.request_of(robot, *found, now=1.8e9).content
+        assert len(sent) <= 20_000
+        assert INCIDENT in sent.decode()
+    notices = [found] * 100
+
+    def digested(size: int) -> Text:
+        named = max(1, fitting(notices, "atlas", "en", size))
+        return found if named == 1 else digest(notices[:named], "atlas", "en", size)
+
+    several = fitted(digested, lambda text: text, room)
+    assert room.excess(several) <= 0
+    if match := re.match(r"\[([0-9]+) NOTIFICATIONS\]", several.title):
+        assert several.body.count(found.title) == int(match[1])
 
 
 @pytest.mark.parametrize("language", ["en", "zh", "both"])

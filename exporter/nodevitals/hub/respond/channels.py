@@ -7,6 +7,7 @@ the secret, is read from its file when that has changed; it is in no log, error 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -19,6 +20,7 @@ from nodevitals.document import DocumentError, read_file
 from nodevitals.hub.respond import robot_sender, robots
 from nodevitals.hub.respond.attempt import Attempt
 from nodevitals.hub.respond.delivery import Context, DeliveryError
+from nodevitals.hub.respond.rendering import Room, Text
 from nodevitals.hub.respond.settings import ChannelSettings
 
 DEADLINE_SECONDS = 15.0
@@ -69,15 +71,33 @@ _HOSTS: dict[str, ChannelKind] = {
     "hooks.slack.com": "slack",
 }
 # Longest messages: https://developer.pagerduty.com/docs/send-alert-event (summary),
+# https://discord.com/developers/docs/resources/message,
+# https://core.telegram.org/bots/api#sendmessage (4096 characters, of which Apprise adds a few) and
+# https://api.slack.com/changelog/2018-04-truncating-really-long-messages (40,000 characters).
+_ROOMS: dict[ChannelKind, int] = {
+    "pagerduty": 1024,
+    "teams": 10_000,
+    "discord": 2000,
+    "slack": 35_000,
+    "sms": 1600,
+    "telegram": 4000,
+}
 # https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
-# (28 KB of JSON, in which Apprise writes a Chinese character with twice its bytes) and
-# https://discord.com/developers/docs/resources/message.
-_ROOMS: dict[ChannelKind, int] = {"pagerduty": 1024, "teams": 10_000, "discord": 2000, "sms": 1600}
+TEAMS_REQUEST_BYTES, TEAMS_CARD_BYTES = 28_000, 2000
+"""Of JSON, in which Apprise writes a letter of Chinese with 6 bytes; of these, for the rest."""
 _OWNER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 log = logging.getLogger(__name__)
 
 __all__ = ["Channel", "Context", "DeliveryError"]
+
+
+def _teams_excess(text: Text) -> int:
+    said = json.dumps([text.title, text.body.replace("\n", "\n\n")])
+    return len(said) + TEAMS_CARD_BYTES - TEAMS_REQUEST_BYTES
+
+
+_EXCESSES: dict[ChannelKind, Callable[[Text], int]] = {"teams": _teams_excess}
 
 
 class _LineError(Exception):
@@ -103,17 +123,22 @@ class Channel:
             return "other"
 
     @property
-    def max_bytes(self) -> int:
-        """Bytes that a title and a text may have together: the smaller of the setting and of what
-        the other side takes.
+    def room(self) -> Room:
+        """What a title and a text may have together: the smaller of the setting and of what the
+        other side takes.
         """
+        most = self._settings.max_bytes
         try:
             url = self._url()
             robot = robots.parse_robot(url)
         except (DeliveryError, ValueError):
-            return self._settings.max_bytes
-        room = robots.room_of(robot) if robot else _ROOMS.get(_kind_of(url), 1_000_000)
-        return min(self._settings.max_bytes, room)
+            return Room(most)
+        if robot is not None:
+            found = robot
+            most = min(most, robots.room_of(robot))
+            return Room(most, lambda text: robots.excess(found, text.title, text.body))
+        kind = _kind_of(url)
+        return Room(min(most, _ROOMS.get(kind, most)), _EXCESSES.get(kind, lambda _: 0))
 
     async def send(
         self, title: str, text: str, owner: str = "", context: Optional[Context] = None

@@ -19,7 +19,7 @@ LINK_SECONDS = 86400.0
 """From the time at which the text is sent."""
 FIELDS = ("until", "s")
 """Of the address and of the form: the end in seconds since the epoch, the signature."""
-GROWTH_BYTES = len("20260101-000000-abcdef?until=9999999999&s=") + 32 - len("of/0")
+GROWTH_BYTES = len("20260101-000000-abcdef?until=1000086400&s=") + 32 - len("of/0")
 """By which a link is longer than the shortest address that it takes the place of."""
 Worth = Literal["none", "valid", "expired", "invalid"]
 """none: there is no signature."""
@@ -37,6 +37,11 @@ def signed(text: str, key: bytes, identity: str, now: float) -> str:
     until = str(int(now + LINK_SECONDS))
     link = f"{identity}?until={until}&s={_signature(key, identity, until)}"
     return _ADDRESS.sub(link, text)
+
+
+def longest(text: str) -> str:
+    """A text that ends with such an address, as long as it is with a link."""
+    return signed(text, b"-", "20260101-000000-abcdef", 1e9)
 
 
 def worth(key: bytes, identity: str, fields: Mapping[str, str], now: float) -> Worth:

@@ -34,7 +34,7 @@ from nodevitals.hub.respond import (
 from nodevitals.hub.respond.channels import Channel
 from nodevitals.hub.respond.model import Alert, Delivery, Received
 from nodevitals.hub.respond.outbox import Digest, Sender
-from nodevitals.hub.respond.rendering import Text, digest, fitting, render
+from nodevitals.hub.respond.rendering import Room, Text, digest, fitted, fitting, render
 from nodevitals.hub.respond.routing import channels_for, zone_of
 from nodevitals.hub.respond.settings import ChannelSettings
 from nodevitals.hub.store import StoreError
@@ -155,19 +155,28 @@ class Notifier:
         self, name: str, channel: ChannelSettings, alerts: Sequence[Alert], incident: str
     ) -> Text:
         settings = self._hub.settings
-        return render(
-            alerts,
-            cluster=settings.cluster,
-            language=channel.language or settings.notify.language,
-            external_url=settings.external_url,
-            incident=incident,
-            max_bytes=self.max_bytes_of(name, channel) - links.GROWTH_BYTES,
-            zone=zone_of(settings.notify.time_zone),
+
+        def made(max_bytes: int) -> Text:
+            return render(
+                alerts,
+                cluster=settings.cluster,
+                language=channel.language or settings.notify.language,
+                external_url=settings.external_url,
+                incident=incident,
+                max_bytes=max_bytes - (links.GROWTH_BYTES if incident else 0),
+                zone=zone_of(settings.notify.time_zone),
+            )
+
+        # What is sent has a longer link.
+        return fitted(
+            made,
+            lambda text: Text(text.title, links.longest(text.body)),
+            self.room_of(name, channel),
         )
 
-    def max_bytes_of(self, name: str, settings: ChannelSettings) -> int:
-        """The longest message of a channel, with settings that may have been replaced since."""
-        return self._channel_of(name, settings).max_bytes
+    def room_of(self, name: str, settings: ChannelSettings) -> Room:
+        """What a channel takes, with settings that may have been replaced since."""
+        return self._channel_of(name, settings).room
 
     def wake(self) -> None:
         """Something was stored by another module."""
@@ -186,16 +195,16 @@ class Notifier:
     ) -> Callable[[Sequence[Delivery]], Digest]:
         def made(deliveries: Sequence[Delivery]) -> Digest:
             settings = self._hub.settings
-            how = (
-                settings.cluster,
-                channel.language or settings.notify.language,
-                self.max_bytes_of(name, channel),
-            )
+            how = settings.cluster, channel.language or settings.notify.language
             texts = [Text(one.title, one.text) for one in deliveries]
-            named = fitting(texts, *how)
-            if named < 2:
-                return Digest(texts[0], 1)
-            return Digest(digest(texts[:named], *how), named)
+
+            def of_bytes(max_bytes: int) -> Digest:
+                named = fitting(texts, *how, max_bytes)
+                if named < 2:
+                    return Digest(texts[0], 1)
+                return Digest(digest(texts[:named], *how, max_bytes), named)
+
+            return fitted(of_bytes, lambda found: found.text, self.room_of(name, channel))
 
         return made
 

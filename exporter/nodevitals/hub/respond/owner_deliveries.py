@@ -7,12 +7,14 @@ to remember. Pure: what is written in one transaction names each job once, acros
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
 from nodevitals.hub.respond.model import Delivery
 from nodevitals.hub.respond.owner_texts import owner_text
 from nodevitals.hub.respond.owners import Notice, owner_channel
+from nodevitals.hub.respond.rendering import Room, fitted
 from nodevitals.hub.respond.routing import zone_of
 from nodevitals.hub.respond.settings import ChannelSettings, NotifySettings
 
@@ -30,11 +32,11 @@ def made_of(
     named: Collection[str],
     settings: NotifySettings,
     cluster: str,
-    max_bytes_of: Callable[[str, ChannelSettings], int],
+    room_of: Callable[[str, ChannelSettings], Room],
     now: float,
 ) -> Made:
-    """One delivery per owner and kind, of the jobs that were not named before. `max_bytes_of` is
-    the longest message of a channel.
+    """One delivery per owner and kind, of the jobs that were not named before. `room_of` is what a
+    channel takes.
     """
     if settings.owners is None:
         return Made()
@@ -49,7 +51,11 @@ def made_of(
         channel = settings.channels[name]
         language = channel.language or settings.language
         zone = zone_of(settings.time_zone)
-        text = owner_text(left, cluster, language, max_bytes_of(name, channel), zone)
+        text = fitted(
+            partial(owner_text, left, cluster, language, zone=zone),
+            lambda found: found,
+            room_of(name, channel),
+        )
         deliveries.append(
             Delivery(
                 id=f"owner-{sha256(' '.join([name, *own]).encode()).hexdigest()[:32]}",

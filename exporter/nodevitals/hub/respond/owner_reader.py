@@ -102,7 +102,7 @@ class Owners:
                 inbox_tables.known(connection, [job.key for job in jobs]) | again,
                 settings.notify,
                 settings.cluster,
-                notifier.max_bytes_of,
+                notifier.room_of,
                 received.time,
             )
             delivery_tables.write(connection, made.deliveries)

@@ -6,9 +6,9 @@ text, which every robot and mail program shows alike: their dialects of markdown
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nodevitals.hub.respond.chinese import CHINESE, CHINESE_BESIDE_ENGLISH
 from nodevitals.hub.respond.english import ENGLISH
@@ -20,6 +20,8 @@ from nodevitals.hub.respond.settings import Language
 
 MAX_TITLE_BYTES = 400
 MAX_IN_FULL = 5
+LEAST_BYTES = 300
+"""No text is made shorter."""
 _PHRASES: dict[Language, tuple[Phrases, ...]] = {
     "en": (ENGLISH,),
     "zh": (CHINESE,),
@@ -27,11 +29,23 @@ _PHRASES: dict[Language, tuple[Phrases, ...]] = {
 }
 
 
+Made = TypeVar("Made")
+
+
 class Text(NamedTuple):
     """A notification: the title in one line, and the body."""
 
     title: str
     body: str
+
+
+class Room(NamedTuple):
+    """What a channel takes."""
+
+    max_bytes: int
+    """Of UTF-8, of a title and a body."""
+    excess: Callable[[Text], int] = lambda _: 0
+    """By how many bytes the request for a text is longer than the other side takes."""
 
 
 def render(
@@ -63,6 +77,20 @@ def render(
         room -= length(part) + 2
     body = "\n\n".join(part for part in parts if part)
     return Text(title, "\n".join(part for part in (body, foot) if part))
+
+
+def fitted(made: Callable[[int], Made], text_of: Callable[[Made], Text], room: Room) -> Made:
+    """What `made` returns for as many bytes as the channel takes. A request has more bytes than its
+    text, by how many is known of the whole only: what does not fit is made for fewer.
+    """
+    size = room.max_bytes
+    while True:
+        found = made(size)
+        text = text_of(found)
+        excess = room.excess(text)
+        if excess <= 0 or size <= LEAST_BYTES:
+            return found
+        size = max(LEAST_BYTES, min(size, length(text.title) + 1 + length(text.body)) - excess)
 
 
 def digest(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> Text:

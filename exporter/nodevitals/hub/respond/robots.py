@@ -42,10 +42,14 @@ EXAMPLES: dict[RobotKind, str] = {
     "lark": "lark://SECRET@TOKEN/",
     "wecom": "wecombot://KEY/",
 }
+# "请求体大小不能超过 20 K" (Feishu); code 460101, "exceed 20000 bytes" (DingTalk).
 MAX_REQUEST_BYTES = 20_000
 WECOM_TEXT_BYTES, WECOM_MARKDOWN_BYTES = 2048, 4096
 # What the robots answer, of that what people can mend; the rest is a number.
 _REASONS = {
+    101002: "too long",
+    460101: "too long",
+    19036: "too long",
     300001: "token unknown",
     300005: "token unknown",
     310000: "keyword, signature or address not accepted",
@@ -59,6 +63,8 @@ _REASONS = {
 }
 # DingTalk takes none for ten minutes after more than 20 within a minute; the others count minutes.
 _TOO_MANY = {130101: 600.0, 130103: 600.0, 660026: 600.0, 90030: 600.0, 45009: 60.0, 11232: 60.0}
+_ANY_TIME = 1e9
+"""As many digits as the time of any request."""
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _PHONE = re.compile(r"\+?[0-9-]{5,20}")
 _MARKS = str.maketrans("[]*`#", "［］∗'＃")
@@ -124,19 +130,29 @@ def _native(url: str, query: dict[str, str]) -> tuple[Optional[RobotKind], str]:
 
 
 def room_of(robot: Robot) -> int:
-    """Bytes that a title and a text may have, with some of the request for its other fields."""
+    """Bytes of what the robot measures: DingTalk, Feishu and Lark the request, WeCom its field
+    `content`.
+    """
     if robot.kind == "wecom":
         return WECOM_MARKDOWN_BYTES if robot.markdown else WECOM_TEXT_BYTES
-    return MAX_REQUEST_BYTES - 1000
+    return MAX_REQUEST_BYTES
+
+
+def excess(robot: Robot, title: str, text: str) -> int:
+    """By how many bytes a message is longer than the robot takes; 0 or less where it fits."""
+    body = _body(robot, title, text, _ANY_TIME)
+    if robot.kind == "wecom":
+        return length(body[body["msgtype"]]["content"]) - room_of(robot)
+    return len(msgspec.json.encode(body)) - room_of(robot)
 
 
 def request_of(robot: Robot, title: str, text: str, now: float) -> Request:
-    """The request for a message; a text that is too long is cut."""
-    content = msgspec.json.encode(_body(robot, title, text, now))
-    while len(content) > MAX_REQUEST_BYTES and text:
-        text = cut_bytes(text, length(text) - (len(content) - MAX_REQUEST_BYTES) - 10)
-        content = msgspec.json.encode(_body(robot, title, text, now))
-    return Request(_url(robot, now), content)
+    """The request for a message. Texts are made to fit: what is cut here was made for the robot
+    that the channel had before.
+    """
+    while text and (too_long := excess(robot, title, text)) > 0:
+        text = cut_bytes(text, length(text) - too_long - 10)
+    return Request(_url(robot, now), msgspec.json.encode(_body(robot, title, text, now)))
 
 
 def refusal_of(status: int, body: bytes, retry_after: Optional[float]) -> Optional[Refusal]:
@@ -192,7 +208,7 @@ def _body(robot: Robot, title: str, text: str, now: float) -> dict[str, Any]:
         f"#### {_unmarked(title)}\n{_unmarked(text)}" if robot.markdown else f"{title}\n{text}"
     )
     if robot.kind == "wecom":
-        field: dict[str, Any] = {"content": cut_bytes(content, room_of(robot))}
+        field: dict[str, Any] = {"content": content}
         if robot.phones and not robot.markdown:
             field["mentioned_mobile_list"] = robot.phones
         return {"msgtype": kind, kind: field}
