@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +22,7 @@ import trustme
 import yaml
 
 from testbed.fabric import REAL_TOOLS, Fabric, FabricNode, issue
-from testbed.node import PYTHON, environment, free_port, wait_until
+from testbed.node import environment, free_port, wait_until
 
 TOKENS = {"viewer": "read", "operator": "run", "admin": "act"}
 LINK_RATE, SLOW_RATE = "200mbit", "80mbit"
@@ -112,7 +113,7 @@ class HubProcess:
         self.config_file.write_text(json.dumps({**state, **access, **config}))
 
     def __enter__(self) -> HubProcess:
-        argv = [PYTHON, "-m", "nodevitals", "hub", f"--config.file={self.config_file}"]
+        argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={self.config_file}"]
         argv += [f"--web.listen-address=127.0.0.1:{self.port}", *self.flags]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
