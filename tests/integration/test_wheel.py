@@ -59,12 +59,15 @@ def clean() -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
 
-def run(installed: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(
+    installed: Path, folder: Path, *command: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a program of the virtual environment in a folder of its own."""
     return subprocess.run(
         [installed / "bin" / command[0], *command[1:]],
         cwd=folder,
-        env=clean(),
+        env={**clean(), **environment},
+        timeout=60,
         capture_output=True,
         text=True,
         check=False,
@@ -166,6 +169,41 @@ def test_agent_serves_metrics(installed: Path, tmp_path: Path) -> None:
     assert node.process.returncode == 0
 
 
+@pytest.mark.parametrize("lacking", ["litestar", "httpx2", "h11", "jinja2"])
+def test_the_hub_names_the_package_that_is_missing(
+    installed: Path, tmp_path: Path, lacking: str
+) -> None:
+    """Also one that only a module imports which the hub starts later."""
+    others = tmp_path / "others"
+    others.mkdir()
+    for found in Path(sysconfig.get_path("purelib")).iterdir():
+        if found.name != lacking:
+            (others / found.name).symlink_to(found)
+    done = hub(installed, tmp_path, PYTHONPATH=str(others))
+    text = f"the package {lacking} is missing: pip install 'nodevitals[hub]'\n"
+    assert (done.returncode, done.stderr) == (2, text)
+
+
+def test_the_hub_names_the_python_that_it_needs(installed: Path, tmp_path: Path) -> None:
+    """It does not import what has no release for an older one; the interpreter imports
+    sitecustomize.
+    """
+    older = tmp_path / "older/sitecustomize.py"
+    older.parent.mkdir()
+    older.write_text('import sys\nsys.version_info = (3, 9, 18, "final", 0)\n')
+    done = hub(installed, tmp_path, PYTHONPATH=str(older.parent))
+    text = "the hub needs Python 3.10 or later, and this is Python 3.9.18\n"
+    assert (done.returncode, done.stderr) == (2, text)
+
+
+def hub(installed: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start a hub that is expected to end."""
+    config = folder / "hub.yaml"
+    config.write_text(f"state_directory: {folder / 'state'}\n")
+    options = [f"--config.file={config}", f"--web.listen-address=127.0.0.1:{free_port()}"]
+    return run(installed, folder, "nodevitals", "hub", *options, **environment)
+
+
 def test_the_hub_serves_its_templates_and_its_style_sheet(installed: Path, tmp_path: Path) -> None:
     """With the packages of the extra `hub` from the environment of the tests."""
     config, port = tmp_path / "hub.yaml", free_port()
@@ -181,11 +219,11 @@ def test_the_hub_serves_its_templates_and_its_style_sheet(installed: Path, tmp_p
         except OSError:
             return ""
 
-    with subprocess.Popen(argv, cwd=tmp_path, env=environment) as hub:
+    with subprocess.Popen(argv, cwd=tmp_path, env=environment) as process:
         try:
             wait_until(lambda: answer("/healthz") == "ok\n")
             assert "<form" in answer("/")
             assert answer("/static/style.css") == STYLE.read_text()
         finally:
-            hub.terminate()
-    assert hub.returncode == 0
+            process.terminate()
+    assert process.returncode == 0

@@ -14,16 +14,17 @@ from nodevitals.checks import CheckError
 from nodevitals.checks.processes import Excerpt
 
 try:
-    from lightkube import ApiError, AsyncClient
+    from httpx2 import HTTPError
+    from lightkube import AsyncClient
     from lightkube.core.exceptions import ConfigError
     from lightkube.generic_resource import create_namespaced_resource
     from lightkube.resources.core_v1 import PodLog
     from lightkube.types import CascadeType
-except ImportError:
-    raise CheckError("lightkube is missing: install nodevitals with the extra hub") from None
+except ModuleNotFoundError as error:
+    text = f"the package {error.name} is missing: pip install 'nodevitals[hub]'"
+    raise CheckError(f"{text}, with Python 3.10 or later") from None
 
-# HTTPError of httpx or httpx2, whichever lightkube was made for.
-TRANSPORT_ERRORS: tuple[type[Exception], ...] = (ApiError.__mro__[2], OSError)
+TRANSPORT_ERRORS: tuple[type[Exception], ...] = (HTTPError, OSError)
 REQUEST_SECONDS = 15.0
 LOG_SECONDS = 60.0
 MAX_LOG_LINES = 200_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 
 from nodevitals import logs
 from nodevitals.commands.options import add_web_config_option
@@ -13,6 +14,8 @@ from nodevitals.errors import ProbeError
 from nodevitals.web_config import read
 
 DEFAULT_ADDRESS = "127.0.0.1:9857"
+LOWEST_PYTHON = (3, 10)
+"""Of lightkube 1.0; the agent runs on an older one."""
 EXAMPLES = """\
 examples:
   nodevitals hub --config.file hub.yaml
@@ -60,10 +63,15 @@ def add_to(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM."""
+    if sys.version_info < LOWEST_PYTHON:
+        needed, found = ".".join(map(str, LOWEST_PYTHON)), ".".join(map(str, sys.version_info[:3]))
+        raise CommandError(f"the hub needs Python {needed} or later, and this is Python {found}")
     try:
-        from nodevitals.hub.service import Service, load
+        from nodevitals.hub.service import Service, load, modules
         from nodevitals.hub.store import StoreError
         from nodevitals.hub.web.server import bind
+
+        modules()  # what only some of them import is missing now, not after the start
     except ModuleNotFoundError as error:
         text = f"the package {error.name} is missing: pip install 'nodevitals[hub]'"
         raise CommandError(text) from None
