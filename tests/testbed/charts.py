@@ -28,7 +28,11 @@ def render(
 ) -> list[Object]:
     """All objects. Raises HelmValuesError where the values do not fit the schema."""
     with helm.Chart.load(CHART) as chart:
-        files = chart.render(values, name=name, namespace=namespace)
+        return objects_of(chart.render(values, name=name, namespace=namespace))
+
+
+def objects_of(files: dict[str, str]) -> list[Object]:
+    """The objects in what Helm renders, by path."""
     return [
         one
         for path, text in files.items()
