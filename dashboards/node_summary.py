@@ -7,7 +7,7 @@ from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from dashboards.board import link_here
 from dashboards.language import Say
-from dashboards.node_queries import HERE, RANKS, named_object, per, recorded, scraped
+from dashboards.node_queries import RANKS, named_object, per, recorded, scraped
 from dashboards.panels import number
 from dashboards.queries import now, rows
 from dashboards.states import (
@@ -62,8 +62,6 @@ def schedulable(say: Say) -> stat.Panel:
     """Kubernetes' cordon: by the agent, or else by kube-state-metrics, which may have no label
     cluster.
     """
-    target = f'up{{job="nodevitals", {HERE}}}'
-    name = f'label_replace({target}, "node", "$1", "instance", "([^:]+)(?::[0-9]+)?")'
     return number(
         say("Schedulable", "可调度"),
         say(
@@ -75,7 +73,7 @@ def schedulable(say: Say) -> stat.Panel:
         now(
             f"1 - min({scraped('node_schedulable')}) or "
             f'max(kube_node_spec_unschedulable{{cluster=~"$cluster|", node!=""}} '
-            f"and on (node) ({target} or {name}))"
+            f"and on (node) {recorded('nodevitals:node_name')})"
         ),
         mappings=[
             mapping(

@@ -164,8 +164,8 @@ def test_the_alerts_are_those_of_the_node(tmp_path: Path) -> None:
 
 def test_the_cordon_is_found_by_the_name_of_the_node(tmp_path: Path) -> None:
     query = _expression("Schedulable").replace('"n.1"', '"n1:9100"')
-    target = 'up{job="nodevitals", cluster="c", instance="n1:9100"}'
-    named = 'up{job="nodevitals", cluster="c", instance="n1:9100", node="worker-1"}'
+    target = 'nodevitals:node_name{cluster="c", instance="n1:9100", node="n1"}'
+    named = 'nodevitals:node_name{cluster="c", instance="n1:9100", node="worker-1"}'
     own = 'nodevitals_node_schedulable{job="nodevitals", cluster="c", instance="n1:9100"}'
 
     def cordoned(node: str, labels: str = "") -> dict[str, str]:
@@ -178,7 +178,7 @@ def test_the_cordon_is_found_by_the_name_of_the_node(tmp_path: Path) -> None:
         tmp_path,
         [
             (query, {target: "1x40", **cordoned("n1")}, [({}, 1.0)]),
-            (query, {target: "0x40", **cordoned("n1", 'cluster="c", ')}, [({}, 1.0)]),
+            (query, {target: "1x40", **cordoned("n1", 'cluster="c", ')}, [({}, 1.0)]),
             (query, {named: "1x40", **cordoned("worker-1")}, [({}, 1.0)]),
             (query, {target: "1x40", **cordoned("n2")}, []),
             # The agent's own value goes before a late one.
