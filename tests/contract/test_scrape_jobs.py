@@ -1,0 +1,91 @@
+"""The shipped scrape jobs: each node has an instance of its own, its name or address alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodevitals.commands.init import server_files
+from testbed.node import ROOT
+from testbed.servers import BINARIES
+
+INSTANCES = {
+    "gpu-1:9855": "gpu-1",
+    "gpu-2.dc1.example.com:9855": "gpu-2.dc1.example.com",
+    "10.0.0.3:9855": "10.0.0.3",
+    "[fd00::11]:9855": "fd00::11",
+    "[fd00::12]:9855": "fd00::12",
+}
+PACKAGED = ROOT / "exporter/packaging/prometheus.yaml"
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the YAML texts that have a relabelling of addresses, by where they are."""
+    for path in sorted(ROOT.glob("exporter/packaging/*.yaml")) + sorted(
+        ROOT.glob("dashboards/compose/*.yaml")
+    ):
+        yield str(path.relative_to(ROOT)), path.read_text()
+    for path in [*sorted(ROOT.glob("docs/*.md")), ROOT / "helm/nodevitals/README.md"]:
+        for number, block in enumerate(
+            re.findall(r"```yaml[^\n]*\n(.*?)```", path.read_text(), re.DOTALL)
+        ):
+            yield f"{path.relative_to(ROOT)}[{number}]", block
+    site = server_files.Site(cluster="c", nodes=tuple(INSTANCES))
+    made = server_files.prometheus(PACKAGED.read_text(), site)
+    yield "nodevitals init", made["prometheus.yml"]
+
+
+def jobs() -> dict[str, dict[str, Any]]:
+    """Return the jobs with such a relabelling, by their place."""
+    found = {}
+    for place, text in texts():
+        if "__address__" in text:
+            read = yaml.safe_load(text)
+            listed = read if isinstance(read, list) else read.get("scrape_configs", ())
+            found |= {
+                f"{place} {job['job_name']}": job for job in listed if "relabel_configs" in job
+            }
+    return found
+
+
+JOBS = jobs()
+
+
+def test_all_are_found() -> None:
+    assert {re.sub(r"(\[\d+\])? [^ ]+$", "", place) for place in JOBS} == {
+        "dashboards/compose/prometheus.yaml",
+        "docs/kubernetes.md",
+        "docs/second-level.md",
+        "exporter/packaging/prometheus.yaml",
+        "nodevitals init",
+    }
+
+
+@pytest.mark.parametrize("place", JOBS)
+def test_instances(place: str, tmp_path: Path) -> None:
+    job = JOBS[place]
+    shown = {
+        "job_name": "nodevitals",
+        "static_configs": [{"targets": list(INSTANCES)}],
+        "relabel_configs": job["relabel_configs"],
+    }
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [shown]}))
+    done = subprocess.run(
+        [
+            str(BINARIES / "promtool"), "check", "service-discovery",
+            str(tmp_path / "prometheus.yaml"), "nodevitals", "--timeout=2s",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    labels = [one["labels"] for one in json.loads(done.stdout)]
+    assert {one["__address__"]: one["instance"] for one in labels} == INSTANCES
