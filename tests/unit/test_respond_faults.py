@@ -65,6 +65,12 @@ def test_a_fault_is_one_of_a_node_on_the_lists_with_or_without_its_port() -> Non
     assert found.elapsed == 15.0
 
 
+def test_a_node_that_is_on_no_list_is_its_address_alone() -> None:
+    instances = ("[fd00::11]:9855", "fd00::11", "fd00::12", "[fd00::13]", "10.0.0.3:9855")
+    found = seen(*map(fault, instances))
+    assert [one.node for one in found.faults] == ["10.0.0.3", "fd00::11", "fd00::12", "fd00::13"]
+
+
 @pytest.mark.parametrize("labels", [{"service": "keep"}, {"incident": "true"}, {"service": "new"}])
 def test_a_fault_that_keeps_the_node_in_service_lasts_and_does_not_act(
     labels: dict[str, Any],

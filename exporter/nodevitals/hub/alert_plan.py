@@ -16,6 +16,7 @@ import msgspec
 from nodevitals.checks.model import CheckRequest, Kind
 from nodevitals.hub.checks import Member
 from nodevitals.hub.settings import AlertCheckSettings
+from nodevitals.probes.common.addresses import parse_address
 from nodevitals.quantities import shown
 
 MAX_SUSPECTS = 16
@@ -91,14 +92,25 @@ def decode(body: bytes) -> Message:
         raise ValueError(f"not a message of Alertmanager's webhook, version 4: {text}") from None
 
 
+def host_of(instance: str) -> str:
+    """An instance without its port, an IPv6 address without its brackets: `[fd00::2]:9855` is
+    `fd00::2`. What is no address stays as it is.
+    """
+    try:
+        host, _ = parse_address(instance, 1)
+    except ValueError:
+        return instance
+    return host
+
+
 def node_of(labels: Mapping[str, str], members: Mapping[str, Member]) -> Optional[str]:
     """The node of an alert: its label `instance`, with or without a port, else `node`.
 
     The scrape sets `instance`; a pod may expose any `node`.
     """
     instance = labels.get("instance", "")
-    host = instance.rpartition(":")[0].strip("[]")
-    found = (name for name in (instance, host, labels.get("node", "")) if name in members)
+    names = (instance, host_of(instance), labels.get("node", ""))
+    found = (name for name in names if name in members)
     return next(found, None)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional, get_args
 
-from nodevitals.hub.alert_plan import node_of
+from nodevitals.hub.alert_plan import host_of, node_of
 from nodevitals.hub.checks import Member
 from nodevitals.hub.respond.asking import Sample
 from nodevitals.hub.respond.model import Fault
@@ -228,10 +228,7 @@ def _unique(faults: Sequence[tuple[Fault, bool]]) -> list[tuple[Fault, bool]]:
 
 def _name(labels: Mapping[str, str], members: Mapping[str, Member]) -> str:
     """The node's name on the lists; of another one, its address without the port."""
-    instance = labels.get("instance", "")
-    host, colon, port = instance.rpartition(":")
-    known = node_of(labels, members)
-    return known or (host.strip("[]") if colon and port.isdigit() else instance)
+    return node_of(labels, members) or host_of(labels.get("instance", ""))
 
 
 def _node(sample: Sample, members: Mapping[str, Member]) -> str:
