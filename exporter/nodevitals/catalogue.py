@@ -33,6 +33,11 @@ PROBE_LAST_SUCCESS = _probe.gauge(
 PROBE_STUCK = _probe.gauge(
     "stuck_seconds", "Seconds since the overdue run started, 0 if no run is overdue."
 )
+PROBE_UNANSWERED = _probe.gauge(
+    "unanswered_seconds",
+    "Seconds since the first of two or more timeouts in a row began, else 0; a run that SIGKILL "
+    "does not end counts as two.",
+)
 PROBE_RUNS = _probe.counter("runs_total", "Number of ended runs by outcome.", outcome=OUTCOMES)
 
 _agent = Families("")

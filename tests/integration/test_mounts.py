@@ -286,6 +286,56 @@ def test_hung_mount_is_not_probed_again_until_its_worker_is_reaped(
         wait_until(lambda: node.value(runs, **labels, outcome="stuck") == 1)
 
 
+def unanswered(node: Node, filer: FaultyFileSystem) -> float:
+    labels = {"probe": "mounts", "target": str(filer.mountpoint)}
+    return node.value("nodevitals_probe_unanswered_seconds", **labels) or 0
+
+
+def test_mount_whose_calls_are_ended_at_each_deadline_is_without_an_answer(
+    filer: FaultyFileSystem,
+) -> None:
+    """As a hard NFS mount without its server: its processes can be killed, so none is stuck."""
+    folder = filer.mountpoint.parent
+    target = {"path": str(filer.mountpoint), "access": "write"}
+    config = {"defaults": {"interval": "500ms"}, "probes": {"mounts": {"targets": [target]}}}
+    labels = {"probe": "mounts", "target": str(filer.mountpoint)}
+    runs = "nodevitals_probe_runs_total"
+    with Node(folder, config) as node:
+        wait_until(lambda: node.value("nodevitals_probe_success", **labels) == 1)
+        assert unanswered(node, filer) == 0
+        filer.stop()
+        # Until it is longer than any pause between two runs so far: also during these.
+        wait_until(lambda: unanswered(node, filer) > 5)
+        assert (node.value(runs, **labels, outcome="timeout") or 0) >= 2
+        assert node.value(runs, **labels, outcome="stuck") == 0
+        assert node.value("nodevitals_mount_writable") is None
+        others = {"probe": "node", "target": "node"}
+        assert node.value("nodevitals_probe_unanswered_seconds", **others) == 0
+        # An agent that restarts meanwhile counts anew.
+        node.end()
+        node.start()
+        assert unanswered(node, filer) == 0
+        wait_until(lambda: unanswered(node, filer) > 1)
+        filer.resume()
+        wait_until(lambda: node.value("nodevitals_probe_success", **labels) == 1)
+        assert unanswered(node, filer) == 0
+
+
+def test_mount_that_hung_is_probed_again_as_soon_as_its_worker_is_reaped(
+    filer: FaultyFileSystem,
+) -> None:
+    """Not after its interval: until then it would count as one that hangs."""
+    folder = filer.mountpoint.parent
+    mounts = {"interval": "1h", "timeout": "1s", "targets": [{"path": str(filer.mountpoint)}]}
+    filer.fault("hang")
+    with Node(folder, {"probes": {"mounts": mounts}}) as node:
+        wait_until(lambda: node.value("nodevitals_worker_processes", state="stuck") == 1)
+        wait_until(lambda: unanswered(node, filer) > 0)
+        filer.fault("none")
+        wait_until(lambda: node.value("nodevitals_mount_readable") == 1)
+        assert unanswered(node, filer) == 0
+
+
 def test_mount_that_disappears_keeps_the_label_of_its_source(filer: FaultyFileSystem) -> None:
     folder = filer.mountpoint.parent
     target = {"path": str(filer.mountpoint)}

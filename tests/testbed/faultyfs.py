@@ -1,10 +1,11 @@
 """A FUSE file system over a directory, with faults that a control file turns on and off.
 
 `FaultyFileSystem(folder)` mounts it and owns its server process. After `fault("hang")` every call
-hangs until `fault("none")`; the other faults are in `FAULTS`. `owners` is how it treats users:
-`kept`; `squashed`, as NFS with root_squash does: the client is `ANONYMOUS`; or `none`, as vfat and
-CIFS do: every file belongs to root and has mode 0755. Run as a program, this module is the
-server: `python -m testbed.faultyfs BACKING CONTROL MOUNTPOINT SOURCE OWNERS`.
+hangs until `fault("none")`, and no signal ends it; after `stop()` every call hangs until
+`resume()`, or until a signal ends its process. The other faults are in `FAULTS`. `owners` is how
+it treats users: `kept`; `squashed`, as NFS with root_squash does: the client is `ANONYMOUS`; or
+`none`, as vfat and CIFS do: every file belongs to root and has mode 0755. Run as a program, this
+module is the server: `python -m testbed.faultyfs BACKING CONTROL MOUNTPOINT SOURCE OWNERS`.
 """
 
 from __future__ import annotations
@@ -69,6 +70,20 @@ class FuseServer:
             if self._server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no FUSE mount at {self.mountpoint}: {log_file.read_text()}")
             time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Stop the server, so that it reads no request from the kernel. What waits for that can be
+        killed, as on a hard NFS mount: fuse_request_wait_answer() in fs/fuse/dev.c.
+        """
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the server go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._server is not None
+        self._server.send_signal(number)
 
     def unmount(self) -> None:
         """Unmount lazily, also while calls hang."""

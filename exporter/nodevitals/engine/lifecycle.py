@@ -143,8 +143,8 @@ class Lifecycle:
     def exited(self, now: float, again: bool = False) -> bool:
         """The process is reaped. Whether it failed: ended without a result, or uncalled for.
 
-        `again`: try again at once, the first time: it was lost with its fork server, or the next
-        run will avoid what this one hung in.
+        `again`: try again at once, the first time: it was lost with its fork server, the next run
+        will avoid what this one hung in, or that has returned.
         """
         failed = not self._answered or self.phase is Phase.IDLE
         if failed:

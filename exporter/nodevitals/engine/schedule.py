@@ -14,7 +14,7 @@ from nodevitals.engine.agenda import Agenda
 from nodevitals.engine.lifecycle import Phase
 from nodevitals.engine.target import Target
 
-# How often the age of an overdue run is exposed anew.
+# How often the age of an overdue run, or of timeouts in a row, is exposed anew.
 OVERDUE_SECONDS = 1.0
 # For the shared process: most runs take less time than a fork.
 SHARED_PATIENCE_SECONDS = 0.1
@@ -45,11 +45,11 @@ class Schedule:
 
     def plan(self, target: Target, now: float) -> None:
         """Note what comes next for a target; to be called when that may have changed."""
-        late = target.lifecycle.overdue(now) > 0
+        late = target.lifecycle.overdue(now) > 0 or target.unanswered_seconds(now) > 0
         if not late:
             target.show_overdue_at = math.inf
         elif not now < target.show_overdue_at < math.inf:
-            # All overdue targets at the same moment, for one publication.
+            # All such targets at the same moment, for one publication.
             target.show_overdue_at = OVERDUE_SECONDS * (now // OVERDUE_SECONDS + 1)
         waits = target.held or (self.loading and target.spec.persistent)
         wake = math.inf if waits else target.lifecycle.wake

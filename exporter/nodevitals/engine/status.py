@@ -13,6 +13,7 @@ from nodevitals.catalogue import (
     PROBE_RUNS,
     PROBE_STUCK,
     PROBE_SUCCESS,
+    PROBE_UNANSWERED,
     WORKER_PROCESSES,
 )
 from nodevitals.engine.overview import TargetView, view_of
@@ -77,6 +78,7 @@ class Status:
             (PROBE_SUCCESS, float(fresh and not overdue)),
             (PROBE_INTERVAL, target.spec.timing.interval_seconds),
             (PROBE_STUCK, round(overdue, 3)),
+            (PROBE_UNANSWERED, round(target.unanswered_seconds(now), 3)),
             (PROBE_DURATION, None if last is None else last.duration_seconds),
             (PROBE_LAST_SUCCESS, target.last_success),
             (PROBE_LEASE_INTERVAL, target.lease_interval_seconds),

@@ -302,8 +302,9 @@ class Supervisor:
         late = target.lifecycle.overdue(now)
         was_stuck = target.lifecycle.phase is Phase.STUCK
         self._stuck -= was_stuck
-        # The next run leaves out, or reads last, what this one was ended in.
-        again = worker.adopted or target.was_interrupted()
+        # The next run leaves out, or reads last, what this one was ended in; or the call that no
+        # signal could end has returned.
+        again = worker.adopted or target.was_interrupted() or was_stuck
         if target.lifecycle.exited(now, again) and not was_stuck and not target.lifecycle.gone:
             stderr = worker.stderr_tail()
             if target.garbage:
@@ -359,6 +360,7 @@ class Supervisor:
             self._publisher.expect(target.ended_at, soon)
         if result.outcome == "ok":
             target.last_success = now
+        target.ended(result)
         target.input.settle(result)
         self._status.count(target, result.outcome, changed and target.input.urgent)
         # A probe may have a device of its target's name: one row per change, not two per run.

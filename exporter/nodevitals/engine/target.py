@@ -170,6 +170,8 @@ class Target:
         self.ended_at: float | None = None
         """When the last run ended, by the monotonic clock."""
         self.fresh_until = -math.inf
+        self._timeouts = 0
+        self._timeouts_since = 0.0
         self.held = False
         """Whether it is due, and waits for room for another process."""
         self.show_overdue_at = math.inf
@@ -211,6 +213,23 @@ class Target:
         self._slow_runs = SLOW_RUNS if slow else max(0, self._slow_runs - 1)
         self.unfinished_at = self.unfinished_call = ""
         self.interrupted.clear()
+
+    def ended(self, result: ProbeResult) -> None:
+        """A run has ended, with a result or without one. One that SIGKILL did not end counts as two
+        timeouts: a slow moment is not enough for that.
+        """
+        if result.outcome not in ("timeout", "stuck"):
+            self._timeouts = 0
+            return
+        if not self._timeouts:
+            self._timeouts_since = self.lifecycle.began
+        self._timeouts += 2 if result.outcome == "stuck" else 1
+
+    def unanswered_seconds(self, now: float) -> float:
+        """Seconds since the first of the timeouts in a row began, up to the last run; 0 where there
+        are fewer than two.
+        """
+        return now - self._timeouts_since if self._timeouts > 1 else 0.0
 
     def was_interrupted(self) -> bool:
         """Whether the run that has ended had reported where it was; that place is kept."""
