@@ -19,7 +19,7 @@ from testbed.systemd import BUS, Systemd, Unit
 from testbed.tmpfs import mount_tmpfs, unmount
 
 TIMING = {"interval": "3s", "timeout": "3s"}
-FAULTY_MOUNTS = ("hangs", "corrupts", "refuses", "unreadable")
+FAULTY_MOUNTS = ("hangs", "stops", "corrupts", "refuses", "unreadable")
 
 
 class SimulatedCluster:

@@ -62,6 +62,7 @@ class _QuietNode(NodeCalendar):
             target = f'probe="{probe}", target="{probe}"'
             self.add("nodevitals_probe_success", values, target)
             self.add("nodevitals_probe_stuck_seconds", self.flat(0), target)
+            self.add("nodevitals_probe_unanswered_seconds", self.flat(0), target)
 
     def _maintenance(self) -> None:
         self.add("nodevitals_node_maintenance", self.changed(0, 1, 0, UPGRADED))
@@ -177,6 +178,7 @@ class _QuietNode(NodeCalendar):
         self.add("nodevitals_mount_free_bytes", free, mount)
         target = 'probe="mounts", target="/data"'
         self.add("nodevitals_probe_stuck_seconds", self.flat(0), target)
+        self.add("nodevitals_probe_unanswered_seconds", self.flat(0), target)
         self.add("nodevitals_probe_success", self.flat(1), target)
 
     def _scratch(self) -> None:

@@ -15,7 +15,9 @@ FASTEST_SCRAPES = 15.0
 # A group with an interval of its own is not evaluated more often than every second, either.
 SHORTEST_INTERVAL_SECONDS = 1.0
 _FLEET_TIMES = re.compile(r"(\[|offset )(\d+[smhd])\b")
-_HUNG_LIMIT = re.compile(r'(nodevitals_probe_stuck_seconds\{[^}]*probe="mounts"\} > )(\d+)')
+_HUNG_LIMIT = re.compile(
+    r'(nodevitals_probe_(?:stuck|unanswered)_seconds\{[^}]*probe="mounts"\} > )(\d+)'
+)
 
 
 def seconds(duration: str) -> float:

@@ -13,8 +13,9 @@ from testbed.alerting.node import NodeSeries
 FOREVER = math.inf
 # The samples of a run that hangs end after three intervals.
 STALE_AFTER_SECONDS = 45.0
-# The agent gives a run 10 s.
+# The agent gives a run 10 s, and begins one every 15 s.
 TIMEOUT_SECONDS = 10.0
+SECOND_TIMEOUT_SECONDS = 25.0
 # The kernel logs a task that is blocked for two minutes, and again every two minutes.
 HUNG_TASK_SECONDS = 120.0
 _OF_THE_DRIVER = ("nodevitals_accelerator", "nodevitals_nvidia_")
@@ -165,13 +166,16 @@ class Node(NodeSeries):
     # Storage.
 
     def mount_hung(self, mountpoint: str, at: float, until: float = FOREVER) -> None:
-        """A call into the mount does not return until `until`; processes that use it hang."""
+        """No call into the mount returns until `until`; processes that use it hang. The agent can
+        end its own at each deadline, as on NFS.
+        """
         target = {"probe": "mounts", "target": mountpoint}
-        stuck = self.series("nodevitals_probe_stuck_seconds", **target)
-        stuck.replace(TIMEOUT_SECONDS, at + TIMEOUT_SECONDS, until, slope=1)
+        self.change("probe_success", 0, at + TIMEOUT_SECONDS, until, **target)
+        unanswered = self.series("nodevitals_probe_unanswered_seconds", **target)
+        second = SECOND_TIMEOUT_SECONDS
+        unanswered.replace(second, at + second, until, slope=1)
         gone = at + STALE_AFTER_SECONDS
         if gone < until:
-            self.change("probe_success", 0, gone, until, **target)
             for one in self.matching("nodevitals_mount_", mountpoint=mountpoint):
                 one.replace(None, gone, until)
         end = until if until < FOREVER else at + 3600

@@ -105,6 +105,8 @@ class NodeSeries:
     def _probe(self, probe: str, target: str) -> None:
         self.set("probe_success", 1, probe=probe, target=target)
         self.set("probe_stuck_seconds", 0, probe=probe, target=target)
+        if probe == "mounts":  # no rule reads it of another probe
+            self.set("probe_unanswered_seconds", 0, probe=probe, target=target)
 
     def _system(self) -> None:
         self.set("node_boot_timestamp_seconds", UP_SINCE)

@@ -41,8 +41,9 @@ def additions(number: int, own: dict[str, str], series: list[Series], start: flo
 
 def _probes(own: dict[str, str], start: float) -> list[Series]:
     targets = [("mounts", "/mnt/data"), ("mounts", "/mnt/scratch"), ("fabric", "fabric")]
-    values = {"success": 1.0, "stuck_seconds": 0.0, "interval_seconds": 15.0}
-    values |= {"duration_seconds": 0.01, "last_success_timestamp_seconds": 1.0}
+    values = {"success": 1.0, "stuck_seconds": 0.0, "unanswered_seconds": 0.0}
+    values |= {"interval_seconds": 15.0, "duration_seconds": 0.01}
+    values |= {"last_success_timestamp_seconds": 1.0}
     return [
         from_page(
             f"nodevitals_probe_{family}", own | {"probe": probe, "target": target}, value, start, 0

@@ -124,13 +124,14 @@ def _ports_and_mounts(at: dict[str, SiteNode], now: float) -> None:
     hung = at["gpu-08"]
     hung_since = now - 7 * MINUTE
     target = {"probe": "mounts", "target": "/mnt/data"}
-    change(
-        hung,
-        hung_since,
-        lambda moment: moment - hung_since,
-        "nodevitals_probe_stuck_seconds",
-        **target,
-    )
+    for family in ("stuck", "unanswered"):
+        change(
+            hung,
+            hung_since,
+            lambda moment: moment - hung_since,
+            f"nodevitals_probe_{family}_seconds",
+            **target,
+        )
     change(hung, hung_since, 0.0, "nodevitals_probe_success", **target)
     for one in list(hung.series):
         if one.name.startswith("nodevitals_mount_") and data.items() <= one.labels.items():
