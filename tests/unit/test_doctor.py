@@ -108,8 +108,11 @@ nodevitals_probe_success{probe="mounts",target="/a"} 1
 nodevitals_probe_success{probe="mounts",target="/b"} 0
 nodevitals_probe_success{probe="mounts",target="/c"} 0
 nodevitals_probe_success{probe="mounts",target="/d"} 0
+nodevitals_probe_success{probe="mounts",target="/e"} 0
 nodevitals_probe_duration_seconds{probe="mounts",target="/b"} 1
+nodevitals_probe_duration_seconds{probe="mounts",target="/e"} 10
 nodevitals_probe_stuck_seconds{probe="mounts",target="/c"} 95
+nodevitals_probe_unanswered_seconds{probe="mounts",target="/e"} 85
 nodevitals_probe_last_success_timestamp_seconds{probe="mounts",target="/a"} 1795299990
 nodevitals_probe_last_success_timestamp_seconds{probe="mounts",target="/b"} 1795299400
 """
@@ -131,10 +134,13 @@ def test_each_target_has_its_state_its_reason_and_its_remedy() -> None:
     assert failing.remedy == "remount it: umount -l /b; mount /b"
     assert "has not ended for 95 s" in by_check["probe mounts /c", "problem"].detail
     assert by_check["probe mounts /d", "unknown"].detail == "has not ended its first run"
+    late = by_check["probe mounts /e", "problem"]
+    assert late.detail == "failing (timeout): no run has ended in time for 85 s"
+    assert late.remedy.startswith("check the file server")
     assert by_check["probe nvidia", "off"].detail == "not on this node: no NVIDIA GPU"
     assert "probes.peers.enabled is false" in by_check["probe peers", "off"].detail
     assert "not configured" in by_check["probe rdma", "off"].detail
-    assert len(rows) == 7
+    assert len(rows) == 8
 
 
 def test_of_thousands_of_failing_targets_the_first_are_shown() -> None:

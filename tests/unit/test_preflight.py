@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals import catalogue
+from nodevitals import catalogue, probes
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN
 from nodevitals.commands.doctor.samples import Samples, parse_samples
 from nodevitals.commands.preflight.agent import freshness_findings
@@ -29,7 +29,7 @@ def test_a_row_names_what_the_agent_exposes(defect: Defect) -> None:
     names = {part[1] for text in texts for part in string.Formatter().parse(text) if part[1]}
     assert names - {"value", "limit"} <= set(family.labels)
     for label, value in defect.where.items():
-        assert value in family.closed[label]
+        assert value in (probes.registered() if label == "probe" else family.closed[label])
     for label, values in [GOOD_LABELS[defect.family]] if defect.family in GOOD_LABELS else []:
         assert set(values) <= set(family.closed[label])
     if defect.other:
@@ -60,6 +60,11 @@ def samples(text: str) -> Samples:
          'nodevitals_accelerators_expected{vendor="nvidia"} 8'),
          "nvidia: 7 of 8 accelerators answer"),
         ('profile_conforms{check="\x1b[31m"} 0', "\\x1b[31m: differs from the profile"),
+        ('probe_unanswered_seconds{probe="mounts",target="/data"} 0', ""),
+        ('probe_unanswered_seconds{probe="mounts",target="/data"} 32.5',
+         "/data: no call has returned for 32.5 s"),
+        # A driver's device is unknown: freshness.
+        ('probe_unanswered_seconds{probe="nvidia",target="nvidia"} 32.5', ""),
     ],
 )  # fmt: skip
 def test_a_value_is_a_defect_or_not(text: str, line: str) -> None:
@@ -72,15 +77,16 @@ def test_a_value_is_a_defect_or_not(text: str, line: str) -> None:
 def test_old_and_failed_results_are_unknown() -> None:
     now = time.time()
     lines = []
-    for probe, success, age, stuck in (
-        ("a", 1, 5, 0),
-        ("b", 0, 5, 0),
-        ("c", 1, 60, 0),
-        ("d", 0, 5, 9),
-        ("e", 1, math.nan, 0),
-        ("f", math.nan, 5, 0),
-        ("g", 1, math.inf, 0),
-        ("h", 0, 60, 0),
+    for probe, success, age, stuck, unanswered in (
+        ("a", 1, 5, 0, 0),
+        ("b", 0, 5, 0, 0),
+        ("c", 1, 60, 0, 0),
+        ("d", 0, 5, 9, 24),
+        ("e", 1, math.nan, 0, 0),
+        ("f", math.nan, 5, 0, 0),
+        ("g", 1, math.inf, 0, 0),
+        ("h", 0, 60, 0, 0),
+        ("i", 0, 60, 0, 45),
     ):
         labels = f'{{probe="{probe}",target="{probe}"}}'
         lines += [
@@ -88,6 +94,7 @@ def test_old_and_failed_results_are_unknown() -> None:
             f"nodevitals_probe_last_success_timestamp_seconds{labels} {now - age:.3f}",
             f"nodevitals_probe_interval_seconds{labels} 15",
             f"nodevitals_probe_stuck_seconds{labels} {stuck}",
+            f"nodevitals_probe_unanswered_seconds{labels} {unanswered}",
         ]
     lines.sort()
     found = list(freshness_findings(samples("\n".join(lines) + "\n"), now))
@@ -99,11 +106,14 @@ def test_old_and_failed_results_are_unknown() -> None:
         (UNKNOWN, "f"),
         (UNKNOWN, "g"),
         (UNKNOWN, "h"),
+        (UNKNOWN, "i"),
     ]
     texts = {one.detail.partition(": ")[0]: one.detail.partition(": ")[2] for one in found}
     assert texts["b"] == "its last run failed"
     assert texts["e"] == texts["g"] == "it has no result yet"
     assert texts["h"] == "its last good result is 60 s old"
+    assert texts["d"] == "its process has hung for 9 s: a driver or a mount"
+    assert texts["i"] == "no run has ended in time for 45 s: a driver or a mount"
 
 
 @pytest.mark.parametrize(

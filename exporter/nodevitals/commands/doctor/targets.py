@@ -48,6 +48,7 @@ def from_metrics(
     detail, where it can be read.
     """
     stuck = samples.by_target("nodevitals_probe_stuck_seconds")
+    unanswered = samples.by_target("nodevitals_probe_unanswered_seconds")
     last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
     ended = samples.by_target("nodevitals_probe_duration_seconds")
     found = []
@@ -56,6 +57,8 @@ def from_metrics(
         reason, text = history.get(key, ("", ""))
         if reason in ("ok", "absent"):  # not written yet: the metrics are newer
             reason = text = ""
+        if not reason and unanswered.get(key, 0) > 0:
+            reason, text = "timeout", f"no run has ended in time for {ago(unanswered[key])}"
         if stuck.get(key, 0) > 0:
             overdue = f"a run has not ended for {ago(stuck[key])}"
             one = TargetState(*key, "stuck", "stuck", overdue, age)

@@ -21,6 +21,7 @@ def freshness_findings(samples: Samples, now: float) -> Iterator[Finding]:
     last = samples.by_target("nodevitals_probe_last_success_timestamp_seconds")
     interval = samples.by_target("nodevitals_probe_interval_seconds")
     stuck = samples.by_target("nodevitals_probe_stuck_seconds")
+    unanswered = samples.by_target("nodevitals_probe_unanswered_seconds")
     bad = 0
     for key in sorted(success):
         name = printable(" ".join(dict.fromkeys(key)), 80)
@@ -29,6 +30,8 @@ def freshness_findings(samples: Samples, now: float) -> Iterator[Finding]:
         problem = ""
         if stuck.get(key):
             problem = f"its process has hung for {ago(stuck[key])}: a driver or a mount"
+        elif unanswered.get(key):
+            problem = f"no run has ended in time for {ago(unanswered[key])}: a driver or a mount"
         elif old:
             known = math.isfinite(age)
             problem = f"its last good result is {ago(age)} old" if known else "it has no result yet"

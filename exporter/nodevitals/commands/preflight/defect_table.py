@@ -326,6 +326,16 @@ DEFECTS = (
     Defect("mounts", "mount_present", _is, 0, "{mountpoint}", "not mounted", "mount {mountpoint}"),
     Defect(
         "mounts",
+        "probe_unanswered_seconds",
+        _MORE,
+        0,
+        "{target}",
+        "no call has returned for {value} s",
+        "check the filer and the network to it",
+        where={"probe": "mounts"},
+    ),
+    Defect(
+        "mounts",
         "mount_as_expected",
         _is,
         0,

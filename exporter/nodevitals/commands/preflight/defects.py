@@ -32,7 +32,9 @@ def defect_findings(samples: Samples) -> Iterator[Finding]:
         if len(found) > MAX_PART_FINDINGS:
             text = f"and {len(found) - MAX_PART_FINDINGS} more defects"
             yield Finding(part, PROBLEM, text, found[-1].remedy)
-        seen = sum(len(_series(samples, family)) for family in {one.family for one in mine})
+        seen = len(
+            {(one.family, _key(labels)) for one in mine for labels, _ in _mine(one, samples)}
+        )
         if seen and not found:
             yield Finding(part, OK, f"no defect in {seen} values")
 
@@ -41,12 +43,16 @@ def _series(samples: Samples, family: str) -> list[tuple[Labels, float]]:
     return samples.values.get(f"nodevitals_{family}", [])
 
 
+def _mine(defect: Defect, samples: Samples) -> Iterator[tuple[Labels, float]]:
+    for labels, value in _series(samples, defect.family):
+        if all(labels.get(name) == text for name, text in defect.where.items()):
+            yield labels, value
+
+
 def _found(defect: Defect, samples: Samples) -> Iterator[Finding]:
     limits = {_key(labels): value for labels, value in _series(samples, defect.other)}
     label, good = GOOD_LABELS.get(defect.family, ("", ()))
-    for labels, value in _series(samples, defect.family):
-        if any(labels.get(name) != text for name, text in defect.where.items()):
-            continue
+    for labels, value in _mine(defect, samples):
         if label and labels.get(label, "") in good:
             continue
         limit = limits.get(_key(labels)) if defect.other else defect.limit
