@@ -214,10 +214,10 @@ def mounts(say: Say) -> table.Panel:
     return grid(
         say("Mounts", "挂载点"),
         say(
-            "One row per mount point. Hung: a call has not returned, and every process that "
-            "accesses the mount hangs too; check the filer, not the node, if others have it as "
-            "well. Latency is of the last check; usual: its median of an hour.",
-            "每个挂载点一行。挂起：调用未返回，访问该挂载点的进程都会挂起；"
+            "One row per mount point. Hung: no call returns, and every process that accesses the "
+            "mount hangs too; check the filer, not the node, if others have it as well. Latency is "
+            "of the last check; usual: its median of an hour.",
+            "每个挂载点一行。挂起：调用均未返回，访问该挂载点的进程都会挂起；"
             "若其他节点同样如此，请检查存储端。"
             "延迟为最近一次检查的耗时；平时延迟为一小时中位数。",
         ),
@@ -231,7 +231,10 @@ def mounts(say: Say) -> table.Panel:
             Column(say("State", "状态"), rows(_mount_state()), mappings=[states(say)]),
             Column(
                 say("Hung for", "挂起时长"),
-                rows(f"{_of_mounts('probe_stuck_seconds')} > 0"),
+                rows(
+                    f"{_of_mounts('probe_unanswered_seconds')} > 0"
+                    f" or {_of_mounts('probe_stuck_seconds')} > 0"
+                ),
                 "s",
                 ((None, RED),),
             ),
