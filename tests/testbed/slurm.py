@@ -20,7 +20,19 @@ FAILURES = {
     "denied": "slurm_update error: Access/permission denied",
     "name": "slurm_update error: Invalid node name specified",
     "exit": "scontrol: something else",
+    "state": "slurm_update error: Invalid node state specified",
 }
+# Of 22.05.8.
+LINE = (
+    "NodeName={name} Arch=x86_64 CoresPerSocket=8  CPUAlloc={cpus} CPUEfctv=16 CPUTot=16"
+    " CPULoad=0.10 AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:8 NodeAddr={name}"
+    " NodeHostName={name} Version=22.05.8 OS=Linux 6.1.0-37-amd64 #1 SMP PREEMPT_DYNAMIC Debian "
+    " RealMemory=1 AllocMem=0 FreeMem=17428 Sockets=2 Boards=1 State={state} ThreadsPerCore=1"
+    " TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=all  BootTime=2026-11-22T00:31:24"
+    " SlurmdStartTime=2026-11-22T01:38:14 LastBusyTime=2026-11-22T01:38:14"
+    " CfgTRES=cpu=16,mem=1M,billing=16 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0"
+    " ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s{reason}"
+)
 
 
 def main(_: str, path: str) -> None:
@@ -65,14 +77,7 @@ def _show(name: str, nodes: dict[str, Any]) -> None:
         sys.exit(1)
     node = nodes[name]
     reason = f" Reason={node['reason']} [root@2026-11-23T03:00:00]" if node["reason"] else ""
-    print(
-        f"NodeName={name} Arch=x86_64 CoresPerSocket=8  CPUAlloc={node['cpus']} CPUEfctv=16"
-        " CPUTot=16 CPULoad=0.10 AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:8"
-        f" NodeAddr={name} NodeHostName={name} Version=23.11.4 OS=Linux 6.1 #1 SMP Debian"
-        f"  RealMemory=1 AllocMem=0 FreeMem=N/A Sockets=2 Boards=1 State={node['state']}"
-        " ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=all "
-        f" BootTime=None SlurmdStartTime=None CfgTRES=cpu=16 AllocTRES= AveWatts=n/a{reason} "
-    )
+    print(LINE.format(name=name, cpus=node["cpus"], state=node["state"], reason=reason))
 
 
 def _update(name: str, words: list[str], nodes: dict[str, Any]) -> None:
@@ -88,6 +93,9 @@ def _update(name: str, words: list[str], nodes: dict[str, Any]) -> None:
         assert values["Reason"], "You must specify a reason"
         node["state"] = node["state"].partition("+")[0] + "+DRAIN"
     elif values.get("State") == "RESUME":
+        if "+" not in node["state"] and not node["state"].startswith("DOWN"):
+            print(FAILURES["state"], file=sys.stderr)
+            sys.exit(1)
         node["state"], node["reason"] = "IDLE", ""
     else:
         assert "State" not in values, words
