@@ -17,6 +17,7 @@ from nodevitals.hub.respond.schedulers import SchedulerError
 from nodevitals.hub.respond.settings import OutOfServiceSettings, SlurmSettings
 from nodevitals.hub.respond.slurm_scheduler import SlurmScheduler, parse_node
 from testbed.programs import install
+from testbed.slurm import LINE
 
 NODE = "gpu-7"
 FAULT = Fault(node=NODE, fault="nvidia_xid", device_id='a"b\nc', service="drain_now")
@@ -106,6 +107,7 @@ def test_a_node_out_of_service_and_back_once(slurm: Slurm) -> None:
     [
         ("IDLE+DRAIN", "replace the fan"),
         ("DOWN", "by li"),
+        ("DOWN", "Not responding: the power supply is on its way"),
         ("IDLE+DRAIN", "Not responding"),
         ("IDLE+DRAIN", "nodevitals 20261123-040000-zzzzzz: of another hub"),
     ],
@@ -116,6 +118,16 @@ def test_a_node_that_a_person_has_taken_is_left_alone(
     slurm.put(state, reason)
     assert slurm.failed(isolate) == slurm.failed(restore) == "taken"
     assert slurm.updates() == 0
+
+
+def test_a_reason_of_another_is_not_overwritten(slurm: Slurm) -> None:
+    """A requested reboot leaves the node in service until it is idle. The hub tries again."""
+    slurm.put("IDLE+REBOOT_REQUESTED", "kernel update")
+    assert slurm.failed(isolate) == "conflict"
+    assert slurm.updates() == 0
+    slurm.put("IDLE")
+    slurm.run(isolate)
+    assert slurm.node() == ("IDLE+DRAIN", MARK)
 
 
 def test_a_node_that_slurmctld_has_set_down_does_not_return_by_itself(slurm: Slurm) -> None:
@@ -195,3 +207,27 @@ def test_suffixes_of_states(suffix: str) -> None:
     line = f"NodeName=a CPUAlloc=0 OS=Linux State=IDLE{suffix}+DRAIN Weight=1 Reason=x [u@t]"
     node = parse_node(line)
     assert (node.states, node.reason, node.in_service) == (("IDLE", "DRAIN"), "x", False)
+
+
+@pytest.mark.parametrize(
+    ("state", "states", "reason", "in_service"),
+    [
+        ("IDLE", ("IDLE",), "", True),
+        ("IDLE+NOT_RESPONDING", ("IDLE", "NOT_RESPONDING"), "", True),
+        ("IDLE+DRAIN", ("IDLE", "DRAIN"), "replace the fan", False),
+        ("IDLE+REBOOT_REQUESTED", ("IDLE", "REBOOT_REQUESTED"), "kernel update", True),
+        (
+            "IDLE+DRAIN+REBOOT_REQUESTED NextState=RESUME",
+            ("IDLE", "DRAIN", "REBOOT_REQUESTED"),
+            "kernel update",
+            False,
+        ),
+    ],
+)
+def test_line_of_scontrol(
+    state: str, states: tuple[str, ...], reason: str, in_service: bool
+) -> None:
+    shown = f" Reason={reason} [root@2026-11-23T03:00:00]" if reason else ""
+    node = parse_node(LINE.format(name="gpu-7", cpus=4, state=state, reason=shown))
+    assert (node.states, node.reason, node.cpus) == (states, reason, 4)
+    assert node.in_service == in_service

@@ -73,7 +73,7 @@ class SlurmNode(NamedTuple):
         """Whether a person has taken it out of service."""
         if self.in_service:
             return False
-        by_itself = "DOWN" in self.states and self.reason.startswith(BY_SLURMCTLD)
+        by_itself = "DOWN" in self.states and self.reason in BY_SLURMCTLD
         return bool(set(self.states) & set(BY_PERSON)) or not by_itself
 
 
@@ -126,6 +126,10 @@ class SlurmScheduler(Scheduler):
             raise SchedulerError("taken", f"{node.name}: a person has returned it to service")
         if node.mark != isolation.id and node.taken:
             raise SchedulerError("taken", f"{node.name}: out of service already: {node.reason}")
+        if node.in_service and node.reason and not node.mark:
+            # Of a requested reboot, for example, which ends by itself.
+            text = f"{node.name}: in service with a reason of another: {node.reason}"
+            raise SchedulerError("conflict", text)
         if node.mark != isolation.id:
             await self._update(node.name, "State=DRAIN", f"Reason={reason_words(isolation)}")
             after = await self._known(node.name)
