@@ -112,3 +112,15 @@ def test_faults_that_read_other_faults_are_the_servers_and_circles_are_local() -
     plan = Planner(rules, {"a", "b", "c"}).plan()
     assert [one.labels["fault"] for one in plan.sources if one.sparse] == ["first", "second"]
     assert [one.rule.labels["fault"] for one in plan.local] == ["third"]
+
+
+def test_an_alert_without_data_does_not_read_what_stands_for_another() -> None:
+    rules = [
+        BacktestRule(name, True, f"{metric} > 0", {}, 0, 0, 15)
+        for name, metric in (("Absent", "gone"), ("Lost", "lost"), ("Hot", "a"), ("Slow", "b"))
+    ]
+    plan = Planner(rules, {"a", "b"}).plan()
+    read = {one.rule.name: one.expression for one in plan.local}
+    sources = {one.name: one.expression for one in plan.sources}
+    assert len(set(read.values())) == 4
+    assert {sources.get(expression) for expression in read.values()} == {None, "a > 0", "b > 0"}

@@ -67,6 +67,7 @@ class Planner:
         self._inliner = Inliner(rules, available)
         self._local: dict[BacktestRule, bool] = {}
         self._sources: dict[tuple[str, str], Source] = {}
+        self._synthetic_names: dict[str, str] = {}
         self._rewritten: dict[BacktestRule, LocalRule] = {}
 
     def plan(self) -> Plan:
@@ -129,12 +130,9 @@ class Planner:
         self._rewritten[rule] = LocalRule(rule, expression)
 
     def _synthetic(self, expression: str, sparse: bool) -> str:
-        """A name for what the server returns for an expression."""
+        """A name for what the server returns for an expression, which may be nothing."""
         text = self._inliner.inlined(expression)
-        for source in self._sources.values():
-            if source.name.startswith(_SYNTHETIC) and source.expression == text:
-                return source.name
-        name = f"{_SYNTHETIC}:{len(self._sources)}"
+        name = self._synthetic_names.setdefault(text, f"{_SYNTHETIC}:{len(self._synthetic_names)}")
         self._add_source(name, {}, expression, sparse)
         return name
 
