@@ -193,6 +193,14 @@ def test_a_state_of_an_order_has_no_more_than_an_agent_keeps(tmp_path: Path) -> 
     assert found.seconds == 0
 
 
+@pytest.mark.parametrize("rate", [-1.0, 0.0, 0.5, 1e16, 1e300])
+def test_a_port_with_a_rate_that_makes_no_sense_has_none(tmp_path: Path, rate: float) -> None:
+    sent = {"id": "nv-order-1", "state": "done", "port_bytes_per_second": rate}
+    found = order_state(tmp_path, msgspec.json.encode(sent))
+    assert isinstance(found, OrderStatus)
+    assert found.port_bytes_per_second is None
+
+
 def test_an_agent_grants_only_what_it_was_asked_for(tmp_path: Path) -> None:
     body = b'{"states": {"rdma": "active", "network": "active"}}'
     assert lease_states(tmp_path, body) == {"rdma": "active"}

@@ -19,10 +19,12 @@ HCCL over all of them together. node: each node's own checks."""
 Tool = Literal["perftest", "iperf3", "nccl", "hccl"]
 Phase = Literal["queued", "running", "done", "canceled"]
 Outcome = Literal["ok", "bad", "unknown"]
-"""bad: a node, a rail or a link is named. unknown: the check could not tell."""
+"""bad: a node, a rail or a link is named. unknown: the check could not tell, also where nothing
+says how fast it should have been."""
 Reason = Literal["hardware", "threshold", "harness", "workload"]
-"""hardware: a device or a link failed. threshold: it works, but slower than it should. harness: the
-test itself failed (a tool, ssh, an agent, a time limit). workload: jobs use the nodes."""
+"""hardware: a device or a link failed, or is far below the rate of its port. threshold: it works,
+but slower than it should; of an unknown outcome, whether it is slower could not be told. harness:
+the test itself failed (a tool, ssh, an agent). workload: jobs use the nodes."""
 Trigger = Literal["page", "rest", "command", "resource", "schedule", "alert", "job"]
 Role = Literal["read", "run", "act"]
 """read: see everything. run: also start and cancel checks, and leases. act: also force a check on
@@ -177,6 +179,9 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Version of each tool and agent involved."""
     rails: tuple[str, ...] = ()
     """RDMA devices that a collective used on all nodes, as far as they are known."""
+    port_bytes_per_second: tuple[float, ...] = ()
+    """Rates of the ports of source and target; none where one of them is unknown, or is not that of
+    a physical port."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +199,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     runs_done: int = 0
     verdict: Optional[Verdict] = None
     baseline: Optional[float] = None
-    """Figure of the last like check that was ok (same kind, nodes, test)."""
+    """Figure of the last like check that was ok (same kind, nodes, test); where none was, of the
+    last one that only had no reference."""
+    baseline_ok: bool = True
+    """Whether that check was ok."""
     figure: Optional[float] = None
     """Median of the results: bytes per second (of the bus for collectives), seconds for latencies;
     of the largest size."""

@@ -65,7 +65,7 @@ class PairRunner(Runner):
         ends = [known[name] for name in run.nodes]
         started, clock = time.time(), time.monotonic()
         try:
-            status = await self._execute(check, ends, issued, again)
+            status, ports = await self._execute(check, ends, issued, again)
         except asyncio.CancelledError:
             if not self.leaving:
                 await asyncio.shield(self._end(ends, issued.name))
@@ -84,11 +84,13 @@ class PairRunner(Runner):
             seconds=status.seconds,
             raw=status.raw,
             versions=status.versions,
+            port_bytes_per_second=ports,
         )
 
     async def _execute(
         self, check: Check, ends: list[Member], issued: Issued, again: bool
-    ) -> OrderStatus:
+    ) -> tuple[OrderStatus, tuple[float, ...]]:
+        """The state of the source at the end, and the rates of both ports."""
         source, target = ends
         tests = tests_of(check.request)
 
@@ -115,12 +117,12 @@ class PairRunner(Runner):
         [of_target] = await self._end([target], issued.name) or [None]
         if status.skipped == "peer_busy" and isinstance(of_target, OrderStatus):
             # Why, only the target knows.
-            return replace(status, skipped=of_target.skipped or status.skipped)
+            return replace(status, skipped=of_target.skipped or status.skipped), ()
         if not isinstance(of_target, OrderStatus) and _unreachable(status):
             # Its agent is gone, which says nothing about its link.
             word = "lost" if isinstance(of_target, OrderRefused) else "no_agent"
             raise _EndedError(word, f"agent of {target.name}: {of_target or 'no response'}")
-        return status
+        return status, _ports(status, of_target)
 
     async def _put(self, member: Member, order: Order, again: bool) -> OrderStatus:
         failures, deadline = 0, time.monotonic() + BUSY_SECONDS
@@ -185,6 +187,13 @@ class PairRunner(Runner):
             return list(await asyncio.wait_for(both, CANCEL_SECONDS))
         except asyncio.TimeoutError:
             return []
+
+
+def _ports(*ends: object) -> tuple[float, ...]:
+    """The rates of the ports on both nodes; none where one of them is unknown."""
+    rates = [end.port_bytes_per_second for end in ends if isinstance(end, OrderStatus)]
+    known = tuple(rate for rate in rates if rate is not None)
+    return known if len(known) == len(ends) else ()
 
 
 def _unreachable(status: OrderStatus) -> bool:

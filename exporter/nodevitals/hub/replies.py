@@ -13,6 +13,7 @@ from itertools import islice
 import httpx
 from msgspec.structs import replace
 
+from nodevitals.checks.validity import LARGEST_RATE, LEAST_RATE
 from nodevitals.probes.fabric.order_entry import MAX_ROWS
 from nodevitals.probes.fabric.orders import MAX_RAW_BYTES, MAX_TESTS, OrderStatus
 
@@ -58,6 +59,7 @@ def bounded(status: OrderStatus) -> OrderStatus:
         for one in status.reports[:MAX_TESTS]
     )
     versions = islice(status.versions.items(), MAX_VERSIONS)
+    rate = status.port_bytes_per_second
     return replace(
         status,
         reports=tuple(reports),
@@ -65,6 +67,7 @@ def bounded(status: OrderStatus) -> OrderStatus:
         raw=status.raw[:MAX_RAW_BYTES],
         seconds=min(max(0.0, status.seconds), MAX_SECONDS),
         versions={_line(name, MAX_WORD): _line(text, MAX_MESSAGE) for name, text in versions},
+        port_bytes_per_second=rate if rate and LEAST_RATE <= rate <= LARGEST_RATE else None,
     )
 
 

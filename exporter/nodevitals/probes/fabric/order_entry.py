@@ -54,11 +54,13 @@ class OrderEntry:
             self.end("lease")
         return self._closing
 
-    def start(self) -> None:
-        """A test starts."""
+    def start(self, port_bytes_per_second: float | None = None) -> None:
+        """A test starts, on a port of this rate."""
         with self._changed:
             if self._status.state == "waiting":
-                self._status = replace(self._status, state="running")
+                self._status = replace(
+                    self._status, state="running", port_bytes_per_second=port_bytes_per_second
+                )
 
     def open_once(self, key: str) -> bool:
         """Whether this test is opened for the first time (the runner's peer, under a lock)."""

@@ -76,6 +76,8 @@ class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Time from its acceptance to its end, or until now."""
     versions: dict[str, str] = {}
     """Versions of nodevitals and of the tool."""
+    port_bytes_per_second: Optional[float] = None
+    """Rate of the physical port that the tests use on this node; None where it is unknown."""
 
 
 class OrderRefused(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.order_entry import OrderEntry
 from nodevitals.probes.fabric.orders import ORDER_ENDS
 from nodevitals.probes.fabric.plan import Pairing
+from nodevitals.probes.fabric.port_rate import promised_here
 from nodevitals.probes.fabric.protocol import FabricClient
 from nodevitals.probes.fabric.results import FinishedTest
 from nodevitals.probes.fabric.server_side import ServerSide
@@ -44,6 +45,7 @@ class FabricRunner:
     ) -> None:
         guard = Guard(settings, host, meter)
         self._settings = settings
+        self._host = host
         self._finished: queue.SimpleQueue[FinishedTest] = queue.SimpleQueue()
         self._slot = -1
         self.lists = MemberLists(settings, host)
@@ -111,7 +113,7 @@ class FabricRunner:
             for test in order.tests:
                 if entry.must_end():
                     break
-                entry.start()
+                entry.start(promised_here(test, self._host))
                 finished = self._client_side.run(test, pairing, peer, 0, entry)
                 self._finished.put(finished)
                 if finished.report is not None:

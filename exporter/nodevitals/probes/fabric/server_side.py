@@ -21,6 +21,7 @@ from nodevitals.probes.fabric.occupancy import PLANNED, Occupancy
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.order_entry import OrderEntry
 from nodevitals.probes.fabric.plan import Pairing
+from nodevitals.probes.fabric.port_rate import promised_here
 from nodevitals.probes.fabric.protocol import Closed, Opened, OpenRequest, Refused
 from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.results import FinishedTest, ServedTest
@@ -199,7 +200,7 @@ class ServerSide:
         if order is not None:
             if order.must_end():
                 return order.reason or "ended"
-            order.start()
+            order.start(promised_here(session.test, self._host))
         return self._guard.refusal(session.test, order)
 
     def _start(self, test: TestSettings) -> tuple[ToolProcess | None, Opened | Refused]:
