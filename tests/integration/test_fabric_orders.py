@@ -170,6 +170,29 @@ def test_duration_is_charged_at_the_rate_of_the_link(site: Site) -> None:
     wait_until(lambda: 125e6 <= site.count("test_bytes_total", A) - before < 130e6)
 
 
+def test_state_has_the_rate_of_a_physical_port(site: Site) -> None:
+    """That of a virtual device is invented: there is none."""
+    links = [site.fabric.folder / site.names[one] / "sys/class/net/fab0" for one in (A, B)]
+    for link, speed in zip(links, ("10000", "25000"), strict=True):
+        (link / "speed").write_text(f"{speed}\n")
+    for ports in ([None, None], [1.25e9, None], [1.25e9, 3.125e9]):
+        for link, port in zip(links, ports, strict=True):
+            if port is not None and not (link / "device").is_symlink():
+                (link / "device").symlink_to("../../../0000:18:00.0")
+        states = site.run(TCP)
+        assert [one["port_bytes_per_second"] for one in states] == ports
+    for link in links:
+        (link / "device").unlink()
+
+
+def test_a_test_that_does_not_end_in_its_time_is_still_transferring(site: Site) -> None:
+    """64 GiB of a stream take more than two seconds, whatever the machine."""
+    endless = {**TCP, "message_bytes": 1 << 20, "iterations": 1 << 16, "timeout": 2}
+    source, _ = site.run(endless)
+    (report,) = source["reports"]
+    assert (report["reason"], report["message"]) == ("timeout", "still transferring after 2 s")
+
+
 def test_network_device_must_exist_on_both_nodes(site: Site) -> None:
     """iperf3 is not told of it. A bond and a VLAN are devices, the list of bonds is none."""
     nets = {

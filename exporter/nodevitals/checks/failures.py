@@ -63,7 +63,7 @@ def _of_all(
     """All tests failed, which names no node."""
     one = min(failures, key=lambda one: (GRAVITY.index(one.cause), one.text))
     text = f"all {len(failures)} tests failed: {one.text}"
-    if one.cause == "hardware" and one.reason not in EVERYWHERE:
+    if one.cause in ("hardware", "threshold") and one.reason not in EVERYWHERE:
         finding = _finding(request, (rail_of(request),), "rail", failures, 1)
         return [msgspec.structs.replace(finding, message=text)], []
     return [], [("workload" if one.cause == "workload" else "harness", text)]

@@ -9,7 +9,8 @@ In: the report of a tool. Out: a reason of the check model.
 | unreachable | hardware (link, switch port); harness where the other node answered or has no name |
 | harness | hardware or workload where the tool's own message names it, otherwise harness |
 | peer_busy | workload |
-| no_gid, timeout, tool_missing | harness |
+| timeout | threshold where the test was still transferring, otherwise harness |
+| no_gid, tool_missing | harness |
 
 Where the agent of a node does not answer the hub, there is no report: the run is skipped, which is
 harness. What fails alike on every node, such as a device that is missing, is a fault of the
@@ -23,7 +24,7 @@ from typing import Optional
 
 from nodevitals.checks.model import Reason
 from nodevitals.probes.fabric import report as fabric
-from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.report import STILL_TRANSFERRING, Report
 
 OF_REPORT: dict[fabric.Reason, Reason] = {
     "peer_busy": "workload",
@@ -69,6 +70,8 @@ def reason_of(report: Report) -> Optional[Reason]:
         return "harness" if _ANSWERED.search(report.message) else "hardware"
     if reason == "no_device" and _NO_NETWORK_DEVICE.search(report.message):
         return "harness"
+    if reason == "timeout" and report.message.startswith(STILL_TRANSFERRING):
+        return "threshold"
     if reason == "harness" and _BROKEN.search(report.message):
         return "hardware"
     if reason == "harness" and _TAKEN.search(report.message):

@@ -29,7 +29,12 @@ from nodevitals.probes.fabric.report import REASONS, Reason, Report, failed
 from nodevitals.probes.fabric.results import StartedTest
 from nodevitals.probes.fabric.server_side import CLOSE_SECONDS, OPEN_SECONDS
 from nodevitals.probes.fabric.settings import TestSettings
-from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
+from nodevitals.probes.fabric.tool_process import (
+    ToolMissingError,
+    ToolProcess,
+    is_connected,
+    tcp_tables,
+)
 
 
 class ClientSide:
@@ -121,7 +126,7 @@ class ClientSide:
         try:
             reason = self._guard.watch(process, test.timeout, order=order)
             if reason == "timeout":
-                return failed("timeout", f"no result in {test.timeout:g} s"), ""
+                return measurement.unfinished(test, is_connected(port, tcp_tables())), ""
             if reason:
                 return None, reason
             return measurement.judge(test, process.text(), process.status() or 0), ""

@@ -7,7 +7,7 @@ from nodevitals.linux.sysfs import exists, read_integer, read_text
 from nodevitals.probes.common.rdma_fields import parse_rate
 from nodevitals.probes.common.rdma_gids import gid_of_port
 from nodevitals.probes.fabric.gate import TestedLink
-from nodevitals.probes.fabric.report import Report, ResultRow, failed
+from nodevitals.probes.fabric.report import Report, ResultRow, failed, still_transferring
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, iperf3, perftest
 
@@ -100,6 +100,15 @@ def argv(
         traffic_class=test.traffic_class,
     )
     return perftest.argv(options, port, peer)
+
+
+def unfinished(test: TestSettings, connected: bool) -> Report:
+    """The report of a test that did not end in its time; `connected` is whether its client was
+    connected to the peer's tool, as both tools are for as long as they transfer.
+    """
+    if connected:
+        return still_transferring(test.timeout)
+    return failed("timeout", f"no result in {test.timeout:g} s")
 
 
 def judge(test: TestSettings, text: str, status: int) -> Report:

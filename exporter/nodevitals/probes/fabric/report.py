@@ -20,7 +20,7 @@ Reason = Literal[
     "harness",
 ]
 """Why there is no result. Only `corruption` concerns data; `harness` is a fault of this program or
-of the tool, never a slow link."""
+of the tool, never a slow link; `timeout` is one where the test was still transferring."""
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -85,6 +85,16 @@ def failure_patterns(*pairs: tuple[str, Reason]) -> FailurePatterns:
 def failed(reason: Reason, message: str, rows: Sequence[ResultRow] = ()) -> Report:
     """A report of a test without a usable result."""
     return Report(outcome="failed", reason=reason, message=message[:300], rows=tuple(rows))
+
+
+STILL_TRANSFERRING = "still transferring after "
+
+
+def still_transferring(seconds: float) -> Report:
+    """A report of a test that did not end in its time, and whose tool was connected to that of the
+    peer: the link is slow, and the test is not at fault.
+    """
+    return failed("timeout", f"{STILL_TRANSFERRING}{round(seconds, 1):g} s")
 
 
 def judged(text: str, rows: Sequence[ResultRow], failures: FailurePatterns) -> Report:

@@ -18,7 +18,9 @@ from nodevitals.linux import tool
 MAX_OUTPUT_BYTES = 1024 * 1024
 REAP_SECONDS = 0.5
 VERSION_SECONDS = 1.0
-_LISTEN = "0A"
+# States of a connection, and the tables with them: proc_net_tcp(5).
+_LISTEN, _ESTABLISHED = "0A", "01"
+TCP_TABLES = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,4}")
 
 
@@ -82,11 +84,25 @@ def listens(port: int) -> bool:
 
     The tool's output does not show it reliably: it may still be in the tool's buffer.
     """
-    wanted = f":{port:04X}"
-    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+    return _has(tcp_tables(), _LISTEN, 1, port)
+
+
+def is_connected(port: int, tables: str) -> bool:
+    """Whether any process is connected to this TCP port of another node, by the tables there."""
+    return _has(tables, _ESTABLISHED, 2, port)
+
+
+def tcp_tables() -> str:
+    """All TCP sockets of this network namespace."""
+    found = []
+    for table in TCP_TABLES:
         with suppress(OSError), open(table, encoding="ascii") as file:
-            for line in file:
-                fields = line.split(None, 4)
-                if len(fields) == 5 and fields[3] == _LISTEN and fields[1].endswith(wanted):
-                    return True
-    return False
+            found.append(file.read())
+    return "".join(found)
+
+
+def _has(tables: str, state: str, end: int, port: int) -> bool:
+    """Whether there is a socket in this state with this port, of its own end (1) or of its peer."""
+    wanted = f":{port:04X}"
+    rows = (line.split(None, 4) for line in tables.splitlines())
+    return any(len(row) == 5 and row[3] == state and row[end].endswith(wanted) for row in rows)
