@@ -22,7 +22,7 @@ GOVERNOR = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Nodes:
-    """Four nodes, each with another GID index, all with the same speed."""
+    """Four nodes, each with another GID index, all with the same speed and a port of 400 Gb/s."""
     made = Nodes(tmp_path / "nodes")
     tools = programs.install(tmp_path / "tools", "perftools", perftools.PROGRAMS)
     for index, name in enumerate(NAMES, 3):
@@ -34,6 +34,9 @@ def nodes(tmp_path: Path) -> Nodes:
         (port / f"gids/{index}").write_text("0000:0000:0000:0000:0000:ffff:c000:0207\n")
         (port / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
         (port / f"gid_attrs/ndevs/{index}").write_text("eth0\n")
+        (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+        (port.parents[1] / "node_desc").write_text(f"{name} {DEVICE}\n")
+        (port.parents[1] / "device").symlink_to("../../../0000:18:00.0")
         (folder / GOVERNOR).parent.mkdir(parents=True)
         (folder / GOVERNOR).write_text("powersave\n")
     return made
@@ -42,6 +45,12 @@ def nodes(tmp_path: Path) -> Nodes:
 def change(nodes: Nodes, name: str, **more: str) -> None:
     with (nodes.folder / name / "environment").open("a") as file:
         file.writelines(f"{key}={value}\n" for key, value in more.items())
+
+
+def without_ports(nodes: Nodes) -> None:
+    """As a virtual device, which has no port of its own."""
+    for name in NAMES:
+        (nodes.folder / name / f"sys/class/infiniband/{DEVICE}/device").unlink()
 
 
 def start(nodes: Nodes, *arguments: str) -> subprocess.Popen[str]:
@@ -134,12 +143,78 @@ def test_slow_node_counts_beside_a_failure_of_the_test(nodes: Nodes) -> None:
     assert "No route to host" in output
 
 
-def test_time_limit_says_nothing_about_the_hardware(nodes: Nodes) -> None:
+def test_a_pair_that_does_not_end_in_its_time_is_slow(nodes: Nodes) -> None:
     for name in NAMES[:2]:
-        change(nodes, name, FAKE_SECONDS="8")
-    done = check(nodes, "--nodes", ",".join(NAMES[:2]), "--timeout", "1", "--json")
+        change(nodes, name, FAKE_SECONDS="30")
+    done = check(nodes, "--nodes", ",".join(NAMES[:2]), "--timeout", "4", "--json")
+    assert done[0] == 1, done
+    found = json.loads(done[1])
+    assert found["outcome"] == "bad"
+    (one,) = found["verdicts"]
+    assert (one["reason"], one["problem"]) == (
+        "threshold",
+        "timeout: still transferring after 4 s",
+    )
+
+
+def test_a_tool_that_never_connects_says_nothing_about_the_hardware(nodes: Nodes) -> None:
+    for name in NAMES[:2]:
+        change(nodes, name, FAKE_DELAY="30")
+    done = check(nodes, "--nodes", ",".join(NAMES[:2]), "--timeout", "2", "--json")
     assert done[0] == 2, done
     assert {one["reason"] for one in json.loads(done[1])["verdicts"]} == {"harness"}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_nodes_that_are_equally_slow_are_not_well(nodes: Nodes, count: int) -> None:
+    """Partners that are all slow agree with each other."""
+    for name in NAMES[:count]:
+        change(nodes, name, FAKE_GBITS="5")
+    status, output, errors = check(nodes, "--nodes", ",".join(NAMES[:count]))
+    assert (status, errors) == (2, ""), output
+    assert "reached 5 of 400 Gb/s, 1 %; no reference: give --expected" in output
+    assert "--sizes 1MiB" in output
+    assert "well" not in output
+
+
+def test_pairs_that_are_alike_need_a_reference(nodes: Nodes) -> None:
+    """Ports that promise no rate are none; a rate that is expected is."""
+    without_ports(nodes)
+    names = ",".join(NAMES)
+    status, output, _ = check(nodes, "--nodes", names, "--json")
+    found = json.loads(output)
+    assert (status, found["outcome"]) == (2, "unknown")
+    assert [(one["subject"], one["reason"]) for one in found["verdicts"]] == [
+        ("all nodes", "threshold")
+    ]
+    assert "reached 390 Gb/s; no reference: give --expected" in found["verdicts"][0]["problem"]
+    status, output, _ = check(nodes, "--nodes", names, "--expected", "380Gb/s")
+    assert (status, "all 6 pairs are well" in output) == (0, True)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_far_below_the_rate_of_the_port_is_bad_after_a_repetition(nodes: Nodes, count: int) -> None:
+    for name in NAMES[:count]:
+        change(nodes, name, FAKE_GBITS="5")
+    arguments = ("--nodes", ",".join(NAMES[:count]), "--message-bytes", str(1 << 20))
+    status, output, _ = check(nodes, *arguments, "--json")
+    found = json.loads(output)
+    assert (status, found["outcome"]) == (1, "bad")
+    (one,) = found["verdicts"]
+    assert one["reason"] == "hardware"
+    assert "reached 5 of 400 Gb/s, 1 %, also when it was repeated" in one["problem"]
+    assert len(found["pairs"]) == 2 * count * (count - 1) // 2
+
+
+def test_soft_roce_promises_no_rate(nodes: Nodes) -> None:
+    for name in NAMES[:2]:
+        change(nodes, name, FAKE_GBITS="5")
+        (nodes.folder / name / f"sys/class/infiniband/{DEVICE}/node_desc").write_text("rxe\n")
+    arguments = ("--nodes", ",".join(NAMES[:2]), "--message-bytes", str(1 << 20))
+    status, output, _ = check(nodes, *arguments, "--json")
+    found = json.loads(output)
+    assert (status, found["outcome"], len(found["pairs"])) == (2, "unknown", 1)
+    assert "reached 5 Gb/s; no reference" in found["verdicts"][0]["problem"]
 
 
 def test_governors_are_restored_after_a_crash(nodes: Nodes) -> None:

@@ -25,6 +25,7 @@ NAMES = ["127.0.0.2", "127.0.0.3"]
 SIZE = 1 << 30
 ALGORITHM = SIZE / (mpi.MICROSECONDS / 1e6)
 RANKS = 16
+EXPECTED = ("--expected", "1Gb/s")
 
 
 @pytest.fixture
@@ -62,7 +63,8 @@ def run(
 def test_bus_bandwidth_is_reported(
     nodes: Nodes, backend: str, operation: str, factor: float
 ) -> None:
-    done = run(nodes, "--backend", backend, "--operation", operation, "--json")
+    options = ("--backend", backend, "--operation", operation, "--json", *EXPECTED)
+    done = run(nodes, *options)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["operation"] == operation
@@ -81,7 +83,8 @@ def test_gid_index_is_set_where_all_nodes_have_the_same(
         (port / f"gid_attrs/types/{own}").write_text("RoCE v2\n")
         (port / f"gid_attrs/ndevs/{own}").write_text("eth0\n")
     record = nodes.folder / "record"
-    done = run(nodes, "--hca", "mlx5_0,mlx5_1", FAKE_COLLECTIVE_RECORD=str(record))
+    options = ("--hca", "mlx5_0,mlx5_1", *EXPECTED)
+    done = run(nodes, *options, FAKE_COLLECTIVE_RECORD=str(record))
     assert done.returncode == 0, done.stdout
     environment = json.loads(record.read_text())
     assert environment["NCCL_IB_HCA"] == "mlx5_0,mlx5_1"
@@ -93,6 +96,18 @@ def test_slow_collective_exits_with_1(nodes: Nodes) -> None:
     assert done.returncode == 1
     assert done.stdout.splitlines()[1].split() == ["all_reduce", "16", str(SIZE), "805.31", "SLOW"]
     assert run(nodes, "--expected", "6000Gb/s").returncode == 0
+
+
+def test_a_collective_without_an_expected_rate_is_unknown(nodes: Nodes) -> None:
+    done = run(nodes)
+    assert done.returncode == 2, done.stdout
+    assert done.stdout.splitlines()[1].split()[-1] == "unknown"
+    assert done.stdout.splitlines()[2] == (
+        "unknown: the collective reached 805 GB/s on its bus; no reference: give --expected"
+        " (expected_bytes_per_second)"
+    )
+    done = run(nodes, "--json")
+    assert (done.returncode, json.loads(done.stdout)["verdict"]["outcome"]) == (2, "unknown")
 
 
 def test_wrong_values_are_reported_as_corruption(nodes: Nodes) -> None:
@@ -176,14 +191,14 @@ def test_result_is_pushed(nodes: Nodes, tmp_path: Path) -> None:
         return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in own}
 
     with Pushgateway(tmp_path) as gateway:
-        assert run(nodes, "--push", gateway.url).returncode == 0
+        assert run(nodes, "--push", gateway.url, *EXPECTED).returncode == 0
         assert pushed() == {
             "nodevitals_fabric_bus_bandwidth_bytes_per_second": pytest.approx(805.31e9, 1e-4),
             "nodevitals_fabric_collective_success": 1,
         }
         assert run(nodes, "--push", gateway.url, FAKE_COLLECTIVE_WRONG="1").returncode == 1
         assert pushed() == {"nodevitals_fabric_collective_success": 0}
-    done = run(nodes, "--push", gateway.url)
+    done = run(nodes, "--push", gateway.url, *EXPECTED)
     assert done.returncode == 0  # the collective succeeded all the same
     assert done.stderr.startswith(f"--push: {gateway.url}: ")
 
@@ -197,7 +212,8 @@ def test_manifest_needs_an_image(nodes: Nodes) -> None:
 def test_sweep_prints_a_row_per_size(nodes: Nodes) -> None:
     sizes = ("--sizes", "64KiB..256KiB x2", "--env", "NCCL_ALGO=Ring", "--mca", "pml=ob1")
     record = nodes.folder / "record"
-    done = run(nodes, *sizes, "--queue-pairs", "8", FAKE_COLLECTIVE_RECORD=str(record))
+    options = (*sizes, "--queue-pairs", "8", *EXPECTED)
+    done = run(nodes, *options, FAKE_COLLECTIVE_RECORD=str(record))
     assert done.returncode == 0, done.stderr
     rows = [line.split()[2] for line in done.stdout.splitlines()[1:]]
     assert rows == ["65536", "131072", "262144"]

@@ -8,10 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from testbed.agentorders import AgentOrders
+from nodevitals.checks.model import Check
+from testbed.agentorders import (
+    PORT_BYTES_PER_SECOND,
+    USUAL_BYTES_PER_SECOND,
+    AgentOrders,
+)
 from testbed.hub import HubProcess, RefusedCallError
 from testbed.node import ROOT, wait_until
 
@@ -41,6 +47,8 @@ def agents(shared_agents: AgentOrders) -> Iterator[AgentOrders]:
     yield shared_agents
     shared_agents.seconds = QUICK
     shared_agents.crashes = False
+    shared_agents.rate = USUAL_BYTES_PER_SECOND
+    shared_agents.port_rate = PORT_BYTES_PER_SECOND
     shared_agents.executions.clear()
     for changed in (
         *(shared_agents.slow, shared_agents.hung, shared_agents.metrics),
@@ -84,6 +92,57 @@ def test_a_matrix_names_the_slow_node_and_the_next_has_a_baseline(
         hub.start()
         assert hub.detail(check.id) == detail
         assert not agents.active()
+
+
+def test_pairs_without_a_reference_are_unknown_and_are_none_for_the_next(
+    tmp_path: Path, agents: AgentOrders
+) -> None:
+    """Until a rate is expected once. What is slower than a past without a reference is bad."""
+    agents.port_rate = None
+    nodes = agents.names[:2]
+    with HubProcess(tmp_path, **agents.config) as hub:
+
+        def checked(**more: Any) -> Check:
+            return hub.ended(hub.submit(kind="pair", nodes=nodes, test=TEST, **more).id).check
+
+        first, second = checked(), checked()
+        for one in (first, second):
+            assert one.verdict is not None
+            assert (one.verdict.outcome, one.verdict.reason) == ("unknown", "threshold")
+            assert "reached 80 Gb/s; no reference: give --expected" in one.verdict.message
+        assert (first.baseline, second.baseline, second.baseline_ok) == (None, 10e9, False)
+        agents.rate = 4e9
+        slower = checked()
+        assert slower.verdict is not None
+        assert (slower.verdict.outcome, slower.verdict.reason) == ("bad", "threshold")
+        agents.rate = 10e9
+        expected = checked(expected_bytes_per_second=10e9)
+        after = checked()
+        for one in (expected, after):
+            assert one.verdict is not None
+            assert one.verdict.outcome == "ok", one.verdict
+        assert (after.baseline, after.baseline_ok) == (10e9, True)
+
+
+def test_pairs_far_below_the_rate_of_their_ports_are_repeated_and_bad(
+    agents: AgentOrders, hub: HubProcess
+) -> None:
+    agents.rate = 0.1e9
+    test = {**TEST, "sizes": "1MiB"}
+    for nodes in (agents.names[:2], agents.names[:4]):
+        kind = "pair" if len(nodes) == 2 else "matrix"
+        detail = hub.ended(hub.submit(kind=kind, nodes=nodes, test=test).id)
+        verdict, planned = detail.check.verdict, detail.check.cost.runs
+        assert verdict is not None
+        assert (verdict.outcome, verdict.reason) == ("bad", "hardware"), verdict
+        assert "reached 0.8 of 100 Gb/s, 1 %, also when it was repeated" in verdict.message
+        assert [one.number for one in detail.results] == list(range(2 * planned))
+    agents.rate = 4e9
+    between = hub.ended(hub.submit(kind="pair", nodes=agents.names[2:4], test=test).id)
+    assert len(between.results) == 1
+    assert between.check.verdict is not None
+    assert between.check.verdict.outcome == "unknown"
+    assert "reached 32 of 100 Gb/s, 32 %; no reference" in between.check.verdict.message
 
 
 def test_a_node_has_one_check_at_a_time_and_none_is_overtaken(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -88,11 +89,16 @@ def test_a_node_with_seven_of_eight_devices_is_named_before_the_test(site: Site)
     """It lost one a moment ago: what the hub had read of it just before has eight."""
     short = site.names[1]
     with site.hub as hub:
-        first = hub.ended(hub.submit(kind="collective", nodes=site.names).id).check
+        wanted: dict[str, Any] = {
+            "kind": "collective",
+            "nodes": site.names,
+            "expected_bytes_per_second": 1e9,
+        }
+        first = hub.ended(hub.submit(**wanted).id).check
         assert first.verdict is not None
         assert first.verdict.outcome == "ok", first.verdict
         site.agents.metrics[short] = metrics(devices=7)
-        detail = hub.ended(hub.submit(kind="collective", nodes=site.names).id)
+        detail = hub.ended(hub.submit(**wanted).id)
         verdict = detail.check.verdict
         assert verdict is not None
         assert (verdict.outcome, verdict.reason) == ("bad", "hardware"), verdict
@@ -100,7 +106,7 @@ def test_a_node_with_seven_of_eight_devices_is_named_before_the_test(site: Site)
         assert found == [(short, "node", "7 of 8 devices are up")]
         assert detail.results == ()
         seven = {"devices_per_node": 7}
-        enough = hub.ended(hub.submit(kind="collective", nodes=site.names, test=seven).id).check
+        enough = hub.ended(hub.submit(**wanted, test=seven).id).check
         assert enough.verdict is not None
         assert enough.verdict.outcome == "ok", enough.verdict
 
@@ -124,7 +130,7 @@ def test_a_job_that_takes_a_node_ends_the_collective(site: Site) -> None:
     """Its own ranks are no job; one process more than those is."""
     site.hub.environment["FAKE_COLLECTIVE_SECONDS"] = "1"
     with site.hub as hub:
-        check = hub.submit(kind="collective", nodes=site.names)
+        check = hub.submit(kind="collective", nodes=site.names, expected_bytes_per_second=1e9)
         site.started()
         site.agents.metrics[site.names[1]] = metrics(processes=8)
         verdict = hub.ended(check.id).check.verdict

@@ -249,7 +249,9 @@ def test_hub_without_agents_refuses_nodes_in_use(nodes: Nodes, tmp_path: Path) -
     settings = HubSettings(state_directory=str(state), nodes=listed, collectives=mpirun_settings)
     members = Members()
     members.read(listed)
-    wanted = CheckRequest(kind="collective", nodes=NAMES, isolate=False)
+    wanted = CheckRequest(
+        kind="collective", nodes=NAMES, isolate=False, expected_bytes_per_second=1e9
+    )
 
     async def main() -> tuple[str, list[CheckDetail]]:
         store = Store(str(state))

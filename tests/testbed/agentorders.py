@@ -23,16 +23,18 @@ PATH = "/fabric/v1/orders/"
 TOKEN = "a token of the test bed's hub"
 MAX_AGE_SECONDS = 120.0
 USUAL_BYTES_PER_SECOND = 10e9
+PORT_BYTES_PER_SECOND = 12.5e9
 
 
 class Standing:
     """An order on one node."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
+    def __init__(self, order: dict[str, Any], port: float | None) -> None:
         self.order = order
         self.asked = time.monotonic()
         self.state = "waiting"
         self.skipped = ""
+        self.port = port
         self.reports: list[dict[str, Any]] = []
         self.changed = threading.Condition()
 
@@ -47,7 +49,12 @@ class Standing:
         """Its state, when it is done or after a while."""
         with self.changed:
             self.changed.wait_for(lambda: self.state == "done", wait)
-            own = {"state": self.state, "skipped": self.skipped, "reports": self.reports}
+            own: dict[str, Any] = {
+                "state": self.state,
+                "skipped": self.skipped,
+                "reports": self.reports,
+            }
+        own["port_bytes_per_second"] = self.port
         return {"id": self.order["id"], "versions": {"nodevitals": "0"}, **own}
 
 
@@ -59,6 +66,9 @@ class AgentOrders:
     def __init__(self, folder: Path, count: int, seconds: float = 0.2, lease: float = 15.0) -> None:
         self.names = [f"127.0.{number // 250 + 1}.{number % 250 + 1}" for number in range(count)]
         self.seconds, self.lease = seconds, lease
+        self.rate = USUAL_BYTES_PER_SECOND
+        self.port_rate: float | None = PORT_BYTES_PER_SECOND
+        """Rate of the port of each node; None for one that promises none."""
         self.slow: set[str] = set()
         self.hung: set[str] = set()
         self.gone: set[str] = set()
@@ -146,7 +156,7 @@ class AgentOrders:
             refusal = self._refusal(key, order)
             if refusal:
                 return 409, {"refusal": refusal, "message": "by the stand-in"}
-            standing = self._orders[key] = Standing(order)
+            standing = self._orders[key] = Standing(order, self.port_rate)
             if node == order["source"]:
                 threading.Thread(target=self._execute, args=(standing,), daemon=True).start()
         return 200, standing.status()
@@ -185,7 +195,7 @@ class AgentOrders:
             standing.end("", [{"outcome": "failed", "reason": "unreachable", "message": text}])
             target.end()
             return
-        rate = USUAL_BYTES_PER_SECOND
+        rate = self.rate
         if self.slow & {order["source"], order["target"]}:
             rate *= 0.4
         reports = [

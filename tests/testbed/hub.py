@@ -1,8 +1,9 @@
 """A hub as a process: `python -m testbed.hub --config.file FILE`, with a socket for tests.
 
-With `--simulated`, runs are simulated: each pair has 10 GB/s; a node named in $SLOW (`gpu-3,gpu-7`)
-has 40 % of that with all partners, and each run takes $RUN_SECONDS (default 0.2); one with a node
-named in $HELD does not end. $WAITS are the waits for the API server (resource_objects.Waits).
+With `--simulated`, runs are simulated: each pair has 10 GB/s, on ports of 12.5 GB/s; a node named
+in $SLOW (`gpu-3,gpu-7`) has 40 % of that with all partners, and each run takes $RUN_SECONDS
+(default 0.2); one with a node named in $HELD does not end. $WAITS are the waits for the API server
+(resource_objects.Waits).
 
 $REQUEST_SECONDS and $STALLED_SECONDS replace the times of hub/web/connections.py, $EVERY_SECONDS
 and $SETTLE_SECONDS those of hub/node_watch.py, $ASK_SECONDS and $VANISHED_SECONDS those of
@@ -43,6 +44,7 @@ from nodevitals.probes.fabric.report import Report, ResultRow
 from testbed.node import ROOT, free_port, wait_until
 
 USUAL_BYTES_PER_SECOND = 10e9
+PORT_BYTES_PER_SECOND = 12.5e9
 SOCKET = "driver"
 
 
@@ -60,11 +62,13 @@ class SimulatedRunner(Runner):
         """Wait, and return one row per run."""
         await asyncio.sleep(3600 if self.held & set(run.nodes) else self.seconds)
         rate = USUAL_BYTES_PER_SECOND * (0.4 if self.slow & set(run.nodes) else 1.0)
+        kind = check.request.kind
+        ports = (PORT_BYTES_PER_SECOND,) * 2 if kind in ("pair", "matrix") else ()
         row = ResultRow(
             operation=check.request.test.operation or None,
             message_bytes=65536,
             bandwidth_bytes_per_second=rate,
-            bus_bandwidth_bytes_per_second=rate if check.request.kind == "collective" else None,
+            bus_bandwidth_bytes_per_second=rate if kind == "collective" else None,
         )
         return RunResult(
             number=run.number,
@@ -72,6 +76,7 @@ class SimulatedRunner(Runner):
             reports=(Report(outcome="ok", rows=(row,)),),
             started=time.time() - self.seconds,
             seconds=self.seconds,
+            port_bytes_per_second=ports,
             raw=f"simulated: {rate:g} bytes per second\n",
             versions={"simulated": "1"},
         )

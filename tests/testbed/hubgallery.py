@@ -116,6 +116,7 @@ def made(number: int, fields: dict[str, Any], **state: Any) -> tuple[Check, list
         phase="done",
         runs_done=len(results),
         baseline=state.pop("baseline", None),
+        baseline_ok=state.pop("baseline_ok", True),
         figure=planning.figure(request, results),
     )
     check = msgspec.structs.replace(check, verdict=planning.judge(check, results))
@@ -170,7 +171,9 @@ def checks() -> dict[str, tuple[Check, list[RunResult]]]:
         "pair-harness": (pair, {"broken": {"gpu-2": no_tool}}),
         "pair-hardware": (pair, {"broken": {"gpu-2": down}}),
         "pair-workload": (pair, {"broken": {"gpu-2": "accelerator_in_use"}, "trigger": "job"}),
-        "collective-ok": (nccl, {}),
+        "collective-ok": (nccl, {"baseline": USUAL}),
+        "collective-unknown": (nccl, {}),
+        "pair-unknown": (pair, {"baseline": USUAL, "baseline_ok": False}),
         "collective-bad": (nccl, {"baseline": 2 * USUAL, "trigger": "command"}),
         "collective-harness": (nccl, {"broken": {"gpu-1": no_tool}}),
         "node-ok": (nodes, {}),

@@ -4,6 +4,7 @@ what the real ones print. Their environment decides what happens:
 FAKE_DEVICE   the existing device, as `mlx5_0:1:5`: name, port, GID index ('' on InfiniBand)
 FAKE_GBITS    bandwidth of this side; the result is that of the slower one
 FAKE_SECONDS  duration of a transfer
+FAKE_DELAY    seconds before the client connects, 0 where it is not set
 FAKE_TCLASS   the only traffic class that the fabric carries; any where it is not set
 """
 
@@ -63,9 +64,8 @@ def _run_server(options: argparse.Namespace, operation: str, request: bytes) -> 
         except OSError:
             sys.exit(f"Couldn't listen to port {options.p}")
         server.listen(1)
-        server.settimeout(ACCEPT_SECONDS)
         print(tooloutput.WAITING)
-        connection, _ = server.accept()
+        connection = _accepted(server)
     with connection:
         connection.settimeout(None)
         gbits = _exchange(connection, request)
@@ -73,7 +73,22 @@ def _run_server(options: argparse.Namespace, operation: str, request: bytes) -> 
     _print(options, operation, gbits)
 
 
+def _accepted(server: socket.socket) -> socket.socket:
+    """The connection of the client. Ends with `timeout`, which the test bed kills where a real one
+    would end the tool.
+    """
+    parent, end = os.getppid(), time.monotonic() + ACCEPT_SECONDS
+    server.settimeout(0.2)
+    while time.monotonic() < end and os.getppid() == parent:
+        try:
+            return server.accept()[0]
+        except TimeoutError:
+            pass
+    sys.exit("no client")
+
+
 def _run_client(options: argparse.Namespace, operation: str, request: bytes) -> None:
+    time.sleep(float(os.environ.get("FAKE_DELAY", "0")))
     try:
         connection = socket.create_connection((options.peer, options.p), 5)
     except OSError:

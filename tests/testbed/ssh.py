@@ -1,4 +1,5 @@
-"""An `ssh` that runs commands here, as if on a node: its /sys, /run and /proc are folders.
+"""An `ssh` that runs commands here, as if on a node: its /sys, /run and /proc are folders, the
+latter with the sockets of this machine.
 
 Each node is a folder named by an address of the loopback interface; a node without a folder cannot
 be reached. The file `environment` in a node's folder holds KEY=VALUE lines.
@@ -14,6 +15,7 @@ from testbed import programs
 
 OPTIONS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=5"]
 BOUND = {"sys": "/sys", "run": "/run", "proc": "/proc"}
+SOCKETS = "proc/self/net"
 
 
 class Nodes:
@@ -26,7 +28,7 @@ class Nodes:
     def add(self, name: str, **environment: str) -> Path:
         """Add a node, or change its environment."""
         folder = self.folder / name
-        for part in ("sys/devices/system/cpu", "run", "proc/1/fd"):
+        for part in ("sys/devices/system/cpu", "run", "proc/1/fd", SOCKETS):
             (folder / part).mkdir(parents=True, exist_ok=True)
         lines = (f"{key}={value}\n" for key, value in environment.items())
         (folder / "environment").write_text("".join(lines))
@@ -55,8 +57,10 @@ def main(_: str, nodes: str) -> None:
     if (folder / "denied").exists():
         sys.stderr.write(f"root@{name}: Permission denied (publickey,password).\n")
         sys.exit(255)
-    binds = [
-        f"mount --bind {folder / part} {place}"
+    # The sockets are those of this process, which the command replaces.
+    binds = [f"mount --rbind /proc/{os.getpid()}/net {folder / SOCKETS}"]
+    binds += [
+        f"mount --rbind {folder / part} {place}"
         for part, place in BOUND.items()
         if (folder / part).is_dir()
     ]

@@ -22,8 +22,15 @@ from nodevitals.checks.model import (
 )
 from nodevitals.checks.outliers import at_least
 from nodevitals.checks.plan import plan
+from nodevitals.checks.reference import to_repeat
 from nodevitals.checks.verdicts import is_bad, judge
-from nodevitals.probes.fabric.report import REASONS, Report, ResultRow, failed
+from nodevitals.probes.fabric.report import (
+    REASONS,
+    Report,
+    ResultRow,
+    failed,
+    still_transferring,
+)
 from testbed.slowfleet import (
     RATE,
     Fleet,
@@ -52,7 +59,16 @@ def verdict(
     return judge(check_of(request), list(results), baseline)
 
 
-def measured(request: CheckRequest, rate: Callable[[str, str], object]) -> list[RunResult]:
+PORTS = (50e9, 50e9)
+"""400 Gb/s on both sides."""
+
+
+def measured(
+    request: CheckRequest,
+    rate: Callable[[str, str], object],
+    ports: tuple[float, ...] = (),
+    first: int = 0,
+) -> list[RunResult]:
     """Results of a plan: the rate of (source, target), a report, or why it was skipped."""
     results = []
     for _, number, one in plan(request).numbered():
@@ -62,7 +78,8 @@ def measured(request: CheckRequest, rate: Callable[[str, str], object]) -> list[
             fields["reports"] = (value,)
         elif isinstance(value, float):
             fields["reports"] = (pair_report(value),)
-        results.append(RunResult(number=number, nodes=(one.source, one.target), **fields))  # type: ignore[arg-type]
+        fields |= {"number": first + number, "nodes": (one.source, one.target)}
+        results.append(RunResult(**fields, port_bytes_per_second=ports))  # type: ignore[arg-type]
     return results
 
 
@@ -70,10 +87,186 @@ def subjects(found: Verdict) -> list[tuple[str, str]]:
     return [(one.reason, one.subject) for one in found.findings]
 
 
+def pair(**changes: object) -> CheckRequest:
+    fields = {"kind": "pair", "nodes": ("a", "b"), "test": matrix(names(2)).test, **changes}
+    return CheckRequest(**fields)  # type: ignore[arg-type]
+
+
+def with_sizes(request: CheckRequest, sizes: str) -> CheckRequest:
+    return msgspec.structs.replace(request, test=msgspec.structs.replace(request.test, sizes=sizes))
+
+
 def test_a_healthy_matrix_is_ok() -> None:
     request = matrix(names(8))
-    found = verdict(request, Fleet(names(8)).pairs(request))
+    found = verdict(request, Fleet(names(8)).pairs(request), baseline=RATE)
     assert found == Verdict(outcome="ok", message="no fault found")
+
+
+NO_REFERENCE = "no reference: give --expected (expected_bytes_per_second)"
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_nodes_that_are_all_alike_are_unknown_without_a_reference(count: int) -> None:
+    """Whatever their speed: partners that are all slow agree with each other."""
+    request = matrix(names(count))
+    for rate in (RATE, RATE / 40):
+        found = verdict(request, measured(request, lambda a, b, rate=rate: rate))  # type: ignore[misc]
+        assert (found.outcome, found.reason, found.findings) == ("unknown", "threshold", ())
+        assert f"{rate * 8 / 1e9:.3g} Gb/s; {NO_REFERENCE}" in found.message
+
+
+def test_the_share_of_the_rate_of_the_port_is_named() -> None:
+    request = pair()
+    found = verdict(request, measured(request, lambda a, b: RATE / 2, PORTS))
+    assert (found.outcome, found.reason) == ("unknown", "threshold")
+    assert found.message == f"a - b reached 192 of 400 Gb/s, 48 %; {NO_REFERENCE}"
+    small = with_sizes(request, "64KiB")
+    found = verdict(small, measured(small, lambda a, b: RATE / 80, PORTS))
+    assert found.message == (
+        f"a - b reached 4.8 of 400 Gb/s, 1 %; {NO_REFERENCE}, or test with --sizes 1MiB"
+    )
+
+
+def test_a_physical_port_that_reaches_most_of_its_rate_is_well() -> None:
+    for request in (pair(), with_sizes(pair(), "64KiB"), matrix(names(4))):
+        well = measured(request, lambda a, b: 0.8 * PORTS[0], PORTS)
+        assert verdict(request, well).outcome == "ok"
+        near = measured(request, lambda a, b: 0.79 * PORTS[0], PORTS)
+        assert verdict(request, near).outcome == "unknown"
+        # One port came up slower than the other: which rate is right is not known.
+        differ = measured(request, lambda a, b: PORTS[0], (PORTS[0], 2 * PORTS[0]))
+        assert verdict(request, differ).outcome == "unknown"
+        one = measured(request, lambda a, b: PORTS[0], PORTS)
+        one[-1] = msgspec.structs.replace(one[-1], port_bytes_per_second=())
+        assert verdict(request, one).outcome == "unknown"
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_below_a_quarter_of_the_rate_of_the_port_is_bad_once_it_is_repeated(count: int) -> None:
+    request = matrix(names(count))
+    planned = plan(request).runs
+    first = measured(request, lambda a, b: RATE / 40, PORTS)
+    once = verdict(request, first)
+    assert (once.outcome, once.reason, once.findings) == ("unknown", "threshold", ())
+    assert "was not repeated" in once.message
+    again = to_repeat(request, planned, first)
+    assert [(run.number + planned, run.nodes) for run in first] == again
+    twice = [*first, *measured(request, lambda a, b: RATE / 40, PORTS, first=planned)]
+    assert to_repeat(request, planned, twice) == again
+    found = verdict(request, twice)
+    assert (found.outcome, found.reason) == ("bad", "hardware")
+    assert "reached 9.6 of 400 Gb/s, 2 %, also when it was repeated" in found.message
+
+
+def test_a_node_that_is_far_below_the_rate_of_its_port_is_named() -> None:
+    request = matrix(names(4))
+
+    def rate(a: str, b: str) -> float:
+        return 0.9 * PORTS[0] if "gpu-0002" not in (a, b) else RATE / 40
+
+    first = measured(request, rate, PORTS)
+    repeated = dict(to_repeat(request, len(first), first))
+    assert len(repeated) == 3
+    second = [
+        one for one in measured(request, rate, PORTS, first=len(first)) if one.number in repeated
+    ]
+    found = verdict(request, [*first, *second])
+    assert [(one.subject, one.scope, one.reason) for one in found.findings] == [
+        ("gpu-0002", "node", "hardware")
+    ]
+    # Not repeated, it differs from its partners all the same.
+    assert subjects(verdict(request, first)) == [("threshold", "gpu-0002")]
+
+
+def test_of_many_pairs_a_spread_is_repeated_and_speaks_for_the_others() -> None:
+    request = matrix(names(12))
+    first = measured(request, lambda a, b: RATE / 40, PORTS)
+    again = to_repeat(request, len(first), first)
+    assert len(first) == 66
+    assert 16 <= len(again) <= 32
+    numbers = {number for number, _ in again}
+
+    def with_repetitions(rate: float) -> list[RunResult]:
+        every = measured(request, lambda a, b: rate, PORTS, first=len(first))
+        return [*first, *(one for one in every if one.number in numbers)]
+
+    found = verdict(request, with_repetitions(RATE / 40))
+    assert (found.outcome, subjects(found)) == ("bad", [("hardware", "mlx5_3")])
+    # They shared a path: one at a time, each is as fast as its port.
+    found = verdict(request, with_repetitions(0.95 * PORTS[0]))
+    assert (found.outcome, found.reason, found.findings) == ("unknown", "threshold", ())
+    assert "63 more pairs like these" in found.message
+
+
+def test_what_is_slow_once_only_is_unknown() -> None:
+    request = pair()
+    first = measured(request, lambda a, b: RATE / 40, PORTS)
+    second = measured(request, lambda a, b: 0.9 * PORTS[0], PORTS, first=1)
+    found = verdict(request, [*first, *second])
+    assert (found.outcome, found.reason, found.findings) == ("unknown", "threshold", ())
+    assert "2 %" in found.message
+    assert "90 % when it was repeated" in found.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "test", "ports"),
+    [
+        ({}, {"sizes": "512KiB"}, PORTS),
+        ({}, {}, ()),
+        ({"expected_bytes_per_second": RATE / 40}, {}, PORTS),
+        # One process of iperf3 fills no port of 400 Gb/s, whatever the port is worth.
+        ({}, {"tool": "iperf3", "operation": "tcp", "device": "eth2"}, PORTS),
+        ({}, {"operation": "send_lat"}, PORTS),
+    ],
+)
+def test_what_promises_no_rate_is_not_repeated(
+    changes: dict[str, object], test: dict[str, object], ports: tuple[float, ...]
+) -> None:
+    request = pair(**changes)
+    own = msgspec.structs.replace(request.test, **test)
+    request = msgspec.structs.replace(request, test=own)
+    first = measured(request, lambda a, b: RATE / 40, ports)
+    assert to_repeat(request, 1, first) == []
+    if request.expected_bytes_per_second:
+        assert verdict(request, first).outcome == "ok"
+
+
+def test_iperf3_is_held_against_a_port_that_one_process_can_fill() -> None:
+    request = pair()
+    own = msgspec.structs.replace(request.test, tool="iperf3", operation="tcp", device="eth2")
+    request = msgspec.structs.replace(request, test=own)
+    ten = (1.25e9, 1.25e9)
+    first = measured(request, lambda a, b: 0.1e9, ten)
+    assert to_repeat(request, 1, first) == [(1, ("a", "b"))]
+    assert verdict(request, measured(request, lambda a, b: 1.1e9, ten)).outcome == "ok"
+
+
+def test_a_past_that_had_no_reference_shows_what_is_slower_and_nothing_else() -> None:
+    for request in (pair(), matrix(names(4))):
+        check = msgspec.structs.replace(check_of(request), baseline_ok=False)
+        same = judge(check, measured(request, lambda a, b: RATE), RATE)
+        assert (same.outcome, same.reason) == ("unknown", "threshold")
+        assert "100 % of the last like check, which had none either" in same.message
+        slower = judge(check, measured(request, lambda a, b: RATE / 2), RATE)
+        assert (slower.outcome, slower.reason) == ("bad", "threshold")
+
+
+def test_a_test_that_is_still_transferring_at_its_limit_is_slow() -> None:
+    """The tool that did not start, or that no server answered, is a fault of the test."""
+    request = pair()
+    found = verdict(request, measured(request, lambda a, b: still_transferring(20)))
+    assert (found.outcome, found.reason) == ("bad", "threshold")
+    assert found.message == "a - b: timeout: still transferring after 20 s"
+    request = matrix(names(4))
+    results = measured(request, lambda a, b: still_transferring(20))
+    found = verdict(request, results)
+    assert (found.outcome, subjects(found)) == ("bad", [("threshold", "mlx5_3")])
+    slow = measured(
+        request, lambda a, b: still_transferring(20) if "gpu-0001" in (a, b) else RATE, PORTS
+    )
+    assert subjects(verdict(request, slow)) == [("threshold", "gpu-0001")]
+    stuck = verdict(request, measured(request, lambda a, b: failed("timeout", "no result in 20 s")))
+    assert (stuck.outcome, stuck.reason) == ("unknown", "harness")
 
 
 @pytest.mark.parametrize("count", [4, 5, 8, 16])
@@ -150,10 +343,10 @@ def test_fewer_than_three_partners_name_no_node() -> None:
 
 
 def test_a_pair_is_compared_with_its_expected_rate_or_the_last_check() -> None:
-    request = CheckRequest(kind="pair", nodes=("a", "b"), test=matrix(names(2)).test)
+    request = pair()
     results = measured(request, lambda a, b: RATE / 2)
-    assert verdict(request, results).outcome == "ok"
-    assert "nothing to compare" in verdict(request, results).message
+    assert verdict(request, results).outcome == "unknown"
+    assert verdict(request, results, baseline=RATE / 2).outcome == "ok"
     found = verdict(request, results, baseline=RATE)
     assert (found.outcome, found.message) == ("bad", "a - b: 50 % of the last check")
     expected = msgspec.structs.replace(request, expected_bytes_per_second=RATE)
@@ -191,7 +384,7 @@ def test_smaller_sizes_are_a_note() -> None:
         )
         for run in measured(request, lambda a, b: RATE)
     ]
-    found = verdict(request, results)
+    found = verdict(request, results, baseline=RATE)
     assert (found.outcome, found.message) == (
         "ok",
         "no fault found; slow with 4KiB only: gpu-0001",
@@ -233,8 +426,7 @@ def test_what_fails_everywhere_alike_names_no_node(kind: str) -> None:
 def test_one_meaning_of_unreachable() -> None:
     """Of one pair, of a node among others, and of a group of a collective: a fault of a link."""
     lost = failed("unreachable", "192.0.2.9: No route to host")
-    pair = CheckRequest(kind="pair", nodes=("a", "b"), test=matrix(names(2)).test)
-    found = verdict(pair, measured(pair, lambda a, b: lost))
+    found = verdict(pair(), measured(pair(), lambda a, b: lost))
     assert (found.outcome, subjects(found)) == ("bad", [("hardware", "a - b")])
     request = collective(names(8))
     whole = RunResult(number=0, nodes=request.nodes, reports=(lost,))
@@ -310,7 +502,10 @@ def test_what_did_not_run_is_never_ok() -> None:
 def test_a_collective_is_compared_and_its_isolation_names_the_node() -> None:
     request = collective(names(4))
     half = [RunResult(number=0, nodes=request.nodes, reports=(bus_report(RATE / 2),))]
-    assert verdict(request, half).outcome == "ok"
+    first = verdict(request, half)
+    assert (first.outcome, first.reason) == ("unknown", "threshold")
+    assert first.message == f"the collective reached 24 GB/s on its bus; {NO_REFERENCE}"
+    assert verdict(request, half, baseline=RATE / 2).outcome == "ok"
     slow = verdict(request, half, baseline=RATE)
     assert (slow.outcome, slow.message) == ("bad", "all devices: 50 % of the last check's")
     assert is_bad(request, half[0], RATE)

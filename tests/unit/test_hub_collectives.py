@@ -25,7 +25,7 @@ from nodevitals.probes.fabric.settings import StaticSource
 
 NODES = tuple(f"gpu-{number}" for number in range(8))
 ASKER = Requester(trigger="rest")
-REQUEST = CheckRequest(kind="collective", nodes=NODES)
+REQUEST = CheckRequest(kind="collective", nodes=NODES, expected_bytes_per_second=100e9)
 
 
 class SimulatedLauncher:
@@ -95,6 +95,31 @@ def test_a_collective_that_fails_is_bisected_until_a_node_is_named(tmp_path: Pat
     assert good.check.verdict is not None
     assert (good.check.verdict.outcome, good.check.figure) == ("ok", 100e9)
     assert good.results[0].versions == {"nccl": "2.20"}
+
+
+def test_the_first_collective_ever_is_unknown(tmp_path: Path) -> None:
+    """And so is the second, which is as fast: until a rate is expected once."""
+
+    async def main() -> list[CheckDetail]:
+        store, coordinator = hub_of(tmp_path, SimulatedLauncher())
+        without = replace(REQUEST, expected_bytes_per_second=None)
+        requests = (without, without, REQUEST, without)
+        found = [await ended(coordinator, one) for one in requests]
+        await coordinator.stop()
+        await store.close()
+        return found
+
+    verdicts = [one.check.verdict for one in asyncio.run(main())]
+    assert [one and (one.outcome, one.reason) for one in verdicts] == [
+        ("unknown", "threshold"),
+        ("unknown", "threshold"),
+        ("ok", None),
+        ("ok", None),
+    ]
+    assert verdicts[0] is not None
+    assert verdicts[0].message.startswith(
+        "the collective reached 100 GB/s on its bus; no reference"
+    )
 
 
 def test_a_run_that_a_killed_hub_left_is_ended_and_not_run_again(tmp_path: Path) -> None:

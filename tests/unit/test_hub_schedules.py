@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester, TestRequest, Verdict
 from nodevitals.hub import schedule_plan as plan
@@ -169,6 +170,15 @@ def test_a_clock_that_was_ahead_does_not_hide_a_stale_schedule() -> None:
     assert (book.since, book.last_success) == (0.5e6, 0.5e6)
     record = book.record()
     assert book_of(check(2e6, took=60), record=record).last_success == 0.5e6
+
+
+def test_a_check_that_lacks_a_reference_alone_has_a_result() -> None:
+    """It has compared the nodes with each other; one that failed has not."""
+    for reason, success in (("threshold", 1e6 + 60), ("harness", None), ("workload", None)):
+        book = book_of()
+        found = Verdict(outcome="unknown", reason=reason)  # type: ignore[arg-type]
+        book.take(replace(check(1e6, took=60), verdict=found))
+        assert book.last_success == success
 
 
 def test_budget_counts_what_was_taken_within_seven_days() -> None:

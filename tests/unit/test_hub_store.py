@@ -130,6 +130,25 @@ def test_the_baseline_is_of_the_last_like_check_that_was_ok(tmp_path: Path) -> N
     with_store(tmp_path, work)
 
 
+def test_a_past_without_a_reference_is_the_baseline_where_none_was_ok(tmp_path: Path) -> None:
+    unsure = Verdict(outcome="unknown", reason="threshold")
+    failed = Verdict(outcome="unknown", reason="harness")
+    well, first, second = new_check(), new_check(), new_check()
+
+    async def work(store: Store) -> None:
+        for number, (check, verdict) in enumerate(((first, unsure), (second, failed))):
+            await store.add(check, "")
+            await store.finish(replace(ended(check, float(number)), verdict=verdict), [])
+        found = await store.like(new_check())
+        assert found is not None
+        assert (found.id, found.verdict) == (first.id, unsure)
+        await store.add(well, "")
+        await store.finish(ended(well, 3.0), [])
+        assert await store.like(new_check()) == ended(well, 3.0)
+
+    with_store(tmp_path, work)
+
+
 def test_old_checks_and_too_many_are_removed_but_none_that_runs(tmp_path: Path) -> None:
     checks = [new_check(created=float(number)) for number in range(10)]
 

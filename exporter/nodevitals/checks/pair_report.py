@@ -1,6 +1,6 @@
 """Prints the results of all pairs.
 
-In: the results of pairs. Out: verdicts on nodes and pairs, a matrix, CSV.
+In: the results of pairs. Out: which of them to repeat, verdicts on nodes and pairs, a matrix, CSV.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from typing import NamedTuple, Optional
 
 import msgspec
 
-from nodevitals.checks.model import CheckRequest, Reason, RunResult, TestRequest
+from nodevitals.checks import reference
+from nodevitals.checks.model import CheckRequest, Outcome, Reason, RunResult, TestRequest
 from nodevitals.checks.ssh_pairs import Pair
 from nodevitals.checks.sweep import spelled_size
 from nodevitals.checks.verdicts import verdict_of
@@ -24,14 +26,50 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     problem: str
     reason: Reason
-    """`hardware` and `threshold` are wrong; with the others, the test could not tell."""
+    """As in the hub's verdicts."""
+
+
+class Judged(NamedTuple):
+    """The outcome of a test, and its problems."""
+
+    outcome: Outcome
+    reason: Optional[Reason]
+    problems: list[Verdict]
+
+
+def to_repeat(
+    pairs: Sequence[Pair], test: TestSettings, expected: float | None
+) -> set[tuple[str, ...]]:
+    """The pairs to test a second time before a verdict."""
+    results, planned = _results(pairs)
+    found = reference.to_repeat(_request(pairs, test, expected), planned, results)
+    return {nodes for _, nodes in found}
 
 
 def judge(
     pairs: Sequence[Pair], test: TestSettings, expected: float | None, share: float
-) -> list[Verdict]:
-    """The problems, as the hub finds them."""
-    request = CheckRequest(
+) -> Judged:
+    """The verdict, as the hub finds it. A pair that comes a second time was repeated."""
+    results, planned = _results(pairs)
+    verdict = verdict_of(_request(pairs, test, expected, share), planned, results)
+    found = [
+        Verdict(
+            subject=one.subject,
+            problem=one.message if one.ratio is None else f"{one.ratio:.0%} of what is usual",
+            reason=one.reason,
+        )
+        for one in verdict.findings
+    ]
+    if verdict.outcome == "unknown" and not found:
+        reason = verdict.reason or "harness"
+        found.append(Verdict(subject="all nodes", problem=verdict.message, reason=reason))
+    return Judged(verdict.outcome, verdict.reason, found)
+
+
+def _request(
+    pairs: Sequence[Pair], test: TestSettings, expected: float | None, share: float = 1.0
+) -> CheckRequest:
+    return CheckRequest(
         kind="matrix",
         nodes=tuple(sorted({name for one in pairs for name in (one.source, one.target)})),
         test=TestRequest(
@@ -44,23 +82,30 @@ def judge(
         expected_bytes_per_second=expected,
         share=share,
     )
-    results = [
-        RunResult(number=number, nodes=(one.source, one.target), reports=(one.report,))
-        for number, one in enumerate(pairs)
-    ]
-    verdict = verdict_of(request, len(pairs), results)
-    found = [
-        Verdict(
-            subject=one.subject,
-            problem=one.message if one.ratio is None else f"{one.ratio:.0%} of what is usual",
-            reason=one.reason,
+
+
+def _results(pairs: Sequence[Pair]) -> tuple[list[RunResult], int]:
+    """The results, those of repetitions with the numbers after the planned ones; and the number of
+    the latter.
+    """
+    numbers = {nodes: n for n, nodes in enumerate(dict.fromkeys(map(_nodes, pairs)))}
+    planned = len(numbers)
+    results = []
+    for place, one in enumerate(pairs):
+        number = numbers[_nodes(one)]
+        results.append(
+            RunResult(
+                number=number if place < planned else planned + number,
+                nodes=_nodes(one),
+                reports=(one.report,),
+                port_bytes_per_second=one.port_bytes_per_second,
+            )
         )
-        for one in verdict.findings
-    ]
-    if verdict.outcome == "unknown" and not found:
-        reason = verdict.reason or "harness"
-        found.append(Verdict(subject="all nodes", problem=verdict.message, reason=reason))
-    return found
+    return results, planned
+
+
+def _nodes(pair: Pair) -> tuple[str, str]:
+    return (pair.source, pair.target)
 
 
 def matrix(pairs: Sequence[Pair], test: TestSettings) -> list[list[str]]:

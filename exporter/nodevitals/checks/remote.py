@@ -16,8 +16,9 @@ from nodevitals.linux.process import WORKER
 from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
+from nodevitals.probes.fabric import port_rate, tool_process
 from nodevitals.probes.fabric.settings import TestSettings
-from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
+from nodevitals.probes.fabric.tool_process import TCP_TABLES, ToolMissingError, ToolProcess
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0
@@ -117,6 +118,21 @@ def gid_indexes(nodes: Iterable[str], test: TestSettings) -> dict[str, int | Non
     script = f"cd {shlex.quote(folder)} && grep -H . gids/* gid_attrs/types/* gid_attrs/ndevs/*"
     found = on_each(nodes, lambda node: run(node, ["sh", "-c", f"{script} 2>/dev/null"], 10))
     return {node: _gid_index(parse_gids(done.text)) for node, done in found.items()}
+
+
+def port_rates(nodes: Iterable[str], test: TestSettings) -> dict[str, float | None]:
+    """The rate that each node's port promises, in bytes per second; None where it promises none."""
+    if not test.device:
+        return dict.fromkeys(nodes)
+    directory, rate = port_rate.place_of(test)
+    argv = ["sh", "-c", port_rate.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
+    found = on_each(nodes, lambda node: run(node, argv, 10))
+    return {node: port_rate.promised_there(test, done.text) for node, done in found.items()}
+
+
+def is_connected(node: str, port: int) -> bool:
+    """Whether a process there is connected to this TCP port of another node."""
+    return tool_process.is_connected(port, run(node, ["cat", *TCP_TABLES], 5).text)
 
 
 def parse_gids(text: str) -> list[Gid]:

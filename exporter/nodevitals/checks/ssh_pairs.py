@@ -1,14 +1,16 @@
 """Tests every pair of some nodes once.
 
-In: nodes that ssh reaches, and one test. Out: a figure or a reason for each pair. The pairs come
-from the plan of the agents; the pairs of one round run at the same time.
+In: nodes that ssh reaches, and one test. Out: a figure or a reason for each pair, or for some of
+them a second time. The pairs come from the plan of the agents; the pairs of one round run at the
+same time.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -23,6 +25,8 @@ from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
 TRIES = 10
 TRY_SECONDS = 0.3
 FIRST_PORT, LAST_PORT = 18700, 18799
+LATE_SHARE = 0.5
+"""Share of the time limit after which a test that still runs may not end in time."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +35,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     report: Report
+    port_bytes_per_second: tuple[float, ...] = ()
+    """Rates of the ports of source and target; none where one of them promises none."""
 
     @property
     def figure(self) -> float | None:
@@ -46,29 +52,43 @@ def run(
     nodes: Sequence[str],
     test: TestSettings,
     gids: Mapping[str, int | None],
+    rates: Mapping[str, float | None],
     progress: Callable[[int, int], None],
+    only: Collection[tuple[str, ...]] | None = None,
 ) -> list[Pair]:
-    """Test every pair once. `progress` is called with the numbers of finished and of all pairs."""
+    """Test every pair once, or some one after the other; `rates` are those of the nodes' ports.
+    `progress` is called with the numbers of finished and of all pairs.
+    """
     roster = Roster((node, "") for node in nodes)
     turns = [list(roster.pairings(number)) for number in range(rounds(len(nodes)))]
+    if only is not None:
+        turns = [[one] for pairings in turns for one in pairings if _nodes(one) in only]
     total = sum(map(len, turns))
     pairs: list[Pair] = []
     # Another port each time: a server left from one test must not accept the client of another.
     ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
     with ThreadPoolExecutor(max_workers=max(1, len(nodes) // 2)) as threads:
         for pairings in turns:
-            jobs = [threads.submit(_measure, one, test, gids, next(ports)) for one in pairings]
-            for job in jobs:
-                pairs.append(job.result())
+            jobs = [threads.submit(_tested, one, test, gids, next(ports)) for one in pairings]
+            for pairing, job in zip(pairings, jobs):
+                pairs.append(_pair(pairing, job.result(), rates))
                 progress(len(pairs), total)
     return pairs
 
 
-def _measure(
-    pairing: Pairing, test: TestSettings, gids: Mapping[str, int | None], port: int
-) -> Pair:
-    report = _tested(pairing, test, gids, port)
-    return Pair(source=pairing.source, target=pairing.target, report=report)
+def _nodes(pairing: Pairing) -> tuple[str, ...]:
+    return (pairing.source, pairing.target)
+
+
+def _pair(pairing: Pairing, report: Report, rates: Mapping[str, float | None]) -> Pair:
+    nodes = _nodes(pairing)
+    known = tuple(rate for node in nodes if (rate := rates[node]) is not None)
+    return Pair(
+        source=pairing.source,
+        target=pairing.target,
+        report=report,
+        port_bytes_per_second=known if len(known) == len(nodes) else (),
+    )
 
 
 def _tested(
@@ -87,8 +107,9 @@ def _tested(
         client = measurement.argv(test, gids[pairing.source], port, pairing.target)
         for _ in range(TRIES):
             time.sleep(TRY_SECONDS)
-            done = remote.run(pairing.source, client, test.timeout)
-            report = _judged(test, done)
+            with _Look(pairing.source, port, LATE_SHARE * test.timeout) as look:
+                done = remote.run(pairing.source, client, test.timeout)
+            report = _judged(test, done, look.connected)
             if report.reason != "unreachable" or server.status() is not None:
                 break
         if report.outcome != "ok" and server.status() not in (None, 0):
@@ -98,9 +119,32 @@ def _tested(
         server.end()
 
 
-def _judged(test: TestSettings, done: remote.Done) -> Report:
+class _Look:
+    """A look at the client's connection after a while, on another connection of ssh: what a tool
+    printed is lost when its time is over, as both of them keep it back.
+    """
+
+    def __init__(self, node: str, port: int, seconds: float) -> None:
+        self._node, self._port = node, port
+        self._timer = threading.Timer(seconds, self._look)
+        self.connected = False
+
+    def __enter__(self) -> _Look:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+
+    def _look(self) -> None:
+        self.connected = remote.is_connected(self._node, self._port)
+
+
+def _judged(test: TestSettings, done: remote.Done, connected: bool = False) -> Report:
     if done.status in (124, 137, -1):
-        return failed("timeout", f"no result in {test.timeout:g} s")
+        # Without an answer the node may be gone, which is not slow.
+        return measurement.unfinished(test, connected and done.status != -1)
     if done.status in (126, 127):
         return failed("tool_missing", done.text.strip())
     return measurement.judge(test, done.text, done.status)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from nodevitals.quantities import shown
 
@@ -28,8 +29,9 @@ _SWEEP = re.compile(r"([0-9a-zA-Z ]{1,16})\.\.([0-9a-zA-Z ]{1,16})[x\u00d7] ?([0
 _HOW = "write 64KiB, 8B,64KiB,1MiB or 8B..8GiB x2"
 
 
+@lru_cache(maxsize=64)
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """The sizes in bytes, each once, smallest first."""
+    """The sizes in bytes, each once, smallest first. Verdicts ask for them with each result."""
     if len(text) > 512:
         raise ValueError(f"{shown(text)} is too long: {_HOW}")
     sweep = _SWEEP.fullmatch(text.strip())

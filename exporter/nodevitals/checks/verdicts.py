@@ -1,7 +1,8 @@
 """The verdict on a check: which nodes, links or rails are bad, and why.
 
 In: the check and its results, in any order. Out: Verdict. The same results give the same verdict.
-What was not measured is never well: it is `unknown`, unless something else is bad.
+What was not measured is never well: it is `unknown`, unless something else is bad. Neither is what
+was measured, where there is no reference that says how fast it should be (reference.py).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from nodevitals.checks import figures, outliers
+from nodevitals.checks import figures, outliers, reference
 from nodevitals.checks.failures import EVERYWHERE, findings_of, port_of, rail_of
 from nodevitals.checks.judgement import Judgement, finding, percent, some
 from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
@@ -31,7 +32,9 @@ def judge(
     """The verdict on a check that has ended; `baseline` is the figure of the last like it,
     `isolation` the verdict of the bisection of a collective.
     """
-    return verdict_of(check.request, check.cost.runs, results, baseline, isolation)
+    return verdict_of(
+        check.request, check.cost.runs, results, baseline, isolation, check.baseline_ok
+    )
 
 
 def verdict_of(
@@ -40,20 +43,41 @@ def verdict_of(
     results: Iterable[RunResult],
     baseline: Optional[float] = None,
     isolation: Optional[Verdict] = None,
+    baseline_ok: bool = True,
 ) -> Verdict:
-    """The same, for a resolved request of so many planned runs."""
+    """The same, for a resolved request of so many planned runs; those after them repeat some
+    (reference.to_repeat). `baseline_ok` is whether the last check like it had a reference itself.
+    """
     runs = figures.in_order(results)
     if request.kind == "collective":
-        return _of_collective(request, runs, baseline, isolation)
+        return _of_collective(request, runs, baseline, isolation, baseline_ok)
+    runs, others, slow, unsettled = reference.settled(request, planned, runs)
     failures = [one for run in runs if (one := figures.failure_of(run, request)) is not None]
+    failures += slow
     findings, doubts = findings_of(request, [run.nodes for run in runs], failures)
-    judgement = Judgement(findings, doubts)
+    judgement = Judgement(findings, [*doubts, *(("threshold", text) for text in unsettled)])
     if request.kind != "node":
-        _compare(request, runs, baseline, judgement)
+        _compare(request, others, baseline, judgement)
     if len(runs) < planned:
         text = f"{planned - len(runs)} of {planned} tests did not run"
         judgement.doubts.append(("harness", text))
+    _doubt_without_reference(request, runs, baseline, baseline_ok, judgement)
     return judgement.verdict(measured=len(runs) > len(failures))
+
+
+def _doubt_without_reference(
+    request: CheckRequest,
+    runs: Sequence[RunResult],
+    baseline: Optional[float],
+    baseline_ok: bool,
+    judgement: Judgement,
+) -> None:
+    """Where nothing is wrong, ask what shows that it is right."""
+    if judgement.findings or judgement.doubts:
+        return
+    text = reference.lacking(request, runs, baseline, baseline_ok)
+    if text:
+        judgement.doubts.append(("threshold", text))
 
 
 def is_bad(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> bool:
@@ -66,8 +90,8 @@ def is_bad(request: CheckRequest, result: RunResult, baseline: Optional[float]) 
 
 def _ratio(request: CheckRequest, result: RunResult, baseline: Optional[float]) -> Optional[float]:
     figure = figures.at_size(result, request.test, figures.largest(request.test))
-    reference = request.expected_bytes_per_second or baseline
-    return figure / reference if figure and reference else None
+    usual = request.expected_bytes_per_second or baseline
+    return figure / usual if figure and usual else None
 
 
 def _of_collective(
@@ -75,6 +99,7 @@ def _of_collective(
     runs: Sequence[RunResult],
     baseline: Optional[float],
     isolation: Optional[Verdict],
+    baseline_ok: bool,
 ) -> Verdict:
     """Of the run over all nodes, and of the bisection that followed."""
     whole = next((run for run in runs if set(run.nodes) == set(request.nodes)), None)
@@ -91,11 +116,10 @@ def _of_collective(
     else:
         ratio = _ratio(request, whole, baseline)
         what = "expected rate" if request.expected_bytes_per_second else "last check's"
-        if ratio is None:
-            judgement.notes.append("there is nothing to compare it with")
-        elif ratio < request.share:
+        if ratio is not None and ratio < request.share:
             text = f"{percent(ratio)} of the {what}"
             judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
+        _doubt_without_reference(request, [whole], baseline, baseline_ok, judgement)
     if isolation is not None and isolation.findings:
         judgement.notes += [
             f"all {len(request.nodes)} nodes: {one.message}" for one in judgement.findings
@@ -168,13 +192,11 @@ def _measured(
 def _compare_one(
     request: CheckRequest,
     one: outliers.Measured,
-    reference: Optional[float],
+    usual: Optional[float],
     judgement: Judgement,
 ) -> None:
-    if reference is None:
-        judgement.notes.append("there is nothing to compare it with")
-    elif one.speed < request.share * reference:
-        ratio = one.speed / reference
+    if usual is not None and one.speed < request.share * usual:
+        ratio = one.speed / usual
         what = "expected rate" if request.expected_bytes_per_second else "last check"
         subject = " - ".join(request.nodes)
         text = f"{percent(ratio)} of the {what}"

@@ -235,7 +235,9 @@ class Coordinator(Checks):
         check = self._running[unfinished.check.id]
         if unfinished.check.phase == "queued":
             like = await until_stored(lambda: self._store.like(check))
-            check = replace(check, started=time.time(), baseline=like.figure if like else None)
+            ok = like is None or (like.verdict is not None and like.verdict.outcome == "ok")
+            figure = like.figure if like else None
+            check = replace(check, started=time.time(), baseline=figure, baseline_ok=ok)
             await until_stored(lambda: self._store.update(check))
         self._running[check.id] = check
         self._changes.put(check)

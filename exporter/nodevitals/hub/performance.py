@@ -43,7 +43,9 @@ async def perform(check: Check, execution: Execution, runner: Runner) -> Optiona
     """
     runs = planning.plan(check.request)
     if check.request.kind != "collective":
-        await execution.execute(runs)
+        results = await execution.execute(runs)
+        for one in planning.repetitions(check, results):
+            await execution.execute([one])
         return None
     if not execution.has_begun(0):
         findings = tuple(await runner.findings(check))

@@ -18,6 +18,7 @@ from nodevitals.checks.model import Check, CheckRequest, Cost, RunResult, Verdic
 from nodevitals.checks.parameters import PresetLike, checked
 from nodevitals.checks.plan import plan as pairs_of
 from nodevitals.checks.presets import PRESETS
+from nodevitals.checks.reference import to_repeat
 from nodevitals.hub.checks import Member, RefusedError
 from nodevitals.hub.runners import PlannedRun
 from nodevitals.hub.settings import HubSettings
@@ -59,6 +60,12 @@ def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
         PlannedRun(number=number, nodes=(pairing.source, pairing.target))
         for _, number, pairing in islice(pairs_of(request).numbered(), MAX_RUNS)
     )
+
+
+def repetitions(check: Check, results: Sequence[RunResult]) -> tuple[PlannedRun, ...]:
+    """The runs after the planned ones that a verdict on these results needs."""
+    found = to_repeat(check.request, check.cost.runs, results)
+    return tuple(PlannedRun(number=number, nodes=nodes) for number, nodes in found)
 
 
 def cost(request: CheckRequest, settings: HubSettings) -> Cost:

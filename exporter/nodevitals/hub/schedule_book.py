@@ -120,5 +120,6 @@ class Book:
 
 
 def _success(found: ScheduledCheck) -> Optional[float]:
-    """When a check with a result ended."""
-    return found.ended if found.outcome in ("ok", "bad") else None
+    """When a check with a result ended. One that lacks a reference alone has compared the nodes."""
+    compared = (found.outcome, found.reason) == ("unknown", "threshold")
+    return found.ended if found.outcome in ("ok", "bad") or compared else None

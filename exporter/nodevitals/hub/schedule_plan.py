@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nodevitals.checks import CheckError
-from nodevitals.checks.model import Check, CheckRequest, Kind, Outcome, Phase
+from nodevitals.checks.model import Check, CheckRequest, Kind, Outcome, Phase, Reason
 from nodevitals.checks.parameters import PresetLike, resolve
 from nodevitals.checks.presets import PRESETS
 from nodevitals.checks.validity import problems as problems_of_request
@@ -63,6 +63,7 @@ class ScheduledCheck(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     ended: Optional[float]
     outcome: Optional[Outcome]
+    reason: Optional[Reason] = None
     message: str
     """One line of the verdict."""
     node_seconds: float
@@ -151,6 +152,7 @@ def scheduled(check: Check) -> ScheduledCheck:
         created=check.created,
         ended=check.ended,
         outcome=verdict.outcome if verdict else None,
+        reason=verdict.reason if verdict else None,
         message=verdict.message if verdict else "",
         node_seconds=taken,
     )

@@ -25,6 +25,8 @@ from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
 
 LOCK_SECONDS = 2.0
 LEVEL = 6
+LOOKED_AT = 20
+"""Checks without a reference among which the last with a figure is looked for."""
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
@@ -236,11 +238,16 @@ class Store:
         return await self._do(read)
 
     async def like(self, check: Check) -> Optional[Check]:
-        """The last like check that was ok, but this one."""
+        """The last like check that was ok, but this one; where none was, the last one that had a
+        figure, and could not tell only whether that is as it should be.
+        """
 
         def read() -> Optional[Check]:
-            record = tables.last_like(self._connection, check)
-            return _check(record) if record is not None else None
+            for record in tables.last_like(self._connection, check, "ok", 1):
+                return _check(record)
+            records = tables.last_like(self._connection, check, "unknown", LOOKED_AT)
+            found = (_check(record) for record in records)
+            return next((one for one in found if _lacks_a_reference(one)), None)
 
         return await self._do(read)
 
@@ -284,3 +291,9 @@ class Store:
             self._problem = text
             log.error("%s; new checks are refused until it works again", text)
         raise StoreError(text)
+
+
+def _lacks_a_reference(check: Check) -> bool:
+    """Whether it has a figure, and could not tell only whether that is as it should be."""
+    verdict = check.verdict
+    return check.figure is not None and verdict is not None and verdict.reason == "threshold"

@@ -10,7 +10,7 @@ import hashlib
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import msgspec
 
@@ -145,10 +145,10 @@ def select(
     return _records(connection, rest, (*values, limit))
 
 
-def last_like(connection: sqlite3.Connection, check: Check) -> Optional[bytes]:
-    """The record of the last like check that was ok, but this one."""
-    rest = "WHERE likeness = ? AND outcome = 'ok' AND id != ? ORDER BY sequence DESC LIMIT 1"
-    return next(iter(_records(connection, rest, (likeness(check), check.id))), None)
+def last_like(connection: sqlite3.Connection, check: Check, outcome: str, most: int) -> list[bytes]:
+    """The records of the last like checks with an outcome, but this one."""
+    rest = "WHERE likeness = ? AND outcome = ? AND id != ? ORDER BY sequence DESC LIMIT ?"
+    return _records(connection, rest, (likeness(check), outcome, check.id, most))
 
 
 def prune(connection: sqlite3.Connection, oldest: float, most: int) -> int:

@@ -15,8 +15,9 @@ import msgspec
 
 from nodevitals.checks import CheckError, manifests, remote, sweep
 from nodevitals.checks.collective import Collective, verify
+from nodevitals.checks.model import CheckRequest, RunResult, TestRequest, Verdict
 from nodevitals.checks.mpirun import MpirunLauncher
-from nodevitals.checks.reasons import reason_of
+from nodevitals.checks.verdicts import verdict_of
 from nodevitals.commands.fabric.hub_options import (
     HUB_ONLY,
     add_request_options,
@@ -26,7 +27,7 @@ from nodevitals.commands.fabric.hub_options import (
     request_of,
     sizes_of,
 )
-from nodevitals.commands.fabric.on_hub import run_on_hub
+from nodevitals.commands.fabric.on_hub import STATUSES, run_on_hub
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,
@@ -34,9 +35,6 @@ from nodevitals.commands.fabric.options import (
     refuse_nodes_in_use,
 )
 from nodevitals.commands.terminal import (
-    COULD_NOT_TELL,
-    FOUND_WRONG,
-    GOOD,
     CommandError,
     Subparsers,
     print_json,
@@ -93,7 +91,7 @@ def add_to(subparsers: Subparsers) -> None:
     add("--hca", default="", metavar="LIST", help=hca)
     interface = "interface for sockets, such as eth0 (default: the library chooses)"
     add("--interface", default="", metavar="NAME", help=interface)
-    expected = "bus bandwidth, such as 370Gb/s; status 1 below --share (default: none)"
+    expected = "bus bandwidth, such as 370Gb/s; without it the outcome is unknown (default: none)"
     add("--expected", metavar="RATE", help=expected)
     share = "share of --expected, 0 to 1 (default 0.8)"
     add("--share", type=float, default=0.8, metavar="SHARE", help=share)
@@ -132,7 +130,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the collective, or print its manifest; 1 where it is slow or a device failed,
-    2 where it could not be tested.
+    2 where that could not be told.
     """
     if options.hub:
         refuse_given(options, LOCAL_ONLY, "is for a run without a hub: leave it out, or --hub")
@@ -149,20 +147,34 @@ def run(options: argparse.Namespace) -> int:
     refuse_nodes_in_use(nodes, options)
     if wanted.gid_index is None:
         wanted = msgspec.structs.replace(wanted, gid_index=_common_gid_index(nodes, options.hca))
-    report = _launched(wanted, options.timeout)
+    reports = _launched(wanted, options.timeout)
+    # The rows of all sizes, up to the failed one.
+    rows = tuple(row for report in reports for row in report.rows)
+    report = msgspec.structs.replace(reports[-1], rows=rows)
     if options.push:
         _push(options.push, wanted, report)
-    slow = False
-    if report.outcome == "ok" and expected is not None:
-        slow = (report.rows[-1].bus_bandwidth_bytes_per_second or 0.0) < options.share * expected
+    verdict = _verdict(wanted, reports, expected, options.share)
     if options.json:
-        print_json(report)
+        print_json({**msgspec.to_builtins(report), "verdict": verdict})
     else:
-        _print(wanted, report, "SLOW" if slow else "ok" if expected else "nothing to compare with")
-    cause = reason_of(report)
-    if cause is None:
-        return FOUND_WRONG if slow else GOOD
-    return FOUND_WRONG if cause == "hardware" else COULD_NOT_TELL
+        _print(wanted, report, verdict)
+    return STATUSES[verdict.outcome]
+
+
+def _verdict(
+    wanted: Collective, reports: tuple[Report, ...], expected: float | None, share: float
+) -> Verdict:
+    """As that of a hub that has not seen this collective before."""
+    request = CheckRequest(
+        kind="collective",
+        nodes=wanted.nodes,
+        test=TestRequest(
+            tool=wanted.backend, operation=wanted.operation, sizes=sweep.spelled(wanted.sizes)
+        ),
+        expected_bytes_per_second=expected,
+        share=share,
+    )
+    return verdict_of(request, 1, [RunResult(number=0, nodes=wanted.nodes, reports=reports)])
 
 
 def _requested(options: argparse.Namespace) -> dict[str, object]:
@@ -195,11 +207,10 @@ def _push(url: str, wanted: Collective, report: Report) -> None:
         print(f"--push: {error}", file=sys.stderr)
 
 
-def _launched(wanted: Collective, seconds: float) -> Report:
-    """Run it by mpirun. One report with the rows of all sizes, up to the failed one."""
+def _launched(wanted: Collective, seconds: float) -> tuple[Report, ...]:
+    """Run it by mpirun. One report per size, up to the failed one."""
     done = asyncio.run(MpirunLauncher().run(wanted, f"command-{os.getpid()}", seconds))
-    rows = tuple(row for report in done.reports for row in report.rows)
-    return msgspec.structs.replace(done.reports[-1], rows=rows)
+    return done.reports
 
 
 def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:
@@ -265,15 +276,18 @@ def _common_gid_index(nodes: list[str], hca: str) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _print(wanted: Collective, report: Report, verdict: str) -> None:
+def _print(wanted: Collective, report: Report, verdict: Verdict) -> None:
     if report.outcome != "ok":
         print(f"{wanted.operation} over {wanted.ranks} ranks: {report.reason}: {report.message}")
         return
+    word = "SLOW" if verdict.outcome == "bad" else verdict.outcome
     rows = [
-        (wanted.operation, wanted.ranks, row.message_bytes, f"{_bus(row):.2f}", verdict)
+        (wanted.operation, wanted.ranks, row.message_bytes, f"{_bus(row):.2f}", word)
         for row in report.rows
     ]
     print_table(("OPERATION", "RANKS", "BYTES", "BUS GB/s", "VERDICT"), rows)
+    if verdict.outcome != "ok":
+        print(f"{verdict.outcome}: {verdict.message}")
 
 
 def _bus(row: ResultRow) -> float:

@@ -198,7 +198,8 @@ class ReturnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Time without any of its faults before a node is tested; at least ten minutes are useful, as
     docs/automation.md says."""
     pair_preset: str = ""
-    """Preset of a pair test with good partners after the node's own checks; by default none."""
+    """Preset of a pair test with good partners after the node's own checks; by default none. With
+    `expected`, unless the ports' own rates show what is well."""
     partners: Annotated[int, msgspec.Meta(ge=1, le=8)] = 2
     """Number of these partners."""
     again_within: Seconds = 86400.0

@@ -124,12 +124,19 @@ _GENERAL: dict[str, tuple[str, str]] = {
         "Median {figure}: {percent} % of the last like check that was ok ({baseline}).",
         "中位数 {figure}，为上一次同类正常检测（{baseline}）的 {percent} %。",
     ),
+    "compared_unsure": (
+        (
+            "Median {figure}: {percent} % of the last like check ({baseline}), which could not tell"
+            " either."
+        ),
+        "中位数 {figure}，为上一次同类检测（{baseline}，同样没有结论）的 {percent} %。",
+    ),
     "median_is": (
         (
-            "Median {figure}. No earlier check of the same nodes and parameters was ok, so there is"
-            " nothing to compare it with."
+            "Median {figure}. There is no earlier check of the same nodes and parameters to compare"
+            " it with."
         ),
-        "中位数 {figure}。此前没有节点和参数相同且正常的检测可供对比。",
+        "中位数 {figure}。此前没有节点和参数相同的检测可供对比。",
     ),
     "cost_and_time": ("Cost", "开销"),
     "planned": ("Planned, at most", "计划上限"),

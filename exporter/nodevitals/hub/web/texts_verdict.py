@@ -7,8 +7,8 @@ VERDICT: dict[str, tuple[str, str]] = {
     "was_canceled": ("it was canceled before it could tell", "检测已取消，没有结论"),
     "unknown_hardware": ("a device or a link failed", "设备或链路故障"),
     "unknown_threshold": (
-        "many pairs are slow, and no single node or link explains it",
-        "多对节点偏慢，无法归因于单个节点或链路",
+        "it is not known whether this is as fast as it should be",
+        "无法判断速度是否达标",
     ),
     "unknown_harness": (
         "the test itself failed; this says nothing about the hardware",
@@ -88,6 +88,13 @@ VERDICT: dict[str, tuple[str, str]] = {
             " last good check."
         ),
         "所有节点均受影响：排查自上次正常检测以来交换机、驱动或参数的变更。",
+    ),
+    "do_threshold": (
+        (
+            "Run it again with the expected rate, or pairs of physical ports with messages of 1MiB."
+            " Where many pairs are slow, choose more rounds."
+        ),
+        "填写期望速率，或对物理端口改用 1MiB 消息，再重新检测。多对节点偏慢时，增加轮数。",
     ),
     "do_harness": (
         "Read the raw output below, repair the test, and run it again.",
