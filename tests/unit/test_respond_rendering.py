@@ -448,3 +448,9 @@ def test_chinese_impacts_are_those_of_the_templates() -> None:
             for component in ("accelerator", "mount", "fabric", "node"):
                 expected = impact(fault, severity, component)
                 assert words_zh.impact(fault, severity, component) == expected, fault
+
+
+def test_only_what_fills_up_is_said_to() -> None:
+    """Not a file system that became read-only, whose name begins alike."""
+    full = [one for one in words_zh.FAULTS if words_zh.impact(one, "", "").startswith("写满后")]
+    assert full == ["filesystem_space_low", "filesystem_filling", "inodes_low"]

@@ -250,7 +250,7 @@ IMPACTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
         (),
         "访问该目录的作业会卡住或报错",
     ),
-    ((), ("filesystem_", "inodes_"), "写满后无法写入检查点和日志"),
+    (("filesystem_space_low", "filesystem_filling"), ("inodes_",), "写满后无法写入检查点和日志"),
     (
         (),
         (
