@@ -109,7 +109,11 @@ def test_a_probe_imports_no_other_probe_but_the_messages_it_sends() -> None:
     """One home per probe. Messages are of the receiver's types."""
     # Self-checks run some of the tools of the tests between nodes, behind the same gate.
     shared = {("selfcheck", "fabric"): ("gate", "report", "tool_process", "tools")}
-    senders = {"kernel_log": ("nvidia",), "kubernetes": ("nvidia", "ascend", "kernel_log")}
+    senders = {
+        "kernel_log": ("nvidia",),
+        "kubernetes": ("nvidia", "ascend", "kernel_log"),
+        "services": ("kernel_log",),
+    }
     for file in FILES:
         parts = module_of(file).split(".")
         if parts[0] != "probes" or len(parts) < 2 or parts[1] == "common":

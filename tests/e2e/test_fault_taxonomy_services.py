@@ -4,6 +4,7 @@ that docs/fault-coverage.md names, and what looks alike is not.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from testbed import conditions
 from testbed.conditions import DATA_MOUNT, ROOT_BROKEN, ROOT_MOUNT
+from testbed.kmsg import KernelLog
 from testbed.node import ROOT, Node, wait_until
 from testbed.systemd import BUS, Systemd, Unit
 from testbed.trees import write
@@ -35,11 +37,12 @@ BIND = DATA_MOUNT.replace("40 29", "41 29").replace("/ /data rw", "/x /data/x ro
 
 
 class SimulatedNode(msgspec.Struct):
-    """A running agent, its systemd and its procfs."""
+    """A running agent, its systemd, its procfs and its kernel log."""
 
     agent: Node
     systemd: Systemd
     procfs: Path
+    log: KernelLog
 
     def look(self, family: str, labels: dict[str, str]) -> float | None:
         """Return the value of the one sample with these labels."""
@@ -74,12 +77,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedNode]:
         "ignored": ["user@*.service"],
         "expected": ["kubelet.service"],
     }
-    config = {"probes": {"services": settings}}
-    with Systemd(folder) as systemd:
+    write(procfs, {"sys/kernel/random/boot_id": "11111111-2222-4333-8444-555555555555\n"})
+    flags = (f"--path.procfs={procfs}", f"--path.sysfs={folder / 'sys'}")
+    with Systemd(folder) as systemd, KernelLog(folder) as log:
+        config = {"probes": {"services": settings, "kernel_log": {"path": str(log.path)}}}
         systemd.units |= {f"{name}.service": unit for name, unit in UNITS.items()}
-        agent = Node(folder, config, f"--path.procfs={procfs}", PYTHONPATH=str(ROOT / "exporter"))
+        agent = Node(folder, config, *flags, PYTHONPATH=str(ROOT / "exporter"))
         with agent:
-            made = SimulatedNode(agent, systemd, procfs)
+            made = SimulatedNode(agent, systemd, procfs, log)
             wait_until(lambda: made.look(ACTIVE, {"unit": "kubelet.service"}) == 1)
             wait_until(lambda: made.look(ZOMBIES, {}) == 0)
             yield made
@@ -121,6 +126,19 @@ def remove(name: str) -> Callable[[SimulatedNode], object]:
 def mounts(*lines: str) -> Callable[[SimulatedNode], None]:
     """Return what replaces the mounts."""
     return lambda on: conditions.mounts(on.procfs, *lines)
+
+
+def ext4_error(on_error: str) -> Callable[[SimulatedNode], None]:
+    """Return what makes ext4 of the root record an error, and go on or not."""
+    ticks = 100 * (conditions.UPTIME_SECONDS - 3600)
+    return lambda on: conditions.ext4_errors(
+        on.procfs.parent, "nvme0n1p2", 1, int(time.time()), ticks, on_error
+    )
+
+
+def messages(*texts: str) -> Callable[[SimulatedNode], None]:
+    """Return what the kernel logs."""
+    return lambda on: on.log.write(*texts)
 
 
 def process(pid: int, **fields: object) -> Callable[[SimulatedNode], None]:
@@ -202,6 +220,31 @@ FAULTS = [
         {"mountpoint": "/data"},
         target="conditions",
         silent=mounts(ROOT_MOUNT, DATA_MOUNT, BIND),
+        silent_family=READ_ONLY,
+        silent_labels={"mountpoint": "/data"},
+        silent_value=0,
+    ),
+    Fault(
+        "Root stopped by an ext4 error while the kernel shows `rw`",
+        ext4_error("remount-ro"),
+        READ_ONLY,
+        {"mountpoint": "/"},
+        target="conditions",
+        silent=ext4_error("continue"),
+        silent_family=READ_ONLY,
+        silent_labels={"mountpoint": "/"},
+        silent_value=0,
+    ),
+    Fault(
+        "XFS shut down after an error while the kernel shows `rw`",
+        messages("XFS (nvme1n1): Log I/O Error (0x2) detected at x.  Shutting down filesystem."),
+        READ_ONLY,
+        {"mountpoint": "/data"},
+        target="conditions",
+        silent=messages(
+            "XFS (nvme1n1): Mounting V5 Filesystem",
+            "XFS (nvme1n1): Metadata corruption detected at xfs_inode_buf_verify+0x1aa/0x1d0",
+        ),
         silent_family=READ_ONLY,
         silent_labels={"mountpoint": "/data"},
         silent_value=0,

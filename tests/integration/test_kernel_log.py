@@ -23,7 +23,7 @@ from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.probe import KernelLogProbe, KernelLogSettings
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.wire import decode, encode
-from testbed import trees
+from testbed import conditions, trees
 from testbed.faultyfs import FaultyFileSystem
 from testbed.kmsg import USER_NOTICE, KernelLog
 from testbed.node import ROOT, Node, run, wait_until
@@ -45,14 +45,15 @@ def log(tmp_path: Path) -> Iterator[KernelLog]:
         yield made
 
 
-def node(folder: Path, log: KernelLog) -> Node:
-    """Return a node with only this probe, and a boot of its own."""
+def node(folder: Path, log: KernelLog, **others: object) -> Node:
+    """Return a node with this probe and others, and a boot of its own."""
     trees.procfs(folder / "proc")
     probe = {"interval": "100ms", "path": str(log.path)}
     return Node(
         folder,
-        {"probes": {"node": {"enabled": False}, "kernel_log": probe}},
+        {"probes": {"node": {"enabled": False}, "kernel_log": probe, **others}},
         f"--path.procfs={folder / 'proc'}",
+        f"--path.sysfs={folder / 'sys'}",
         PYTHONPATH=str(ROOT / "exporter"),
     )
 
@@ -74,6 +75,27 @@ def test_events_are_counted_from_0(tmp_path: Path, log: KernelLog) -> None:
         wait_until(lambda: events(running, "oom_kill") == 1)
         assert events(running, "nfs_timeout") == 1
         wait_until(lambda: any(row["state"] == "oom_kill" for row in history(running)))
+
+
+def test_file_system_that_the_kernel_stopped_is_read_only_until_it_is_mounted_anew(
+    tmp_path: Path, log: KernelLog
+) -> None:
+    """Also after a restart of the agent, which does not read these records again."""
+    made = node(tmp_path, log, services={"interval": "100ms", "bus": "/none"})
+    conditions.healthy(tmp_path)
+
+    def read_only(value: float) -> None:
+        family = "nodevitals_node_filesystem_read_only"
+        wait_until(lambda: made.value(family, mountpoint="/data") == value)
+        assert made.value(family, mountpoint="/") == 0
+
+    log.write("XFS (nvme1n1): Log I/O Error (0x6) detected at x.  Shutting down filesystem.")
+    with made:
+        read_only(1)
+    with made:
+        read_only(1)
+        log.write("XFS (nvme1n1): Mounting V5 Filesystem 09bb549a-4bd2-49f8-b6a0-9faab0bf0de4")
+        read_only(0)
 
 
 def test_records_of_user_space_are_not_counted(tmp_path: Path, log: KernelLog) -> None:

@@ -17,10 +17,14 @@ SYSTEM_MOUNTS = (
     "51 29 259:1 / /boot/efi rw shared:31 - vfat /dev/nvme0n1p1 rw\n"
     "52 29 0:45 / /home rw shared:32 - nfs4 filer:/home ro,vers=4.2\n"
 )
+UPTIME_SECONDS = 50_000
+JOURNAL_THREAD = 90
 
 
 def healthy(root: Path) -> Path:
-    """Write a node without a bad condition below `root`; its procfs is `root`/proc."""
+    """Write a node without a bad condition below `root`; its procfs is `root`/proc, its sysfs
+    `root`/sys.
+    """
     procfs = processes.kernel(root / "proc")
     write(
         procfs,
@@ -28,16 +32,49 @@ def healthy(root: Path) -> Path:
             "1/stat": "1 (systemd) S 0 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 5 0\n",
             "1/mountinfo": ROOT_MOUNT + DATA_MOUNT + SYSTEM_MOUNTS,
             "loadavg": "1.50 2.25 3.00 2/3450 6789\n",
+            "uptime": f"{UPTIME_SECONDS}.00 1.00\n",
             "sys/kernel/threads-max": "4125790\n",
             "sys/kernel/pid_max": "4194304\n",
         },
     )
+    block_device(root / "sys", "259:2", "nvme0n1p2")
+    block_device(root / "sys", "259:5", "nvme1n1")
+    ext4_errors(root, "nvme0n1p2", 0, 0, None)
     return procfs
 
 
 def mounts(procfs: Path, *lines: str) -> None:
     """Replace the mounts."""
     write(procfs, {"1/mountinfo": "".join(lines)})
+
+
+def block_device(sysfs: Path, number: str, name: str) -> None:
+    """Write the kernel's name of a block device."""
+    link = sysfs / "dev/block" / number
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(f"../../devices/pci0000:00/0000:00:04.0/block/{name}")
+
+
+def ext4_errors(
+    root: Path,
+    name: str,
+    count: int,
+    last: int,
+    mounted_ticks: int | None,
+    on_error: str = "remount-ro",
+) -> None:
+    """Write what ext4 exposes of the file system on a device, as Linux 6.1 and 6.18 do: its errors,
+    and the thread of its journal, which was started with the mount (ticks since boot); None for
+    one without a journal.
+    """
+    thread = "<none>" if mounted_ticks is None else str(JOURNAL_THREAD)
+    folder = root / "sys/fs/ext4" / name
+    files = {"errors_count": count, "last_error_time": last, "journal_task": thread}
+    write(folder, {file: f"{text}\n" for file, text in files.items()})
+    options = f"rw\nbsddf\nuser_xattr\nnowarn_on_error\nerrors={on_error}\ndata=ordered\n"
+    write(root / "proc/fs/ext4" / name, {"options": options})
+    if mounted_ticks is not None:
+        process(root / "proc", JOURNAL_THREAD, "S", start=mounted_ticks)
 
 
 def process(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
 from nodevitals.probes.services.filesystems import MAX_FILESYSTEMS, local_filesystems
+from nodevitals.probes.services.messages import StoppedFilesystems
 from nodevitals.probes.services.probe import (
     CONDITIONS,
     ServicesProbe,
@@ -22,7 +24,13 @@ from nodevitals.probes.services.processes import Sleeper, continued, parse_sleep
 from nodevitals.probes.services.waits import WAITS, wait_of
 from nodevitals.probes.services.watch import WATCHED, is_unit_name
 from testbed import conditions
-from testbed.conditions import DATA_MOUNT, ROOT_BROKEN, ROOT_MOUNT, SYSTEM_MOUNTS
+from testbed.conditions import (
+    DATA_MOUNT,
+    ROOT_BROKEN,
+    ROOT_MOUNT,
+    SYSTEM_MOUNTS,
+    UPTIME_SECONDS,
+)
 from testbed.trees import write
 
 P = "nodevitals_node_"
@@ -36,12 +44,18 @@ def procfs(tmp_path: Path) -> Path:
 
 
 def run(
-    procfs: Path, state: ServicesState | None = None, hung_after: float = 120.0
+    procfs: Path,
+    state: ServicesState | None = None,
+    hung_after: float = 120.0,
+    received: StoppedFilesystems | None = None,
 ) -> dict[tuple[str, ...], float]:
     settings = ServicesSettings(hung_after=hung_after)
-    probe = ServicesProbe(Host(procfs=str(procfs)), settings, CONDITIONS)
+    probe = ServicesProbe(
+        Host(procfs=str(procfs), sysfs=str(procfs.parent / "sys")), settings, CONDITIONS
+    )
     probe.state = state or ServicesState()
-    readings = Readings(families=ServicesProbe.families)
+    messages = () if received is None else (received,)
+    readings = Readings(messages, families=ServicesProbe.families)
     probe.run(readings)
     return {(one.family.removeprefix(P), *one.labels): one.value for one in readings.samples}
 
@@ -80,6 +94,86 @@ def test_file_system_that_an_error_made_read_only_is_found_at_first_sight(
     found = run(procfs)
     assert found[ROOT] == 1
     assert found[DATA] == 0
+
+
+MOUNTED_SECONDS = 10
+"""After boot."""
+
+
+@pytest.fixture
+def ext4(tmp_path: Path, procfs: Path) -> Callable[..., dict[tuple[str, ...], float]]:
+    """Return a run on a node whose root, mounted ten seconds after boot, has recorded errors, the
+    last one so many seconds ago.
+    """
+
+    def with_errors(
+        count: int, ago: float, mounted_ticks: int | None = 100 * MOUNTED_SECONDS, **more: str
+    ) -> dict[tuple[str, ...], float]:
+        last = int(time.time() - ago)
+        conditions.ext4_errors(tmp_path, "nvme0n1p2", count, last, mounted_ticks, **more)
+        return run(procfs)
+
+    return with_errors
+
+
+ERRORS = ("filesystem_errors", "/", "ext4", "/dev/nvme0n1p2")
+Ext4 = Callable[..., dict[tuple[str, ...], float]]
+
+
+def test_error_that_stops_writes_is_found_where_the_mount_shows_rw(ext4: Ext4) -> None:
+    """Linux 6.12 to 6.14, and 5.15, 6.1 and 6.6 with the same change: EROFS, and `rw`."""
+    found = ext4(1, ago=600)
+    assert (found[ERRORS], found[ROOT]) == (1, 1)
+
+
+def test_recorded_error_that_lets_writes_go_on_is_counted_only(ext4: Ext4) -> None:
+    found = ext4(3, ago=600, on_error="continue")
+    assert (found[ERRORS], found[ROOT]) == (3, 0)
+
+
+def test_errors_of_an_earlier_mount_stop_no_writes(ext4: Ext4) -> None:
+    """They stay on the disk until a check; also within one boot."""
+    found = ext4(2, ago=UPTIME_SECONDS + 86400)
+    assert (found[ERRORS], found[ROOT]) == (2, 0)
+    found = ext4(2, ago=600, mounted_ticks=100 * (UPTIME_SECONDS - 60))
+    assert (found[ERRORS], found[ROOT]) == (2, 0)
+
+
+def test_time_of_a_clock_that_was_ahead_is_not_believed(ext4: Ext4) -> None:
+    found = ext4(1, ago=-8 * 3600)
+    assert (found[ERRORS], found[ROOT]) == (1, 0)
+
+
+def test_without_a_journal_the_time_of_the_mount_is_unknown(ext4: Ext4) -> None:
+    assert ext4(1, ago=600, mounted_ticks=None)[ROOT] == 0
+
+
+def test_file_system_without_errors_has_none(ext4: Ext4) -> None:
+    found = ext4(0, ago=time.time())
+    assert (found[ERRORS], found[ROOT]) == (0, 0)
+    assert ("filesystem_errors", *DATA[1:]) not in found
+
+
+@pytest.mark.parametrize("missing", ["errors_count", "last_error_time", "journal_task"])
+def test_what_ext4_does_not_show_is_unknown(
+    procfs: Path, tmp_path: Path, ext4: Ext4, missing: str
+) -> None:
+    ext4(1, ago=600)
+    (tmp_path / "sys/fs/ext4/nvme0n1p2" / missing).unlink()
+    found = run(procfs)
+    assert found[ROOT] == 0
+    assert (ERRORS in found) == (missing != "errors_count")
+
+
+def test_file_system_that_the_kernel_reported_as_stopped_is_found(procfs: Path) -> None:
+    """An aborted journal with errors=continue, and XFS, of which the mount shows nothing at all."""
+    state = ServicesState()
+    assert run(procfs, state)[DATA] == 0
+    stopped = StoppedFilesystems(["nvme1n1", "sdz"])
+    assert run(procfs, state, received=stopped)[DATA] == 1
+    found = run(procfs, state)
+    assert (found[DATA], found[ROOT]) == (1, 0)
+    assert run(procfs, state, received=StoppedFilesystems([]))[DATA] == 0
 
 
 def test_file_system_that_was_remounted_read_only_is_found(procfs: Path) -> None:

@@ -393,8 +393,8 @@ DEFECTS = (
         _is,
         1,
         "{mountpoint}",
-        "became read-only",
-        "dmesg --ctime | grep -i error; " + _DRAIN,
+        "accepts no writes: it became read-only, or the kernel stopped it after an error",
+        "dmesg --ctime | grep -i -e error -e remount; " + _DRAIN,
     ),
     Defect(
         "node",

@@ -3,8 +3,8 @@
 In: /dev/kmsg from the last record of the last run on, also over restarts of the agent, and
 messages from the probe `nvidia`: the name of the GPU at each bus id, and the Xids that NVML
 reported. Out: Xids and SXids with the one action for each, the events of `events.py`, and messages
-to the probe `kubernetes`: OOM kills of pods. It calls no driver, and where another run hangs in the
-process that it shares, it goes on in another one.
+to the probe `kubernetes`, OOM kills of pods, and to `services`, stopped file systems. It calls no
+driver, and where another run hangs in the process that it shares, it goes on in another one.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class KernelLogProbe(Probe):
             tally.leave_out_events()
         if finished:
             tally.add_xids_only_in_nvml()
+            if problem is None:
+                tally.send_filesystems()
             self._live = self._live or problem is None
         tally.finish()
         if isinstance(problem, FileNotFoundError):

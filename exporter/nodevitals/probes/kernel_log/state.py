@@ -89,6 +89,8 @@ class KernelLogState(msgspec.Struct):
     device_events: list[LastDeviceEvent] = []
     last_sxids: list[LastSxid] = []
     nics: list[NicState] = []
+    stopped: list[str] = []
+    """Block devices whose file systems accept no writes."""
     rows: dict[str, float] = {}
     """When each device and event had its last row of the history (monotonic)."""
     clock_offset: Optional[float] = None

@@ -20,6 +20,7 @@ from nodevitals.probes.kernel_log.families import (
     XID_ERRORS,
     XID_LAST,
 )
+from nodevitals.probes.kernel_log.filesystems import follow, parse_filesystem_event
 from nodevitals.probes.kernel_log.oom import OomKillTally
 from nodevitals.probes.kernel_log.state import (
     MAX_WAITING_XIDS,
@@ -39,6 +40,8 @@ from nodevitals.probes.kernel_log.xid import (
     parse_xid,
 )
 from nodevitals.probes.kubernetes.messages import send_oom_kills
+from nodevitals.probes.services.messages import PROBE as SERVICES
+from nodevitals.probes.services.messages import StoppedFilesystems
 
 # NVML's event and the log's record report the same error when they are no further apart: the
 # probe nvidia collects events once per interval.
@@ -103,6 +106,9 @@ class Tally:
                 name = of_device.pci_bus_id or of_device.driver
                 self._add_row(name, of_device.event, text, time)
             return
+        of_filesystem = parse_filesystem_event(text)
+        if of_filesystem is not None:
+            follow(self._state.stopped, of_filesystem)
         event = event_of(text)
         if event is not None:
             self._events[event] += 1
@@ -128,6 +134,12 @@ class Tally:
                 action = action_of(code, "")
                 self._add_xid(Xid(bus_id, code, action, "reported by NVML only"), self._now)
         state.from_nvml = []
+
+    def send_filesystems(self) -> None:
+        """Send which file systems accept no writes. To be called when the log has been read to its
+        end: a later record may have mounted one anew.
+        """
+        self._readings.send(SERVICES, StoppedFilesystems(list(self._state.stopped)))
 
     def leave_out_events(self) -> None:
         """The log cannot be read, or no further: what it has is not known, and not 0."""

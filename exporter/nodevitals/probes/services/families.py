@@ -17,6 +17,8 @@ STATES = (
     "maintenance",
 )
 
+FILESYSTEM = ("mountpoint", "fstype", "source")
+
 units = Families("services")
 ACTIVE = units.gauge("unit_active", "Whether the unit is active: started, or reloading.", "unit")
 STATE = units.gauge("unit_state", "Always 1; state of the unit.", "unit", state=STATES)
@@ -40,8 +42,14 @@ FAILED = units.gauge("failed_units", "Number of units in state failed, without i
 node = Families("node")
 READ_ONLY = node.gauge(
     "filesystem_read_only",
-    "Whether a local file system that was mounted for writing is read-only now.",
-    *("mountpoint", "fstype", "source"),
+    "Whether a local file system that was mounted for writing accepts no writes now: it is "
+    "read-only, or the kernel stopped it after an error.",
+    *FILESYSTEM,
+)
+ERRORS = node.gauge(
+    "filesystem_errors",
+    "Number of errors that a local ext4 file system has recorded since its last check by e2fsck.",
+    *FILESYSTEM,
 )
 ZOMBIES = node.gauge(
     "zombie_processes",

@@ -1,4 +1,4 @@
-"""Local file systems that were mounted for writing and are read-only now.
+"""Local file systems that were mounted for writing and accept no writes now, by their mounts.
 
 In: mountinfo of the node's first process. Out: one record per file system. Pure.
 https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
@@ -16,7 +16,8 @@ LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "reiserfs")
 MAX_FILESYSTEMS = 64
 # Mounts of containers and volumes: they come and go, and are the runtime's.
 _RUNTIMES = ("/var/lib/kubelet/", "/var/lib/containers/", "/var/lib/docker/", "/run/", "/snap/")
-# What ext4 since Linux 6.15 shows after an error, and after a shutdown, instead of ro.
+# What ext4 since Linux 6.15 shows after an error, and after a shutdown, instead of ro. Earlier ones
+# and XFS show nothing: ext4.py, and the kernel's log.
 _FORCED = {"emergency_ro", "shutdown"}
 
 

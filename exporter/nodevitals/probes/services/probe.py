@@ -21,8 +21,9 @@ from nodevitals.linux.sysfs import exists, read_bytes, read_integer, read_text
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
 from nodevitals.probes.common.device_files import sees_kernel
 from nodevitals.probes.common.facts import send_facts
-from nodevitals.probes.services import families
-from nodevitals.probes.services.filesystems import local_filesystems
+from nodevitals.probes.services import ext4, families
+from nodevitals.probes.services.filesystems import LocalFilesystem, local_filesystems
+from nodevitals.probes.services.messages import StoppedFilesystems
 from nodevitals.probes.services.processes import Sleeper, hung, look
 from nodevitals.probes.services.waits import WAITS
 from nodevitals.probes.services.watch import UNIT_NAME, WATCHED, Watch
@@ -79,13 +80,15 @@ class Looked(msgspec.Struct):
 
 class ServicesState(msgspec.Struct):
     """The restarts of each unit, the sleeping processes by ID and the last look at all, and the
-    file systems that were writable, as of the last run.
+    file systems that were writable, as of the last run; the devices whose file systems accept no
+    writes by the kernel's log.
     """
 
     restarts: dict[str, int] = {}
     sleepers: dict[int, Sleeper] = {}
     looked: Optional[Looked] = None
     writable: list[str] = []
+    stopped: list[str] = []
 
 
 class ServicesProbe(Probe):
@@ -97,6 +100,7 @@ class ServicesProbe(Probe):
     families = families.metrics
     Settings = ServicesSettings
     State = ServicesState
+    Message = StoppedFilesystems
     settings: ServicesSettings
     state: ServicesState
 
@@ -151,6 +155,8 @@ class ServicesProbe(Probe):
 
     def _filesystems(self, readings: Readings) -> None:
         """Those of the first process: the agent's own view may be read-only by its unit."""
+        for message in readings.received:
+            self.state.stopped = message.devices
         try:
             data = read_bytes(self.host.proc("1/mountinfo"))
         except OSError as error:
@@ -159,9 +165,20 @@ class ServicesProbe(Probe):
         for one in local_filesystems(data.decode("utf-8", "replace")):
             if one.for_writing or one.device in were:
                 writable.append(one.device)
-                labels = (one.mountpoint, one.fstype, one.source)
-                readings.add(families.READ_ONLY, one.read_only or not one.for_writing, *labels)
+                self._filesystem(one, readings)
         self.state.writable = writable
+
+    def _filesystem(self, one: LocalFilesystem, readings: Readings) -> None:
+        """Whether it accepts writes, by its mount, the kernel's log and its own record."""
+        labels = (one.mountpoint, one.fstype, one.source)
+        name = ext4.device_name(self.host, one.device)
+        stopped = one.read_only or not one.for_writing or name in self.state.stopped
+        if name is not None and one.fstype in ext4.TYPES:
+            record = ext4.read_record(self.host, name, time.time())
+            if record is not None:
+                readings.add(families.ERRORS, record.errors, *labels)
+                stopped = stopped or record.stopped
+        readings.add(families.READ_ONLY, stopped, *labels)
 
     def _threads(self, readings: Readings) -> None:
         try:
