@@ -39,7 +39,8 @@ FAULTS = {
     "outages": ("rdma_port_outage", "network_interface_outage"),
     "services": ("service_down", "service_flapping"),
     "system": (
-        *("filesystem_read_only", "processes_blocked", "zombie_processes", "threads_high"),
+        *("filesystem_read_only", "filesystem_errors"),
+        *("processes_blocked", "zombie_processes", "threads_high"),
         *("hung_task", "kernel_lockup", "kernel_bug"),
     ),
     "scripts": ("script_critical", "script_warning", "script_unknown"),

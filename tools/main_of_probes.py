@@ -235,11 +235,13 @@ MAIN = {
             "services_unit_active",
             "services_unit_restarts_total",
             "node_filesystem_read_only",
+            "node_filesystem_errors",
             "node_hung_processes",
             "node_zombie_processes",
         ),
         (
             "FilesystemReadOnly",
+            "FilesystemErrors",
             "ServiceDown",
             "ServiceFlapping",
             "ProcessesBlocked",

@@ -141,6 +141,7 @@ FAULTS = {
     "kernel_lockup": "CPU 锁死或停滞",
     "kernel_bug": "内核 BUG",
     "filesystem_read_only": "本地文件系统变为只读",
+    "filesystem_errors": "本地文件系统记录了错误",
     "service_down": "系统服务未运行",
     "service_flapping": "系统服务反复重启",
     "processes_blocked": "进程卡在内核",
