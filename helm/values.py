@@ -171,7 +171,7 @@ class Alertmanager(Values, frozen=True, kw_only=True):
     kind: Literal["none", "Secret", "AlertmanagerConfig"] = "none"
     """`Secret`: alertmanager.yaml and the templates; `AlertmanagerConfig`: for the operator."""
     configuration: Literal["full", "minimal"] = "full"
-    """`full`: tiers, teams, owners of jobs, office hours; `minimal`: one receiver, operators."""
+    """`full`: tiers, teams, owners of jobs, hours of a site; `minimal`: one receiver, operators."""
     namespace: Name = ""
     """Namespace of the object; by default that of the release."""
     labels: dict[str, str] = {}
@@ -183,7 +183,7 @@ class Alertmanager(Values, frozen=True, kw_only=True):
     global_: Free = msgspec.field(name="global", default={})
     """Global settings of alertmanager.yaml, for kind Secret."""
     time_intervals: dict[Literal["office-hours", "maintenance"], tuple[Free, ...]] = {}
-    """Times of the intervals, for kind Secret."""
+    """Hours of tickets, and hours without pages, for kind Secret; by default always and never."""
     templates: Text = "/etc/alertmanager/config/*.tmpl"
     """Where Alertmanager finds the templates, for kind Secret."""
     matchers: tuple[Free, ...] = ()

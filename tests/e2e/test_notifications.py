@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import requests
+import yaml
 
 from testbed.node import wait_until
 from testbed.servers import ALWAYS, NEVER, Alertmanager
@@ -64,12 +65,12 @@ def by_day(tmp_path: Path) -> Iterator[Notifications]:
 
 @pytest.fixture
 def by_night(tmp_path: Path) -> Iterator[Notifications]:
-    yield from notifications(tmp_path, SPEED, {**ALWAYS, "office-hours": NEVER})
+    yield from notifications(tmp_path, SPEED, {"office-hours": NEVER})
 
 
 @pytest.fixture
 def in_maintenance(tmp_path: Path) -> Iterator[Notifications]:
-    yield from notifications(tmp_path, SPEED, {**ALWAYS, "maintenance": ALWAYS["office-hours"]})
+    yield from notifications(tmp_path, SPEED, {"maintenance": ALWAYS})
 
 
 @pytest.fixture
@@ -190,6 +191,23 @@ def test_unresolved_alert_escalates_through_three_tiers(escalating: Notification
     order = [one["receiver"] for _, one in escalating.receiver.alerts]
     tiers = [name for name in dict.fromkeys(order) if name != "chat"]
     assert tiers == ["on-call", "second-tier", "third-tier"]
+
+
+def test_as_shipped_no_hour_mutes(by_day: Notifications) -> None:
+    """Alertmanager has read intervals without any times: what it sends now, it sends always."""
+    status = requests.get(f"{by_day.alertmanager.url}/api/v2/status", timeout=60).json()
+    running = yaml.safe_load(status["config"]["original"])
+    intervals = {one["name"]: one.get("time_intervals", []) for one in running["time_intervals"]}
+    assert intervals == {"office-hours": [{}], "maintenance": []}
+    by_day.post(
+        alert("A", instance="n1"),
+        alert("B", "warning", instance="n2", component="rdma"),
+        alert("C", "warning", instance="n3", component="accelerator"),
+        alert("D", "info", instance="n4", owner="alice", component="job"),
+    )
+    expected = {"on-call": ["A"], "chat": ["A"], "storage-and-network": ["B"], "hardware": ["C"]}
+    expected["job-owner"] = ["D"]
+    wait_until(lambda: {name: by_day.names(name) for name in expected} == expected)
 
 
 def test_at_night_pages_are_sent_and_warnings_are_not(by_night: Notifications) -> None:

@@ -15,7 +15,6 @@ from testbed.hub import HubProcess
 from testbed.hubalerts import stamp
 from testbed.node import ROOT, wait_until
 from testbed.notifykills import TOKEN, FarSide
-from testbed.servers import ALWAYS
 from testbed.shipped import Shipped, filled_in
 
 HUB = "http://nodevitals-hub:9857/"
@@ -32,8 +31,6 @@ class Site:
         config = filled_in(name)
         del config["global"]
         config["templates"] = [str(ROOT / "alertmanager/templates/*.tmpl")]
-        for interval in config.get("time_intervals", []):
-            interval["time_intervals"] = ALWAYS[interval["name"]]
         for route in (config["route"], *config["route"]["routes"]):
             if route.get("group_wait") not in ("30m", "2h"):
                 route |= {"group_wait": "1s", "group_interval": "500ms"}

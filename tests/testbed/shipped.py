@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from testbed.mailserver import MailServer
 from testbed.node import ROOT
-from testbed.servers import ALWAYS, BINARIES, ServerProcess, show_debian_files
+from testbed.servers import BINARIES, ServerProcess, show_debian_files
 from testbed.webhook import Receiver
 
 # `#key` and, below it, `#  more`; text has one space after the #.
@@ -106,8 +106,6 @@ class FilledIn(Shipped):
         config = filled_in(name)
         send_to(config, self.mailserver.address, self.posts.url)
         config["templates"] = [str(ROOT / "alertmanager/templates/*.tmpl")]
-        for interval in config.get("time_intervals", []):
-            interval["time_intervals"] = ALWAYS[interval["name"]]
         for route in (config["route"], *config["route"]["routes"]):
             route |= {"group_wait": wait, "group_interval": wait}
         text = yaml.safe_dump(config, allow_unicode=True, width=1000)

@@ -14,10 +14,10 @@ import yaml
 
 from testbed.alerting.inbox import Inbox
 from testbed.node import ROOT
-from testbed.servers import ALWAYS, NEVER
+from testbed.servers import NEVER
 from testbed.shipped import Shipped, filled_in, send_to
 
-BY_NIGHT: dict[str, list[Any]] = {**ALWAYS, "office-hours": NEVER}
+BY_NIGHT: dict[str, list[Any]] = {"office-hours": NEVER}
 # Alertmanager's own defaults, where send_resolved is not configured.
 SENDS_RESOLVED = {"email_configs": False, "slack_configs": False}
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -28,7 +28,7 @@ _GROUP = "{{ range .GroupLabels.SortedPairs }}{{ .Name }}={{ .Value }};{{ end }}
 class CompressedAlertmanager(Shipped):
     """The shipped configuration with every wait divided by `speed`, and an inbox for all mail.
 
-    `hours` replaces the time intervals by name.
+    `hours` replaces time intervals by name.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class CompressedAlertmanager(Shipped):
         for receiver in config["receivers"]:
             _watch(receiver, inbox)
         for interval in config["time_intervals"]:
-            interval["time_intervals"] = (hours or ALWAYS)[interval["name"]]
+            interval["time_intervals"] = (hours or {}).get(
+                interval["name"], interval["time_intervals"]
+            )
         _compress(config["route"], speed)
         text = yaml.safe_dump(config, allow_unicode=True, width=1000)
         (self.folder / "alertmanager.yaml").write_text(text)

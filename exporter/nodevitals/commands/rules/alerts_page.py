@@ -45,10 +45,17 @@ A site changes no file: [a values file](../rules/examples/values.example.yaml) h
 runbooks, labels, thresholds (also per pool), alerts that are off or have another severity or wait,
 and the profile. `nodevitals rules render --values FILE --output FOLDER` writes the rules.
 
-[alertmanager/](../alertmanager/) notifies the right person once: pages at any hour in three tiers,
-tickets in office hours, one page for a filer under 500 nodes; `minimal.yaml` has one receiver and
-the same inhibitions. [alert-latency.md](alert-latency.md) has the time from each fault to its
-message, [rules-cost.md](rules-cost.md) what the rules cost.
+[alertmanager/](../alertmanager/) notifies the right person once: pages in three tiers, tickets to
+teams, one page for a filer under 500 nodes; `minimal.yaml` has one receiver and the same
+inhibitions. All are sent at any hour, until a site sets [hours of its own](#receivers).
+[alert-latency.md](alert-latency.md) has the time from each fault to its message,
+[rules-cost.md](rules-cost.md) what the rules cost.
+"""
+_HOURS = """
+As shipped, `office-hours` is always and `maintenance` never. A site writes its own hours and its
+time zone (`location`; without it, times are UTC) at the top of `alertmanager.yaml`, which has an
+example of each, or in the chart's `alertmanager.timeIntervals`. The price: an alert that begins and
+ends while its route is muted is never sent; one that still fires after that is sent then.
 """
 # Between markers of these names; what is there is kept.
 _TITLES = {
@@ -119,7 +126,7 @@ def _receivers(pack: Pack, alertmanager: Mapping[str, Any]) -> str:
     for one in sorted(notified, key=lambda one: (one.receiver, one.group_wait)):
         active, muted = ", ".join(one.active), ", ".join(one.muted)
         lines.append(f"| {one.receiver} | {one.group_wait} | {active} | {muted} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _HOURS
 
 
 def _tables(pack: Pack, alertmanager: Mapping[str, Any]) -> Iterator[str]:
