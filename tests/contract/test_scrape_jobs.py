@@ -44,7 +44,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 def jobs() -> dict[str, dict[str, Any]]:
     """Return the jobs with such a relabelling, by their place."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for place, text in texts():
         if "__address__" in text:
             read = yaml.safe_load(text)
