@@ -164,6 +164,17 @@ def test_failure_of_a_tool_has_its_reason(
     assert reason_of(report) == of_check
 
 
+def test_tags_of_mpirun_within_a_line_are_removed() -> None:
+    """Open MPI puts one before each piece that it reads, and stderr is written in pieces."""
+    tag = "[1,0]<stderr>:"
+    text = f"{tag}timeout: {tag}failed to run command x{tag}: No such file or directory{tag}\n"
+    message = "timeout: failed to run command x: No such file or directory"
+    assert PARSERS["nccl"](text) == failed("tool_missing", message)
+    row = tooloutput.nccl_row(1024, 20.0, 1.5)
+    parsed = PARSERS["nccl"](f"[1,0]<stdout>:{row[:30]}[1,0]<stdout>:{row[30:]}")
+    assert parsed.rows == PARSERS["nccl"](row).rows != ()
+
+
 RULE = "-" * 74
 NETWORKS = "None of the TCP networks could be found:\n\n  Value given: eth9\n"
 INIT = "It looks like orte_init failed for some reason\n"

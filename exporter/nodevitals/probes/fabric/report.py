@@ -60,8 +60,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ResultRow, ...] = ()
 
 
-# Prefixes of Open MPI's --tag-output and of srun's --label.
-_PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+: ?)")
+# Open MPI's --tag-output puts this before each piece that it reads, also within a line.
+_TAG = re.compile(r"\[\d{1,10},\d{1,10}\]<std(?:out|err|diag)>:")
+# Of srun's --label.
+_LABEL = re.compile(r"^\d+: ?")
 _LAUNCHER = re.compile(r"mpirun (?:detected|noticed|was unable)|ORTE was unable|PRTE ERROR")
 # Of Open MPI: around its messages, between them, and after one about an option.
 _RULE = re.compile(r"\s*-{10,}\s*")
@@ -71,7 +73,7 @@ _USAGE = re.compile(r"Type '.{1,300} --help' for usage")
 
 def untagged(text: str) -> str:
     """The output of ranks without the launcher's prefixes."""
-    return "\n".join(_PREFIX.sub("", line) for line in text.splitlines())
+    return "\n".join(_LABEL.sub("", line) for line in _TAG.sub("", text).splitlines())
 
 
 FailurePatterns = Sequence[tuple[re.Pattern[str], Reason]]
