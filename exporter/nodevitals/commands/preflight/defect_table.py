@@ -324,11 +324,13 @@ DEFECTS = (
         "network_expected_speed_bytes_per_second",
     ),
     Defect("mounts", "mount_present", _is, 0, "{mountpoint}", "not mounted", "mount {mountpoint}"),
+    # A filer that fails over is away for up to 90 s: unknown until then, or the prologs of a whole
+    # cluster would drain their nodes.
     Defect(
         "mounts",
         "probe_unanswered_seconds",
         _MORE,
-        0,
+        90,
         "{target}",
         "no call has returned for {value} s",
         "check the filer and the network to it",
