@@ -92,18 +92,21 @@ LEASED = hub.gauge(
 )
 
 respond = Families("hub")
+NOTIFICATION_OUTCOMES = ("sent", "failed", "dropped", "superseded")
 NOTIFICATIONS = respond.counter(
     "notifications_total",
-    "Number of notifications since the hub was started; failed counts attempts.",
+    "Number of notifications since the hub was started; failed counts attempts, superseded those "
+    "whose place a newer one took before they were sent.",
     "channel",
-    outcome=("sent", "failed", "dropped"),
+    outcome=NOTIFICATION_OUTCOMES,
 )
 NOTIFICATIONS_WAITING = respond.gauge(
     "notifications_waiting", "Number of notifications that wait to be delivered.", "channel"
 )
 NOTIFICATIONS_OLDEST = respond.gauge(
     "notifications_oldest_timestamp_seconds",
-    "Unix time at which the oldest notification that waits was created; missing where none waits.",
+    "Unix time at which the oldest notification that waits, or one whose place it took, was "
+    "created; missing where none waits.",
     "channel",
 )
 MESSAGES = respond.counter(

@@ -201,8 +201,9 @@ def test_records_that_cannot_be_decoded_hold_up_nothing(tmp_path: Path, far: Far
         with sqlite3.connect(hub.state / "respond.db") as connection:
             for reader in ("notify", "incidents", "owners"):
                 connection.execute("INSERT INTO inbox VALUES (NULL, 1, ?, '{')", (reader,))
-            values = "('a', 'first', 'waiting', 1, 1, 'b', 0)"
-            connection.execute(f"INSERT INTO deliveries VALUES {values}")
+            into = "deliveries (id, channel, state, created, next_try, record)"
+            values = "('a', 'first', 'waiting', 1, 1, 'b')"
+            connection.execute(f"INSERT INTO {into} VALUES {values}")
             connection.execute("INSERT INTO incidents VALUES ('a', 'k', 1, NULL, 'n', '[')")
             connection.execute("INSERT INTO drills VALUES ('a', 9e9, '')")
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('link key', 7)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -214,8 +215,12 @@ async def of_incidents(folder: Path) -> list[str]:
     found: list[str] = []
     async with site(folder, {"anonymous": "read"}, {}) as hub:
         database = base.of(hub.hub).database
-        for one in (opened, working, over):
-            await database.do(lambda connection, one=one: incident_tables.write(connection, one))
+
+        def write(connection: sqlite3.Connection) -> None:
+            for one in (opened, working, over):
+                incident_tables.write(connection, one)
+
+        await database.do(write)
         await incidents.of(hub.hub).read_link_key()
         select = "SELECT value FROM facts"
         [key] = await database.do(lambda connection: connection.execute(select).fetchone())

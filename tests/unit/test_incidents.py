@@ -83,6 +83,24 @@ def test_a_firing_message_that_arrives_after_the_end_opens_nothing() -> None:
     assert found.resolved is not None
 
 
+def test_a_fault_that_fires_again_with_the_same_start_goes_on() -> None:
+    """Where its own group said that it was resolved, or that was long ago: Prometheus was away, or
+    a silence ended.
+    """
+    [over] = after(alert(), alert(status="resolved"))
+    found = taken(alert(), over, new(), SETTINGS, 30.0, again=True)
+    assert found is not None
+    assert (found.id, found.resolved) == (over.id, None)
+    end = calendar.timegm((2026, 11, 22, 9, 0, 0))
+    assert taken(alert(), over, new(), SETTINGS, end + 500.0) is None
+    assert taken(alert(), over, new(), SETTINGS, end + 700.0) is not None
+    [silenced] = after(alert())
+    silenced = vanished(silenced, set(), {"a1": 100.0}, 400.0, 300.0)
+    assert silenced.resolved == 400.0
+    assert taken(alert(), silenced, new(), SETTINGS, 500.0) is None
+    assert taken(alert(), silenced, new(), SETTINGS, 1100.0) is not None
+
+
 def test_an_alert_that_comes_again_soon_continues_the_incident() -> None:
     [found] = after(alert(), alert(status="resolved"), alert(start=9))
     assert found.resolved is None

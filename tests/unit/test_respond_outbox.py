@@ -14,7 +14,7 @@ from nodevitals.hub.respond import delivery_tables, outbox
 from nodevitals.hub.respond.database import Database
 from nodevitals.hub.respond.delivery import DeliveryError
 from nodevitals.hub.respond.model import Delivery
-from nodevitals.hub.respond.outbox import Digest, Sender
+from nodevitals.hub.respond.outbox import Digest, Sender, Texts
 from nodevitals.hub.respond.settings import ChannelSettings
 
 
@@ -54,7 +54,10 @@ def sent(
         settings = ChannelSettings(url_file="/none", per_minute=per_minute)
         counts: Counter[tuple[str, str]] = Counter()
         task = asyncio.ensure_future(
-            Sender("chat", settings, channel, database, unlinked, digest, counts).run()
+            Sender(
+                *("chat", settings, channel, database),
+                *(Texts(unlinked, digest), counts, lambda: 3600.0),
+            ).run()
         )
         while not is_done(channel, counts):
             assert not task.done(), task.exception()
@@ -94,6 +97,15 @@ def test_many_that_are_never_taken_hold_up_no_new_one(tmp_path: Path) -> None:
     errors: dict[str, Exception] = {one.title: DeliveryError("refused") for one in bad}
     channel, _ = sent(tmp_path, errors, [*bad, delivery(900)], lambda one, _: bool(one.taken))
     assert channel.taken == ["900"]
+
+
+def test_an_older_one_that_was_tried_does_not_follow_a_newer_one(tmp_path: Path) -> None:
+    """What was tried often has its turn after the others: FIRING after RESOLVED."""
+    firing, resolved = delivery(0, thread="t", attempts=3), delivery(1, thread="t", resolved=True)
+    channel, left = sent(
+        tmp_path, {}, [firing, resolved, delivery(2)], lambda one, _: "002" in one.taken
+    )
+    assert (channel.taken, left) == (["001", "002"], [])
 
 
 def test_a_digest_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:

@@ -54,6 +54,13 @@ MIGRATIONS = (
     CREATE TABLE aside (time REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, record BLOB);
     ALTER TABLE deliveries ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    CREATE TABLE groups (key TEXT PRIMARY KEY, time REAL NOT NULL, record BLOB NOT NULL)
+        WITHOUT ROWID;
+    ALTER TABLE deliveries ADD COLUMN thread TEXT NOT NULL DEFAULT '';
+    ALTER TABLE deliveries ADD COLUMN says TEXT NOT NULL DEFAULT '';
+    CREATE INDEX deliveries_thread ON deliveries (channel, thread);
+    """,
 )
 Result = TypeVar("Result")
 

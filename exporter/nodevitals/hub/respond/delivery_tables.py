@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
 import msgspec
+from msgspec.structs import replace
 
 from nodevitals.hub.respond import aside_tables
 from nodevitals.hub.respond.model import Delivery
@@ -39,17 +40,62 @@ class Waiting(NamedTuple):
 def write(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> None:
     """Store new deliveries, or their new states."""
     connection.executemany(
-        "INSERT INTO deliveries (id, channel, state, created, next_try, attempts, record)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state,"
+        "INSERT INTO deliveries"
+        " (id, channel, thread, says, state, created, next_try, attempts, record)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state,"
         " next_try = excluded.next_try, attempts = excluded.attempts, record = excluded.record",
         [
             (
-                *(one.id, one.channel, one.state, one.created, one.next_try, one.attempts),
-                msgspec.json.encode(one),
+                *(one.id, one.channel, one.thread, one.says, one.state, _since(one)),
+                *(one.next_try, one.attempts, msgspec.json.encode(one)),
             )
             for one in deliveries
         ],
     )
+
+
+def _since(one: Delivery) -> float:
+    """The time since which something that it says waits."""
+    return one.created if one.since is None else min(one.since, one.created)
+
+
+def newest_of(connection: sqlite3.Connection, channel: str, thread: str) -> Optional[Delivery]:
+    """The newest of a thread, if that waits: it has what the older ones had."""
+    rest = "WHERE channel = ? AND thread = ? ORDER BY rowid DESC LIMIT 1"
+    found = _read(connection, rest, (channel, thread))
+    return next((one for one in found if one.state == "waiting"), None)
+
+
+def supersede(
+    connection: sqlite3.Connection, channel: str, now: float, same_within: float
+) -> list[Delivery]:
+    """End what is not to be sent to a channel any more: what has a newer one in its thread, and
+    what says the same as the one that was sent last, within so many seconds.
+    """
+    waits = "WHERE state = 'waiting' AND channel = ? AND thread != ''"
+    of_thread = "other.channel = deliveries.channel AND other.thread = deliveries.thread"
+    newer = (
+        f"SELECT 1 FROM deliveries AS other WHERE {of_thread} AND other.rowid > deliveries.rowid"
+    )
+    older = _read(connection, f"{waits} AND EXISTS ({newer})", (channel,))
+    # The next attempt of what was sent is when it was sent.
+    last = (
+        f"SELECT other.says FROM deliveries AS other WHERE {of_thread} AND other.state = 'sent'"
+        " AND other.next_try > ? AND other.next_try <= ? ORDER BY other.rowid DESC LIMIT 1"
+    )
+    same = _read(
+        connection,
+        f"{waits} AND says != '' AND says = ({last})",
+        (channel, now - same_within, now),
+    )
+    reasons = {one.id: "no news: the last one that was sent says the same" for one in same}
+    reasons |= {one.id: "a newer one of its group took its place" for one in older}
+    ended = [
+        replace(one, state="superseded", ended=now, error=reasons[one.id], alerts=())
+        for one in {one.id: one for one in (*same, *older)}.values()
+    ]
+    write(connection, ended)
+    return ended
 
 
 def due(connection: sqlite3.Connection, channel: str, now: float, most: int) -> list[Delivery]:
@@ -97,9 +143,12 @@ def newest(connection: sqlite3.Connection, state: str, most: int) -> list[Delive
 
 
 def too_old(connection: sqlite3.Connection, before: float) -> list[Delivery]:
-    """What waits since before a time and was tried often."""
+    """What was created before a time, still waits and was tried often."""
     rest = "WHERE state = 'waiting' AND created < ? AND attempts >= ?"
-    return _read(connection, rest, (before, FEWEST_ATTEMPTS))
+    found = _read(connection, rest, (before, FEWEST_ATTEMPTS))
+    return [
+        one for one in found if one.created < before
+    ]  # the column has what it took the place of
 
 
 def _read(connection: sqlite3.Connection, rest: str, values: Sequence[object]) -> list[Delivery]:

@@ -1,4 +1,5 @@
-"""Statements on the tables `inbox` and `seen`: messages of Alertmanager that wait for a reader.
+"""Statements on the tables `inbox`, `groups` and `seen`: messages of Alertmanager that wait for a
+reader, what each group said last, and keys of what owners of jobs were notified of.
 
 Functions of a connection, within the caller's transaction. Each reader has its own row of a
 message, which it removes in the transaction that stores what it made of it.
@@ -14,25 +15,34 @@ from typing import Optional
 import msgspec
 
 from nodevitals.hub.respond import aside_tables
-from nodevitals.hub.respond.model import Message, Received
+from nodevitals.hub.respond.model import MAX_ALERTS, KeptMessage, Message, Received
 
 KEEP_SECONDS = 30 * 86400.0
-_message = msgspec.json.Decoder(Message).decode
+RESOLVED = ""
+_message = msgspec.json.Decoder(KeptMessage).decode
 
 
-def key_of(message: Message) -> str:
-    """The same for messages that say the same of a group to the same receiver."""
-    alerts = sorted(
-        (
-            one.fingerprint,
-            one.status,
-            one.starts_at,
-            one.ends_at if one.status == "resolved" else "",
-        )
-        for one in message.alerts
-    )
-    said = (message.receiver, message.group_key, message.truncated, alerts)
-    return sha256(msgspec.json.encode(said)).hexdigest()
+class Said(msgspec.Struct, frozen=True):
+    """What a group said last to a receiver."""
+
+    truncated: int = 0
+    alerts: dict[str, str] = {}
+    """By fingerprint the start of one that fires, RESOLVED of one that does not; the newest last.
+    """
+
+    def after(self, message: Message) -> Said:
+        """What it has said after a message, which need not mention all of its alerts."""
+        new = {
+            one.fingerprint: one.starts_at if one.status == "firing" else RESOLVED
+            for one in message.alerts
+        }
+        kept = {name: state for name, state in self.alerts.items() if name not in new}
+        room = max(0, MAX_ALERTS - len(new))
+        kept = dict(list(kept.items())[max(0, len(kept) - room) :])
+        return Said(message.truncated, kept | new)
+
+
+_said = msgspec.json.Decoder(Said).decode
 
 
 def add(
@@ -42,21 +52,47 @@ def add(
     now: float,
     same_within: float,
 ) -> bool:
-    """Store a message for each reader; False where it is a repetition.
+    """Store a message for each reader; False where it is a repetition: its group has said that of
+    each of its alerts last.
 
     Where the clock was set back, the time of an earlier one lies ahead: that one is none.
     """
-    key = key_of(message)
-    row = connection.execute("SELECT time FROM seen WHERE key = ?", (key,)).fetchone()
-    if row and 0 <= now - row[0] < same_within:
+    last, moment = _last(connection, message)
+    said = last.after(message)
+    # An alert that fires with the start that it had is news where it was resolved meanwhile.
+    if said == last and 0 <= now - moment < same_within:
         return False
-    connection.execute("INSERT OR REPLACE INTO seen VALUES (?, ?)", (key, now))
-    body = msgspec.json.encode(message)
+    again = tuple(
+        one.fingerprint
+        for one in message.alerts
+        if one.status == "firing" and last.alerts.get(one.fingerprint) == RESOLVED
+    )
+    connection.execute(
+        "INSERT OR REPLACE INTO groups VALUES (?, ?, ?)",
+        (_group(message), now, msgspec.json.encode(said)),
+    )
+    body = msgspec.json.encode(KeptMessage(again=again, **msgspec.structs.asdict(message)))
     connection.executemany(
         "INSERT INTO inbox (time, reader, message) VALUES (?, ?, ?)",
         [(now, reader, body) for reader in readers],
     )
     return True
+
+
+def _group(message: Message) -> str:
+    """The key of a group of a receiver."""
+    return sha256(msgspec.json.encode((message.receiver, message.group_key))).hexdigest()
+
+
+def _last(connection: sqlite3.Connection, message: Message) -> tuple[Said, float]:
+    """What a message's group said last, and when."""
+    select = "SELECT record, time FROM groups WHERE key = ?"
+    for record, moment in connection.execute(select, (_group(message),)):
+        try:
+            return _said(record), moment
+        except aside_tables.ERRORS:
+            break  # as if it had said nothing: the message is stored
+    return Said(), 0.0
 
 
 def oldest(connection: sqlite3.Connection, reader: str) -> Optional[Received]:
@@ -119,10 +155,11 @@ def remember(connection: sqlite3.Connection, keys: Iterable[str], now: float) ->
     )
 
 
-def forget(connection: sqlite3.Connection, now: float, same_within: float) -> None:
-    """Forget what nothing is compared with any more."""
-    for kind, seconds in (("NOT LIKE", same_within), ("LIKE", KEEP_SECONDS)):
+def forget(connection: sqlite3.Connection, now: float) -> None:
+    """Forget what nothing is compared with any more, and keys that earlier versions wrote."""
+    connection.execute("DELETE FROM seen WHERE key NOT LIKE 'owner %'")
+    for table in ("seen", "groups"):
         connection.execute(
-            f"DELETE FROM seen WHERE key {kind} 'owner %' AND (time <= ? OR time > ?)",
-            (now - seconds, now + seconds),
+            f"DELETE FROM {table} WHERE time <= ? OR time > ?",
+            (now - KEEP_SECONDS, now + KEEP_SECONDS),
         )

@@ -109,6 +109,7 @@ class Intake:
         members = {member.name: member for member in self._hub.checks.members()}
         newest: dict[str, Optional[Incident]] = {}
         changed: dict[str, Incident] = {}
+        again = set(received.message.again)
         for alert in received.message.alerts:
             if not incident_log.opens(alert, settings.incidents):
                 continue
@@ -128,7 +129,10 @@ class Intake:
                 opened=received.time,
                 drill=alert.is_drill,
             )
-            found = incident_log.taken(alert, newest[key], new, settings.incidents, received.time)
+            found = incident_log.taken(
+                *(alert, newest[key], new, settings.incidents, received.time),
+                again=alert.fingerprint in again,
+            )
             if found is not None:
                 newest[key] = changed[found.id] = found
         for incident in changed.values():

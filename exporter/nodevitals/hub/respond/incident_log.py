@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from datetime import timezone
 from typing import Optional
 
 from msgspec.structs import replace
 
 from nodevitals.hub.respond.model import Alert, Incident
+from nodevitals.hub.respond.plain import moment
 from nodevitals.hub.respond.settings import IncidentsSettings, Severity
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 FLEET_LABELS = ("alertname", "domain", "domain_name", "kind", "source")
+LATE_SECONDS = 600.0
+"""For which Alertmanager may send a message again that was true when it was sent first."""
 MAX_ALERTS_KEPT = 500
 """Of one incident; of more, resolved ones are forgotten first."""
 
@@ -43,23 +47,35 @@ def taken(
     new: Incident,
     settings: IncidentsSettings,
     now: float,
+    again: bool = False,
 ) -> Optional[Incident]:
     """The incident with this alert; None where nothing changes. `newest` is the newest of the
-    alert's key, `new` the one that it would open.
+    alert's key, `new` the one that it would open. `again`: its group said before that it is
+    resolved.
     """
     before = newest.alerts.get(alert.fingerprint) if newest else None
     if alert.status == "resolved":
         if newest is None or before is None or before.status == "resolved":
             return None
         return _resolved_if_all_are(_with(newest, alert), now)
-    if before is not None and before.status == "resolved" and before.starts_at == alert.starts_at:
-        return None  # sent before its end, and arrived after it
+    if before is not None and not again and _is_late(alert, before, now):
+        return None
     if newest is not None and newest.resolved is None:
         return None if before == alert else _with(newest, alert)
     if newest is None or newest.resolved is None:
         return _with(new, alert)
     again = 0 <= now - newest.resolved < settings.reopen_within
     return _with(replace(newest, resolved=None) if again else new, alert)
+
+
+def _is_late(alert: Alert, before: Alert, now: float) -> bool:
+    """Whether it was sent before the end that is known, by another receiver, and arrived after it.
+    An alert may begin again with the start that it had: Prometheus was away, or a silence ended.
+    """
+    if before.status != "resolved" or before.starts_at != alert.starts_at:
+        return False
+    end = moment(before.ends_at, timezone.utc)
+    return end is None or now - end.timestamp() < LATE_SECONDS
 
 
 def _with(incident: Incident, alert: Alert) -> Incident:
@@ -100,11 +116,11 @@ def vanished(
     """The incident without alerts that Alertmanager has not had for `wait` seconds: it sends no end
     of one that was silenced. `since` has the time from which each was missed.
     """
-    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     changed = incident
     for name, alert in incident.alerts.items():
         is_missed = name not in active and now - since.get(name, now) >= wait
         if alert.status == "firing" and is_missed:
-            ended = replace(alert, status="resolved", ends_at=moment)
+            ended = replace(alert, status="resolved", ends_at=stamp)
             changed = replace(changed, alerts={**changed.alerts, name: ended})
     return changed if changed is incident else _resolved_if_all_are(changed, now)

@@ -49,13 +49,20 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     truncated: int = msgspec.field(default=0, name="truncatedAlerts")
 
 
+class KeptMessage(Message, frozen=True, kw_only=True):
+    """A message, and how it differs from what its group said last."""
+
+    again: tuple[Fingerprint, ...] = ()
+    """Alerts that fire, and were resolved before: with the same start where Prometheus was away."""
+
+
 class Received(msgspec.Struct, frozen=True, kw_only=True):
     """A message on disk."""
 
     number: int
     """In the order of arrival."""
     time: float
-    message: Message
+    message: KeptMessage
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,10 +85,17 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the incident that can be acknowledged with its link, which the text gets as it is sent."""
     attempts: int = 0
     next_try: float = 0.0
-    state: Literal["waiting", "sent", "dropped"] = "waiting"
+    state: Literal["waiting", "sent", "dropped", "superseded"] = "waiting"
+    """superseded: a newer one of its thread took its place before it was sent."""
     ended: Optional[float] = None
     error: str = ""
-    """Why the last attempt failed, in one line without secrets."""
+    """Why the last attempt failed, or what took its place, in one line without secrets."""
+    alerts: tuple[Alert, ...] = ()
+    """What it is about, until it has ended: a newer one takes over what it does not mention."""
+    says: str = ""
+    """The same for the same alerts in the same states."""
+    since: Optional[float] = None
+    """When the oldest was created whose place it took."""
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
+import msgspec
 from msgspec.structs import replace
 
 from nodevitals import hub_families as families
@@ -33,7 +34,7 @@ from nodevitals.hub.respond import (
 )
 from nodevitals.hub.respond.channels import Channel
 from nodevitals.hub.respond.model import Alert, Delivery, Received
-from nodevitals.hub.respond.outbox import Digest, Sender
+from nodevitals.hub.respond.outbox import Digest, Sender, Texts
 from nodevitals.hub.respond.rendering import Room, Text, digest, fitted, fitting, render
 from nodevitals.hub.respond.routing import channels_for, zone_of
 from nodevitals.hub.respond.settings import ChannelSettings
@@ -57,7 +58,7 @@ class Notifier:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self.counts: Counter[tuple[str, str]] = Counter()
-        """Since the start, by channel and outcome: sent, failed (attempts), dropped."""
+        """Since the start, by channel and outcome: sent, failed (attempts), dropped, superseded."""
         self.waiting: list[delivery_tables.Waiting] = []
         """What waited when it was looked at last."""
         self._last_care = 0.0
@@ -99,13 +100,20 @@ class Notifier:
 
     async def _read_one(self) -> bool:
         """Make deliveries of the oldest message; False where none waits."""
-        database = base.of(self._hub).database
-        received = await database.do(lambda connection: inbox_tables.oldest(connection, READER))
+        database, channels = base.of(self._hub).database, self._hub.settings.notify.channels
+
+        def read(connection: sqlite3.Connection) -> tuple[Optional[Received], dict[str, Delivery]]:
+            received = inbox_tables.oldest(connection, READER)
+            thread = _thread(received.message.group_key) if received else ""
+            found = {one: delivery_tables.newest_of(connection, one, thread) for one in channels}
+            return received, {name: one for name, one in found.items() if one is not None}
+
+        received, undelivered = await database.do(read)
         if received is None:
             return False
         # Threads of asyncio may wait for a name server.
         made = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._deliveries, received, time.time()
+            self._thread, self._deliveries, received, undelivered, time.time()
         )
 
         def store(connection: sqlite3.Connection) -> None:
@@ -118,8 +126,12 @@ class Notifier:
                 self._senders[channel].queued.set()
         return True
 
-    def _deliveries(self, received: Received, now: float) -> list[Delivery]:
-        """What a message makes of itself: one delivery per channel."""
+    def _deliveries(
+        self, received: Received, undelivered: Mapping[str, Delivery], now: float
+    ) -> list[Delivery]:
+        """What a message makes of itself: one delivery per channel, with what an earlier one of its
+        group has not delivered there.
+        """
         hub = self._hub
         settings, message = hub.settings.notify, received.message
         members = {member.name: member for member in hub.checks.members()}
@@ -133,6 +145,8 @@ class Notifier:
         for name, alerts in channels_for(message, settings, pool_of, received.time).items():
             if name not in settings.channels:
                 continue  # the settings were replaced meanwhile
+            older = undelivered.get(name)
+            alerts = _merged(older.alerts if older else (), alerts)
             place = delivery_links.place_of(hub, alerts)
             text = self._text(name, settings.channels[name], alerts, place.address)
             found.append(
@@ -143,10 +157,13 @@ class Notifier:
                     title=text.title,
                     text=text.body,
                     severity=_worst(alerts),
-                    thread=sha256(message.group_key.encode()).hexdigest()[:32],
+                    thread=_thread(message.group_key),
                     resolved=all(one.status == "resolved" for one in alerts),
                     incident_key=place.key if hub.settings.external_url else "",
                     next_try=now,
+                    alerts=alerts,
+                    says=_says(alerts),
+                    since=(older.since or older.created) if older else None,
                 )
             )
         return found
@@ -228,9 +245,9 @@ class Notifier:
                     settings,
                     self._channel_of(name, settings),
                     base.of(self._hub).database,
-                    self._linked,
-                    self._digest_of(name, settings),
+                    Texts(self._linked, self._digest_of(name, settings)),
                     self.counts,
+                    lambda: self._hub.settings.notify.same_within,
                 )
                 self._tasks[name] = settings, asyncio.ensure_future(sender.run())
 
@@ -240,10 +257,10 @@ class Notifier:
 
         def work(connection: sqlite3.Connection) -> list[Delivery]:
             old = delivery_tables.too_old(connection, now - settings.give_up_after)
-            dropped = [replace(one, state="dropped", ended=now) for one in old]
+            dropped = [replace(one, state="dropped", ended=now, alerts=()) for one in old]
             delivery_tables.write(connection, dropped)
             delivery_tables.prune(connection, now)
-            inbox_tables.forget(connection, now, settings.same_within)
+            inbox_tables.forget(connection, now)
             return dropped
 
         for one in await base.of(self._hub).database.do(work):
@@ -254,7 +271,7 @@ class Notifier:
         """What /metrics shows."""
         waiting = {one.channel: one for one in self.waiting}
         for name in self._hub.settings.notify.channels:
-            for outcome in ("sent", "failed", "dropped"):
+            for outcome in families.NOTIFICATION_OUTCOMES:
                 count = self.counts[name, outcome]
                 yield families.NOTIFICATIONS, (name, outcome), count
             yield (
@@ -266,6 +283,28 @@ class Notifier:
                 yield families.NOTIFICATIONS_OLDEST, (name,), waiting[name].oldest
         for outcome in ("accepted", "repeated", "refused"):
             yield families.MESSAGES, (outcome,), receiver.of(self._hub).counts[outcome]
+
+
+def _thread(group_key: str) -> str:
+    """The same for all notifications about a group."""
+    return sha256(group_key.encode()).hexdigest()[:32]
+
+
+def _merged(older: Sequence[Alert], newer: Sequence[Alert]) -> tuple[Alert, ...]:
+    """The newer alerts, and those of the older ones that they do not mention: Alertmanager sends an
+    end once.
+    """
+    found = {one.fingerprint: one for one in older} | {one.fingerprint: one for one in newer}
+    return tuple(found.values())
+
+
+def _says(alerts: Sequence[Alert]) -> str:
+    """The same for the same alerts in the same states."""
+    states = sorted(
+        (one.fingerprint, one.status, one.starts_at if one.status == "firing" else "")
+        for one in alerts
+    )
+    return sha256(msgspec.json.encode(states)).hexdigest()[:32]
 
 
 def _worst(alerts: Sequence[Alert]) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from litestar import Request, Response, get
+from msgspec.structs import replace
 
 from nodevitals.hub.respond import base, delivery_tables
 from nodevitals.hub.respond.model import Delivery
@@ -26,6 +27,7 @@ class Deliveries(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Delivery, ...] = ()
     dropped: tuple[Delivery, ...] = ()
     sent: tuple[Delivery, ...] = ()
+    superseded: tuple[Delivery, ...] = ()
 
 
 async def listed(hub: Hub) -> Deliveries:
@@ -34,10 +36,15 @@ async def listed(hub: Hub) -> Deliveries:
         return Deliveries()
 
     def read(connection: sqlite3.Connection) -> Deliveries:
+        def newest(state: str) -> tuple[Delivery, ...]:
+            found = delivery_tables.newest(connection, state, SHOWN)
+            return tuple(replace(one, alerts=()) for one in found)
+
         return Deliveries(
-            waiting=tuple(delivery_tables.newest(connection, "waiting", SHOWN)),
-            dropped=tuple(delivery_tables.newest(connection, "dropped", SHOWN)),
-            sent=tuple(delivery_tables.newest(connection, "sent", SHOWN)),
+            waiting=newest("waiting"),
+            dropped=newest("dropped"),
+            sent=newest("sent"),
+            superseded=newest("superseded"),
         )
 
     return await base.of(hub).database.do(read)
@@ -48,7 +55,9 @@ def made(hub: Hub) -> list[Any]:
 
     @get(PATH)
     async def deliveries() -> Deliveries:
-        """Notifications that wait, were dropped, or were sent: the newest 100 of each."""
+        """Notifications that wait, were dropped, were sent, or whose place a newer one took: the
+        newest 100 of each.
+        """
         return await listed(hub)
 
     @get("/notifications", include_in_schema=False)

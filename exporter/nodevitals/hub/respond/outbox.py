@@ -2,7 +2,8 @@
 
 In: deliveries that are due. Out: messages on a channel, the new states of the deliveries. More than
 the limit allows goes out as one message (a digest). After a failure the channel pauses, up to ten
-minutes; what cannot be delivered for `give_up_after` is dropped, counted and shown.
+minutes; what cannot be delivered for `give_up_after` is dropped, counted and shown. Of a thread,
+one waits at most: a newer one takes the place of an older one, which could follow it otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -23,6 +24,9 @@ from nodevitals.hub.respond.model import Delivery
 from nodevitals.hub.respond.rendering import Text
 from nodevitals.hub.respond.settings import ChannelSettings
 from nodevitals.hub.store import StoreError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 MINUTE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 5.0
@@ -53,6 +57,14 @@ class Digest(NamedTuple):
     """How many it names, in their order; the others are in the next one."""
 
 
+class Texts(NamedTuple):
+    """How a notification is written when it is sent."""
+
+    linked: Callable[[Sequence[Delivery]], Awaitable[list[Delivery]]]
+    """Deliveries with links, which are in no database."""
+    digest: Callable[[Sequence[Delivery]], Digest]
+
+
 class Sender:
     """Sends to one channel until cancelled."""
 
@@ -62,14 +74,14 @@ class Sender:
         settings: ChannelSettings,
         channel: Sends,
         database: Database,
-        linked: Callable[[Sequence[Delivery]], Awaitable[list[Delivery]]],
-        digest: Callable[[Sequence[Delivery]], Digest],
+        texts: Texts,
         counts: Counter[tuple[str, str]],
+        same_within: Callable[[], float],
     ) -> None:
-        """`linked` is what a delivery is as it is sent, with links that are in no database."""
+        """`same_within`: seconds for which nothing that was said is said again."""
         self._name, self._settings, self._channel = name, settings, channel
-        self._database, self._linked = database, linked
-        self._digest, self._counts = digest, counts
+        self._database, self._texts, self._counts = database, texts, counts
+        self._same_within = same_within
         self._sent: deque[float] = deque()
         """When messages were sent in the last minute, by the monotonic clock."""
         self._failures = 0
@@ -106,10 +118,14 @@ class Sender:
 
     async def _chosen(self) -> list[Delivery]:
         """What the next message has: one delivery, or all where more wait than may be sent."""
-        now = time.time()
-        found = await self._database.do(
-            lambda connection: tables.due(connection, self._name, now, MOST_IN_A_DIGEST)
-        )
+        now, same_within = time.time(), self._same_within()
+
+        def work(connection: sqlite3.Connection) -> tuple[int, list[Delivery]]:
+            ended = tables.supersede(connection, self._name, now, same_within)
+            return len(ended), tables.due(connection, self._name, now, MOST_IN_A_DIGEST)
+
+        superseded, found = await self._database.do(work)
+        self._counts[self._name, "superseded"] += superseded
         if not found:
             return []
         allowed = await self._allowance()
@@ -134,13 +150,13 @@ class Sender:
             await asyncio.sleep(self._sent[len(self._sent) - most] + MINUTE_SECONDS - now)
 
     async def _send(self, chosen: Sequence[Delivery]) -> None:
-        linked = await self._linked(chosen)
+        linked = await self._texts.linked(chosen)
         self._sent.append(time.monotonic())
         try:
             one = linked[0]
             text = Text(one.title, one.text)
             if len(linked) > 1:
-                text, named = self._digest(linked)
+                text, named = self._texts.digest(linked)
                 chosen = chosen[:named]
             await self._channel.send(text.title, text.body, one.owner, _context(chosen))
         except DeliveryError as error:
@@ -154,10 +170,8 @@ class Sender:
             log.info("channel %s: delivers again", self._name)
         self._failures = 0
         self._counts[self._name, "sent"] += len(chosen)
-        done = [
-            replace(one, state="sent", ended=now, next_try=now, attempts=one.attempts + 1, error="")
-            for one in chosen
-        ]
+        now_sent = {"state": "sent", "ended": now, "next_try": now, "error": "", "alerts": ()}
+        done = [replace(one, attempts=one.attempts + 1, **now_sent) for one in chosen]
         await self._write(done)
 
     async def _failed(self, chosen: Sequence[Delivery], error: DeliveryError) -> None:

@@ -12,6 +12,7 @@ from nodevitals.hub.respond import aside_tables
 _ORDERS = {
     "inbox": "number",
     "seen": "key",
+    "groups": "key",
     "deliveries": "rowid",
     "incidents": "rowid",
     "isolations": "rowid",

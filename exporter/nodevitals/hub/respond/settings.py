@@ -114,8 +114,8 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     watchdog: Optional[WatchdogSettings] = None
     """The alert Watchdog; without it, its messages are only acknowledged."""
     same_within: Seconds = 3600.0
-    """A message of Alertmanager with the contents of an earlier one is a repetition, and not sent,
-    for so long; after it, it is a reminder."""
+    """A message of Alertmanager is a repetition, and not sent, where its group has said the same of
+    each of its alerts last and within this time; after it, it is a reminder."""
     give_up_after: Seconds = 86400.0
     """A notification that could not be delivered for so long is dropped, counted and shown."""
     max_queued: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 10_000

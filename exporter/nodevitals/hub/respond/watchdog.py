@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from nodevitals.hub.coordinator import new_identity
-from nodevitals.hub.respond import aside_tables, base, delivery_tables, receiver
+from nodevitals.hub.respond import aside_tables, base, delivery_tables, notify, receiver
 from nodevitals.hub.respond.model import Delivery
 from nodevitals.hub.respond.plain import clean
 from nodevitals.hub.respond.settings import WatchdogSettings
@@ -85,6 +86,7 @@ class Watchdog:
                     known = sorted({*known, *new})
                     made = [one for change in changes for one in self._made(change, settings)]
                     await self._store(made, known)
+                    notify.of(self._hub).wake()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _store(self, made: list[Delivery], known: list[str]) -> None:
@@ -99,6 +101,7 @@ class Watchdog:
     def _made(self, change: Change, settings: WatchdogSettings) -> list[Delivery]:
         log.warning("watchdog of %s: %s", clean(change.cluster, 80) or "the cluster", change.state)
         notify, now = self._hub.settings.notify, time.time()
+        thread = sha256(f"watchdog {change.cluster}".encode()).hexdigest()[:32]
         found = []
         for name in settings.channels:
             channel = notify.channels.get(name)
@@ -115,6 +118,8 @@ class Watchdog:
                     title=text.title,
                     text=text.body,
                     severity="critical",
+                    thread=thread,
+                    resolved=change.state == "back",
                     next_try=now,
                 )
             )
