@@ -7,7 +7,11 @@ in $SLOW (`gpu-3,gpu-7`) has 40 % of that with all partners, and each run takes 
 
 $REQUEST_SECONDS and $STALLED_SECONDS replace the times of hub/web/connections.py, $EVERY_SECONDS
 and $SETTLE_SECONDS those of hub/node_watch.py, $ASK_SECONDS and $VANISHED_SECONDS those of
-hub/respond/incident_intake.py.
+hub/respond/incident_intake.py, $STOP_SECONDS, $TASKS_SECONDS and $AGAIN_SECONDS those of
+hub/stopping.py.
+
+$STUCK is what does not end: `task` ignores that it is canceled, `once` the first time, `loop` holds
+the event loop then, `thread` waits for what never comes.
 
 The socket, `driver` in the state directory, takes one JSON object per line and returns one: the
 methods of hub/checks.py by name.
@@ -32,7 +36,7 @@ import yaml
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester, RunResult
 from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
-from nodevitals.hub import node_watch, resources, service
+from nodevitals.hub import node_watch, resources, service, stopping
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.context import Hub
 from nodevitals.hub.resource_objects import Waits
@@ -102,6 +106,23 @@ async def drive(hub: Hub) -> None:
 
     server = await asyncio.start_unix_server(connected, path, limit=2**24)
     await server.serve_forever()
+
+
+async def stuck(hub: Hub) -> None:
+    """Do not end, in the way that $STUCK names."""
+    what = os.environ["STUCK"]
+    if what == "thread":
+        await asyncio.to_thread(lambda: time.sleep(3600))
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            if what == "loop":
+                time.sleep(3600)
+            if what == "once":
+                os.environ["STUCK"] = what = "never"
+            elif what == "never":
+                raise
 
 
 async def _answer(hub: Hub, call: dict[str, Any]) -> Any:
@@ -229,13 +250,14 @@ if __name__ == "__main__":
         (connections, ("REQUEST_SECONDS", "STALLED_SECONDS")),
         (node_watch, ("EVERY_SECONDS", "SETTLE_SECONDS")),
         (incident_intake, ("ASK_SECONDS", "VANISHED_SECONDS")),
+        (stopping, ("STOP_SECONDS", "TASKS_SECONDS", "AGAIN_SECONDS")),
     ):
         for name in names:
             setattr(module, name, float(os.environ.get(name, getattr(module, name))))
     arguments = [one for one in sys.argv[1:] if one != "--simulated"]
     if len(arguments) < len(sys.argv) - 1:
         service.default_runner = lambda *_: simulated_runner()
-    service.default_extras = (drive,)
+    service.default_extras = (drive, stuck) if "STUCK" in os.environ else (drive,)
     if "WAITS" in os.environ:
         resources.default_waits = Waits(*map(float, os.environ["WAITS"].split(",")))
     sys.exit(main(["hub", *arguments]))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import Any, Optional, TypeVar
 
 from nodevitals.checks import CheckError
+from nodevitals.checks.deadlines import within
 from nodevitals.checks.processes import Excerpt
 
 try:
@@ -134,7 +135,7 @@ class Jobs:
     ) -> Value:
         where = f"{verb} {what or self._what} in {self._namespace}"
         try:
-            return await asyncio.wait_for(asked, seconds or REQUEST_SECONDS)
+            return await within(asked, seconds or REQUEST_SECONDS)
         except asyncio.TimeoutError:
             raise ApiFaultError(0, f"{where}: {NO_ANSWER}") from None
         except TRANSPORT_ERRORS as error:

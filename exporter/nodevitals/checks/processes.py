@@ -15,6 +15,7 @@ from typing import Optional
 
 import msgspec
 
+from nodevitals.checks.deadlines import within
 from nodevitals.linux.process import die_with_parent
 
 HEAD_BYTES = 256 * 1024
@@ -90,7 +91,7 @@ async def run(
     try:
         process = await asyncio.shield(starting)
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(process.wait(), seconds + grace + REAP_SECONDS)
+            await within(process.wait(), seconds + grace + REAP_SECONDS)
         await asyncio.wait({reading}, timeout=DRAIN_SECONDS)
     except OSError as error:
         return Ended(f"{argv[0]}: {error.strerror}\n", CANNOT_RUN)

@@ -23,7 +23,8 @@ examples:
   nodevitals hub --config.file /etc/nodevitals/hub.yaml --web.listen-address :9857 \\
     --web.config.file /etc/nodevitals/web.yaml
 
-SIGHUP reloads the configuration, SIGTERM ends the hub with status 0."""
+SIGHUP reloads the configuration. SIGTERM ends the hub with status 0; with 1 where a part of it did
+not end within 20 s, which the log names."""
 
 
 def add_to(commands: Subparsers) -> None:

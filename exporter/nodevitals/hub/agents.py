@@ -12,6 +12,7 @@ from typing import Optional, Union
 import httpx
 import msgspec
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member
 from nodevitals.hub.replies import body_of, bounded
@@ -85,9 +86,7 @@ class Agents:
         url = f"https://{host}:{member.port}{ORDERS_PATH}/{path}"
         headers = {"Authorization": f"Bearer {self._secrets.token}"}
         try:
-            found = await asyncio.wait_for(
-                self._exchange(method, url, headers, body), REQUEST_SECONDS + wait
-            )
+            found = await within(self._exchange(method, url, headers, body), REQUEST_SECONDS + wait)
             if isinstance(found, OrderStatus) and found.id != path.partition("?")[0]:
                 raise ValueError("the state of another order")
             return found

@@ -26,7 +26,7 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
-from nodevitals.hub import planning
+from nodevitals.hub import planning, stopping
 from nodevitals.hub.changes import Changes
 from nodevitals.hub.checks import Checks, Member, RefusedError
 from nodevitals.hub.execution import Execution, until_stored
@@ -86,9 +86,7 @@ class Coordinator(Checks):
         """Let go of everything: the next hub continues."""
         await self._runner.close()
         tasks = [*self._runs.values(), *self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stopping.canceled(tasks, stopping.STOP_SECONDS)
 
     async def run(self) -> None:
         """Remove what is old, for ever."""

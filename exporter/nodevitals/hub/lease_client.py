@@ -8,6 +8,7 @@ from typing import Optional
 import httpx
 import msgspec
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member
 from nodevitals.hub.lease_book import AgentError
@@ -50,9 +51,7 @@ class LeaseClient:
             request = LeaseRequest(node=member.name, probes=probes, seconds=seconds)
             body = msgspec.json.encode(request)
         try:
-            status, data = await asyncio.wait_for(
-                self._exchange(secrets, member, body), ALL_SECONDS
-            )
+            status, data = await within(self._exchange(secrets, member, body), ALL_SECONDS)
             if status == 200:
                 states = _decode(data).states
                 # Of what an agent says, only what it was asked for.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import msgspec
 
+from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Requester
 from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member, RefusedError
@@ -107,7 +108,7 @@ class Leases:
             await self._renew()
             pause = min(RENEW_SECONDS, self._book.next_end() + 0.1) if self._nodes else None
             try:
-                await asyncio.wait_for(self._changed.wait(), pause)
+                await within(self._changed.wait(), pause)
             except asyncio.TimeoutError:
                 continue
 

@@ -16,6 +16,7 @@ import httpx
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, NodeVerdict, RunResult
 from nodevitals.hub.agents_settings import AgentsSettings
 from nodevitals.hub.checks import Member
@@ -180,7 +181,7 @@ class Nodes:
             return known[1]
         async with slots:
             try:
-                data, encoding = await asyncio.wait_for(self._read(member), SECONDS)
+                data, encoding = await within(self._read(member), SECONDS)
                 facts = await asyncio.to_thread(_parsed, data, encoding)
             except asyncio.TimeoutError:
                 facts = Facts(problem=f"/metrics: no response in {SECONDS:g} s")

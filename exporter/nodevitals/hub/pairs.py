@@ -13,6 +13,7 @@ from typing import Optional
 
 from msgspec.structs import replace
 
+from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, RunResult
 from nodevitals.checks.runs import tests_of
 from nodevitals.hub.agents import WAIT_SECONDS, AgentError, Agents
@@ -184,7 +185,7 @@ class PairRunner(Runner):
         tasks = [self._agents.cancel(member, identity) for member in ends]
         both = asyncio.gather(*tasks, return_exceptions=True)
         try:
-            return list(await asyncio.wait_for(both, CANCEL_SECONDS))
+            return list(await within(both, CANCEL_SECONDS))
         except asyncio.TimeoutError:
             return []
 

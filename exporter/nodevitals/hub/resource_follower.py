@@ -17,6 +17,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.models.meta_v1 import Status
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.resource_objects import (
     GARBAGE,
     UNREACHABLE,
@@ -103,14 +104,14 @@ class Follower:
         """
         settings = self._hub.settings.resources
         seconds = settings.list_every
-        within = f"/namespaces/{settings.namespace}" if settings.namespace else ""
-        path = f"/apis/{GROUP}/{VERSION}{within}/{PLURAL}"
+        namespace = f"/namespaces/{settings.namespace}" if settings.namespace else ""
+        path = f"/apis/{GROUP}/{VERSION}{namespace}/{PLURAL}"
         wanted = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version or "0"}
         wanted["timeoutSeconds"] = str(max(1, int(seconds)))
         started = asyncio.get_running_loop().time()
         with suppress(asyncio.TimeoutError):
             limit = seconds + self._waits.watch_grace
-            await asyncio.wait_for(self._read_events(path, wanted), limit)
+            await within(self._read_events(path, wanted), limit)
         spent = asyncio.get_running_loop().time() - started
         await asyncio.sleep(max(0.0, min(self._waits.first_retry, seconds) - spent))
 

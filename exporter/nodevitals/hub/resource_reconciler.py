@@ -18,6 +18,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
+from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, Requester
 from nodevitals.hub.checks import RefusedError
 from nodevitals.hub.resource_objects import (
@@ -127,7 +128,7 @@ class Reconciler:
         elif not resource.settled:
             status = await self._status(resource)
             # The client's own time limit is that between two bytes.
-            await asyncio.wait_for(self._write(resource, status), self._waits.request)
+            await within(self._write(resource, status), self._waits.request)
 
     async def _status(self, resource: Resource) -> dict[str, Any]:
         """Start the check where there is none yet. Returns the status of the resource."""

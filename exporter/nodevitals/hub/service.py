@@ -17,6 +17,7 @@ from typing import Any, Optional
 from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.errors import ProbeError
+from nodevitals.hub import stopping
 from nodevitals.hub.context import Hub
 from nodevitals.hub.coordinator import Coordinator
 from nodevitals.hub.kinds import KindRunner
@@ -101,10 +102,15 @@ class Service:
             self._settings, self._store, self._members, coordinator, self._listen, self._web_config
         )
         hub.listening = self._listening
-        stop = asyncio.Event()
+        stop, deadline = asyncio.Event(), stopping.Deadline()
         loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            deadline.start()
+            stop.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, end)
         loop.add_signal_handler(signal.SIGHUP, self._reload, hub)
         await self._read_members(hub)
         await coordinator.start()
@@ -112,25 +118,32 @@ class Service:
         for module in found:
             if hasattr(module, "routes"):
                 hub.routes += module.routes(hub)
-        tasks = [
-            loop.create_task(_kept_running(name, work, hub))
+        deadline.tasks = {
+            name: loop.create_task(_kept_running(name, work, hub))
             for name, work in (
                 ("members", self._refresh_members),
                 ("checks", lambda hub: hub.coordinator.run()),
                 *((module.__name__, module.run) for module in found if hasattr(module, "run")),
                 *((work.__qualname__, work) for work in default_extras),
             )
-        ]
+        }
         log.info("started")
         await stop.wait()
         log.info("stopping")
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await coordinator.stop()
+        await self._end(hub, deadline)
+
+    async def _end(self, hub: Hub, deadline: stopping.Deadline) -> None:
+        """End the modules, then the checks, and close what is open; whatever does not end."""
+        await stopping.canceled(deadline.tasks.values(), stopping.TASKS_SECONDS)
+        deadline.stage = "the checks"
+        await hub.coordinator.stop()
+        deadline.stage = "the databases"
         if hub.respond is not None:
             await hub.respond.close()
         await self._store.close()
+        deadline.stage = ""
+        if any(not task.done() for task in deadline.tasks.values()):
+            deadline.exit()
 
     def _reload(self, hub: Hub) -> None:
         try:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Optional
 import httpx
 import msgspec
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.respond.model import Alert
 from nodevitals.hub.respond.settings import ServerSettings
 
@@ -122,7 +123,7 @@ class Server:
 
     async def _get(self, path: str, parameters: dict[str, str]) -> bytes:
         try:
-            return await asyncio.wait_for(self._read(path, parameters), SECONDS)
+            return await within(self._read(path, parameters), SECONDS)
         except asyncio.TimeoutError:
             raise AskingError(f"{self._name}: no answer within {SECONDS:g} s") from None
         except OSError as error:

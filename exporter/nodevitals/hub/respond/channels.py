@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Literal, Optional
 from urllib.parse import quote, urlsplit
 
+from nodevitals.checks.deadlines import within
 from nodevitals.document import DocumentError, read_file
 from nodevitals.hub.respond import robot_sender, robots
 from nodevitals.hub.respond.attempt import Attempt
@@ -151,7 +152,7 @@ class Channel:
             raise DeliveryError(str(error)) from None
 
         async def by_robot(robot: robots.Robot) -> None:
-            await asyncio.wait_for(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
+            await within(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
 
         def work(begin: Callable[[], None]) -> None:
             if robot is not None:
@@ -177,7 +178,7 @@ class Channel:
         self._hanging += 1
         attempt = Attempt(work, self._ended)
         try:
-            await asyncio.wait_for(asyncio.shield(attempt.done), DEADLINE_SECONDS)
+            await within(asyncio.shield(attempt.done), DEADLINE_SECONDS)
         except asyncio.TimeoutError:
             attempt.give_up()
             raise

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Optional, cast
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.alert_plan import node_of
 from nodevitals.hub.coordinator import new_identity
 from nodevitals.hub.respond import (
@@ -65,7 +66,7 @@ class Intake:
             with suppress(StoreError):  # logged by the database
                 await self._round()
             try:
-                await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
+                await within(arrived.wait(), LOOK_SECONDS)
             except asyncio.TimeoutError:
                 continue
 

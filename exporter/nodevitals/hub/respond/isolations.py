@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from nodevitals import hub_families as families
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.newest import Sample
 from nodevitals.hub.respond.conditions import is_intent
 from nodevitals.hub.respond.faults import Seen
@@ -91,7 +92,7 @@ class Isolations:
                         log.error("isolations: %s", error)
                 pause = IDLE_SECONDS if settings is None else settings.every
                 try:
-                    await asyncio.wait_for(self._changed.wait(), pause)
+                    await within(self._changed.wait(), pause)
                 except asyncio.TimeoutError:
                     continue
         finally:

@@ -21,6 +21,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import PodEviction
 from lightkube.types import PatchType
 
+from nodevitals.checks.deadlines import within
 from nodevitals.checks.kubernetes_api import PodResource
 from nodevitals.hub.resource_objects import GARBAGE, UNREACHABLE
 from nodevitals.hub.respond import kubernetes_objects as objects
@@ -222,7 +223,7 @@ class KubernetesScheduler(Scheduler):
 
     async def _ask(self, asked: Awaitable[Value], what: str) -> Value:
         try:
-            return await asyncio.wait_for(asked, REQUEST_SECONDS)
+            return await within(asked, REQUEST_SECONDS)
         except asyncio.TimeoutError:
             raise SchedulerError("unreachable", f"{what}: no answer in time") from None
         except ApiError as error:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nodevitals import hub_families as families
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.alert_plan import node_of
 from nodevitals.hub.respond import (
     base,
@@ -79,7 +80,7 @@ class Notifier:
                 with suppress(StoreError):
                     await self._round()
                 try:
-                    await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
+                    await within(arrived.wait(), LOOK_SECONDS)
                 except asyncio.TimeoutError:
                     continue
         finally:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.respond import delivery_tables as tables
 from nodevitals.hub.respond.database import Database
 from nodevitals.hub.respond.delivery import Context, DeliveryError
@@ -112,7 +113,7 @@ class Sender:
         due = await self._database.do(lambda connection: tables.next_try(connection, self._name))
         seconds = longest if due is None else max(0.05, min(longest, due - now))
         try:
-            await asyncio.wait_for(self.queued.wait(), seconds)
+            await within(self.queued.wait(), seconds)
         except asyncio.TimeoutError:
             return
 

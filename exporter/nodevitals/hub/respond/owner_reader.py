@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Optional
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.alert_plan import node_of
 from nodevitals.hub.respond import (
     base,
@@ -64,7 +65,7 @@ class Owners:
                 while await setting_aside.read(base.of(self._hub).database, READER, self._read_one):
                     pass
             try:
-                await asyncio.wait_for(arrived.wait(), LOOK_SECONDS)
+                await within(arrived.wait(), LOOK_SECONDS)
             except asyncio.TimeoutError:
                 continue
 

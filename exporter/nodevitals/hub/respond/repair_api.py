@@ -21,6 +21,7 @@ from lightkube.generic_resource import (
 )
 from lightkube.types import CascadeType
 
+from nodevitals.checks.deadlines import within
 from nodevitals.hub.resource_objects import GARBAGE, UNREACHABLE
 from nodevitals.hub.respond.repair_model import ApiRefusal, Target, uid_of
 
@@ -83,7 +84,7 @@ class RepairApi:
 
     async def _ask(self, asked: Awaitable[Value], what: str) -> Value:
         try:
-            return await asyncio.wait_for(asked, REQUEST_SECONDS)
+            return await within(asked, REQUEST_SECONDS)
         except asyncio.TimeoutError:
             raise ApiRefusal(0, f"{what}: no answer in time") from None
         except ApiError as error:
