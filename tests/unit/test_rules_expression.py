@@ -47,6 +47,7 @@ def test_selectors(expression: str, found: list[Selector]) -> None:
         ("holt_winters(m[10m], 0.5, 0.5)", "another name"),
         ('m{a=~"x.y"}', "a dot in 'x.y'"),
         ('m{a=~"x.+|y.*|z\\\\.q"}', ""),
+        ('m{a=~"|x[.]y"}', ""),
     ],
 )
 def test_changed_meanings_on_prometheus_3(expression: str, words: str) -> None:

@@ -16,6 +16,7 @@ _RENAMED = re.compile(r"\bholt_winters\s*\(")
 _DURATION_PART = re.compile(r"(?<!\d)(\d{1,15})(ms|[smhdwy])")
 # `.+` and `.*` alone match a whole value with and without newlines, so they do not change.
 _PLAIN_DOT = re.compile(r"\.(?![+*])")
+_LITERAL_DOT = re.compile(r"\\\.|\[\.\]")
 
 
 def changed_meanings(expression: str) -> Iterator[tuple[int, str]]:
@@ -29,7 +30,7 @@ def changed_meanings(expression: str) -> Iterator[tuple[int, str]]:
         yield line, "holt_winters has another name on Prometheus 3"
     for selector in selectors(expression):
         for matcher in selector.matchers:
-            if "~" in matcher.operator and _PLAIN_DOT.search(matcher.value.replace(r"\.", "")):
+            if "~" in matcher.operator and _PLAIN_DOT.search(_LITERAL_DOT.sub("", matcher.value)):
                 text = f"a dot in {matcher.value!r} also matches a newline on Prometheus 3"
                 yield selector.line, text
 
