@@ -208,6 +208,7 @@ class Prometheus(PrometheusProcess):
                 _agents_job(targets),
                 *([_fleet_job(fleet)] if fleet else []),
                 *([_hub_job(hub)] if hub else []),
+                _own_job(f"127.0.0.1:{self.port}"),
             ],
         }
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
@@ -227,6 +228,16 @@ def _agents_job(targets: dict[str, str]) -> dict[str, Any]:
         {"targets": [address], "labels": {"instance": name}} for name, address in targets.items()
     ]
     return {"job_name": "nodevitals", "static_configs": configs}
+
+
+def _own_job(address: str) -> dict[str, Any]:
+    """Of its own metrics, whether rules fail; a busy machine evaluates some late."""
+    kept = {"source_labels": ["__name__"], "regex": "prometheus_rule_evaluation_failures_total"}
+    return {
+        "job_name": "prometheus",
+        "static_configs": [{"targets": [address]}],
+        "metric_relabel_configs": [kept | {"action": "keep"}],
+    }
 
 
 def _hub_job(address: str) -> dict[str, Any]:
