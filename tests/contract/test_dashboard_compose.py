@@ -129,7 +129,7 @@ def test_the_job_of_the_nodes_is_that_of_the_package() -> None:
         (FOLDER.parent / "exporter" / "packaging" / "prometheus.yaml").read_text()
     )
     ours = yaml.safe_load(configuration("prometheus").read_text())
-    [job] = packaged["scrape_configs"]
+    job = packaged["scrape_configs"][0]
     own = ours["scrape_configs"][0]
     assert own.pop("file_sd_configs")
     job.pop("static_configs")

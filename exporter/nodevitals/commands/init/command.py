@@ -34,7 +34,7 @@ PORT = 9855
 HARDWARE_HEALTH = "nodevitals-hardware-health.conf"
 _PACKAGED_UNIT = "/usr/lib/systemd/system/nodevitals.service"
 VALUES = "rules-values.yaml"
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]{1,255}|\[[0-9A-Fa-f:.]{1,45}\]):[0-9]{1,5}")
 _URL = re.compile(r"https?://[^\s\"'\\{}]+")
 
 

@@ -17,10 +17,9 @@ _SHIPPED_TARGETS = """\
       - targets: [gpu-node-1:9855, gpu-node-2:9855]
 """
 _TARGETS = "    file_sd_configs: [{files: [targets/nodevitals.yml]}]\n"
-_OWN_JOBS = """
+_SHIPPED_SERVER = '"localhost:9090"'
+_MANAGERS_JOB = """
   # For the dashboard of the monitoring itself.
-  - job_name: prometheus
-    static_configs: [{targets: [PROMETHEUS]}]
   - job_name: alertmanager
     static_configs: [{targets: [ALERTMANAGER]}]
 """
@@ -65,8 +64,8 @@ def prometheus(shipped: str, site: Site) -> dict[str, str]:
     text = _replaced(text, _SHIPPED_TARGETS, _TARGETS)
     server = site.prometheus.partition("://")[2].partition("/")[0]
     server = server if ":" in server else "127.0.0.1:9090"
-    own = _OWN_JOBS.replace("PROMETHEUS", quoted(server))
-    text += own.replace("ALERTMANAGER", quoted(site.alertmanager))
+    text = _replaced(text, _SHIPPED_SERVER, quoted(server))
+    text += _MANAGERS_JOB.replace("ALERTMANAGER", quoted(site.alertmanager))
     targets = "".join(f"    - {quoted(node)}\n" for node in site.nodes)
     head = "# The nodes with an agent, as HOST:PORT. Prometheus reads changes by itself.\n"
     return {"prometheus.yml": text, "targets/nodevitals.yml": f"{head}- targets:\n{targets}"}
