@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,36 @@ def test_a_page_has_its_end_on_both_receivers(site: Site) -> None:
     for channel in ("pager", "chat"):
         site.wait_for(channel, "RESOLVED", "AcceleratorLost on gpu-1")
     wait_until(lambda: site.incidents()["gpu-1"], 20, "the end of its incident")
+
+
+def test_a_fault_that_comes_again_with_its_start_is_notified_again(site: Site) -> None:
+    """As Prometheus restores it, after an outage in which Alertmanager let it end."""
+    start = time.time() - 1
+
+    def post(ends: float) -> None:
+        one = {
+            "labels": {"cluster": "test", **lost("gpu-4")},
+            "annotations": {"summary": "AcceleratorLost on gpu-4"},
+            "startsAt": stamp(start),
+            "endsAt": stamp(ends),
+        }
+        url = f"{site.manager.url}/api/v2/alerts"
+        requests.post(url, json=[one], timeout=60).raise_for_status()
+
+    def states() -> list[str]:
+        titles = [one for one in site.titles("pager") if "AcceleratorLost on gpu-4" in one]
+        return [title.split()[0].strip("[") for title in titles]
+
+    def has(number: int) -> bool:
+        return len(states()) == number
+
+    for number in (1, 2, 3):
+        post(time.time() + (-0.1 if number == 2 else 3600))
+        wait_until(partial(has, number), 30, f"message {number}")
+    assert states() == ["FIRING", "RESOLVED", "FIRING"]
+    wait_until(lambda: site.incidents()["gpu-4"] is False, 20, "its incident, which goes on")
+    post(time.time() - 0.1)
+    wait_until(lambda: site.incidents()["gpu-4"], 20, "its end")
 
 
 def test_alerts_of_a_node_are_one_message(site: Site) -> None:
