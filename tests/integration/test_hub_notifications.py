@@ -89,6 +89,8 @@ def test_more_than_the_limit_goes_out_as_one_message(tmp_path: Path, far: FarSid
     with hub_with_channels(tmp_path, far, per_minute=2) as hub:
         for number in range(1, 13):
             send(hub, message(number))
+        waiting = 'nodevitals_hub_notifications_waiting{channel="first"} 12'
+        wait_until(lambda: waiting in metrics(hub.port), 20, "all of them behind it")
         wait_until(lambda: far.refused >= 1, 20, "an attempt")
         hub.kill()
         far.status = 200
