@@ -23,7 +23,7 @@ Outcome = Literal["ok", "bad", "unknown"]
 says how fast it should have been."""
 Reason = Literal["hardware", "threshold", "harness", "workload"]
 """hardware: a device or a link failed, or is far below the rate of its port. threshold: it works,
-but slower than it should; of an unknown outcome, whether it is slower could not be told. harness:
+but slower than it should; of an unknown outcome, whether it is slower is unknown. harness:
 the test itself failed (a tool, ssh, an agent). workload: jobs use the nodes."""
 Trigger = Literal["page", "rest", "command", "resource", "schedule", "alert", "job"]
 Role = Literal["read", "run", "act"]

@@ -83,7 +83,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Test every pair; 1 where hardware failed or is slow, 2 where that could not be told."""
+    """Test every pair; 1 where hardware failed or is slow, 2 where that is unknown."""
     if options.hub:
         refuse_given(options, SSH_ONLY, "is for tests by ssh: leave it out, or --hub")
         return run_on_hub(request_of(options, "matrix", _requested(options)), options)

@@ -130,7 +130,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the collective, or print its manifest; 1 where it is slow or a device failed,
-    2 where that could not be told.
+    2 where that is unknown.
     """
     if options.hub:
         refuse_given(options, LOCAL_ONLY, "is for a run without a hub: leave it out, or --hub")

@@ -85,7 +85,8 @@ _ROOMS: dict[ChannelKind, int] = {
 }
 # https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
 TEAMS_REQUEST_BYTES, TEAMS_CARD_BYTES = 28_000, 2000
-"""Of JSON, in which Apprise writes a letter of Chinese with 6 bytes; of these, for the rest."""
+"""JSON of the whole request, in which Apprise writes a Chinese character as 6 bytes; of that, the
+rest beside the text."""
 _OWNER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 log = logging.getLogger(__name__)
