@@ -26,6 +26,7 @@ from testbed.node import ROOT, Node, environment, run, wait_until
 
 EVENTS = "nodevitals_misbehave_events_total"
 VALUE = "nodevitals_misbehave_value"
+SET_ASIDE = "nodevitals_history_set_aside_timestamp_seconds"
 LAST_SUCCESS = "nodevitals_probe_last_success_timestamp_seconds"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 INTERVAL_SECONDS = 0.2
@@ -120,36 +121,6 @@ def test_counters_of_another_boot_are_removed(tmp_path: Path) -> None:
     with node:
         assert wait_until(lambda: node.value(EVENTS)) < 1000
     assert "is damaged" not in node.log()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE totals SET value = -7 WHERE labels = '[\"run\"]'",
-        "UPDATE totals SET labels = '[\"run' WHERE labels = '[\"run\"]'",
-        "UPDATE totals SET labels = CAST(x'5bff' AS TEXT) WHERE labels = '[\"run\"]'",
-        "UPDATE states SET state = 7",
-    ],
-)
-def test_damaged_row_is_skipped_and_reported_once(tmp_path: Path, change: str) -> None:
-    """Only its own counter starts at 0; the others continue, and after a further start as well."""
-    node = Node(tmp_path, settings("healthy", "fails"))
-    failures = {"target": "fails", "outcome": "error"}
-    with node:
-        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
-        wait_until(lambda: (node.value("nodevitals_probe_runs_total", **failures) or 0) >= 3)
-        failed = node.value("nodevitals_probe_runs_total", **failures) or 0
-    with closing(sqlite3.connect(tmp_path / "state/history.db")) as connection, connection:
-        connection.execute("INSERT INTO states VALUES ('gone', 'gone', x'80', 0)")
-        connection.execute(change)
-    for _ in range(2):
-        with node:
-            assert (wait_until(lambda: node.value(EVENTS))) >= 0
-            assert (node.value("nodevitals_probe_runs_total", **failures) or 0) >= failed
-            wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1)
-            repairs = wait_until(lambda: node.value("nodevitals_history_repairs_total"))
-            assert repairs == 1
-    assert node.log().count("history.db is damaged (damaged rows in ") == 1
 
 
 def test_second_agent_on_a_state_directory_does_not_use_it(tmp_path: Path) -> None:
@@ -332,14 +303,40 @@ def test_counters_are_written_once_a_full_state_directory_has_space(tmp_path: Pa
         subprocess.run(["umount", "-l", state], check=True)
 
 
-def test_file_that_is_no_database_is_moved_aside(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
+    """Once: the next agent continues with the new one."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state/history.db").write_bytes(b"no database at all" * 1000)
-    with Node(tmp_path, settings("healthy")) as node:
-        wait_until(lambda: node.value("nodevitals_probe_success", probe="history") == 1, 40)
-        assert "history.db is damaged (file is not a database)" in node.log()
-        assert (tmp_path / "state/history.db.corrupt").exists()
-        assert wait_until(lambda: node.value("nodevitals_history_repairs_total")) == 1
+    started = time.time()
+    node = Node(tmp_path, settings("healthy"))
+    with node:
+        moment = wait_until(lambda: node.value(SET_ASIDE), 40)
+        assert started - 1 <= moment <= time.time()
+        assert node.value("nodevitals_probe_success", probe="history") == 1
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+        before = node.value(EVENTS) or 0
+    with node:
+        assert wait_until(lambda: node.value(EVENTS)) >= before
+        assert wait_until(lambda: node.value(SET_ASIDE)) == moment
+    assert node.log().count("history.db is damaged (file is not a database): it is now ") == 1
+    [aside] = (tmp_path / "state").glob("history.db.damaged-*")
+    assert aside.read_bytes() == b"no database at all" * 1000
+
+
+def test_counters_of_a_running_agent_outlive_a_damaged_file(tmp_path: Path) -> None:
+    """They are in its memory, and do not fall: neither at once nor after the next start."""
+    node = Node(tmp_path, settings("healthy"))
+    with node:
+        wait_until(lambda: (node.value(EVENTS) or 0) >= 3)
+        with closing(sqlite3.connect(tmp_path / "state/history.db", timeout=30)) as connection:
+            before = node.value(EVENTS) or 0
+            connection.execute("DROP TABLE totals")
+        wait_until(lambda: node.value(SET_ASIDE), 40)
+        after = wait_until(lambda: node.value(EVENTS))
+        assert after >= before
+        wait_until(lambda: (node.value(EVENTS) or 0) >= after + 1)
+    with node:
+        assert wait_until(lambda: node.value(EVENTS)) >= after
 
 
 def test_removed_state_directory_is_created_again_with_all_counters(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class StateAgent:
         state = encode(self._probe.state)
         assert len(state) <= MAX_STATE_BYTES, "a worker would not send it"
         reply = decode(state, Reply)
-        self.lost += reply.lost
+        self.lost += [reply.lost] if reply.lost else []
         self.journal.written(reply)
 
     def counters(self) -> Counters:
@@ -138,23 +138,20 @@ class DamagedState:
         assert not agent.failures, agent.failures
         return agent.counters(), agent.journal.saved_state(STATE_KEY), agent.rows()
 
-    def lost_after(self, damaged: bytes) -> list[str]:
-        """Start an agent on a damaged database, and then another one. Assert that each counter has
-        its value or starts at 0, and that what is lost is reported, once. Returns the report.
+    def lost_after(self, damaged: bytes, values: bool = False) -> list[str]:
+        """Start an agent on a damaged database, and then another one. Assert that the file is set
+        aside with a report, once, or has all that was written, except for `values` that SQLite
+        does not check. Returns the report.
         """
         for file in self.directory.iterdir():
             file.unlink()
         (self.directory / tables.FILE_NAME).write_bytes(damaged)
         with state_agent(self.directory) as agent:
             content = self._content(agent)
-            counters, state, _ = content
-            for key, value in counters.items():
-                assert value in (self.whole[0][key], 0.0), (key, value)
-            assert state in (self.whole[1], b"")
-            if not state:
-                # The probe may count again what it has counted.
-                assert not any(counters[key] for key in counters if key[0] == SOURCES[1])
-            assert agent.lost or content == self.whole
+            if agent.lost:
+                assert content == ({}, b"", [])
+            elif not values:
+                assert content == self.whole
             agent.journal.add(SOURCES[0], [Sample(EVENTS.name, ("kind 1",), 1.0)])
             agent.write()
             counters, report = agent.counters(), agent.lost

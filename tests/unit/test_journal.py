@@ -369,7 +369,7 @@ def test_stored_total_with_other_labels_is_skipped(caplog: pytest.LogCaptureFixt
 def test_counters_start_at_0_with_a_state_in_another_shape() -> None:
     """The probe starts with a new state, and would count again what it has counted."""
     journal = Journal({EVENTS.name: EVENTS}, "boot", {"p": Row})
-    assert journal.take().persistent == ("p",)
+    journal.take()
     journal.written(Reply(totals=(stored(5),), states=(SavedState("p", "t", b"\x80"),)))
     assert journal.saved_state(KEY) == b""
     assert [sample.value for sample in journal.totals(SOURCE)] == [0.0]

@@ -9,7 +9,6 @@ import argparse
 import csv
 import os
 import re
-import sqlite3
 import sys
 import time
 from collections.abc import Sequence
@@ -82,13 +81,10 @@ def run(options: argparse.Namespace) -> int:
             return _forget(directory, options.name)
         with tables.open_for_reading(directory) as connection:
             rows = database.query(connection, _since(options.since), options.device)
-            damaged = database.damaged_rows(connection)
-    except sqlite3.Error as error:
+    except tables.ERRORS as error:
         raise CommandError(
             f"{directory}/{tables.FILE_NAME}: {error}; has `nodevitals serve` run on this node?"
         ) from None
-    if damaged:
-        print(f"{damaged} damaged rows are not shown", file=sys.stderr)
     if options.json:
         print_json(database.as_records(rows))
     elif options.csv:

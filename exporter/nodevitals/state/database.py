@@ -1,24 +1,37 @@
 """The SQLite file in the state directory: the history, counters of this boot, and probe states.
 
 In and out: the records of `records.py`. One process writes, the history's worker; commands read,
-and `history forget` adds rows. Functions raise sqlite3.Error.
+and `history forget` adds rows. Functions raise those of `tables.ERRORS`.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from nodevitals.state.records import FORGOTTEN, Row, SavedState, Total
 from nodevitals.state.reference import Reference
-from nodevitals.state.tables import count_damaged, insert, read
+from nodevitals.state.tables import TABLES, insert
 
+Record = TypeVar("Record", bound=msgspec.Struct)
 _LATEST = "SELECT max(id) FROM history GROUP BY probe, device"
+
+
+def _read(
+    connection: sqlite3.Connection,
+    table: str,
+    kind: type[Record],
+    where: str = "",
+    values: Sequence[Any] = (),
+) -> tuple[Record, ...]:
+    """The rows of a table as records, whose fields are its columns but the id."""
+    columns = ", ".join(name for name in TABLES[table] if name != "id")
+    rows = connection.execute(f"SELECT {columns} FROM {table} {where}", values)
+    return tuple(msgspec.convert(row, kind) for row in rows)
 
 
 def append(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
@@ -32,22 +45,23 @@ def append(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
 
 def save_totals(connection: sqlite3.Connection, boot_id: str, totals: Iterable[Total]) -> None:
     """Replace counters of this boot, within the caller's transaction."""
-    insert(
-        connection,
-        "totals",
-        (
-            (boot_id, t.probe, t.target, t.part, t.family, json.dumps(t.labels), float(t.value))
-            for t in totals
-        ),
+    rows = (
+        (boot_id, t.probe, t.target, t.part, t.family, _labels(t.labels), t.value) for t in totals
     )
+    insert(connection, "totals", rows)
+
+
+def _labels(labels: tuple[str, ...]) -> str:
+    return msgspec.json.encode(labels).decode()
 
 
 def load_totals(connection: sqlite3.Connection, boot_id: str) -> tuple[Total, ...]:
     """The counters of this boot; remove those of other boots."""
     connection.execute("DELETE FROM totals WHERE boot_id != ?", (boot_id,))
+    rows = connection.execute("SELECT probe, target, part, family, labels, value FROM totals")
     return tuple(
-        Total(probe, target, part, family, tuple(json.loads(labels)), value)
-        for _, probe, target, part, family, labels, value in read(connection, "totals")
+        msgspec.convert((*source, msgspec.json.decode(labels), value), Total)
+        for *source, labels, value in rows
     )
 
 
@@ -63,7 +77,7 @@ def save_states(connection: sqlite3.Connection, states: Iterable[SavedState]) ->
 
 def load_states(connection: sqlite3.Connection) -> tuple[SavedState, ...]:
     """The states of all targets, of any boot."""
-    return tuple(SavedState(*row) for row in read(connection, "states"))
+    return _read(connection, "states", SavedState)
 
 
 def save_reference(connection: sqlite3.Connection, reference: Reference) -> None:
@@ -74,8 +88,8 @@ def save_reference(connection: sqlite3.Connection, reference: Reference) -> None
 
 def load_reference(connection: sqlite3.Connection) -> Reference | None:
     """The time against which ages are measured; None where there is none."""
-    rows = read(connection, "reference")
-    return Reference(*rows[0]) if rows else None
+    rows = _read(connection, "reference", Reference)
+    return rows[0] if rows else None
 
 
 def newest_time(connection: sqlite3.Connection, until: float) -> float | None:
@@ -88,8 +102,7 @@ def newest_time(connection: sqlite3.Connection, until: float) -> float | None:
 
 def latest(connection: sqlite3.Connection) -> tuple[Row, ...]:
     """The last row of each device."""
-    rows = read(connection, "history", f"WHERE id IN ({_LATEST})")
-    return tuple(Row(*row) for row in rows)
+    return _read(connection, "history", Row, f"WHERE id IN ({_LATEST})")
 
 
 def query(
@@ -97,12 +110,7 @@ def query(
 ) -> list[Row]:
     """Rows since a time (seconds since the epoch), oldest first; of one device where given."""
     where = "WHERE time >= ? AND (? IS NULL OR device = ?) ORDER BY id"
-    return [Row(*row) for row in read(connection, "history", where, (since, device, device))]
-
-
-def damaged_rows(connection: sqlite3.Connection) -> int:
-    """Number of rows of the history that are not what was written."""
-    return count_damaged(connection, "history")
+    return list(_read(connection, "history", Row, where, (since, device, device)))
 
 
 def forget(connection: sqlite3.Connection, device: str, now: float) -> list[str]:
@@ -133,8 +141,8 @@ def prune(
 
 def forgotten_since(connection: sqlite3.Connection, last: int) -> tuple[tuple[str, str], ...]:
     """Probe and device of each retirement with a row id above `last`."""
-    rows = read(connection, "history", "WHERE id > ? AND state = ?", (last, FORGOTTEN))
-    return tuple((probe, device) for _, probe, device, *_ in rows)
+    rows = _read(connection, "history", Row, "WHERE id > ? AND state = ?", (last, FORGOTTEN))
+    return tuple((row.probe, row.device) for row in rows)
 
 
 def row_count(connection: sqlite3.Connection) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Union
 import msgspec
 
 from nodevitals.probe import Families, Probe, ProbeError, ProbeSettings, Readings
-from nodevitals.state import database, repair
+from nodevitals.state import database, tables
 from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
 from nodevitals.state.records import Batch, Reply
 from nodevitals.state.reference import Reference, advance, limits
@@ -32,8 +32,10 @@ _CONSEQUENCE = "history and counters will not outlive a restart"
 
 metrics = Families("history")
 ROWS = metrics.gauge("rows", "Number of rows in the history.")
-REPAIRS = metrics.counter(
-    "repairs_total", "Number of times a damaged database was replaced by its readable rows."
+SET_ASIDE = metrics.gauge(
+    "set_aside_timestamp_seconds",
+    "Time when a damaged database was last renamed and a new one begun; missing where the state"
+    " directory has no such file.",
 )
 
 
@@ -70,7 +72,9 @@ class HistoryProbe(Probe):
         self._path = Path(self.settings.state_directory, FILE_NAME)
         self._opened: sqlite3.Connection | None = None
         self._lock: DirectoryLock | None = None
-        self._lost: list[str] = []
+        self._lost = ""
+        """What was lost since the last batch that was written, in one line."""
+        self._set_aside_time: float | None = None
         self._parts: deque[Reply] = deque()
 
     def _connection(self, batch: Batch) -> sqlite3.Connection:
@@ -89,15 +93,19 @@ class HistoryProbe(Probe):
         directory = self.settings.state_directory
         try:
             os.makedirs(directory, mode=0o755, exist_ok=True)
-            self._lock = DirectoryLock(directory, LOCK_SECONDS if batch.load else 0.0)
-            connection, lost = repair.open_sound(directory, batch.persistent)
+            if self._lock is None:
+                self._lock = DirectoryLock(directory, LOCK_SECONDS if batch.load else 0.0)
+            was_empty = self._path.exists() and not self._path.stat().st_size
+            connection = tables.connect(directory)
+            self._set_aside_time = tables.set_aside_time(self._path.parent)
         except DirectoryInUseError as error:
             raise ProbeError("in_use", f"{directory}: {error}; {_CONSEQUENCE}") from None
         except OSError as error:
             raise ProbeError(
                 "state_directory", f"{directory}: {error.strerror}; {_CONSEQUENCE}"
             ) from None
-        self._lost += lost
+        if was_empty:
+            self._lost = f"{self._path} was empty; history and counters start anew"
         self._known_version = database.data_version(connection)
         self._last_id = database.last_id(connection)
         self._unpruned = PRUNE_EVERY_ROWS
@@ -106,23 +114,35 @@ class HistoryProbe(Probe):
         return connection
 
     def run(self, readings: Readings) -> None:
-        """Write one batch in one transaction."""
+        """Write one batch in one transaction. A damaged file is set aside first."""
         batch = self.state
         assert isinstance(batch, Batch)
         self.state = Reply()
         try:
-            connection = self._connection(batch)
-            with connection:
-                reply = self._write(connection, batch)
-                rows = database.row_count(connection)
-            self._last_id = database.last_id(connection)
-            self._just_opened = False
-        except ERRORS as error:
+            try:
+                reply, rows = self._commit(batch)
+            except ERRORS as error:
+                if not tables.is_damage(error, self._path):
+                    raise
+                self._close_file()
+                self._lost = tables.set_aside(self._path, str(error) or type(error).__name__)
+                reply, rows = self._commit(batch)
+        except (*ERRORS, OSError) as error:
             raise self._failure(error) from None
+        self._lost = ""
         readings.add(ROWS, rows)
-        readings.increment(REPAIRS, bool(self._lost))
-        self._lost.clear()
+        readings.add(SET_ASIDE, self._set_aside_time)
         self.state = reply
+
+    def _commit(self, batch: Batch) -> tuple[Reply, int]:
+        """Write a batch. Returns the reply, and the number of rows of the history."""
+        connection = self._connection(batch)
+        with connection:
+            reply = self._write(connection, batch)
+            rows = database.row_count(connection)
+        self._last_id = database.last_id(connection)
+        self._just_opened = False
+        return reply, rows
 
     def _write(self, connection: sqlite3.Connection, batch: Batch) -> Reply:
         reply = Reply(forgotten=self._forgotten(connection), opened=self._just_opened)
@@ -134,7 +154,7 @@ class HistoryProbe(Probe):
         database.save_totals(connection, batch.boot_id, batch.totals)
         database.save_states(connection, batch.states)
         self._prune(connection, batch)
-        return msgspec.structs.replace(reply, lost=tuple(self._lost))
+        return msgspec.structs.replace(reply, lost=self._lost)
 
     def _loaded(self, connection: sqlite3.Connection, boot_id: str) -> Reply:
         """The next part of what earlier agents wrote."""
@@ -145,12 +165,15 @@ class HistoryProbe(Probe):
 
     def close(self) -> None:
         """Close the database, which merges the write-ahead log into the file."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self._close_file()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _close_file(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def _prune(self, connection: sqlite3.Connection, batch: Batch) -> None:
         self._unpruned += len(batch.rows)
@@ -176,18 +199,13 @@ class HistoryProbe(Probe):
         return database.forgotten_since(connection, self._last_id)
 
     def _failure(self, error: Exception) -> ProbeError:
-        path = self._path
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-        if repair.is_damage(error, path):
-            try:
-                text = "; ".join(repair.rebuild(path, str(error)))
-            except (*ERRORS, OSError) as second:
-                text = f"{path} is damaged ({error}) and cannot be replaced: {second}"
+        self.close()
+        lost = f"; {self._lost}" if self._lost else ""
+        text = f"{self._path}: {error}{lost}"
+        if not isinstance(error, OSError) and tables.is_damage(error, self._path):
             return ProbeError("corrupt", text)
         reason = "disk_full" if "full" in str(error) else "state_directory"
-        return ProbeError(reason, "; ".join([f"{path}: {error}", *self._lost]))
+        return ProbeError(reason, text)
 
 
 def parts_of(connection: sqlite3.Connection, boot_id: str) -> Iterator[Reply]:

@@ -208,14 +208,13 @@ class Journal:
         self.urgent_in_batch = self._urgent_sources & {total.counter[0] for total in totals}
         self._urgent_sources -= self.urgent_in_batch
         replace = self.ready and not self._loaded
-        persistent = tuple(self._state_types) if load else ()
-        self._sent = Batch(self._boot_id, rows, totals, states, load, replace, persistent)
+        self._sent = Batch(self._boot_id, rows, totals, states, load, replace)
         return self._sent
 
     def written(self, reply: Reply) -> None:
         """The batch is on disk, and counters are `ready` once everything is loaded."""
-        for line in reply.lost:
-            log.warning("history: %s", line)
+        if reply.lost:
+            log.warning("history: %s", reply.lost)
         if not self.ready:
             if self._sent is not None and self._sent.load:
                 self._load(reply)

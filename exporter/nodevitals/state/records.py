@@ -53,8 +53,7 @@ class SavedState(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class Batch(msgspec.Struct, frozen=True):
     """To the history's worker. `load` requests what earlier agents wrote, in the Reply; `replace`:
-    the counters of earlier agents could not be loaded, and these take their place; `persistent`
-    are the probes that have a state.
+    the counters of earlier agents could not be loaded, and these take their place.
     """
 
     boot_id: str = ""
@@ -63,7 +62,6 @@ class Batch(msgspec.Struct, frozen=True):
     states: tuple[SavedState, ...] = ()
     load: bool = False
     replace: bool = False
-    persistent: tuple[str, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -72,7 +70,7 @@ class Reply(msgspec.Struct, frozen=True):
     `totals` (of this boot), `states` and `latest` (the last row of each device) are a part of the
     reply to `load`; `more` says that it is not the last one. `forgotten` are the (probe, device)
     pairs that `history forget` has retired since the last reply; `opened`: the file was opened for
-    this batch, and may lack what was written before; `lost`: what was lost, one line each.
+    this batch, and may lack what was written before; `lost`: a line where the file was lost.
     """
 
     totals: tuple[Total, ...] = ()
@@ -81,7 +79,7 @@ class Reply(msgspec.Struct, frozen=True):
     more: bool = False
     forgotten: tuple[tuple[str, str], ...] = ()
     opened: bool = False
-    lost: tuple[str, ...] = ()
+    lost: str = ""
 
 
 def fitting(records: Iterable[Record]) -> tuple[Record, ...]:

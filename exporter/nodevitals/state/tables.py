@@ -1,15 +1,17 @@
-"""The tables of the SQLite file in the state directory, and rows with a checksum.
+"""Opens the SQLite file in the state directory; renames one that is damaged.
 
-SQLite notices damage to its structure only, and a counter with a changed bit is worse than none.
-Functions that take a connection raise sqlite3.Error.
+SQLite notices damage to its structure, not a changed bit in a value. Functions that take a
+connection raise sqlite3.Error.
 """
 
 from __future__ import annotations
 
+import calendar
+import contextlib
 import os
 import sqlite3
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,61 +20,57 @@ import msgspec
 
 FILE_NAME = "history.db"
 BUSY_SECONDS = 5.0
-TABLES: dict[str, dict[str, type]] = {
-    "totals": {
-        **dict.fromkeys(("boot_id", "probe", "target", "part", "family", "labels"), str),
-        "value": float,
-    },
-    "states": {"probe": str, "target": str, "state": bytes},
-    "reference": {"boot_id": str, "since_boot": float, "time": float},
-    "history": {"time": float, **dict.fromkeys(("probe", "device", "state", "detail"), str)},
+# A larger file, which only a raised `max_rows` makes, would take longer than the deadline: of its
+# history only the structure of what is used is checked, when it is used.
+MAX_CHECKED_BYTES = 64 * 1024 * 1024
+MAX_FILES_SET_ASIDE = 3
+_ASIDE = FILE_NAME + ".damaged-"
+_TIME_FORMAT = "%Y%m%dT%H%M%SZ"
+_TIME_PATTERN = f"{'[0-9]' * 8}T{'[0-9]' * 6}Z"
+_LOGS = ("-wal", "-shm")
+
+TABLES = {
+    "totals": ("boot_id", "probe", "target", "part", "family", "labels", "value"),
+    "states": ("probe", "target", "state"),
+    "reference": ("boot_id", "since_boot", "time"),
+    "history": ("id", "time", "probe", "device", "state", "detail"),
 }
 _SCHEMA = """
 CREATE TABLE history (
     id INTEGER PRIMARY KEY, time REAL NOT NULL, probe TEXT NOT NULL, device TEXT NOT NULL,
-    state TEXT NOT NULL, detail TEXT NOT NULL, checksum INTEGER NOT NULL);
+    state TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE INDEX history_device ON history (probe, device, id);
 CREATE TABLE totals (
     boot_id TEXT NOT NULL, probe TEXT NOT NULL, target TEXT NOT NULL, part TEXT NOT NULL,
-    family TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL, checksum INTEGER NOT NULL,
+    family TEXT NOT NULL, labels TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (boot_id, probe, target, part, family, labels)) WITHOUT ROWID;
 CREATE TABLE states (
-    probe TEXT NOT NULL, target TEXT NOT NULL, state BLOB NOT NULL, checksum INTEGER NOT NULL,
+    probe TEXT NOT NULL, target TEXT NOT NULL, state BLOB NOT NULL,
     PRIMARY KEY (probe, target)) WITHOUT ROWID;
-CREATE TABLE reference (
-    boot_id TEXT NOT NULL, since_boot REAL NOT NULL, time REAL NOT NULL,
-    checksum INTEGER NOT NULL);
+CREATE TABLE reference (boot_id TEXT NOT NULL, since_boot REAL NOT NULL, time REAL NOT NULL);
 """
-_encode = msgspec.msgpack.Encoder().encode
-
-
-# What SQLite raises on a damaged file: also a message with its bytes in it, and the size that a
-# changed header claims.
-ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-
-
-class LayoutError(sqlite3.DatabaseError):
-    """The tables are not those of this version: they are damaged, or another version's."""
+# What a damaged file raises: also a text with its bytes in it, the size that a changed header
+# claims, and a row that does not fit its record.
+ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError, msgspec.MsgspecError)
+# The file is as it was; what failed is the disk, or another process is in the way.
+_OTHER_FAILURES = ("locked", "disk I/O", "is full", "unable to open", "interrupted")
 
 
 def connect(directory: str) -> sqlite3.Connection:
     """Open the database of a state directory for writing; create both where they are missing.
 
-    Raises sqlite3.Error and OSError.
+    Raises those of ERRORS and OSError.
     """
     os.makedirs(directory, mode=0o755, exist_ok=True)
-    connection = open_file(Path(directory, FILE_NAME))
+    path = Path(directory, FILE_NAME)
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         # Survives kill -9; a power loss may lose the last rows, but does not damage the file.
         # https://www.sqlite.org/pragma.html#pragma_synchronous
         connection.execute("PRAGMA synchronous = NORMAL")
-        if not _layout(connection):
-            create_tables(connection)
-        with closing(sqlite3.connect(":memory:")) as empty:
-            create_tables(empty)
-            if _layout(connection) != _layout(empty):
-                raise LayoutError("its tables are not those of this version")
+        _check_structure(connection, path)
+        _bring_to_this_version(connection)
         # Fails where the file cannot be written: a damaged version number makes it read-only.
         connection.executescript("BEGIN; DELETE FROM reference WHERE 0; ROLLBACK;")
     except BaseException:
@@ -81,75 +79,87 @@ def connect(directory: str) -> sqlite3.Connection:
     return connection
 
 
-def open_file(path: Path) -> sqlite3.Connection:
-    """Open a database file as it is."""
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
-    connection.text_factory = _text
-    return connection
-
-
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables in an empty database, all or none."""
-    connection.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
-
-
-def _layout(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
-
-
-def _text(raw: bytes) -> str:
-    """Text that is damaged must not make its neighbours unreadable; its checksum differs."""
-    return raw.decode("utf-8", "replace")
-
-
-def sealed(*values: Any) -> tuple[Any, ...]:
-    """The values of a row, and their checksum."""
-    return (*values, zlib.crc32(_encode(values)))
-
-
-def is_sound(table: str, values: Sequence[Any], checksum: object) -> bool:
-    """Whether the values of a row are those that were written."""
-    types = TABLES[table].values()
-    fit = all(type(value) is kind for value, kind in zip(values, types))
-    return fit and checksum == zlib.crc32(_encode(tuple(values)))
-
-
-def read(
-    connection: sqlite3.Connection, table: str, where: str = "", values: Sequence[Any] = ()
-) -> list[tuple[Any, ...]]:
-    """The sound rows of a table."""
-    return [row for row, sound in _checked(connection, table, where, values) if sound]
-
-
-def count_damaged(connection: sqlite3.Connection, table: str) -> int:
-    """Number of rows of a table that are not what was written."""
-    return sum(not sound for _, sound in _checked(connection, table))
-
-
-def _checked(
-    connection: sqlite3.Connection, table: str, where: str = "", values: Sequence[Any] = ()
-) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """The rows of a table, and whether each is sound."""
-    columns = ", ".join(TABLES[table])
-    for *row, checksum in connection.execute(
-        f"SELECT {columns}, checksum FROM {table} {where}", values
-    ):
-        yield tuple(row), is_sound(table, row, checksum)
-
-
-def insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Add rows, or replace those with the same key, within the caller's transaction."""
-    columns = (*TABLES[table], "checksum")
-    marks = ", ".join("?" * len(columns))
-    connection.executemany(
-        f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({marks})",
-        (sealed(*row) for row in rows),
-    )
-
-
 def open_for_reading(directory: str) -> closing[sqlite3.Connection]:
     """Open the database for a command, read-only. Raises sqlite3.Error where there is none."""
     uri = Path(directory, FILE_NAME).absolute().as_uri() + "?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)
-    connection.text_factory = _text
+    # One damaged text must not hide the others.
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return closing(connection)
+
+
+def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
+    size = path.stat().st_size
+    if size % connection.execute("PRAGMA page_size").fetchone()[0]:
+        raise sqlite3.DatabaseError("its last page is cut")
+    if size <= MAX_CHECKED_BYTES:
+        [answer] = connection.execute("PRAGMA integrity_check").fetchone()
+        if answer != "ok":
+            raise sqlite3.DatabaseError(str(answer))
+
+
+def _bring_to_this_version(connection: sqlite3.Connection) -> None:
+    """Create the tables that are missing; copy those whose columns are another version's."""
+    rows = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
+    present = {name: sql for name, sql in rows if not name.startswith("sqlite_")}
+    with closing(sqlite3.connect(":memory:")) as empty:
+        empty.executescript(_SCHEMA)
+        if dict(empty.execute("SELECT name, sql FROM sqlite_master")).items() <= present.items():
+            return
+    earlier = [name for name in TABLES if name in present]
+    script = "".join(f"ALTER TABLE {name} RENAME TO earlier_{name};" for name in earlier)
+    script += "DROP INDEX IF EXISTS history_device;" + _SCHEMA
+    for name in earlier:
+        columns = ", ".join(TABLES[name])
+        script += f"INSERT INTO {name} ({columns}) SELECT {columns} FROM earlier_{name};"
+        script += f"DROP TABLE earlier_{name};"
+    connection.executescript(f"BEGIN; {script} COMMIT;")
+
+
+def insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Add rows, or replace those with the same key, within the caller's transaction. A row of the
+    history comes without its id.
+    """
+    columns = [name for name in TABLES[table] if name != "id"]
+    marks = ", ".join("?" * len(columns))
+    connection.executemany(
+        f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows
+    )
+
+
+def is_damage(error: Exception, path: Path) -> bool:
+    """Whether one of ERRORS means that the file is damaged, or is no database."""
+    # sqlite_errorcode exists since Python 3.11; the texts are SQLite's own.
+    if "readonly" in str(error):  # what a damaged version number in its header looks like, too
+        return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    return not any(text in str(error) for text in _OTHER_FAILURES)
+
+
+def set_aside(path: Path, reason: str, moment: time.struct_time | None = None) -> str:
+    """Rename a damaged file, and its log with it; remove the oldest of those renamed before.
+    `moment` is the time in UTC. Returns a line about it. Raises OSError.
+    """
+    aside = path.with_name(_ASIDE + time.strftime(_TIME_FORMAT, moment or time.gmtime()))
+    # In this order: SQLite removes the log of a file that is not there.
+    os.replace(path, aside)
+    for suffix in _LOGS:
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+    for file in _files_set_aside(path.parent)[:-MAX_FILES_SET_ASIDE]:
+        for suffix in ("", *_LOGS):
+            Path(f"{file}{suffix}").unlink(missing_ok=True)
+    short = " ".join(reason.split())
+    return f"{path} is damaged ({short}): it is now {aside}, and a new one begins"
+
+
+def set_aside_time(directory: Path) -> float | None:
+    """When the newest of the damaged files there was renamed, in seconds since the epoch."""
+    files = _files_set_aside(directory)
+    if not files:
+        return None
+    moment = time.strptime(files[-1].name[len(_ASIDE) :], _TIME_FORMAT)
+    return float(calendar.timegm(moment))
+
+
+def _files_set_aside(directory: Path) -> list[Path]:
+    return sorted(directory.glob(_ASIDE + _TIME_PATTERN))

@@ -5,7 +5,6 @@ one run of each probe where no agent runs.
 from __future__ import annotations
 
 import os
-import sqlite3
 
 from nodevitals import agent, probes
 from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, printable
@@ -49,7 +48,7 @@ def last_reasons(config: Config | None) -> tuple[dict[Key, tuple[str, str]], str
     try:
         with tables.open_for_reading(directory) as connection:
             rows = database.latest(connection)
-    except sqlite3.Error as error:
+    except tables.ERRORS as error:
         return {}, printable(f"{directory}/{tables.FILE_NAME}: {error}")
     return {(row.probe, row.device): (row.state, row.detail) for row in rows}, ""
 

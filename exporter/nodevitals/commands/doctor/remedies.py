@@ -74,8 +74,7 @@ REMEDIES: dict[str, dict[str, str]] = {
         "token": "write a token of one line into the file: openssl rand -hex 32",
     },
     "history": {
-        "corrupt": "nothing, if the next run is ok: the file was rebuilt; else check the disk:"
-        " dmesg -T | grep -i error",
+        "corrupt": "check the disk: dmesg -T | grep -i error",
         "disk_full": "free space: df -h /var/lib/nodevitals",
         "in_use": "stop the other agent that uses this state directory: ps aux | grep nodevitals",
         "state_directory": _STATE,
