@@ -113,13 +113,13 @@ def test_python_lock_has_what_the_package_asks_for(root: Path) -> None:
         "for line in m.requires('nodevitals'):\n"
         "    if 'extra ==' not in line or \"'pods'\" in line:\n"
         "        print(re.match(r'[A-Za-z0-9_-]+', line)[0])\n"
-        "import hpack, bcrypt, sqlite3, ssl\n"
+        "import h2, bcrypt, sqlite3, ssl\n"
     )
     done = image.container(root, {}).run("python3.11", "-c", script)
     assert done.returncode == 0, done.stderr
     locked = (image.SCRIPTS / "python.lock").read_text().lower().replace("_", "-")
     names = done.stdout.lower().split()
-    assert {"hpack", "msgspec", "bcrypt"} <= set(names)
+    assert {"h2", "msgspec", "bcrypt"} <= set(names)
     assert [name for name in names if not re.search(rf"^{name}==", locked, re.MULTILINE)] == []
 
 
@@ -139,7 +139,7 @@ def test_no_module_is_compiled_at_start(root: Path) -> None:
         "python3.11",
         "-v",
         "-c",
-        "import nodevitals.agent, hpack, sqlite3, ssl, yaml",
+        "import nodevitals.agent, h2, sqlite3, ssl, yaml",
     )
     loaded = image.container(root, {}).run(*command).stderr
     sources = re.findall(r"^# code object from '?(/[^'\n]+)", loaded, re.MULTILINE)

@@ -646,14 +646,14 @@ def test_agent_maps_devices_of_its_probes_and_kills_of_its_log(site: Site, tmp_p
             assert node.value(events, event="oom_kill") == 1
 
 
-def test_without_hpack_the_agent_says_what_to_install(site: Site) -> None:
+def test_without_h2_the_agent_says_what_to_install(site: Site) -> None:
     blocked = site.folder / "blocked"
-    trees.write(blocked, {"hpack/__init__.py": "raise ImportError('blocked', name='hpack')"})
+    trees.write(blocked, {"h2/__init__.py": "raise ImportError('blocked', name='h2')"})
     config = site.folder / "only.yaml"
     config.write_text(json.dumps({"probes": {"kubernetes": site.settings}}))
     path = f"{blocked}:{ROOT / 'exporter'}"
     done = run("probe", "kubernetes", "--raw", f"--config.file={config}", PYTHONPATH=path)
     assert done.returncode == 1
-    text = "missing: hpack is not installed: install nodevitals with the extra pods\n"
+    text = "missing: h2 is not installed: install nodevitals with the extra pods\n"
     assert done.stderr.endswith(text)
     assert "nodevitals_node_schedulable 1\n" in done.stdout

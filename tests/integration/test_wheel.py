@@ -34,7 +34,7 @@ print(json.dumps([len(names), files, missing]))
 WITH_EXTRAS = ("nodevitals.probes.kubernetes.", "nodevitals.hub.", "nodevitals.checks.kubernetes_")
 STYLE = ROOT / "exporter/nodevitals/hub/web/static/style.css"
 OF_THE_HUB = {"apprise", "h11", "httpx", "httpx2", "jinja2", "lightkube", "litestar", "uvicorn"}
-EXTRAS = {"hpack", "google", *OF_THE_HUB}
+EXTRAS = {"h2", "google", *OF_THE_HUB}
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ REMEDIES: dict[str, dict[str, str]] = {
         "api": "check the API server: kubectl get --raw /readyz",
         "forbidden": _ROLE,
         "kubelet": _KUBELET,
-        "missing": "install hpack: pipx inject nodevitals hpack",
+        "missing": "install h2: pipx inject nodevitals h2",
         "no_access": "mount /var/lib/kubelet/pod-resources into the agent's pod; run it as root",
         "no_api": "set KUBERNETES_SERVICE_HOST, or probes.kubernetes.source: kubelet",
         "no_ca": "mount the service account's CA: automountServiceAccountToken: true",

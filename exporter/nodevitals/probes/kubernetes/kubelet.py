@@ -1,6 +1,6 @@
 """Asks the kubelet's pod resources API over its Unix socket, once per run.
 
-In: the socket's path. Out: typed records, or a ProbeError that says why there are none. hpack
+In: the socket's path. Out: typed records, or a ProbeError that says why there are none. h2
 is imported here only, where it is installed.
 """
 
@@ -81,7 +81,7 @@ class Kubelet:
     """A connection to the kubelet for one run; all its calls end by the same deadline."""
 
     def __init__(self, path: str, seconds: float) -> None:
-        """Raises ProbeError where hpack is not installed."""
+        """Raises ProbeError where h2 is not installed."""
         import_libraries()
         from nodevitals.probes.kubernetes.grpc import Connection, GrpcError
 
@@ -128,7 +128,7 @@ class Kubelet:
 def import_libraries() -> None:
     """Import what calls the kubelet. Raises ProbeError where it is not installed."""
     try:
-        importlib.import_module("hpack")
+        importlib.import_module("nodevitals.probes.kubernetes.grpc")
     except ImportError as error:
         text = f"{error.name or error} is not installed: {INSTALL}"
         raise ProbeError("missing", text) from None
