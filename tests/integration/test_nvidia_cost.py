@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.probes.nvidia import throughput
+from nodevitals.probes.nvidia import usage
 from testbed.gpus import Machine
 from testbed.nvmlprobe import ProbeRunner, fields_asked, forget_calls, functions_called
 
@@ -74,7 +74,7 @@ def test_energy_is_read_once_per_minute(tmp_path: Path, monkeypatch: pytest.Monk
     forget_calls()
     assert energy() == [5_000_000]
     assert "nvmlDeviceGetTotalEnergyConsumption" not in functions_called()
-    monkeypatch.setattr(throughput, "ENERGY_SECONDS", 0.0)
+    monkeypatch.setattr(usage, "ENERGY_SECONDS", 0.0)
     assert energy() == [6_000_000]
     machine.set(0, energy="!999")
     assert energy() == []

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodevitals.probes.nvidia import throughput
+from nodevitals.probes.nvidia import usage
 from testbed import gpus
 from testbed.gpus import Machine
 from testbed.nvmlprobe import (
@@ -225,7 +225,7 @@ class Bench:
         model = gpus.MODELS[world.model]
         small = msgspec.structs.replace(model, links=min(model.links, 2))
         monkeypatch.setitem(gpus.MODELS, "small", small)
-        monkeypatch.setattr(throughput, "ENERGY_SECONDS", 0.0)  # each run makes every call
+        monkeypatch.setattr(usage, "ENERGY_SECONDS", 0.0)  # each run makes every call
         self.machine = Machine(folder, "small", 2).start()
         for number in range(2):
             self._give_values(number)

@@ -226,14 +226,15 @@ import sys
 import pynvml
 from nodevitals.probe import Readings
 from nodevitals.probes.nvidia import nvml
-from nodevitals.probes.nvidia.activity import ActivityReader
+from nodevitals.probes.nvidia.usage import ActivityReader
 
 nvml.start(sys.argv[1])
 for _ in range(300):
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    reader, readings = ActivityReader(), Readings()
-    reader.read(handle, (), readings, ("0", "GPU-1"))
-    reader.read(handle, (), readings, ("0", "GPU-1"))
+    readings = Readings()
+    reader, gpu = ActivityReader(), nvml.GpuReadings(handle, readings, "0", "GPU-1")
+    reader.read(gpu, ())
+    reader.read(gpu, ())
     assert readings.samples
 """
 

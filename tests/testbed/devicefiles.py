@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.probes.nvidia import device_nodes
+from nodevitals.probes.nvidia import listing
 
 MAJOR = 1  # of /dev/null
 
@@ -50,7 +50,7 @@ def device_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Devic
     """A folder that the probe takes for /dev, as long as a test lasts."""
     path.mkdir()
     made = DeviceFolder(path)
-    monkeypatch.setattr(device_nodes, "FOLDER", path)
-    monkeypatch.setattr(device_nodes, "MAJOR", MAJOR)
+    monkeypatch.setattr(listing, "FOLDER", path)
+    monkeypatch.setattr(listing, "MAJOR", MAJOR)
     yield made
     made.remove_all()

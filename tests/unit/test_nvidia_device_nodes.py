@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.probes.nvidia import device_nodes
-from nodevitals.probes.nvidia.device_nodes import DeviceNodes, read_nodes
+from nodevitals.probes.nvidia import listing
+from nodevitals.probes.nvidia.listing import DeviceNodes, read_nodes
 from testbed.devicefiles import DeviceFolder, device_folder
 
 
@@ -29,7 +29,7 @@ def test_another_device_in_its_place_is_no_gpu(
     dev: DeviceFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dev.add("nvidia0")
-    monkeypatch.setattr(device_nodes, "MAJOR", 195)
+    monkeypatch.setattr(listing, "MAJOR", 195)
     assert read_nodes() == DeviceNodes(0, 0)
 
 
@@ -44,7 +44,7 @@ def test_refused_missing_and_other_files_do_not_count(dev: DeviceFolder) -> None
 
 
 def test_no_folder_has_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(device_nodes, "FOLDER", tmp_path / "nothing")
+    monkeypatch.setattr(listing, "FOLDER", tmp_path / "nothing")
     assert read_nodes() == DeviceNodes(0, 0)
 
 

@@ -7,12 +7,10 @@ from itertools import pairwise
 import pytest
 
 from nodevitals.probes.common.accelerators import Device, KnownDevice
-from nodevitals.probes.nvidia.absences import Absences
+from nodevitals.probes.nvidia.gpu import slowdown_fields
 from nodevitals.probes.nvidia.listing import Listing
-from nodevitals.probes.nvidia.nvml import Failure
-from nodevitals.probes.nvidia.reader import GpuScan
-from nodevitals.probes.nvidia.slowdown import slowdown_fields
-from nodevitals.probes.nvidia.unread import Unread, explain
+from nodevitals.probes.nvidia.nvml import Absences, Failure
+from nodevitals.probes.nvidia.reader import GpuScan, Unread, explain
 
 NONE: frozenset[str] = frozenset()
 SLOTS = [f"0000:{number:02x}:00" for number in range(4)]

@@ -1,19 +1,37 @@
-"""NVLink of a GPU: its links and their errors.
+"""NVLink of a GPU: its links, their errors, and its registration with the NVLink fabric.
 
 Field ids and their generations: nvml.h. The old summed fields (32 to 59, 148 to 160) are always 0
 on Hopper, so they are not read.
+
+nvmlDeviceGetGpuFabricInfo or …V fills a structure. Bits 8 to 11 of its health mask are
+NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION of nvml.h: 0 not supported, 1 correct, from 2 on
+the values of FABRIC_CONFIGURATIONS in this order. The health summary came with driver 580, the
+health mask with 550; the function without a version has the state only. docs/nvml-fields.md has
+more such differences.
 """
 
 from __future__ import annotations
 
+import ctypes
+import uuid
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pynvml
 
-from nodevitals.probe import Readings
-from nodevitals.probes.nvidia.families import NVLINK_ERRORS, NVLINK_UP
-from nodevitals.probes.nvidia.nvml import Failure, Field, FieldReader, Handle, call, raise_if_lost
+from nodevitals.probes.nvidia.families import (
+    FABRIC_CONFIGURATIONS,
+    FABRIC_FAULT,
+    FABRIC_FAULTS,
+    FABRIC_HEALTHY,
+    FABRIC_INFO,
+    FABRIC_MISCONFIGURATION,
+    FABRIC_STATE,
+    FABRIC_STATES,
+    NVLINK_ERRORS,
+    NVLINK_UP,
+)
+from nodevitals.probes.nvidia.nvml import Failure, Field, FieldReader, GpuReadings
 
 # By link. Hopper has the first three, Blackwell the rest; older GPUs have functions instead.
 _ERROR_FIELDS: tuple[tuple[str, int], ...] = (
@@ -63,67 +81,59 @@ class NvlinkReader:
         self._asked: set[int] = set()
         self._summed: dict[str, int] = {}
 
-    def read(
-        self,
-        handle: Handle,
-        fields: dict[Field, float],
-        readings: Readings,
-        labels: tuple[str, ...],
-    ) -> Links:
+    def read(self, gpu: GpuReadings, fields: dict[Field, float]) -> Links:
         """Read all links; `fields` has the value of LINK_COUNT. Raises LostError."""
-        states, whole = self._read_states(handle, int(fields.get(LINK_COUNT, 0)))
+        states, whole = self._read_states(gpu, int(fields.get(LINK_COUNT, 0)))
         if not states:
             return Links(0, 0, 0)
         for link, state in states.items():
-            readings.add(NVLINK_UP, state, *labels, str(link))
+            gpu.add(NVLINK_UP, state, str(link))
         for link in states.keys() - self._asked:
             self._fields.add(_error_fields(link))
             self._asked.add(link)
-        values = self._fields.read(handle)
-        errors = {link: self._read_errors(handle, link, values) for link in states}
+        values = self._fields.read(gpu)
+        errors = {link: self._read_errors(gpu, link, values) for link in states}
         if self._by_link:
             for link, counts in errors.items():
                 for kind, count in counts.items():
-                    readings.add(NVLINK_ERRORS, count, *labels, str(link), kind)
+                    gpu.add(NVLINK_ERRORS, count, str(link), kind)
         elif whole:
-            self._add_sums(errors, states, readings, labels)
+            self._add_sums(gpu, errors, states)
         known = [state for state in states.values() if state is not None]
         return Links(len(known), sum(known), len(states) - len(known))
 
-    def _read_states(self, handle: Handle, count: int) -> tuple[dict[int, int | None], bool]:
+    def _read_states(self, gpu: GpuReadings, count: int) -> tuple[dict[int, int | None], bool]:
         """1 for each link that is active, 0 for the others, None where that cannot be read; and
         whether these are all links.
         """
         states: dict[int, int | None] = {}
         self._links = max(self._links, count)
         for link in range(self._links if count else pynvml.NVML_NVLINK_MAX_LINKS):
-            state = call(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+            state = gpu.call(pynvml.nvmlDeviceGetNvLinkState, link)
             if not isinstance(state, Failure):
                 states[link] = int(state == pynvml.NVML_FEATURE_ENABLED)
                 self._links = max(self._links, link + 1)
                 continue
-            raise_if_lost([state])
             if link >= self._links:  # GetNvLinkCapability succeeds for links that do not exist
                 return states, state.unsupported
             states[link] = None
         return states, True
 
     def _read_errors(
-        self, handle: Handle, link: int, values: dict[Field, float]
+        self, gpu: GpuReadings, link: int, values: dict[Field, float]
     ) -> dict[str, float | None]:
         """The counts of one link, None where they cannot be read, without those it lacks."""
         found: dict[str, float | None] = {}
         for (kind, _), field in zip(_ERROR_FIELDS, _error_fields(link)):
             if found.get(kind) is None and (field in values or not self._fields.lacks(field)):
                 found[kind] = values.get(field)
-        return found or _read_old_errors(handle, link)
+        return found or _read_old_errors(gpu, link)
 
     def _add_sums(
         self,
+        gpu: GpuReadings,
         errors: dict[int, dict[str, float | None]],
         states: dict[int, int | None],
-        readings: Readings,
-        labels: tuple[str, ...],
     ) -> None:
         """Add the sums of all links. A sum without one of its links would fall, and be an increase
         when the link is back: a kind is missing where it is for a link that is active or unknown,
@@ -136,17 +146,82 @@ class NvlinkReader:
             read = [part for part in parts if part is not None]
             whole = len(read) == self._summed[kind]
             if whole and all(kind in errors[link] for link in needed):
-                readings.add(NVLINK_ERRORS, sum(read), *labels, "", kind)
+                gpu.add(NVLINK_ERRORS, sum(read), "", kind)
 
 
-def _read_old_errors(handle: Handle, link: int) -> dict[str, float | None]:
+def _read_old_errors(gpu: GpuReadings, link: int) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for number, kind in enumerate(_FUNCTION_KINDS):
-        result = call(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, number)
+        result = gpu.call(pynvml.nvmlDeviceGetNvLinkErrorCounter, link, number)
         if not isinstance(result, Failure):
             found[kind] = result
             continue
-        raise_if_lost([result])
         if not result.unsupported:
             found[kind] = None
     return found
+
+
+_NOT_SUPPORTED = 0
+_COMPLETED = 3
+_TRUE, _FALSE = 1, 2
+_CORRECT_CONFIGURATION = 1
+_FIRST_INCORRECT = 2
+
+
+def read_fabric(gpu: GpuReadings) -> None:
+    """Read the registration with the fabric, and the fabric's health. Raises LostError."""
+    info = _read_newest(gpu)
+    if info is None or info.state == _NOT_SUPPORTED:
+        return
+    state = FABRIC_STATES[min(info.state, _COMPLETED) - 1]
+    if info.state == _COMPLETED and info.status != pynvml.NVML_SUCCESS:
+        state = "failed"
+    gpu.add(FABRIC_STATE, 1, state)
+    _add_place(gpu, info)
+    faults = _faults(getattr(info, "healthMask", 0))
+    for fault, present in faults.items():
+        gpu.add(FABRIC_FAULT, present, fault)
+    summary = getattr(info, "healthSummary", 0)
+    if summary:
+        gpu.add(FABRIC_HEALTHY, summary == pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY)
+    elif faults:
+        gpu.add(FABRIC_HEALTHY, not any(faults.values()))
+
+
+def _add_place(gpu: GpuReadings, info: Any) -> None:
+    """Report cluster, clique and misconfiguration of a structure that NVML filled."""
+    cluster = uuid.UUID(bytes=bytes(info.clusterUuid))
+    if cluster.int:
+        gpu.add(FABRIC_INFO, 1, str(cluster), str(info.cliqueId))
+    value = getattr(info, "healthMask", 0) >> 8 & 15
+    if value >= _FIRST_INCORRECT:
+        position = min(value - _FIRST_INCORRECT, len(FABRIC_CONFIGURATIONS) - 1)
+        gpu.add(FABRIC_MISCONFIGURATION, 1, FABRIC_CONFIGURATIONS[position])
+
+
+def _read_newest(gpu: GpuReadings) -> Any:
+    """The newest structure that the driver fills; None where none can be read."""
+    for function, info in (
+        (pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v3_t()),
+        (pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v2_t()),
+        (pynvml.nvmlDeviceGetGpuFabricInfo, pynvml.c_nvmlGpuFabricInfo_t()),
+    ):
+        result = gpu.call(function, ctypes.byref(info))
+        if not isinstance(result, Failure):
+            return info
+        if not result.unsupported:
+            return None
+    return None
+
+
+def _faults(mask: int) -> dict[str, bool]:
+    """What the mask reports, by fault: present or not."""
+    faults = {}
+    for number, fault in enumerate(FABRIC_FAULTS[:-1]):
+        value = mask >> 2 * number & 3
+        if value in (_TRUE, _FALSE):
+            faults[fault] = value == _TRUE
+    configuration = mask >> 8 & 15  # 0: not supported; others than 1: what is wrong
+    if configuration:
+        faults[FABRIC_FAULTS[-1]] = configuration != _CORRECT_CONFIGURATION
+    return faults

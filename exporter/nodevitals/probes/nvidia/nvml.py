@@ -3,20 +3,25 @@
 In: nvidia-ml-py (`pynvml`) on the driver's libnvidia-ml.so.1. Every call may hang or crash, so
 only a worker may use this module. Structures and semantics: nvml.h. A GPU is lost where NVML
 returns 15; 999 has other meanings too.
+
+A call that a device does not support costs time in every run; a device that reports so by mistake
+must not be without it until the worker ends. So what was absent is tried again after 1, 2, 4 … 64
+runs.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 import pynvml
 
 from nodevitals.linux.process import return_free_memory
-from nodevitals.probes.nvidia.absences import Absences
+from nodevitals.probe import Family, Readings
+from nodevitals.probes.nvidia.families import VENDOR
 
 LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
 VERSION_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
@@ -43,6 +48,7 @@ STALE_LIBRARY = (
 _FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 # No limit is documented; no other client is known to read more in one call.
 FIELDS_PER_CALL = 100
+_LONGEST_WAIT_RUNS = 64
 
 Handle = Any
 Field = tuple[int, int]
@@ -149,31 +155,17 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     return failure
 
 
+def _call_unless_lost(function: Callable[..., Any], *arguments: Any) -> Any:
+    result = call(function, *arguments)
+    if isinstance(result, Failure) and result.code == LOST:
+        raise LostError(result)
+    return result
+
+
 def query(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a call on a GPU returns; None where it fails. Raises LostError."""
-    return query_newest((function, *arguments))
-
-
-def raise_if_lost(failed: Iterable[Failure]) -> None:
-    """Raise LostError where one of these failures says that the GPU is lost."""
-    for failure in failed:
-        if failure.code == LOST:
-            raise LostError(failure)
-
-
-def query_newest(*calls: tuple[Any, ...]) -> Any:
-    """What the first of several calls returns that the GPU and its driver have; None where it
-    fails. A call that may fail for a moment is not replaced by an older one, which may count
-    differently. Raises LostError.
-    """
-    for function, *arguments in calls:
-        result = call(function, *arguments)
-        if not isinstance(result, Failure):
-            return result
-        raise_if_lost([result])
-        if not result.unsupported:
-            return None
-    return None
+    result = _call_unless_lost(function, *arguments)
+    return None if isinstance(result, Failure) else result
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -188,6 +180,83 @@ def require(function: Callable[..., Any], *arguments: Any) -> Any:
     if isinstance(result, Failure):
         raise NvmlError(result.code, str(result))
     return result
+
+
+class _Absence(NamedTuple):
+    """How many runs to wait, and the run in which to ask again."""
+
+    wait_runs: int
+    again: int
+
+
+class Absences:
+    """The absent things of one device, by any key."""
+
+    def __init__(self) -> None:
+        self._run = 0
+        self._known: dict[Hashable, _Absence] = {}
+
+    def start_run(self) -> None:
+        """Count one run."""
+        self._run += 1
+
+    def asks(self, key: Hashable) -> bool:
+        """Whether to ask for this thing in this run."""
+        known = self._known.get(key)
+        return known is None or known.again <= self._run
+
+    def has(self, key: Hashable) -> bool:
+        """Whether a thing was absent when it was last asked for."""
+        return key in self._known
+
+    def learn(self, key: Hashable, absent: bool) -> None:
+        """Record whether a thing that was asked for is absent."""
+        if not absent:
+            self._known.pop(key, None)
+            return
+        before = self._known.get(key)
+        wait_runs = min(2 * before.wait_runs, _LONGEST_WAIT_RUNS) if before else 1
+        self._known[key] = _Absence(wait_runs, self._run + wait_runs)
+
+
+class GpuReadings:
+    """One GPU, or one MIG instance of it, in one run: calls on its handle, and samples with its
+    labels. Each call raises LostError where the GPU is lost.
+    """
+
+    def __init__(self, handle: Handle, readings: Readings, *labels: str) -> None:
+        self.handle = handle
+        self.readings = readings
+        self.labels = labels
+
+    def add(self, family: Family, value: float | None, *labels: str) -> None:
+        """Add a sample of a family of this probe."""
+        self.readings.add(family, value, *self.labels, *labels)
+
+    def add_common(self, family: Family, value: float | None, *labels: str) -> None:
+        """Add a sample of a family that the accelerators of all vendors have."""
+        self.readings.add(family, value, VENDOR, *self.labels, *labels)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a call returns, or its Failure."""
+        return _call_unless_lost(function, self.handle, *arguments)
+
+    def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a call returns; None where it fails."""
+        return query(function, self.handle, *arguments)
+
+    def query_newest(self, *calls: tuple[Any, ...]) -> Any:
+        """What the first of several calls returns that the GPU and its driver have; None where it
+        fails. A call that may fail for a moment is not replaced by an older one, which may count
+        differently.
+        """
+        for function, *arguments in calls:
+            result = self.call(function, *arguments)
+            if not isinstance(result, Failure):
+                return result
+            if not result.unsupported:
+                return None
+        return None
 
 
 def main_failure() -> Failure:
@@ -219,25 +288,27 @@ class FieldReader:
         """Whether the GPU has this field: it was read, and not denied since."""
         return field in self._read_before and not self.lacks(field)
 
-    def read(self, handle: Handle, unused: Container[Field] = ()) -> dict[Field, float]:
+    def read(self, gpu: GpuReadings, unused: Container[Field] = ()) -> dict[Field, float]:
         """The values that there are now; `unused` ones are not asked for. Raises LostError."""
-        found: dict[Field, float] = {}
+        numbers: dict[Field, float] = {}
         self._absences.start_run()
         asks = self._absences.asks
         asked = [field for field in self._fields if field not in unused and asks(field)]
         for first in range(0, len(asked), FIELDS_PER_CALL):
             some = asked[first : first + FIELDS_PER_CALL]
-            values = query(pynvml.nvmlDeviceGetFieldValues, handle, some) or ()
+            values = gpu.query(pynvml.nvmlDeviceGetFieldValues, some) or ()
             for field, value in zip(some, values):
                 code = value.nvmlReturn
                 if code != pynvml.NVML_SUCCESS:
-                    failures.append(Failure(code, "nvmlDeviceGetFieldValues"))
-                    raise_if_lost(failures[-1:])
+                    failure = Failure(code, "nvmlDeviceGetFieldValues")
+                    failures.append(failure)
+                    if code == LOST:
+                        raise LostError(failure)
                     self._absences.learn(field, code in UNSUPPORTED)
                     continue
                 kind = value.valueType
                 if 0 <= kind < len(_FIELD_MEMBERS):
-                    found[field] = float(getattr(value.value, _FIELD_MEMBERS[kind]))
+                    numbers[field] = float(getattr(value.value, _FIELD_MEMBERS[kind]))
                 self._absences.learn(field, absent=False)
-        self._read_before.update(found)
-        return found
+        self._read_before.update(numbers)
+        return numbers

@@ -25,6 +25,7 @@ from nodevitals.probes.kubernetes.messages import send_accelerators
 from nodevitals.probes.nvidia.families import (
     DEVICES,
     FAMILIES,
+    MIG_INFO,
     NVLINKS_EXPECTED,
     NVLINKS_UNREADABLE,
     NVLINKS_UP,
@@ -35,12 +36,10 @@ from nodevitals.probes.nvidia.families import (
 from nodevitals.probes.nvidia.hardware import Hardware, HardwareReader
 from nodevitals.probes.nvidia.hung import HungGpus
 from nodevitals.probes.nvidia.owners import NO_JOBS, ProcessOwners
-from nodevitals.probes.nvidia.usage_families import MIG_INFO
 
 if TYPE_CHECKING:
     from nodevitals.probes.nvidia.nvml import NvmlError
-    from nodevitals.probes.nvidia.reader import GpuScan, NvmlReader
-    from nodevitals.probes.nvidia.unread import Unread
+    from nodevitals.probes.nvidia.reader import GpuScan, NvmlReader, Unread
 
 FAILED_RUNS_PER_START = 20
 # A GPU may come and go without end, and each start of the library stops all others for seconds.
@@ -175,7 +174,7 @@ class NvidiaProbe(Probe):
         self, scan: GpuScan, hardware: Hardware, readings: Readings
     ) -> tuple[Inventory, Unread]:
         """The inventory with what a scan found, and the GPUs that were not read."""
-        from nodevitals.probes.nvidia.unread import explain
+        from nodevitals.probes.nvidia.reader import explain
 
         state = self.state
         off_the_bus = state.on_bus - hardware.pci.keys() if hardware.bus_listed else set()

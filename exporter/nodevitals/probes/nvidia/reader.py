@@ -1,26 +1,94 @@
-"""All GPUs of the node through NVML: which answer, what each reports, and the Xids of all."""
+"""All GPUs of the node through NVML: which answer, what each reports, and the Xids of all.
+
+A GPU is lost where NVML returns so, where it left the PCI bus, or where NVML lists only others. It
+stays lost until it is read again. One that cannot be identified or read is neither lost nor up.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from typing import Any
 
 import msgspec
 import pynvml
 
 from nodevitals.probe import Readings
 from nodevitals.probes.common import accelerators
-from nodevitals.probes.common.accelerators import Device
+from nodevitals.probes.common.accelerators import Device, KnownDevice
 from nodevitals.probes.nvidia import nvml
-from nodevitals.probes.nvidia.device_nodes import read_nodes
-from nodevitals.probes.nvidia.events import XidEvents
 from nodevitals.probes.nvidia.families import DEVICES, DRIVER_INFO, VENDOR, VERSION_MISMATCH
 from nodevitals.probes.nvidia.gpu import GpuReader, GpuStatus
 from nodevitals.probes.nvidia.hardware import Hardware
 from nodevitals.probes.nvidia.hung import HungGpus
-from nodevitals.probes.nvidia.listing import Listing, list_gpus
-from nodevitals.probes.nvidia.nvml import Failure, Gpu, LostError, attempt, query
+from nodevitals.probes.nvidia.listing import Listing, list_gpus, read_nodes
+from nodevitals.probes.nvidia.nvml import (
+    LOST,
+    UNKNOWN,
+    Failure,
+    Gpu,
+    GpuReadings,
+    Handle,
+    LostError,
+    attempt,
+    call,
+)
 from nodevitals.probes.nvidia.owners import ProcessOwners
 from nodevitals.probes.nvidia.usage import UsageOptions
+
+MAX_EVENTS_PER_RUN = 1000
+
+
+class XidEvents:
+    """NVML's queue of Xids, which the driver fills for every client that registers."""
+
+    def __init__(self) -> None:
+        self._set: Any = None
+        self._registered: set[str] = set()
+        self._slots: dict[int, str] = {}
+
+    def register(self, gpus: Iterable[Gpu]) -> None:
+        """Register for the Xids of these GPUs; of those that were lost in between, again."""
+        by_uuid = {gpu.uuid: gpu for gpu in gpus}
+        self._registered &= by_uuid.keys()
+        if self._set is None:
+            self._set = attempt(pynvml.nvmlEventSetCreate)
+        if self._set is None:
+            return
+        for uuid in by_uuid.keys() - self._registered:
+            gpu = by_uuid[uuid]
+            kind = pynvml.nvmlEventTypeXidCriticalError
+            result = call(pynvml.nvmlDeviceRegisterEvents, gpu.handle, kind, self._set)
+            if isinstance(result, Failure):
+                continue  # the kernel log is the first source anyway
+            self._registered.add(uuid)
+            self._slots[_address(gpu.handle)] = gpu.slot
+
+    def drain(self) -> list[tuple[str, int]]:
+        """Slot and code of each Xid since the last call."""
+        xids: list[tuple[str, int]] = []
+        while self._set is not None and len(xids) < MAX_EVENTS_PER_RUN:
+            event = call(pynvml.nvmlEventSetWait, self._set, 0)
+            if isinstance(event, Failure):
+                if event.code != pynvml.NVML_ERROR_TIMEOUT:
+                    self.close()  # the set of a GPU that was lost is of no more use
+                break
+            slot = self._slots.get(_address(event.device))
+            if slot:
+                xids.append((slot, int(event.eventData)))
+        return xids
+
+    def close(self) -> None:
+        """Free the set; the next `register` creates another."""
+        if self._set is not None:
+            attempt(pynvml.nvmlEventSetFree, self._set)
+        self._set, self._registered = None, set()
+
+
+def _address(handle: Handle) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
 
 _HANG = nvml.Failure(nvml.HANG, "the driver did not return in an earlier run")
 _LATER = nvml.Failure(nvml.NOT_FOUND, "the driver has it since after the start of NVML")
@@ -174,11 +242,12 @@ class NvmlReader:
         nvml.position.device = _place(gpu)
         mark = readings.mark()
         try:
-            device = self._read_identity(gpu, known, driver_version, readings)
+            of_gpu = GpuReadings(gpu.handle, readings, gpu.index, gpu.uuid)
+            device = self._read_identity(gpu, of_gpu, known, driver_version)
             identity = readings.mark()
             made = GpuReader(self._errors_by_link, self._usage, self._owners)
             reader = self._readers.setdefault(gpu.uuid, made)
-            status = reader.read(gpu, driver_version, readings)
+            status = reader.read(of_gpu, driver_version)
         except LostError as error:
             readings.discard_since(mark)
             scan.lost[gpu.slot or gpu.uuid] = error.failure
@@ -190,17 +259,17 @@ class NvmlReader:
             scan.read[device] = status
 
     def _read_identity(
-        self, gpu: Gpu, known: Device | None, driver_version: str, readings: Readings
+        self, gpu: Gpu, of_gpu: GpuReadings, known: Device | None, driver_version: str
     ) -> Device:
-        serial = self._text(gpu.uuid, "serial", query(pynvml.nvmlDeviceGetSerial, gpu.handle))
-        model = self._text(gpu.uuid, "model", query(pynvml.nvmlDeviceGetName, gpu.handle))
-        vbios = query(pynvml.nvmlDeviceGetVbiosVersion, gpu.handle)
+        serial = self._text(gpu.uuid, "serial", of_gpu.query(pynvml.nvmlDeviceGetSerial))
+        model = self._text(gpu.uuid, "model", of_gpu.query(pynvml.nvmlDeviceGetName))
+        vbios = of_gpu.query(pynvml.nvmlDeviceGetVbiosVersion)
         firmware = self._text(gpu.uuid, "firmware", vbios)
         device = accelerators.completed(
             Device(uuid=gpu.uuid, index=gpu.index, slot=gpu.slot, serial=serial, model=model), known
         )
         labels = (device.index, device.uuid, device.serial, device.slot, device.model)
-        readings.add(accelerators.INFO, 1, VENDOR, *labels, driver_version, firmware, "")
+        of_gpu.readings.add(accelerators.INFO, 1, VENDOR, *labels, driver_version, firmware, "")
         return device
 
     def _report_versions(self, readings: Readings) -> str:
@@ -222,3 +291,67 @@ class NvmlReader:
 
 def _place(gpu: Gpu) -> str:
     return f"GPU {gpu.index or gpu.slot}"
+
+
+class Unread(msgspec.Struct):
+    """What `Inventory.seen` takes: slots that are `lost`, slots and uuids that are `withheld`, and
+    NVML's codes of both. `unreadable` is the number of listed GPUs that are not lost and were not
+    read. `strangers` are failures of GPUs that were never known: by index and slot, one of them ''.
+    """
+
+    lost: set[str]
+    withheld: set[str]
+    unreadable: int
+    codes: dict[str, str] = {}
+    strangers: dict[tuple[str, str], Failure] = {}
+    texts: list[str] = []
+
+
+def explain(
+    scan: GpuScan,
+    known: Iterable[KnownDevice],
+    passed_through: AbstractSet[str],
+    off_the_bus: AbstractSet[str],
+) -> Unread:
+    """Decide which GPUs are lost. `off_the_bus` are slots that were on the PCI bus and no longer
+    are; `passed_through` are those of virtual machines.
+    """
+    named = {**scan.unreadable, **scan.lost}
+    unnamed = dict(scan.listing.failed) if scan.unknown else {}
+    unread = Unread(
+        lost={key for key in scan.lost if ":" in key},  # others are uuids, of known GPUs
+        withheld=set(passed_through),
+        unreadable=len(scan.unreadable) + scan.unknown,
+    )
+    read = {device.uuid for device in scan.read}
+    for one in known:
+        device = one.device
+        if device.uuid in read or device.slot in passed_through:
+            continue
+        failure = named.pop(device.slot, None) or named.pop(device.uuid, None)
+        if failure is None and scan.unknown:
+            failure = unnamed.pop(device.index, Failure(UNKNOWN, "nvmlDeviceGetHandleByIndex"))
+        if failure is None:  # NVML lists all its GPUs, and this one is not among them
+            continue
+        unread.codes[device.uuid] = failure.label
+        if failure.code == LOST:
+            continue
+        if one.lost_at is not None or device.slot in off_the_bus:
+            unread.unreadable -= 1
+            continue
+        unread.withheld.add(device.uuid)
+        unread.texts.append(f"GPU {device.index} at {device.slot or device.uuid}: {failure}")
+    _add_strangers(unread, named, unnamed)
+    unread.unreadable = max(unread.unreadable, 0)
+    return unread
+
+
+def _add_strangers(unread: Unread, named: dict[str, Failure], unnamed: dict[str, Failure]) -> None:
+    for slot, failure in named.items():
+        unread.codes[slot] = failure.label
+        if failure.code != LOST:
+            unread.strangers["", slot] = failure
+            unread.texts.append(f"GPU at {slot}: {failure}")
+    for index, failure in unnamed.items():
+        unread.strangers[index, ""] = failure
+        unread.texts.append(f"GPU {index}: {failure}")
