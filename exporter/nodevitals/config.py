@@ -7,20 +7,19 @@ does not fit is refused whole, with every problem and its path (`document.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Optional, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple, Optional, cast
 
 import msgspec
 
 from nodevitals.document import Problem, convert, meant, read_file
-from nodevitals.probe import Probe, ProbeSettings, Timing
+from nodevitals.probe import STALE_INTERVALS, Probe, ProbeSettings, TargetTiming, Timing
 from nodevitals.quantities import Seconds
 
 _LABEL_REMEDY = "use letters, digits and _, no digit first and no __"
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # Prometheus sets these on every series; labels of the same name become exported_…
 _TAKEN_LABELS = ("instance", "job", "cluster")
-STALE_INTERVALS = 3
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +29,15 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Time between two runs."""
     timeout: Seconds = 10.0
     """Time that a run may take. A probe's timeout is at most its interval."""
+
+    @property
+    def timing(self) -> Timing:
+        """The timing of a probe that sets none of its own, before its timeout is capped."""
+        return Timing(
+            interval_seconds=self.interval,
+            timeout_seconds=self.timeout,
+            stale_after_seconds=STALE_INTERVALS * self.interval,
+        )
 
 
 class HistorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,12 +70,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def timing(self, settings: ProbeSettings) -> Timing:
         """A probe's timing: its own, or the defaults, with the timeout within the interval."""
-        interval = settings.interval or self.defaults.interval
-        return Timing(
-            interval_seconds=interval,
-            timeout_seconds=min(settings.timeout or self.defaults.timeout, interval),
-            stale_after_seconds=settings.stale_after or STALE_INTERVALS * interval,
-        )
+        return self.defaults.timing.changed_by(settings)
 
 
 def parse(text: bytes, probes: Mapping[str, type[Probe]]) -> Config:
@@ -84,18 +87,19 @@ def check(text: bytes, probes: Mapping[str, type[Probe]]) -> tuple[Config, list[
     problems: list[Problem] = []
     config = cast("Config | None", convert(raw, Config, "", problems))
     sections = raw.get("probes") if isinstance(raw, dict) else None
-    settings = _convert_probes(sections if isinstance(sections, dict) else {}, probes, problems)
+    sections = sections if isinstance(sections, dict) else {}
+    settings = _convert_probes(sections, probes, problems)
+    timed = list(_timed(settings, sections))
     if config is not None:
         problems.extend(_label_problems(config.labels))
-        for name, section in settings.items():
-            problems.extend(_timing_problems(f"probes.{name}", section, config.defaults))
+        for section in timed:
+            problems.extend(_timing_problems(section, section.inherited(config.defaults)))
     error = document.error(problems)
     if error is not None:
         raise error
     assert config is not None
     config = msgspec.structs.replace(config, probes=settings)
-    named = sections if isinstance(sections, dict) else {}
-    return config, document.placed(_capped_timeouts(config, raw, named))
+    return config, document.placed(_capped_timeouts(config, raw, timed))
 
 
 def load(path: str | None, probes: Mapping[str, type[Probe]]) -> Config:
@@ -135,36 +139,65 @@ def _with_default(
     return msgspec.structs.replace(settings, enabled=enabled)
 
 
-def _timing_problems(path: str, settings: ProbeSettings, defaults: Defaults) -> Iterator[Problem]:
-    interval = settings.interval or defaults.interval
-    # A default is capped instead.
-    written = settings.timeout != type(settings)().timeout
-    if settings.timeout is not None and written and settings.timeout > interval:
-        text = f"{settings.timeout:g}s is over the interval of {interval:g}s"
+class _Timed(NamedTuple):
+    """A mapping of the file with the keys of a TargetTiming: a probe's section or one of its
+    targets. `raw` is what is written there, `probe` the settings of its probe.
+    """
+
+    path: str
+    own: TargetTiming
+    raw: Mapping[Any, Any]
+    probe: ProbeSettings
+
+    def inherited(self, defaults: Defaults) -> Timing:
+        """The timing that it changes."""
+        is_probe = self.own is self.probe
+        return defaults.timing if is_probe else defaults.timing.changed_by(self.probe)
+
+
+def _timed(settings: Mapping[str, ProbeSettings], sections: Mapping[Any, Any]) -> Iterator[_Timed]:
+    """The probes' sections, and their targets that may have another timing."""
+    for name, probe in settings.items():
+        section = sections.get(name)
+        raw = section if isinstance(section, Mapping) else {}
+        yield _Timed(f"probes.{name}", probe, raw, probe)
+        for key in probe.__struct_fields__:
+            value = getattr(probe, key) if key in raw else None
+            for index, own in enumerate(value if isinstance(value, tuple) else ()):
+                if isinstance(own, TargetTiming):
+                    yield _Timed(f"probes.{name}.{key}[{index}]", own, raw[key][index], probe)
+
+
+def _timing_problems(section: _Timed, inherited: Timing) -> Iterator[Problem]:
+    path, own = section.path, section.own
+    interval = own.interval or inherited.interval_seconds
+    # One that is not written here is capped instead.
+    if own.timeout is not None and "timeout" in section.raw and own.timeout > interval:
+        text = f"{own.timeout:g}s is over the interval of {interval:g}s"
         yield Problem(f"{path}.timeout", f"{text}: choose a shorter timeout or a longer interval")
-    if settings.stale_after is not None and settings.stale_after < interval:
-        text = f"{settings.stale_after:g}s is under the interval of {interval:g}s"
+    if own.stale_after is not None and own.stale_after < interval:
+        text = f"{own.stale_after:g}s is under the interval of {interval:g}s"
         yield Problem(f"{path}.stale_after", f"{text}: choose at least two intervals")
 
 
 def _capped_timeouts(
-    config: Config, raw: Mapping[str, Any], sections: Mapping[str, Any]
+    config: Config, raw: Mapping[str, Any], timed: Iterable[_Timed]
 ) -> Iterator[Problem]:
-    """Timeouts that no one wrote for this probe, and that its interval shortens."""
+    """Timeouts that are written for no such section, and that its interval shortens."""
     defaults = config.defaults
     if raw.get("defaults") and defaults.timeout > defaults.interval:
         text = f"{defaults.timeout:g}s is over defaults.interval, so probes use"
         yield Problem("defaults.timeout", f"{text} {defaults.interval:g}s: set at most that")
-    for name, section in sections.items():
-        settings: ProbeSettings = config.probes[name]
-        if not isinstance(section, Mapping) or "interval" not in section or "timeout" in section:
+    for section in timed:
+        if "interval" not in section.raw or "timeout" in section.raw:
             continue
-        inherited = settings.timeout or defaults.timeout
-        used = config.timing(settings).timeout_seconds
-        if settings.enabled is not False and used < inherited:
-            text = f"shorter than the inherited timeout of {inherited:g}s, so a run may take"
-            where = f"probes.{name}"
-            yield Problem(f"{where}.interval", f"{text} {used:g}s: set {where}.timeout to say so")
+        inherited = section.inherited(defaults)
+        timeout = section.own.timeout or inherited.timeout_seconds
+        used = inherited.changed_by(section.own).timeout_seconds
+        if section.probe.enabled is not False and used < timeout:
+            text = f"shorter than the inherited timeout of {timeout:g}s, so a run may take"
+            path = section.path
+            yield Problem(f"{path}.interval", f"{text} {used:g}s: set {path}.timeout to say so")
 
 
 def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:

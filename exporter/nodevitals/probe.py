@@ -43,34 +43,56 @@ __all__ = [
     "Problem",
     "Readings",
     "Seconds",
+    "TargetTiming",
     "Timing",
 ]
 
 Default = Literal["auto", "on", "off"]
 
 
+STALE_INTERVALS = 3
+
+
+class TargetTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys with which a probe, or one of its targets, has another timing."""
+
+    interval: Optional[Seconds] = None
+    """Time between two runs; a target inherits that of its probe, a probe that of `defaults`."""
+    timeout: Optional[Seconds] = None
+    """Time that a run may take, at most the interval; inherited as the interval is."""
+    stale_after: Optional[Seconds] = None
+    """Age at which samples disappear; three intervals by default."""
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When a probe runs, in seconds: defaults and limits are applied, nothing is left open."""
+    """When a target runs, in seconds: defaults and limits are applied, nothing is left open."""
 
     interval_seconds: float = 15.0
     timeout_seconds: float = 10.0
     stale_after_seconds: float = 45.0
 
+    def changed_by(self, own: TargetTiming) -> Timing:
+        """The timing where `own` has keys of its own. An inherited timeout is capped at the
+        interval; with another interval, `stale_after` is three of it.
+        """
+        interval = own.interval or self.interval_seconds
+        same = interval == self.interval_seconds
+        inherited = self.stale_after_seconds if same else STALE_INTERVALS * interval
+        return Timing(
+            interval_seconds=interval,
+            timeout_seconds=min(own.timeout or self.timeout_seconds, interval),
+            stale_after_seconds=own.stale_after or inherited,
+        )
+
 
 _DEFAULT_TIMING = Timing()
 
 
-class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProbeSettings(TargetTiming, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings that every probe has. What is left out comes from `defaults`."""
 
     enabled: Union[Literal["auto"], bool] = "auto"
     """`auto`: where the hardware or its tool is there; `true`: its absence is a failure."""
-    interval: Optional[Seconds] = None
-    """Time between two runs."""
-    timeout: Optional[Seconds] = None
-    """Time that a run may take; at most the interval."""
-    stale_after: Optional[Seconds] = None
-    """Age at which samples disappear; three intervals by default."""
 
     @property
     def required(self) -> bool:
@@ -263,10 +285,10 @@ class Probe(ABC):
 
     @classmethod
     def target_timing(cls, own: Any, timing: Timing) -> Timing:
-        """When a target with these settings runs: as the probe, or by a timing of its own. No
-        I/O.
+        """When a target with these settings runs, given the timing of its probe: with the keys of
+        its own, where its settings are a TargetTiming. No I/O.
         """
-        return timing
+        return timing.changed_by(own) if isinstance(own, TargetTiming) else timing
 
     @classmethod
     def is_shared(cls, target: str) -> bool:

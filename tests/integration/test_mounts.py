@@ -336,6 +336,30 @@ def test_mount_that_hung_is_probed_again_as_soon_as_its_worker_is_reaped(
         assert unanswered(node, filer) == 0
 
 
+def test_mounts_may_have_timeouts_of_their_own(filer: FaultyFileSystem, tmp_path: Path) -> None:
+    """Both servers are away: the calls into one mount are ended, those into the other go on."""
+    hasty = {"path": str(filer.mountpoint), "timeout": "300ms"}
+    other = tmp_path / "other"
+    other.mkdir()
+    runs = "nodevitals_probe_runs_total"
+    with FaultyFileSystem(other) as patient_filer:
+        patient = {"path": str(patient_filer.mountpoint), "interval": "10m", "timeout": "5m"}
+        filer.stop()
+        patient_filer.stop()
+        mounts = {"interval": "500ms", "targets": [hasty, patient]}
+        with Node(tmp_path, {"probes": {"mounts": mounts}}) as node:
+            wait_until(lambda: (node.value(runs, target=hasty["path"], outcome="timeout") or 0) > 2)
+            assert node.value(runs, target=patient["path"], outcome="timeout") == 0
+            interval = "nodevitals_probe_interval_seconds"
+            assert node.value(interval, target=hasty["path"]) == 0.5
+            assert node.value(interval, target=patient["path"]) == 600
+            patient_filer.resume()
+            success = "nodevitals_probe_success"
+            wait_until(lambda: node.value(success, target=patient["path"]) == 1)
+            assert node.value(success, target=hasty["path"]) == 0
+            filer.resume()
+
+
 def test_mount_that_disappears_keeps_the_label_of_its_source(filer: FaultyFileSystem) -> None:
     folder = filer.mountpoint.parent
     target = {"path": str(filer.mountpoint)}

@@ -173,6 +173,13 @@ def test_a_good_file_prints_no_warning(
             ),
         ),
         (
+            "probes:\n  mounts:\n    targets:\n      - {path: /a, interval: 5s}\n",
+            (
+                "4:20: probes.mounts.targets[0].interval: shorter than the inherited timeout of "
+                "10s, so a run may take 5s: set probes.mounts.targets[0].timeout to say so"
+            ),
+        ),
+        (
             "defaults: {interval: 5s}\n",
             (
                 "1:1: defaults.timeout: 10s is over defaults.interval, so probes use 5s: "

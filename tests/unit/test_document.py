@@ -36,6 +36,18 @@ def test_empty_file_gives_the_defaults() -> None:
         ("probes: {node: {interval: 5s, timeout: 6s}}", "probes.node.timeout"),
         ("defaults: {interval: 5s}\nprobes: {node: {timeout: 6s}}", "probes.node.timeout"),
         ("probes: {node: {stale_after: 1s}}", "probes.node.stale_after"),
+        (
+            "probes: {mounts: {interval: 5s, targets: [{path: /a}, {path: /b, timeout: 6s}]}}",
+            "probes.mounts.targets[1].timeout",
+        ),
+        (
+            "probes: {mounts: {targets: [{path: /a, interval: 60s, stale_after: 45s}]}}",
+            "probes.mounts.targets[0].stale_after",
+        ),
+        (
+            "probes: {scripts: {folder: /a, scripts: [{name: b, timeout: 61s}]}}",
+            "probes.scripts.scripts[0].timeout",
+        ),
         ("probes: {mounts: {targets: [{path: data}]}}", "probes.mounts.targets[0].path"),
         ("probes: {mounts: {targets: [{path: /a/../b}]}}", "probes.mounts.targets[0].path"),
         ("probes: {mounts: {targets: [{path: /a/}]}}", "probes.mounts.targets[0].path"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from nodevitals import probes
 from nodevitals.config import parse
 from nodevitals.engine.plan import plan_targets
@@ -42,6 +44,24 @@ def test_editing_one_mount_changes_only_its_target() -> None:
     after = planned(data={"access": "write"}, models={"access": "none"}, scratch={"fstype": "xfs"})
     changed = {path for path in before if before[path] != after[path]}
     assert changed == {"/mnt/models"}
+
+
+def test_a_mount_may_have_a_timing_of_its_own() -> None:
+    specs = planned(
+        data={"interval": "60s", "timeout": "30s"},
+        scratch={"timeout": "2s"},
+        fast={"interval": "5s"},
+        kept={"interval": "60s", "stale_after": "10m"},
+        models={},
+    )
+    timings = {path: msgspec.structs.astuple(spec.timing) for path, spec in specs.items()}
+    assert timings == {
+        "/mnt/data": (60, 30, 180),
+        "/mnt/scratch": (15, 2, 45),
+        "/mnt/fast": (5, 5, 15),
+        "/mnt/kept": (60, 10, 600),
+        "/mnt/models": (15, 10, 45),
+    }
 
 
 def test_adding_a_mount_changes_no_other_target() -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from nodevitals.config import Config
 from nodevitals.hub.settings import HubSettings
-from nodevitals.probe import Probe, ProbeSettings
+from nodevitals.probe import Probe, ProbeSettings, TargetTiming
 from nodevitals.quantities import UNIONS, BytesPerSecond, Seconds
 
 HEAD = """\
@@ -59,8 +59,15 @@ def fields_of(struct: type[msgspec.Struct]) -> list[Field]:
     for owner in reversed(struct.__mro__):
         if issubclass(owner, msgspec.Struct) and owner is not msgspec.Struct:
             texts |= _docstrings(owner)
-    fields = msgspec.structs.fields(struct)
+    fields = sorted(msgspec.structs.fields(struct), key=lambda field: _rank(struct, field.name))
     return [_field(struct, field, hints[field.name], texts) for field in fields]
+
+
+def _rank(struct: type, name: str) -> int:
+    """Its place: `enabled` before the timing of a probe, the timing of a target after the rest."""
+    if issubclass(struct, ProbeSettings):
+        return 0 if name == "enabled" else 1
+    return 1 if issubclass(struct, TargetTiming) and name in TargetTiming.__struct_fields__ else 0
 
 
 def _field(

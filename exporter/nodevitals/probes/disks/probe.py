@@ -18,7 +18,15 @@ from typing import Optional
 import msgspec
 
 from nodevitals.linux.sysfs import exists
-from nodevitals.probe import Absent, Probe, ProbeError, Readings, Timing
+from nodevitals.probe import (
+    STALE_INTERVALS,
+    Absent,
+    Probe,
+    ProbeError,
+    Readings,
+    TargetTiming,
+    Timing,
+)
 from nodevitals.probes.disks import families, nvme, smartctl
 from nodevitals.probes.disks.arrays import report_arrays, report_mappings
 from nodevitals.probes.disks.block import (
@@ -92,11 +100,8 @@ class DisksProbe(Probe):
         if own.part == "devices" or own.settings.interval is not None:
             return timing
         interval = max(timing.interval_seconds, min(_HEALTH_SECONDS, own.settings.health_interval))
-        return msgspec.structs.replace(
-            timing,
-            interval_seconds=interval,
-            stale_after_seconds=max(timing.stale_after_seconds, 3 * interval),
-        )
+        stale_after = max(timing.stale_after_seconds, STALE_INTERVALS * interval)
+        return timing.changed_by(TargetTiming(interval=interval, stale_after=stale_after))
 
     @classmethod
     def is_shared(cls, target: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Union
 
 import msgspec
 
-from nodevitals.probe import Probe, ProbeError, Readings, Timing
+from nodevitals.probe import Probe, ProbeError, Readings
 from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.budget import Meter, Spent
@@ -27,7 +27,6 @@ from nodevitals.probes.fabric.results import (
     StartedTest,
 )
 from nodevitals.probes.fabric.settings import (
-    HUB_INTERVAL_SECONDS,
     FabricSettings,
     TestSettings,
 )
@@ -75,17 +74,6 @@ class FabricProbe(Probe):
     start_seconds = 10.0
     settings: FabricSettings
     state: FabricState
-
-    @classmethod
-    def target_timing(cls, own: FabricSettings, timing: Timing) -> Timing:
-        """Where the hub may order tests, a run passes on what it asks of the agent."""
-        if own.hub is None or own.interval is not None:
-            return timing
-        return msgspec.structs.replace(
-            timing,
-            interval_seconds=min(HUB_INTERVAL_SECONDS, timing.interval_seconds),
-            timeout_seconds=min(HUB_INTERVAL_SECONDS, timing.timeout_seconds),
-        )
 
     def open(self) -> None:
         """Read the secrets. The first run starts the rest, as only a run has the state."""

@@ -15,7 +15,15 @@ from typing import Annotated, Literal, Optional
 import msgspec
 
 from nodevitals.linux.sysfs import read_bytes
-from nodevitals.probe import Probe, ProbeError, ProbeSettings, Problem, Readings
+from nodevitals.probe import (
+    Probe,
+    ProbeError,
+    ProbeSettings,
+    Problem,
+    Readings,
+    TargetTiming,
+    Timing,
+)
 from nodevitals.probes.mounts import families
 from nodevitals.probes.mounts.access import MountAccess
 from nodevitals.probes.mounts.mountinfo import Mount, find_mount, mount_ids, parse_mountinfo
@@ -27,7 +35,7 @@ BlockBytes = Annotated[
 ]
 
 
-class MountTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MountTarget(TargetTiming, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One mount of the configuration."""
 
     path: str
@@ -113,6 +121,11 @@ class MountsProbe(Probe):
             (mount.path, MountTargetSettings(mount=mount, block_bytes=settings.block_bytes))
             for mount in settings.targets
         ]
+
+    @classmethod
+    def target_timing(cls, own: MountTargetSettings, timing: Timing) -> Timing:
+        """A mount may have a timing of its own."""
+        return timing.changed_by(own.mount)
 
     def run(self, readings: Readings) -> None:
         """Check the mount, then use it as far as its `access` permits."""

@@ -6,8 +6,6 @@ Out: `nodevitals_scripts_*`. What another user could have changed is not run.
 
 from __future__ import annotations
 
-from typing import Optional
-
 import msgspec
 
 from nodevitals.probe import Probe, ProbeError, Readings, Timing
@@ -76,21 +74,10 @@ class ScriptsProbe(Probe):
 
     @classmethod
     def target_timing(cls, own: msgspec.Struct, timing: Timing) -> Timing:
-        """A script's interval and timeout, where it has its own."""
+        """A script and a folder of text files may have a timing of their own."""
         assert isinstance(own, ScriptsTarget)
-        interval: Optional[float] = None
-        timeout: Optional[float] = None
-        if own.script is not None:
-            interval, timeout = own.script.script.interval, own.script.script.timeout
-        elif own.textfiles is not None:
-            interval = own.textfiles.interval
-        seconds = interval or timing.interval_seconds
-        changed = seconds != timing.interval_seconds
-        return Timing(
-            interval_seconds=seconds,
-            timeout_seconds=min(timeout or timing.timeout_seconds, seconds),
-            stale_after_seconds=3 * seconds if changed else timing.stale_after_seconds,
-        )
+        timed = own.script.script if own.script is not None else own.textfiles
+        return timing if timed is None else timing.changed_by(timed)
 
     def run(self, readings: Readings) -> None:
         """Run the script, or read the folder."""

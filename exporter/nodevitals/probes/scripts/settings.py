@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Optional
 
 import msgspec
 
-from nodevitals.probe import ProbeSettings, Problem, Seconds
+from nodevitals.probe import ProbeSettings, Problem, Seconds, TargetTiming
 from nodevitals.probes.scripts.trust import is_name
 from nodevitals.quantities import shown
 
@@ -16,7 +16,7 @@ _METRIC_PREFIX = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*")
 _ABSOLUTE = "not an absolute path: begin it with /, no . or .."
 
 
-class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptSettings(TargetTiming, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One script of the folder, where it differs from the others."""
 
     name: str
@@ -25,10 +25,6 @@ class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Whether to run it."""
     arguments: tuple[str, ...] = ()
     """Arguments of the script. Example: `["-w", "10%"]`"""
-    interval: Optional[Seconds] = None
-    """Time between two runs; that of the probe by default."""
-    timeout: Optional[Seconds] = None
-    """Time that a run may take; that of the probe by default."""
     user: Optional[str] = None
     """User to run it as; that of the agent by default. Example: `nobody`"""
     output: Literal["nagios", "nhc"] = "nagios"
@@ -37,7 +33,7 @@ class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Bytes of the unit KB in performance data; MB, GB and TB are its powers."""
 
 
-class TextfilesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextfilesSettings(TargetTiming, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One folder of Prometheus text files, `*.prom`."""
 
     path: str
@@ -73,7 +69,7 @@ class ScriptsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
     Example: `[{path: /run/nccl-inspector}]`"""
 
     def problems(self) -> Iterator[Problem]:
-        """Paths must be absolute and unique, names plain and unique, timeouts within intervals."""
+        """Paths must be absolute and unique, names plain and unique."""
         if self.folder is not None and not _is_absolute(self.folder):
             yield Problem("folder", _ABSOLUTE)
         if self.scripts and self.folder is None:
@@ -107,10 +103,6 @@ class ScriptsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
                 f"{where}.name", f"{shown(script.name)} is listed twice: remove one of them"
             )
         seen.add(script.name)
-        interval = script.interval or self.interval
-        if script.timeout is not None and interval is not None and script.timeout > interval:
-            text = f"{script.timeout:g}s is over the interval of {interval:g}s"
-            yield Problem(f"{where}.timeout", f"{text}: choose a shorter timeout")
 
 
 def _is_absolute(path: str) -> bool:
