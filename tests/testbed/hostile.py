@@ -17,7 +17,7 @@ from nodevitals.commands.rules.prometheus3 import changed_meanings
 from nodevitals.linux.kmsg import parse_record
 from nodevitals.linux.process import parse_load_average, parse_process_stat
 from nodevitals.linux.sysfs import parse_integer
-from nodevitals.probes.ascend import blocks, hccn
+from nodevitals.probes.ascend import parsers
 from nodevitals.probes.ascend.queries import MAPPING, Query
 from nodevitals.probes.ascend.table import parse_table
 from nodevitals.probes.common.addresses import parse_address
@@ -84,19 +84,19 @@ def _blocks() -> dict[str, Parser]:
     health_query = Query("health 0 0", "npu-smi", (), 1.0)
 
     def numbers(text: str) -> list[object]:
-        found = blocks.parse_blocks(text).values()
-        return [[blocks.number_of(block, key) for key in block] for block in found]
+        found = parsers.parse_blocks(text).values()
+        return [[parsers.number_of(block, key) for key in block] for block in found]
 
     def codes(text: str) -> list[object]:
-        found = blocks.parse_blocks(text).values()
-        return [blocks.parse_error_codes(block) for block in found]
+        found = parsers.parse_blocks(text).values()
+        return [parsers.parse_error_codes(block) for block in found]
 
     return {
         "blocks, ecc": Parser(numbers, ecc),
         "blocks, health": Parser(codes, health),
-        "blocks, of a chip": Parser(lambda text: blocks.block_of(text, 0), health),
-        "mapping": Parser(blocks.parse_mapping, mapping),
-        "identity": Parser(blocks.dashed, str(chip["vdie"])),
+        "blocks, of a chip": Parser(lambda text: parsers.block_of(text, 0), health),
+        "mapping": Parser(parsers.parse_mapping, mapping),
+        "identity": Parser(parsers.dashed, str(chip["vdie"])),
         "query, mapping": Parser(MAPPING.is_readable, mapping),
         "query, health": Parser(health_query.is_readable, health),
     }
@@ -104,13 +104,13 @@ def _blocks() -> dict[str, Parser]:
 
 def _hccn() -> dict[str, Parser]:
     return {
-        "hccn link": Parser(hccn.parse_link, "[devid 0]link status: UP\n"),
-        "hccn health": Parser(hccn.parse_net_health, "[device 0] net health status: Success\n"),
-        "hccn speed": Parser(hccn.parse_speed, "Speed: 200000 Mb/s\n"),
+        "hccn link": Parser(parsers.parse_link, "[devid 0]link status: UP\n"),
+        "hccn health": Parser(parsers.parse_net_health, "[device 0] net health status: Success\n"),
+        "hccn speed": Parser(parsers.parse_speed, "Speed: 200000 Mb/s\n"),
         "hccn statistics": Parser(
-            hccn.parse_statistics, "packet statistics:\nmac_rx:3\nroce_tx:4\n"
+            parsers.parse_statistics, "packet statistics:\nmac_rx:3\nroce_tx:4\n"
         ),
-        "hccn optical": Parser(hccn.parse_optical, npus.optical(npus.chip(0))),
+        "hccn optical": Parser(parsers.parse_optical, npus.optical(npus.chip(0))),
     }
 
 

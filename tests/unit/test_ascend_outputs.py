@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nodevitals.probes.ascend.outputs import OutputCache, ToolOutput
-from nodevitals.probes.ascend.queries import Query, queries_of
+from nodevitals.probes.ascend.queries import OutputCache, Query, ToolOutput, queries_of
 from nodevitals.probes.ascend.table import parse_table
 from testbed.npus import chip, table
 

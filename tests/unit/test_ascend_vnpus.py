@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.probes.ascend.vnpu import GIBIBYTE, Resource, Vnpus, parse_vnpus
+from nodevitals.probes.ascend.parsers import GIBIBYTE, Resource, Vnpus, parse_vnpus
 from testbed.npus import chip, vnpus
 
 

@@ -17,7 +17,7 @@ import msgspec
 from nodevitals.linux.pci import PciReader
 from nodevitals.linux.sysfs import can_be_listed, exists, list_names
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings, Seconds
-from nodevitals.probes.ascend import blocks
+from nodevitals.probes.ascend import parsers
 from nodevitals.probes.ascend.families import (
     COMMANDS,
     DEVICES,
@@ -27,15 +27,18 @@ from nodevitals.probes.ascend.families import (
     chip_metrics,
     metrics,
 )
-from nodevitals.probes.ascend.outputs import CallFailedError, OutputCache, ToolOutput
 from nodevitals.probes.ascend.queries import (
     FAST_SHARE,
     MAPPING,
+    CallFailedError,
+    OutputCache,
     Query,
+    ToolOutput,
     board_key,
     queries_of,
 )
 from nodevitals.probes.ascend.report import (
+    explain,
     report_ecc,
     report_health,
     report_network,
@@ -44,7 +47,6 @@ from nodevitals.probes.ascend.report import (
 )
 from nodevitals.probes.ascend.runner import ToolRunner
 from nodevitals.probes.ascend.table import Chip, Table, parse_table
-from nodevitals.probes.ascend.unread import explain
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device, Inventory
 from nodevitals.probes.common.device_names import DeviceName, NpuNames
@@ -207,7 +209,7 @@ class AscendProbe(Probe):
             return list(chips)
         outputs = self._refreshed([MAPPING])
         self.state.outputs.update(outputs.kept)
-        ids = blocks.parse_mapping(outputs.text(MAPPING.key))
+        ids = parsers.parse_mapping(outputs.text(MAPPING.key))
         self.state.physical |= {f"{npu}/{chip}": one for (npu, chip), one in ids.items()}
         return [
             msgspec.structs.replace(
@@ -252,8 +254,8 @@ class AscendProbe(Probe):
     def _device(self, chip: Chip, outputs: OutputCache) -> Device:
         index = f"{chip.npu}-{chip.chip}" if chip.physical is None else str(chip.physical)
         slot = f"{chip.bus_id or chip.npu}/{chip.chip}"
-        board = blocks.block_of(outputs.text(board_key(chip)), chip.chip)
-        vdie = blocks.dashed(board.get("VDie ID", "") or board.get("DDie ID", ""))
+        board = parsers.block_of(outputs.text(board_key(chip)), chip.chip)
+        vdie = parsers.dashed(board.get("VDie ID", "") or board.get("DDie ID", ""))
         if vdie:
             self.state.uuids[slot] = vdie
         uuid = self.state.uuids.get(slot, slot)
@@ -262,7 +264,7 @@ class AscendProbe(Probe):
         return Device(uuid=uuid, index=index, slot=slot, serial=serial, model=chip.name)
 
     def _report_identity(self, chip: Chip, device: Device, outputs: OutputCache) -> None:
-        board = blocks.block_of(outputs.text(board_key(chip)), chip.chip)
+        board = parsers.block_of(outputs.text(board_key(chip)), chip.chip)
         firmware = board.get("Firmware Version", "")
         vdie = device.uuid if device.uuid != device.slot else ""
         labels = (device.serial, chip.bus_id, chip.name, "", firmware, vdie)

@@ -1,14 +1,24 @@
-"""What a chip's outputs expose: one function per group of families. Nothing is called here."""
+"""What a chip's outputs expose, and which NPUs a run did not read. Nothing is called here.
+
+An NPU that has left the PCI bus is lost; where its bus id is unknown, one that a whole table does
+not list. Any other one without data is unreadable.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
 from nodevitals.probe import Readings
-from nodevitals.probes.ascend import blocks, hccn
+from nodevitals.probes.ascend import parsers
 from nodevitals.probes.ascend.families import (
     ERROR_COUNTERS,
     FAULT_CODE,
     HEALTH_LEVEL,
     ISOLATED_PAGES,
+    LEVELS,
     LINK_SPEED,
     LINK_UP,
     NETWORK_ERRORS,
@@ -24,12 +34,11 @@ from nodevitals.probes.ascend.families import (
     VNPU_MEMORY,
     VNPU_MEMORY_FREE,
     VNPUS,
+    level_of,
 )
-from nodevitals.probes.ascend.faults import LEVELS, level_of
-from nodevitals.probes.ascend.outputs import OutputCache
-from nodevitals.probes.ascend.queries import ecc_key, health_key, port_key, vnpu_key
+from nodevitals.probes.ascend.parsers import parse_vnpus
+from nodevitals.probes.ascend.queries import OutputCache, ecc_key, health_key, port_key, vnpu_key
 from nodevitals.probes.ascend.table import Chip, Table
-from nodevitals.probes.ascend.vnpu import parse_vnpus
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.accelerators import Device
 
@@ -56,15 +65,15 @@ def report_health(chip: Chip, device: Device, outputs: OutputCache, readings: Re
     healthy = None if chip.health is None else chip.health == 0
     readings.add(accelerators.HEALTHY, healthy, VENDOR, device.index, device.uuid)
     readings.add(HEALTH_LEVEL, chip.health, device.index, device.uuid)
-    block = blocks.block_of(outputs.text(health_key(chip)), chip.chip)
-    for code in sorted(set(blocks.parse_error_codes(block) or ())):
+    block = parsers.block_of(outputs.text(health_key(chip)), chip.chip)
+    for code in sorted(set(parsers.parse_error_codes(block) or ())):
         level = level_of(code)
         readings.add(FAULT_CODE, 1, device.index, device.uuid, code, level, LEVELS[level])
 
 
 def report_ecc(chip: Chip, device: Device, outputs: OutputCache, readings: Readings) -> None:
     """ECC errors and isolated pages."""
-    block = blocks.parse_blocks(outputs.text(ecc_key(chip.npu))).get(chip.chip, {})
+    block = parsers.parse_blocks(outputs.text(ecc_key(chip.npu))).get(chip.chip, {})
     labels = (device.index, device.uuid)
     for bits, kind in (("Single", "corrected"), ("Double", "uncorrected")):
         for memory, location in (("HBM", "hbm"), ("DDR", "ddr")):
@@ -72,12 +81,12 @@ def report_ecc(chip: Chip, device: Device, outputs: OutputCache, readings: Readi
                 ("Error Count", "volatile"),
                 ("Aggregate Total Err Cnt", "aggregate"),
             ):
-                count = blocks.number_of(block, f"{memory} {bits} Bit {name}")
+                count = parsers.number_of(block, f"{memory} {bits} Bit {name}")
                 series = (VENDOR, *labels, kind, lifetime, location)
                 readings.add(accelerators.ECC_ERRORS, count, *series)
-        pages = blocks.number_of(block, f"HBM {bits} Bit Isolated Pages Count")
+        pages = parsers.number_of(block, f"HBM {bits} Bit Isolated Pages Count")
         readings.add(ISOLATED_PAGES, pages, *labels, kind)
-        pages = blocks.number_of(block, f"HBM {bits} Bit Next-Isolated Pages Count")
+        pages = parsers.number_of(block, f"HBM {bits} Bit Next-Isolated Pages Count")
         readings.add(NEXT_ISOLATED_PAGES, pages, *labels, kind)
 
 
@@ -105,19 +114,61 @@ def report_network(device: Device, outputs: OutputCache, readings: Readings) -> 
     def output(option: str) -> str:
         return outputs.text(port_key(option, device.index))
 
-    readings.add(LINK_UP, hccn.parse_link(output("-link")), *labels)
-    health = hccn.parse_net_health(output("-net_health"))
+    readings.add(LINK_UP, parsers.parse_link(output("-link")), *labels)
+    health = parsers.parse_net_health(output("-net_health"))
     if health is not None:
         readings.add(NETWORK_HEALTH, 1, *labels, health)
         if health not in _UNCHECKED:
             readings.add(NETWORK_REACHABLE, health == "success", *labels)
-    speed = hccn.parse_speed(output("-speed"))
+    speed = parsers.parse_speed(output("-speed"))
     readings.add(LINK_SPEED, None if speed is None else speed / 8, *labels)
-    optical = hccn.parse_optical(output("-optical"))
+    optical = parsers.parse_optical(output("-optical"))
     for lane, watts in optical.receive_watts.items():
         readings.add(RECEIVE_POWER, watts, *labels, str(lane))
     if optical.receive_watts:
         readings.add(RECEIVE_POWER_LOW, optical.receive_low_watts, *labels)
-    counters = hccn.parse_statistics(output("-stat"))
+    counters = parsers.parse_statistics(output("-stat"))
     for name in ERROR_COUNTERS:
         readings.add(NETWORK_ERRORS, counters.get(name), *labels, name)
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """The chips of which the table has a row without data, the reason by uuid for each that is
+    unreadable, and the slots of all of these: also bus ids that a cut-off table does not list.
+    """
+
+    failed: tuple[Device, ...]
+    codes: dict[str, str]
+    slots: frozenset[str]
+
+
+def explain(
+    known: Iterable[Device],
+    chips: Mapping[Device, Chip],
+    table: Table,
+    on_pci: AbstractSet[str],
+    may_be_on_bus: Callable[[str], bool],
+) -> Unread:
+    """Decide which of the NPUs that were not read are unreadable. `chips` are those of the table,
+    `on_pci` the bus ids of NPUs.
+    """
+    whole = table.complete and not table.unparsed
+    failed = tuple(device for device, chip in chips.items() if chip.failed)
+    uuids, slots = {one.uuid for one in chips}, {one.slot for one in chips}
+    absent = [
+        device
+        for device in known
+        if device.uuid not in uuids
+        and device.slot not in slots
+        and (may_be_on_bus(_bus_id(device)) if ":" in _bus_id(device) else not whole)
+    ]
+    codes = {one.uuid: "no_data" for one in failed} | {one.uuid: "not_listed" for one in absent}
+    unread = {one.slot for one in (*failed, *absent)}
+    if not whole:
+        listed = {chip.bus_id for chip in chips.values()}
+        unread |= on_pci - listed - {_bus_id(one) for one in absent}
+    return Unread(failed, codes, frozenset(unread))
+
+
+def _bus_id(device: Device) -> str:
+    return device.slot.partition("/")[0]
