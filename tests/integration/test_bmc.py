@@ -10,9 +10,9 @@ import pytest
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings, Timing
 from nodevitals.probes.bmc.ipmi import MAX_ENTRIES
+from nodevitals.probes.bmc.parts import BmcState
 from nodevitals.probes.bmc.probe import BmcProbe
 from nodevitals.probes.bmc.settings import BmcSettings
-from nodevitals.probes.bmc.state import BmcState
 from nodevitals.wire import decode, encode
 from testbed.bmc import SENSORS, Bmc
 from testbed.node import Node, wait_until

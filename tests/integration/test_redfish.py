@@ -11,11 +11,11 @@ import pytest
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import ProbeError, Readings, Timing
+from nodevitals.probes.bmc.parts import BmcState
 from nodevitals.probes.bmc.probe import BmcProbe
 from nodevitals.probes.bmc.redfish_client import MAX_PAGES, MAX_REQUESTS
 from nodevitals.probes.bmc.redfish_log import MAX_ENTRIES
 from nodevitals.probes.bmc.settings import BmcSettings, RedfishSettings
-from nodevitals.probes.bmc.state import BmcState
 from nodevitals.wire import decode, encode
 from testbed.node import Node, wait_until
 from testbed.redfish import CHASSIS, ENTRIES, LOG, ODD, ROOT, SYSTEM, Redfish, to

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.probes.bmc import sensors
-from nodevitals.probes.bmc.events import parse_entry
-from nodevitals.probes.bmc.ipmitool import parse_log_info, parse_watts
+from nodevitals.probes.bmc.ipmi import parse_entry, parse_log_info, parse_watts
 
 
 def one(reading: str, name: str = "PS1 Status", entity: str = "10.1") -> sensors.Sensor:

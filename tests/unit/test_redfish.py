@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.probes.bmc import redfish_parts as parse
+from nodevitals.probes.bmc import redfish as parse
 from nodevitals.probes.bmc.families import EVENT_TYPES, SEVERITIES
 from nodevitals.probes.bmc.parts import Part, unique
-from nodevitals.probes.bmc.redfish_events import is_newest_first, parse_entry, parse_time
-from nodevitals.probes.bmc.redfish_json import path
+from nodevitals.probes.bmc.redfish_client import path
+from nodevitals.probes.bmc.redfish_log import is_newest_first, parse_entry, parse_time
 from testbed.redfish import ODD, documents
 
 PARSERS: tuple[Callable[[Any], Part], ...] = (

@@ -1,15 +1,220 @@
-"""The BMC as ipmitool reads it through /dev/ipmi0: a `Source`."""
+"""The BMC as ipmitool reads it through /dev/ipmi0: a `Source`. No call changes anything.
+
+Entries of the system event log are read as the bytes that the IPMI command Get SEL Entry returns:
+`ipmitool raw` prints them. They are those of the IPMI specification, tables 31-4, 32-1 and 42-3, so
+that no text of a vendor is read.
+"""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from typing import Optional
 
+import msgspec
+
+from nodevitals.linux import tool
+from nodevitals.probe import ProbeError
 from nodevitals.probes.bmc import sensors
-from nodevitals.probes.bmc.events import LAST, Entry
-from nodevitals.probes.bmc.ipmitool import Ipmitool, fields, parse_log_info, parse_watts
-from nodevitals.probes.bmc.parts import LogEvent, LogInfo, Part, PartError
-from nodevitals.probes.bmc.state import BmcState
+from nodevitals.probes.bmc.parts import BmcState, LogEvent, LogInfo, Part, PartError
+
+LAST = 0xFFFF
+_BYTES = re.compile(r"[0-9a-f]{2}(?: [0-9a-f]{2}){17}")
+_STANDARD = 0x02
+_THRESHOLD, _SEVERITY, _PREDICTIVE, _SPECIFIC = 0x01, 0x07, 0x04, 0x6F
+_TYPES = {
+    0x01: "temperature",
+    0x02: "voltage",
+    0x03: "voltage",
+    0x04: "fan",
+    0x07: "processor",
+    0x08: "power_supply",
+    0x09: "power_unit",
+    0x0C: "memory",
+    0x0D: "drive",
+    0x13: "bus",
+    0x19: "board",
+    0x21: "slot",
+    0x29: "battery",
+}
+# Offsets of the sensor-specific events that report a fault. All others, as the presence of a device
+# or a correctable error, report none.
+_CRITICAL = {
+    "processor": (0x0, 0x1, 0x2, 0x3, 0x4, 0x6, 0xB),
+    "power_supply": (0x1,),
+    "power_unit": (0x5, 0x6),
+    "memory": (0x1, 0x2),
+    "drive": (0x1, 0x6),
+    "bus": (0x1, 0x4, 0x5, 0x8, 0x9, 0xA),
+    "slot": (0x0,),
+    "battery": (0x1,),
+    "board": (0x0, 0x1),  # of a chip set: its power control failed, or it was too hot
+}
+_WARNING = {
+    "processor": (0x5, 0xA),
+    "power_supply": (0x2, 0x3, 0x4, 0x5, 0x6),
+    "power_unit": (0x4,),
+    "memory": (0x3, 0x4, 0x5, 0xA),
+    "drive": (0x2, 0x5),
+    "bus": (0xB,),
+    "battery": (0x0,),
+}
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry. `following` is the record ID of the next one, LAST where there is none; `content`
+    its bytes in hexadecimal; `time` seconds since the epoch, 0 where unknown. `kind` is one of
+    `families.EVENT_TYPES`, `severity` of `families.SEVERITIES`; '' where it reports no fault.
+    """
+
+    record: int
+    following: int
+    content: str
+    time: float
+    kind: str
+    severity: str
+    sensor: int
+    offset: int
+
+
+def parse_entry(text: str) -> Optional[Entry]:
+    """The answer to Get SEL Entry; None where it is none."""
+    words = " ".join(text.split()).lower()
+    if not _BYTES.fullmatch(words):
+        return None
+    data = bytes.fromhex(words)
+    body = data[2:]
+    kind, severity = "", ""
+    if body[2] == _STANDARD:
+        kind = _TYPES.get(body[10], "")
+        severity = _severity(kind, body[12], body[13] & 0x0F)
+    stamp = int.from_bytes(body[3:7], "little")
+    return Entry(
+        record=int.from_bytes(body[0:2], "little"),
+        following=int.from_bytes(data[0:2], "little"),
+        content=body.hex(),
+        # Smaller ones are seconds since the BMC started, and all ones mean that it has no clock.
+        time=float(stamp) if 0x20000000 <= stamp < 0xFFFFFFFF else 0.0,
+        kind=kind if severity else "",
+        severity=severity,
+        sensor=body[11],
+        offset=body[13] & 0x0F,
+    )
+
+
+def _severity(kind: str, direction_and_type: int, offset: int) -> str:
+    """`critical`, `warning`, or '' for what reports no fault, as the end of one."""
+    event = direction_and_type & 0x7F
+    if not kind or direction_and_type & 0x80:
+        return ""
+    if event == _THRESHOLD:
+        return _one_of(offset, (0x2, 0x4, 0x9, 0xB), (0x0, 0x7))
+    if event == _SEVERITY:
+        return _one_of(offset, (0x2, 0x3, 0x5, 0x6), (0x1, 0x4))
+    if event == _PREDICTIVE:
+        return _one_of(offset, (), (0x1,))
+    if event != _SPECIFIC:
+        return ""
+    return _one_of(offset, _CRITICAL.get(kind, ()), _WARNING.get(kind, ()))
+
+
+def _one_of(offset: int, critical: tuple[int, ...], warning: tuple[int, ...]) -> str:
+    return "critical" if offset in critical else "warning" if offset in warning else ""
+
+
+_RESPONSE = re.compile(r"rsp=0x([0-9a-f]{2})")
+_NOT_FOUND = "cb"
+_REFUSED = ("permission denied", "operation not permitted")
+_SHOWN_CHARACTERS = 160
+_REASONS = ("missing", "timeout", "stuck", "start", "too_long")
+_PERCENT = re.compile(r"(\d{1,3})%")
+_WATTS = re.compile(r"Instantaneous power reading:\s{0,80}(\d{1,7})\s{1,8}Watts")
+_NUMBER = re.compile(r"\d{1,8}")
+
+
+class Ipmitool:
+    """The program; one call at a time, none after the end of the run."""
+
+    def __init__(self, program: str, until: float) -> None:
+        self._program = program
+        self._until = until
+
+    def text(self, *arguments: str) -> str:
+        """What a call prints. Raises PartError, also where it fails."""
+        output = self._run(*arguments)
+        if output.status != 0:
+            raise _failed(arguments, output.text)
+        return output.text
+
+    def sensors(self) -> str:
+        """All sensors. Some BMCs fail for one of hundreds: what was printed is kept."""
+        output = self._run("sdr", "elist", "all")
+        if output.status != 0 and "|" not in output.text:
+            raise _failed(("sdr", "elist", "all"), output.text)
+        return output.text
+
+    def entry(self, record: int) -> Optional[Entry]:
+        """The entry with this record ID; None where there is none. `sel list` would read all
+        entries from the first one at each call, also for the last ten.
+        """
+        low, high = f"0x{record & 0xFF:02x}", f"0x{record >> 8:02x}"
+        arguments = ("raw", "0x0a", "0x43", "0x00", "0x00", low, high, "0x00", "0xff")
+        output = self._run(*arguments)
+        if output.status != 0:
+            response = _RESPONSE.search(output.text)
+            if response is not None and response[1] == _NOT_FOUND:
+                return None
+            raise _failed(arguments, output.text)
+        entry = parse_entry(output.text)
+        if entry is None:
+            raise PartError("malformed", f"entry {record:04x}: {_shown(output.text)}")
+        return entry
+
+    def _run(self, *arguments: str) -> tool.Output:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise PartError("timeout", f"no time left for ipmitool {' '.join(arguments)}")
+        try:
+            return tool.run((self._program, "-I", "open", *arguments), left)
+        except ProbeError as error:
+            reason = error.reason if error.reason in _REASONS else "no_answer"
+            raise PartError(reason, error.message) from None
+
+
+def _failed(arguments: tuple[str, ...], text: str) -> PartError:
+    refused = any(words in text.lower() for words in _REFUSED)
+    what = f"ipmitool {' '.join(arguments)}: {_shown(text)}"
+    return PartError("permission" if refused else "no_answer", what)
+
+
+def _shown(text: str) -> str:
+    return repr(" ".join(text[: 4 * _SHOWN_CHARACTERS].split())[:_SHOWN_CHARACTERS])
+
+
+def fields(text: str) -> dict[str, str]:
+    """Lines `KEY : VALUE`."""
+    pairs = (line[:512].partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, colon, value in pairs if colon}
+
+
+def parse_log_info(text: str) -> LogInfo:
+    """The output of `sel info`."""
+    found = fields(text)
+    entries, used = found.get("Entries", ""), _PERCENT.fullmatch(found.get("Percent Used", ""))
+    share = None if used is None else int(used[1]) / 100
+    return LogInfo(
+        int(entries) if _NUMBER.fullmatch(entries) else None,
+        share if share is not None and share <= 1 else None,
+        {"true": True, "false": False}.get(found.get("Overflow", "")),
+    )
+
+
+def parse_watts(text: str) -> Optional[float]:
+    """The output of `dcmi power reading`; None where the BMC measures nothing."""
+    match = _WATTS.search(text)
+    return float(match[1]) if match is not None and int(match[1]) > 0 else None
+
 
 # New entries per run; the others come with the next runs.
 MAX_ENTRIES = 32

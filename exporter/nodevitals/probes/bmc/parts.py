@@ -1,4 +1,4 @@
-"""What both sources, ipmitool and Redfish, read of the parts of the chassis.
+"""What both sources, ipmitool and Redfish, read of the BMC, and what the probe keeps between runs.
 
 In: `Part`s. Out: samples and conditions.
 """
@@ -6,9 +6,9 @@ In: `Part`s. Out: samples and conditions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Literal, Optional
+from typing import Literal, Optional, Protocol
 
 import msgspec
 
@@ -126,3 +126,57 @@ def _report(part: Part, readings: Readings) -> None:
         }[part.kind]
         readings.add(family, 1, part.name, part.state)
         readings.condition(part.name, part.state, part.kind)
+
+
+class BmcState(msgspec.Struct):
+    """Up to where the event log was read. `content` identifies the last entry: after the log was
+    cleared, another one may have its record ID or its path. `read_at` is when it was read, by the
+    wall clock.
+    """
+
+    started: bool = False
+    record: int = 0
+    content: str = ""
+    read_at: float = 0.0
+    source: str = ""
+    """Path of the log's entries in Redfish; '' of ipmitool's."""
+    page: str = ""
+    """Redfish: the page that the last entry was on, where the newest ones are on the last page."""
+    entry: str = ""
+    """Redfish: path of the last entry."""
+    time: float = 0.0
+    """Redfish: the latest time of an entry so far."""
+
+
+class Source(Protocol):
+    """ipmitool or Redfish. All methods raise PartError, or ProbeError where a further call makes no
+    sense.
+    """
+
+    failed: Optional[PartError]
+    """The first failure of a part of which something was read nevertheless."""
+
+    @property
+    def log(self) -> Optional[str]:
+        """After log_info(): the `BmcState.source` of the event log; None where there is no log."""
+
+    def controller(self) -> tuple[str, str]:
+        """Its firmware and its manufacturer."""
+
+    def log_info(self) -> LogInfo:
+        """Of the event log."""
+
+    def newest(self, state: BmcState, /) -> BmcState:
+        """Of a log that was not read before: where its end is; not `started` if it is further."""
+
+    def new_entries(self, state: BmcState) -> Iterator[tuple[BmcState, Optional[LogEvent]]]:
+        """Entries since `state`, oldest first, each with the state after it."""
+
+    def power(self) -> Optional[float]:
+        """The power that the chassis draws, in watts."""
+
+    def parts(self) -> list[Part]:
+        """Power supplies, fans, temperatures, redundancy and batteries."""
+
+    def close(self) -> None:
+        """End what the run has opened."""

@@ -16,11 +16,9 @@ import msgspec
 
 from nodevitals.probe import Absent, Probe, ProbeError, Readings
 from nodevitals.probes.bmc import families, parts
-from nodevitals.probes.bmc.ipmi import IpmiSource
-from nodevitals.probes.bmc.ipmitool import Ipmitool
-from nodevitals.probes.bmc.parts import PartError
+from nodevitals.probes.bmc.ipmi import IpmiSource, Ipmitool
+from nodevitals.probes.bmc.parts import BmcState, PartError, Source
 from nodevitals.probes.bmc.settings import BmcSettings
-from nodevitals.probes.bmc.state import BmcState, Source
 
 _DEVICES = ("ipmi0", "ipmi/0", "ipmidev/0")
 # Of the run's time: the rest is for the engine.

@@ -1,22 +1,214 @@
-"""The BMC as its Redfish service shows it: a `Source`.
+"""The BMC as its Redfish service shows it (DMTF DSP0268): a `Source`.
 
 In: the client. Out: what the probe exposes. All paths are links that begin at the service's root; a
 resource that a service lacks is unknown. Where a chassis has the resources of both kinds, the old
-ones (Power, Thermal) are read: they have all parts in two answers.
+ones (Power, Thermal) are read: they have all parts in two answers. Health is the BMC's own
+assessment; what has none, and what is off, says nothing: it is missing, and neither good nor failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Optional
 
-from nodevitals.probes.bmc import redfish_parts as parse
-from nodevitals.probes.bmc.parts import LogEvent, LogInfo, Part, PartError
-from nodevitals.probes.bmc.redfish_client import ROOT, Client
-from nodevitals.probes.bmc.redfish_json import Json, inner, link, links, objects, path, text
+from nodevitals.probes.bmc.parts import (
+    BmcState,
+    LogEvent,
+    LogInfo,
+    Part,
+    PartError,
+    is_inlet,
+    shown_name,
+)
+from nodevitals.probes.bmc.redfish_client import (
+    ROOT,
+    Client,
+    Json,
+    inner,
+    link,
+    links,
+    number,
+    objects,
+    path,
+    text,
+)
 from nodevitals.probes.bmc.redfish_log import EventLog
+from nodevitals.probes.bmc.sensors import BATTERY_NAME
 from nodevitals.probes.bmc.settings import RedfishSettings
-from nodevitals.probes.bmc.state import BmcState
+
+# Of Status.State. Others, as Enabled, Updating or InTest, are of a part that is in use.
+_STANDBY = ("StandbySpare", "StandbyOffline", "Disabled", "UnavailableOffline", "Deferring")
+_OFF = ("Disabled", "UnavailableOffline", "StandbyOffline", "Absent")
+_NO_INPUT_VOLTS = 10.0
+# A limit of 0 degrees is no limit.
+_LIMITS = (
+    ("critical", ("UpperThresholdFatal", "UpperThresholdCritical")),
+    ("warning", ("UpperThresholdNonCritical",)),
+)
+_READING_LIMITS = (("critical", ("UpperFatal", "UpperCritical")), ("warning", ("UpperCaution",)))
+
+
+def power_supply(document: Json) -> Part:
+    """An element of Power.PowerSupplies, or a resource PowerSupply."""
+    return Part(
+        kind="power supply",
+        name=_name(document),
+        number=_number(document),
+        state=_supply_state(document),
+    )
+
+
+def _supply_state(document: Json) -> Optional[str]:
+    state, health = _status(document)
+    if state == "Absent":
+        return "absent"
+    # What the person must do comes first: a power supply without input is often Critical, too.
+    if text(document, "LineInputStatus") in ("LossOfInput", "OutOfRange"):
+        return "input_lost"
+    if health in ("Critical", "Warning"):
+        volts = number(document, "LineInputVoltage")
+        if volts is not None and 0 <= volts < _NO_INPUT_VOLTS:
+            return "input_lost"
+        return "failed" if health == "Critical" else "predictive_failure"
+    if state in _STANDBY:
+        return "inactive"
+    return "ok" if health == "OK" else None
+
+
+def fan(document: Json) -> Part:
+    """An element of Thermal.Fans, or a resource Fan."""
+    state = _status(document)[0]
+    value, unit = _speed(document)
+    return Part(
+        kind="fan",
+        name=_name(document) or shown_name(text(document, "FanName")),
+        number=_number(document),
+        state="absent" if state == "Absent" else _by_health(document, ("ok", "warning", "failed")),
+        value=None if state in _OFF else value,
+        unit=unit,
+    )
+
+
+def _speed(document: Json) -> tuple[Optional[float], str]:
+    speed = inner(document, "SpeedPercent")
+    rpm, percent = number(speed, "SpeedRPM"), number(speed, "Reading")
+    if not speed:
+        reading, unit = number(document, "Reading"), text(document, "ReadingUnits")
+        rpm, percent = reading if unit == "RPM" else None, reading if unit == "Percent" else None
+    if rpm is not None and rpm >= 0:
+        return rpm, "rpm"
+    if percent is not None and 0 <= percent <= 100:
+        return percent / 100, "ratio"
+    return None, ""
+
+
+def temperature(document: Json) -> Part:
+    """An element of Thermal.Temperatures, or a resource Sensor of that type."""
+    is_new = "Reading" in document
+    value = number(document, "Reading" if is_new else "ReadingCelsius")
+    state = _by_health(document, ("ok", "warning", "critical"))
+    if state is None and value is not None and not _status(document)[1]:
+        state = _reading_limits(document, value) if is_new else _by_limits(document, value)
+    name = _name(document)
+    is_off = _status(document)[0] in _OFF
+    return Part(
+        kind="temperature",
+        name=name,
+        number=_number(document),
+        # A sensor without a reading says nothing, whatever its health.
+        state=None if value is None or is_off else state,
+        value=None if is_off else value,
+        inlet=is_inlet(name, text(document, "PhysicalContext") == "Intake"),
+    )
+
+
+def reading(document: Json) -> Part:
+    """An element of ThermalMetrics.TemperatureReadingsCelsius, of which no state is known."""
+    name = _name(document) or shown_name(text(document, "DeviceName"))
+    inlet = is_inlet(name, text(document, "PhysicalContext") == "Intake")
+    value = number(document, "Reading")
+    return Part(kind="temperature", name=name, state=None, value=value, inlet=inlet)
+
+
+def _by_limits(document: Json, value: float) -> Optional[str]:
+    limits = [(state, [number(document, name) for name in names]) for state, names in _LIMITS]
+    return _over(limits, value)
+
+
+def _reading_limits(document: Json, value: float) -> Optional[str]:
+    thresholds = inner(document, "Thresholds")
+    limits = [
+        (state, [number(inner(thresholds, name), "Reading") for name in names])
+        for state, names in _READING_LIMITS
+    ]
+    return _over(limits, value)
+
+
+def _over(limits: Iterable[tuple[str, list[Optional[float]]]], value: float) -> Optional[str]:
+    known = [
+        (state, one) for state, found in limits for one in found if one is not None and one > 0
+    ]
+    for state, limit in known:
+        if value >= limit:
+            return state
+    return "ok" if known else None
+
+
+def redundancy(document: Json, of: str) -> Part:
+    """An element of Power.Redundancy, Thermal.Redundancy, or of a subsystem's redundancy."""
+    modes = (text(document, "Mode"), text(document, "RedundancyType"))
+    state = _by_health(document, ("full", "degraded", "lost"))
+    if "NotRedundant" in modes or document.get("RedundancyEnabled") is False:
+        state = None  # built or configured so
+    name = _name(document) or shown_name(text(document, "GroupName"))
+    return Part(
+        kind="redundancy",
+        name=name or f"{of} redundancy",
+        number=_number(document),
+        state=state,
+        of=of,
+    )
+
+
+def battery(document: Json) -> Part:
+    """An element of Power.Voltages; without a state where it is of no battery."""
+    name = _name(document)
+    is_one = BATTERY_NAME.search(name) is not None and number(document, "ReadingVolts") is not None
+    state = _by_health(document, ("ok", "low", "failed")) if is_one else None
+    return Part(kind="battery", name=name, number=_number(document), state=state)
+
+
+def watts(document: Json) -> Optional[float]:
+    """Of a resource Power: the first of its controls is the chassis. 0 W is no reading."""
+    found = [number(one, "PowerConsumedWatts") for one in objects(document, "PowerControl")[:1]]
+    return next((one for one in found if one is not None and one > 0), None)
+
+
+def metric_watts(document: Json) -> Optional[float]:
+    """Of a resource EnvironmentMetrics."""
+    found = number(inner(document, "PowerWatts"), "Reading")
+    return found if found is not None and found > 0 else None
+
+
+def _status(document: Json) -> tuple[str, str]:
+    status = inner(document, "Status")
+    return text(status, "State"), text(status, "Health")
+
+
+def _by_health(document: Json, words: tuple[str, str, str]) -> Optional[str]:
+    state, health = _status(document)
+    if state in _OFF and not (state == "UnavailableOffline" and health == "Critical"):
+        return None
+    return dict(zip(("OK", "Warning", "Critical"), words)).get(health)
+
+
+def _name(document: Json) -> str:
+    return shown_name(text(document, "Name"))
+
+
+def _number(document: Json) -> str:
+    return shown_name(text(document, "MemberId") or text(document, "Id"))
+
 
 # Systems, managers or chassis of a node: a board of GPUs may be a second system.
 _MAX_OWNERS = 8
@@ -76,9 +268,9 @@ class RedfishSource:
     def power(self) -> Optional[float]:
         """Of the first chassis that measures it."""
         for chassis in self._chassis():
-            found = parse.watts(self._resource(chassis, "Power"))
+            found = watts(self._resource(chassis, "Power"))
             if found is None:
-                found = parse.metric_watts(self._resource(chassis, "EnvironmentMetrics"))
+                found = metric_watts(self._resource(chassis, "EnvironmentMetrics"))
             if found is not None:
                 return found
         return None
@@ -112,28 +304,28 @@ class RedfishSource:
 
     def _supplies(self, chassis: Json) -> list[Part]:
         power = self._resource(chassis, "Power")
-        found = [parse.power_supply(one) for one in objects(power, "PowerSupplies")]
-        found += [parse.redundancy(one, "power") for one in objects(power, "Redundancy")]
-        found += [parse.battery(one) for one in objects(power, "Voltages")]
+        found = [power_supply(one) for one in objects(power, "PowerSupplies")]
+        found += [redundancy(one, "power") for one in objects(power, "Redundancy")]
+        found += [battery(one) for one in objects(power, "Voltages")]
         if objects(power, "PowerSupplies"):
             return found
         new = self._resource(chassis, "PowerSubsystem")
         members = self._client.members(new, "PowerSupplies")
-        found += [parse.power_supply(one) for one in members]
+        found += [power_supply(one) for one in members]
         groups = objects(new, "PowerSupplyRedundancy")
-        return found + [parse.redundancy(one, "power") for one in groups]
+        return found + [redundancy(one, "power") for one in groups]
 
     def _cooling(self, chassis: Json) -> list[Part]:
         thermal = self._resource(chassis, "Thermal")
         fans, temperatures = objects(thermal, "Fans"), objects(thermal, "Temperatures")
-        found = [parse.fan(one) for one in fans]
-        found += [parse.temperature(one) for one in temperatures]
-        found += [parse.redundancy(one, "fan") for one in objects(thermal, "Redundancy")]
+        found = [fan(one) for one in fans]
+        found += [temperature(one) for one in temperatures]
+        found += [redundancy(one, "fan") for one in objects(thermal, "Redundancy")]
         if fans or temperatures:
             return found
         new = self._resource(chassis, "ThermalSubsystem")
-        found += [parse.fan(one) for one in self._client.members(new, "Fans")]
-        found += [parse.redundancy(one, "fan") for one in objects(new, "FanRedundancy")]
+        found += [fan(one) for one in self._client.members(new, "Fans")]
+        found += [redundancy(one, "fan") for one in objects(new, "FanRedundancy")]
         return found + self._temperatures(chassis, new)
 
     def _temperatures(self, chassis: Json, subsystem: Json) -> list[Part]:
@@ -143,9 +335,9 @@ class RedfishSource:
         if not readings:
             sensors = self._client.members(chassis, "Sensors")
             shown = [one for one in sensors if text(one, "ReadingType") == "Temperature"]
-            return [parse.temperature(one) for one in shown]
+            return [temperature(one) for one in shown]
         found: list[Part] = []
         for one in readings:
             sensor = self._client.find(path(one.get("DataSourceUri")))
-            found.append(parse.temperature(sensor) if sensor else parse.reading(one))
+            found.append(temperature(sensor) if sensor else reading(one))
         return found
