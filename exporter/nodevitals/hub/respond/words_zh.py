@@ -158,6 +158,7 @@ FAULTS = {
     "probe_failing": "探针执行失败",
     "probe_stuck": "探针卡死",
     "config_reload_failed": "配置重新加载失败",
+    "history_damaged": "历史数据库损坏，已隔离",
     "node_fabric_slow": "节点计算网络带宽偏低",
     "node_fabric_unreachable": "节点在计算网络上不可达",
     "bandwidth_outlier": "两节点间带宽偏低",
