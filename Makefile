@@ -3,6 +3,7 @@
 
 PYTHON := .venv/bin/python
 ONCE ?=
+PART ?=
 # Most tests wait rather than compute: more workers than processors.
 WORKERS ?= 3
 
@@ -45,8 +46,8 @@ lint-servers:
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml alertmanager/minimal.yaml
 	.tools/root/usr/bin/promtool check config --syntax-only exporter/packaging/prometheus.yaml
 
-proof: setup ## run the benchmarks and the long forms of tests
-	tools/private-mounts $(PYTHON) -m tests.bench
+proof: setup ## run the benchmarks and the long forms of tests; PART=NAME runs one of them
+	tools/private-mounts $(PYTHON) -m tests.bench $(PART)
 
 generate: setup ## write the files that are generated from code
 	$(PYTHON) tools/generate.py

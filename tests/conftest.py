@@ -1,4 +1,7 @@
-"""The order of the tests, and the compiled modules that their processes start with."""
+"""Which tests run and in which order, and the compiled modules that their processes start with.
+
+`make test` leaves out what is marked `proof("NAME")`; `make proof PART=NAME` runs only that.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import parts
 
 TESTS = Path(__file__).parent
 # What takes longest, also where it waits rather than computes; --durations=0 shows it.
@@ -71,9 +76,34 @@ def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first: a long one that starts last keeps one worker busy when
-    the others have ended.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that chooses a part of `make proof`."""
+    parser.addoption(
+        "--proof",
+        default="",
+        choices=("", "all", *parts.MARKS),
+        help="only the tests marked proof(NAME); all: every test, marked or not",
+    )
+
+
+def proof_of(item: pytest.Item) -> str:
+    """The part of `make proof` that a test belongs to; empty for one of `make test`."""
+    mark = item.get_closest_marker("proof")
+    if mark is None:
+        return ""
+    if len(mark.args) != 1 or mark.args[0] not in parts.MARKS:
+        raise pytest.UsageError(f"{item.nodeid}: no such part in tests/parts.py: {mark.args}")
+    return str(mark.args[0])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other parts, and put the files that take longest first: a long one
+    that starts last keeps one worker busy when the others have ended.
     """
+    part = config.getoption("--proof")
+    proofs = {item: proof_of(item) for item in items}
+    if part != "all":
+        config.hook.pytest_deselected(items=[item for item in items if proofs[item] != part])
+        items[:] = [item for item in items if proofs[item] == part]
     order = {TESTS / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))

@@ -100,7 +100,9 @@ def jobs_of(workflow: str) -> dict[str, Any]:
     return dict(content["jobs"])
 
 
-@pytest.mark.parametrize(("workflow", "least"), [("ci.yaml", 1), ("release.yaml", 4)])
+@pytest.mark.parametrize(
+    ("workflow", "least"), [("ci.yaml", 1), ("nightly.yaml", 2), ("release.yaml", 4)]
+)
 def test_actions_are_pinned_by_commit(workflow: str, least: int) -> None:
     jobs = jobs_of(workflow)
     used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]

@@ -1,4 +1,7 @@
-"""Every query of every panel, asked of a real Prometheus that has scraped a simulated fleet."""
+"""Every query of every panel, asked of a real Prometheus that has scraped a simulated fleet.
+
+`make proof PART=dashboards` asks them also of a fleet without faults and of one without pods.
+"""
 
 from __future__ import annotations
 
@@ -285,11 +288,13 @@ def test_every_variable_has_values(faulty: Fleet, name: str) -> None:
         assert options(model, known, faulty.prometheus, span), model["name"]
 
 
+@pytest.mark.proof("dashboards")
 @by_name
 def test_without_faults_only_lists_of_faults_are_empty(healthy: Fleet, name: str) -> None:
     assert healthy.silent(name) <= of(name, NO_LOSS, BEGINS, NO_FAULTS)
 
 
+@pytest.mark.proof("dashboards")
 @by_name
 def test_without_pods_and_cluster_only_panels_about_pods_are_empty(bare: Fleet, name: str) -> None:
     silent = bare.silent(name)

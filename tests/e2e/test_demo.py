@@ -42,6 +42,7 @@ RESPONSE = (
 )
 
 
+@pytest.mark.proof("pipeline")
 def test_tour_receives_every_alert_and_leaves_nothing_behind() -> None:
     mark = uuid.uuid4().hex  # every process that the demo starts inherits it
     done = subprocess.run(

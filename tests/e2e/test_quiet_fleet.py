@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from testbed.alerting import pager, timeline
 from testbed.alerting.outcome import Outcome
 from testbed.quiet import STEP_SECONDS, QuietFleet
@@ -26,6 +28,7 @@ def evaluate(folder: Path, fleet: QuietFleet, speed: float = SPEED) -> Outcome:
     return Outcome.of(pager.notify(alerts, seconds, folder, speed))
 
 
+@pytest.mark.proof("quiet")
 def test_healthy_fleet_raises_no_page(tmp_path: Path) -> None:
     outcome = evaluate(tmp_path, QuietFleet(NODES, 1))
     assert outcome.pages == [], outcome.titles()

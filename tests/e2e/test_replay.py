@@ -1,11 +1,13 @@
 """One fault of each kind of a public trace, through the rules and a real Alertmanager.
 
-`python -m tests.bench replay` plays the whole trace and writes the table of docs/alerts.md.
+`make proof PART=replay` does so, and plays the whole trace and writes the table of docs/alerts.md.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from testbed.alerting.replay import Plan, Run, plan_runs, play
 from testbed.alerting.trace import faults
@@ -33,6 +35,7 @@ def test_every_fault_of_the_trace_can_be_shown_or_there_is_a_reason() -> None:
     assert all(kind.text for kind in KINDS.values())
 
 
+@pytest.mark.proof("replay")
 def test_every_kind_is_notified_with_at_most_one_page(tmp_path: Path) -> None:
     played = play(longest_of_each_kind(), PLAN, tmp_path)
     silent = {one.run.kind for one in played if not one.titles}

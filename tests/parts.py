@@ -1,0 +1,37 @@
+"""The parts of `make proof`: the benchmarks of tests/bench and the tests marked `proof`.
+
+A part is a module of tests/bench, or the tests of one mark, or both under one name.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+BENCH = Path(__file__).parent / "bench"
+# Long forms of tests, by the name in their mark `proof`.
+MARKS = {
+    "dashboards": "the panels' data on a fleet without faults, and on one without pods",
+    "nvml": "each NVML call with each error code",
+    "pipeline": "whole sites: the tour of the demo",
+    "quiet": "a healthy fleet and its noise",
+    "replay": "a public trace of faults",
+}
+
+
+def benchmark_main(path: Path) -> ast.FunctionDef | None:
+    """The function `main` of a module of tests/bench, if it has one."""
+    functions = [
+        node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    ]
+    return next((function for function in functions if function.name == "main"), None)
+
+
+def benchmarks() -> list[str]:
+    """The names of the benchmarks."""
+    return sorted(path.stem for path in BENCH.glob("[!_]*.py") if benchmark_main(path))
+
+
+def names() -> list[str]:
+    """The names of all parts."""
+    return sorted({*benchmarks(), *MARKS})
