@@ -3,7 +3,7 @@
 In: the client. Out: what the probe exposes. All paths are links that begin at the service's root; a
 resource that a service lacks is unknown. Where a chassis has the resources of both kinds, the old
 ones (Power, Thermal) are read: they have all parts in two answers. Health is the BMC's own
-assessment; what has none, and what is off, says nothing: it is missing, and neither good nor failed.
+assessment; what has none, and what is off, says nothing: it is missing, neither good nor failed.
 """
 
 from __future__ import annotations

@@ -101,8 +101,7 @@ class NvidiaProbe(Probe):
     @classmethod
     def preload(cls) -> None:
         """Import pynvml. It loads the library in a run only."""
-        for name in ("reader", "unread"):
-            importlib.import_module(f"nodevitals.probes.nvidia.{name}")
+        importlib.import_module("nodevitals.probes.nvidia.reader")
 
     def open(self) -> None:
         """Only prepare: the first run starts the library, so that it can report what fails."""
