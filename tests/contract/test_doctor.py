@@ -15,7 +15,7 @@ from nodevitals.commands.doctor.remedies import REMEDIES, remedy_of
 from nodevitals.probes import registered
 from nodevitals.probes.ascend import probe as ascend
 from nodevitals.probes.mounts import access
-from nodevitals.probes.services import manager
+from nodevitals.probes.services import units
 from nodevitals.state.history import HistoryProbe
 from testbed.node import ROOT
 
@@ -32,7 +32,7 @@ COMPUTED = {
     ("probes/services/bus.py", "reason"): {
         *("missing", "refused", "permission", "timeout", "closed", "protocol", "too_long"),
     },
-    ("probes/services/manager.py", "reason"): {*manager._REASONS.values(), "refused"},
+    ("probes/services/units.py", "reason"): {*units._REASONS.values(), "refused"},
     ("probes/bmc/probe.py", "reason"): {"device_missing", "missing"},
     ("probes/bmc/probe.py", "error.reason"): {"stuck", "missing"},
     ("linux/tool.py", "reason"): {"timeout", "too_long"},

@@ -25,7 +25,7 @@ from nodevitals.probes.common.interface import parse_speed
 from nodevitals.probes.common.rdma_fields import parse_id, parse_rate
 from nodevitals.probes.common.rdma_gids import parse_gid
 from nodevitals.probes.fabric.tools import PARSERS
-from nodevitals.probes.kernel_log.events import PATTERNS, event_of, suppressed
+from nodevitals.probes.kernel_log.families import PATTERNS, event_of, suppressed
 from nodevitals.probes.kernel_log.xid import action_of, parse_sxid, parse_xid
 from nodevitals.probes.mounts.mountinfo import parse_mountinfo
 from nodevitals.probes.node import parse_loadavg, parse_vmstat

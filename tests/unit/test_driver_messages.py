@@ -9,17 +9,16 @@ import pytest
 
 from nodevitals.linux.kmsg import Record
 from nodevitals.probe import Readings
-from nodevitals.probes.kernel_log import drivers
-from nodevitals.probes.kernel_log.devices import MAX_SERIES
-from nodevitals.probes.kernel_log.drivers import DRIVER_EVENTS, STARTED, parse_driver_event
+from nodevitals.probes.kernel_log import lines
 from nodevitals.probes.kernel_log.families import (
     DEVICE_EVENT_LAST,
     DEVICE_EVENTS,
     FAMILIES,
     NIC_FAILED,
 )
+from nodevitals.probes.kernel_log.lines import DRIVER_EVENTS, STARTED, parse_driver_event
 from nodevitals.probes.kernel_log.state import KernelLogState
-from nodevitals.probes.kernel_log.tally import Tally
+from nodevitals.probes.kernel_log.tally import MAX_SERIES, Tally
 
 LINES = [
     (expected, text.replace("\\n", "\n"))
@@ -43,11 +42,11 @@ def test_message_has_its_event_and_device(expected: str, text: str) -> None:
 
 
 def test_every_pattern_and_event_has_a_sample() -> None:
-    nvidia = [expression for _, expression in drivers._NVIDIA]
+    nvidia = [expression for _, expression in lines._NVIDIA]
     assert all(any(one.match(text) for _, text in LINES) for one in nvidia)
-    for driver, patterns in drivers._BY_DRIVER.items():
+    for driver, patterns in lines._BY_DRIVER.items():
         texts = [text for expected, text in LINES if expected.startswith(driver)]
-        ends = [(text, match.end()) for text in texts if (match := drivers._NIC.match(text))]
+        ends = [(text, match.end()) for text in texts if (match := lines._NIC.match(text))]
         for _, expression in patterns:
             assert any(expression.match(text, end) for text, end in ends), expression.pattern
     sampled = {expected.split(" ")[2] for expected, _ in LINES if expected != "-"}

@@ -18,8 +18,7 @@ from nodevitals.probes.common.cgroups import is_pod, parse_job_id
 from nodevitals.probes.common.device_files import DeviceFile, OwnProcesses, parse_device_path
 from nodevitals.probes.common.device_names import DeviceName, DeviceNames, NpuNames
 from nodevitals.probes.jobs.devices import parse_information
-from nodevitals.probes.jobs.probe import MAX_SERIES, JobsProbe, JobsSettings
-from nodevitals.probes.jobs.processes import ProcessReader, scan
+from nodevitals.probes.jobs.probe import MAX_SERIES, JobsProbe, JobsSettings, ProcessReader, scan
 from nodevitals.probes.jobs.slurm import (
     MAX_TEXT_CHARACTERS,
     parse_environment,
@@ -289,7 +288,7 @@ def test_hidden_processes_are_counted() -> None:
     code = (
         "import os\n"
         "from nodevitals.probes.common.device_files import OwnProcesses\n"
-        "from nodevitals.probes.jobs.processes import scan\n"
+        "from nodevitals.probes.jobs.probe import scan\n"
         "os.setuid(65534)\n"
         "print(scan('/proc', OwnProcesses('/proc', ())).hidden > 0)"
     )

@@ -6,7 +6,7 @@ import pytest
 
 from nodevitals.linux.kmsg import Record
 from nodevitals.probe import Readings
-from nodevitals.probes.kernel_log.filesystems import MAX_FILESYSTEMS, parse_filesystem_event
+from nodevitals.probes.kernel_log.lines import MAX_FILESYSTEMS, parse_filesystem_event
 from nodevitals.probes.kernel_log.probe import KernelLogProbe
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.probes.kernel_log.tally import Tally

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.probes.kernel_log.events import PATTERNS, event_of, suppressed
+from nodevitals.probes.kernel_log.families import PATTERNS, event_of, suppressed
 
 SAMPLES = [
     tuple(line.split("\t", 1))

@@ -23,16 +23,16 @@ CPU_SECONDS = 1.0
 LONG = 1 << 18
 # The methods of patterns within a list or a tuple, by their module.
 CONTAINED = {
-    "nodevitals.probes.kernel_log.drivers": ("match",),
-    "nodevitals.probes.kernel_log.events": ("match",),
+    "nodevitals.probes.kernel_log.lines": ("match",),
+    "nodevitals.probes.kernel_log.families": ("match",),
     "nodevitals.probes.fabric.tools": ("search",),
-    "nodevitals.probes.services.waits": ("match",),
+    "nodevitals.probes.services.processes": ("match",),
 }
 # Where patterns are put together: of constants, of an escaped name, of an operator's own rules.
 DYNAMIC = (
     "probes/fabric/report.py",
-    "probes/kernel_log/drivers.py",
-    "probes/kernel_log/events.py",
+    "probes/kernel_log/lines.py",
+    "probes/kernel_log/families.py",
     "probes/mounts/ownfiles.py",
     "commands/rules/check_expressions.py",
     "commands/rules/alert_labels.py",

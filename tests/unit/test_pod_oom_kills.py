@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.probe import Readings
-from nodevitals.probes.kernel_log.oom import parse_oom_kill
+from nodevitals.probes.kernel_log.lines import parse_oom_kill
 from nodevitals.probes.kubernetes.families import LIMIT, UNKNOWN_POD
 from nodevitals.probes.kubernetes.messages import MAX_KILLS, OomKill, OomKills, send_oom_kills
 from nodevitals.probes.kubernetes.oom import MAX_SERIES, MAX_WAITING, WAIT_SECONDS, OomKillCounts

@@ -20,9 +20,8 @@ from nodevitals.probes.services.probe import (
     ServicesSettings,
     ServicesState,
 )
-from nodevitals.probes.services.processes import Sleeper, continued, parse_sleeper
-from nodevitals.probes.services.waits import WAITS, wait_of
-from nodevitals.probes.services.watch import WATCHED, is_unit_name
+from nodevitals.probes.services.processes import WAITS, Sleeper, continued, parse_sleeper, wait_of
+from nodevitals.probes.services.unit_names import WATCHED, is_unit_name
 from testbed import conditions
 from testbed.conditions import (
     DATA_MOUNT,

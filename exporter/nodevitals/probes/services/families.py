@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodevitals.probe import Families
-from nodevitals.probes.services.waits import WAITS
+from nodevitals.probes.services.processes import WAITS
 
 # ActiveState of org.freedesktop.systemd1(5).
 STATES = (

@@ -21,12 +21,11 @@ from nodevitals.linux.sysfs import exists, read_bytes, read_integer, read_text
 from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
 from nodevitals.probes.common.device_files import sees_kernel
 from nodevitals.probes.common.facts import send_facts
-from nodevitals.probes.services import ext4, families
+from nodevitals.probes.services import families, filesystems
 from nodevitals.probes.services.filesystems import LocalFilesystem, local_filesystems
 from nodevitals.probes.services.messages import StoppedFilesystems
-from nodevitals.probes.services.processes import Sleeper, hung, look
-from nodevitals.probes.services.waits import WAITS
-from nodevitals.probes.services.watch import UNIT_NAME, WATCHED, Watch
+from nodevitals.probes.services.processes import WAITS, Sleeper, hung, look
+from nodevitals.probes.services.unit_names import UNIT_NAME, WATCHED, Watch
 
 UNITS = "units"
 CONDITIONS = "conditions"
@@ -112,8 +111,7 @@ class ServicesProbe(Probe):
     @classmethod
     def preload(cls) -> None:
         """Import what speaks D-Bus, which nothing else in the agent needs."""
-        for name in ("connection", "manager", "units"):
-            importlib.import_module(f"nodevitals.probes.services.{name}")
+        importlib.import_module("nodevitals.probes.services.units")
 
     def run(self, readings: Readings) -> None:
         """Look at the target's part."""
@@ -123,9 +121,8 @@ class ServicesProbe(Probe):
             self._conditions(readings)
 
     def _units(self, readings: Readings) -> None:
-        from nodevitals.probes.services.connection import connect
-        from nodevitals.probes.services.manager import Manager
-        from nodevitals.probes.services.units import report_failed, report_units
+        from nodevitals.probes.services.bus import connect
+        from nodevitals.probes.services.units import Manager, report_failed, report_units
 
         settings = self.settings
         watch = Watch(settings.expected, settings.watched, settings.ignored)
@@ -171,10 +168,10 @@ class ServicesProbe(Probe):
     def _filesystem(self, one: LocalFilesystem, readings: Readings) -> None:
         """Whether it accepts writes, by its mount, the kernel's log and its own record."""
         labels = (one.mountpoint, one.fstype, one.source)
-        name = ext4.device_name(self.host, one.device)
+        name = filesystems.device_name(self.host, one.device)
         stopped = one.read_only or not one.for_writing or name in self.state.stopped
-        if name is not None and one.fstype in ext4.TYPES:
-            record = ext4.read_record(self.host, name, time.time())
+        if name is not None and one.fstype in filesystems.TYPES:
+            record = filesystems.read_record(self.host, name, time.time())
             if record is not None:
                 readings.add(families.ERRORS, record.errors, *labels)
                 stopped = stopped or record.stopped
