@@ -11,7 +11,7 @@ import pytest
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
 from nodevitals.probes.common.interface import is_representor, parse_speed
-from nodevitals.probes.network.probe import NetworkProbe, NetworkSettings, NetworkState
+from nodevitals.probes.network import NetworkProbe, NetworkSettings, NetworkState
 from nodevitals.wire import decode, encode
 from testbed.faultytree import FaultyTree
 from testbed.namespaces import Network

@@ -19,12 +19,14 @@ from nodevitals.probes.common.discovery import NAME_SECONDS
 from nodevitals.probes.fabric.members import load_members
 from nodevitals.probes.fabric.settings import FabricSettings
 from nodevitals.probes.peers.dial import Peer, dial
-from nodevitals.probes.peers.probe import PeersProbe, PeersState, least_recent
-from nodevitals.probes.peers.settings import (
+from nodevitals.probes.peers.probe import (
     PeerFileSource,
     PeerNameSource,
     PeerSettings,
+    PeersProbe,
     PeersSettings,
+    PeersState,
+    least_recent,
 )
 from nodevitals.wire import decode, encode
 from testbed.namespaces import Namespace, Network

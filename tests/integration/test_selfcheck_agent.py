@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from nodevitals.linux.host import stable_fraction
-from nodevitals.probes.selfcheck.families import ALL
-from nodevitals.probes.selfcheck.probe import SelfcheckState
+from nodevitals.probes.selfcheck.probe import ALL, SelfcheckState
 from nodevitals.state import database, tables
 from nodevitals.wire import decode
 from testbed.loadnode import LoadNode

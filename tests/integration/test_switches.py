@@ -11,8 +11,12 @@ import pytest
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings, Timing
-from nodevitals.probes.switches.probe import MAX_PORTS, SwitchesProbe, SwitchesState
-from nodevitals.probes.switches.settings import SwitchesSettings
+from nodevitals.probes.switches.probe import (
+    MAX_PORTS,
+    SwitchesProbe,
+    SwitchesSettings,
+    SwitchesState,
+)
 from nodevitals.wire import decode, encode
 from testbed.nics import Machine
 from testbed.node import Node, wait_until

@@ -30,10 +30,12 @@ from nodevitals.probes.kernel_log.xid import action_of, parse_sxid, parse_xid
 from nodevitals.probes.mounts.mountinfo import parse_mountinfo
 from nodevitals.probes.node import parse_loadavg, parse_vmstat
 from nodevitals.probes.nvidia.hardware import parse_version
-from nodevitals.probes.switches.ibnetdiscover import parse_topology
-from nodevitals.probes.switches.listing import parse_list
-from nodevitals.probes.switches.lldp import parse_neighbours
-from nodevitals.probes.switches.ports import parse_port
+from nodevitals.probes.switches.sources import (
+    parse_list,
+    parse_neighbours,
+    parse_port,
+    parse_topology,
+)
 from testbed import npus, switches
 from testbed import tooloutput as out
 

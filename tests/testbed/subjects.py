@@ -96,7 +96,7 @@ class NetworkSubject(_Ports):
         self.machine.set_interface(second, phys_port_name="p0", dev_port=1)
 
     def new_probe(self) -> Probe:
-        from nodevitals.probes.network.probe import NetworkProbe, NetworkSettings
+        from nodevitals.probes.network import NetworkProbe, NetworkSettings
 
         return NetworkProbe(self.host, NetworkSettings(), "network")
 
@@ -124,8 +124,7 @@ class SwitchesSubject(_Ports):
         return msgspec.structs.replace(super().host, rootfs=str(self.folder / "root"))
 
     def new_probe(self) -> Probe:
-        from nodevitals.probes.switches.probe import SwitchesProbe
-        from nodevitals.probes.switches.settings import SwitchesSettings
+        from nodevitals.probes.switches.probe import SwitchesProbe, SwitchesSettings
 
         settings = SwitchesSettings(
             ports_file="/etc/switches.csv",
@@ -261,8 +260,7 @@ class PeersSubject:
         pass
 
     def new_probe(self) -> Probe:
-        from nodevitals.probes.peers.probe import PeersProbe
-        from nodevitals.probes.peers.settings import PeersSettings
+        from nodevitals.probes.peers.probe import PeersProbe, PeersSettings
 
         settings = PeersSettings(file_sd=("/etc/one.json", "/etc/more/*.json"))
         return PeersProbe(self.host, settings, "peers")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.linux.generic_netlink import Answer, Ethtool, attribute, attributes, request
-from nodevitals.probes.transceivers.error_correction import parse_error_correction
+from nodevitals.probes.transceivers.ports import parse_error_correction
 
 ACKNOWLEDGED = struct.pack("=IHHII", 20, 2, 0, 7, 0) + bytes(4)
 

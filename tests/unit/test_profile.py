@@ -17,11 +17,14 @@ from nodevitals.probe import Host, ProbeError, Readings
 from nodevitals.probes.common.facts import Facts
 from nodevitals.probes.profile.conditions import Condition, conforms, found_text, found_texts
 from nodevitals.probes.profile.device_facts import acs_redirects
-from nodevitals.probes.profile.document import parse_profile
-from nodevitals.probes.profile.kernel_facts import parse_chosen, parse_cmdline, parse_meminfo
-from nodevitals.probes.profile.known import KNOWN, PREFIXES, known
+from nodevitals.probes.profile.document import KNOWN, PREFIXES, known, parse_profile
+from nodevitals.probes.profile.node_facts import (
+    parse_chosen,
+    parse_cmdline,
+    parse_limits,
+    parse_meminfo,
+)
 from nodevitals.probes.profile.probe import ProfileProbe, ProfileSettings
-from nodevitals.probes.profile.process_facts import parse_limits
 from testbed import processes
 from testbed.node import ROOT
 from testbed.trees import write

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodevitals.linux.host import Host
-from nodevitals.probes.profile.process_facts import LOOK_SECONDS, Running, find_processes
+from nodevitals.probes.profile.node_facts import LOOK_SECONDS, Running, find_processes
 from testbed.trees import write
 
 

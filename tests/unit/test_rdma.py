@@ -7,8 +7,7 @@ import pytest
 from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.rdma_fields import parse_id, parse_rate
 from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
-from nodevitals.probes.rdma.counters import LIMITS, wanted
-from nodevitals.probes.rdma.families import CONGESTION, ERRORS, OTHER, RECEIVED
+from nodevitals.probes.rdma.reader import CONGESTION, ERRORS, LIMITS, OTHER, RECEIVED, wanted
 from testbed.nics import BNXT_COUNTERS, IRDMA_COUNTERS, LINK_COUNTERS, MLX5_COUNTERS
 
 NOT_FIELDS = ("", "N/A (no PMA)", "\ufffd\x00\x01", "-1", "ACTIVE", "0x1f", "\uff14: ACTIVE")

@@ -15,11 +15,16 @@ from nodevitals.document import DocumentError
 from nodevitals.linux.host import Host, stable_fraction
 from nodevitals.probe import ProbeError, Readings
 from nodevitals.probes.selfcheck import runner as running
-from nodevitals.probes.selfcheck.budget import Meter, Spent
 from nodevitals.probes.selfcheck.probe import Kept, SelfcheckProbe, SelfcheckState
 from nodevitals.probes.selfcheck.results import Result
 from nodevitals.probes.selfcheck.runner import Ran, SelfcheckRunner
-from nodevitals.probes.selfcheck.settings import CheckBudget, ExpectedSettings, SelfcheckSettings
+from nodevitals.probes.selfcheck.settings import (
+    CheckBudget,
+    ExpectedSettings,
+    Meter,
+    SelfcheckSettings,
+    Spent,
+)
 from testbed.loadnode import LoadNode
 from testbed.node import wait_until
 

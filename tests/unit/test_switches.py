@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 
-from nodevitals.probes.switches.ibnetdiscover import parse_topology
-from nodevitals.probes.switches.listing import MAX_PATTERNS, parse_list
-from nodevitals.probes.switches.lldp import parse_neighbours
-from nodevitals.probes.switches.ports import Neighbour, Port, parse_port, spread
-from nodevitals.probes.switches.settings import SwitchesSettings
+from nodevitals.probes.switches.probe import SwitchesSettings
+from nodevitals.probes.switches.sources import (
+    MAX_PATTERNS,
+    Neighbour,
+    Port,
+    parse_list,
+    parse_neighbours,
+    parse_port,
+    parse_topology,
+    spread,
+)
 from testbed.switches import NO_DAEMON, compact, json0, neighbour, topology
 
 LEAF = Neighbour("leaf-1", "Ethernet7")

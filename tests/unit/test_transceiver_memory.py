@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.probes.transceivers.memory import read_module
-from nodevitals.probes.transceivers.module import Module
+from nodevitals.probes.transceivers.module import Module, read_module
 from testbed.modules import FIRST, LANE_WATTS, Memory, osfp, qsfp, sfp
 
 

@@ -15,13 +15,13 @@ import msgspec
 
 from nodevitals.commands.init.node import Node
 from nodevitals.commands.init.spelling import key, quoted, spelled
+from nodevitals.probes import network
 from nodevitals.probes.ascend import families as ascend
 from nodevitals.probes.common import accelerators
 from nodevitals.probes.common.links import SLOW_SHARE
 from nodevitals.probes.disks import families as disks
-from nodevitals.probes.network import families as network
 from nodevitals.probes.nvidia import families as nvidia
-from nodevitals.probes.rdma import families as rdma
+from nodevitals.probes.rdma import reader as rdma
 
 MAX_MOUNTS = 100
 

@@ -19,8 +19,7 @@ from nodevitals.commands.terminal import (
 )
 from nodevitals.document import DocumentError, read_file
 from nodevitals.probes.profile.conditions import conforms_found
-from nodevitals.probes.profile.document import Profile, parse_profile
-from nodevitals.probes.profile.known import KNOWN, PREFIXES
+from nodevitals.probes.profile.document import KNOWN, PREFIXES, Profile, parse_profile
 
 AGENT = "http://localhost:9855"
 _HTTP_CONFIG = "user, password, CA for it, in promtool's --http.config.file format (default: none)"

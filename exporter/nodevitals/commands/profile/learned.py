@@ -7,7 +7,7 @@ import math
 
 from nodevitals.commands.profile.source import Node
 from nodevitals.probes.profile.conditions import found_texts
-from nodevitals.probes.profile.known import known
+from nodevitals.probes.profile.document import known
 
 # The kernel's share of the memory differs a little between nodes.
 _MEMORY_SHARE = 0.98

@@ -13,8 +13,7 @@ from nodevitals.commands.doctor.http_config import read_http_config
 from nodevitals.commands.doctor.samples import parse_samples
 from nodevitals.commands.terminal import CommandError, document_error
 from nodevitals.document import DocumentError, read_file
-from nodevitals.probes.profile.document import Profile, parse_profile
-from nodevitals.probes.profile.families import CHECK_INFO, CONFORMS
+from nodevitals.probes.profile.document import CHECK_INFO, CONFORMS, Profile, parse_profile
 
 MAX_BYTES = 32 << 20
 SECONDS = 20.0

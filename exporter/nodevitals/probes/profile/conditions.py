@@ -15,7 +15,7 @@ import msgspec
 
 from nodevitals.document import Problem
 from nodevitals.probes.common.facts import Values
-from nodevitals.probes.profile.known import KnownFact
+from nodevitals.probes.profile.document import KnownFact
 
 MAX_TEXT_CHARACTERS = 128
 _DEVICES_OF = re.compile(r"(.+) \([^()]+\)")

@@ -17,10 +17,9 @@ import msgspec
 from nodevitals.probe import Probe, ProbeError, ProbeSettings, Problem, Readings, Seconds
 from nodevitals.probes.common.device_files import sees_kernel
 from nodevitals.probes.common.facts import Facts, Values
-from nodevitals.probes.profile import device_facts, kernel_facts, process_facts
+from nodevitals.probes.profile import device_facts, node_facts
 from nodevitals.probes.profile.conditions import Condition, conforms, found_text
-from nodevitals.probes.profile.document import Profile
-from nodevitals.probes.profile.families import CHECK_INFO, CHECKS, CONFORMS, INFO, metrics
+from nodevitals.probes.profile.document import CHECK_INFO, CHECKS, CONFORMS, INFO, Profile, metrics
 
 # Facts of a probe that sends none any more: its driver may hang, and they are unknown then.
 MAX_AGE_SECONDS = 300.0
@@ -54,7 +53,7 @@ class ProfileState(msgspec.Struct):
     """
 
     received: dict[str, Received] = {}
-    running: Optional[process_facts.Running] = None
+    running: Optional[node_facts.Running] = None
     profile: Optional[Profile] = None
     file: tuple[str, int, int, int] = ("", 0, 0, 0)
 
@@ -88,7 +87,7 @@ class ProfileProbe(Probe):
         readings.at("name service", "getaddrinfo")
         rest = {late: conditions[late]} if late in conditions else {}
         # A run that did not return from here leaves it out once: other facts come first.
-        found = {} if readings.interrupted else process_facts.read_own_name()
+        found = {} if readings.interrupted else node_facts.read_own_name()
         _expose(found, rest, tally, readings)
         if self.state.profile is not None:
             for state, number in tally.items():
@@ -140,20 +139,20 @@ class ProfileProbe(Probe):
         # In a container without hostPID, the node's processes are not seen: unknown, not missing.
         seen = sees_kernel(host.procfs)
         was, now = self.state.running, time.monotonic()
-        running = process_facts.find_processes(host, limited, was, now) if seen else None
+        running = node_facts.find_processes(host, limited, was, now) if seen else None
         self.state.running = running
         facts = {
-            **kernel_facts.read_kernel(host, modules, named("sysctl.")),
-            **kernel_facts.read_cmdline(host, named("cmdline.")),
-            **kernel_facts.read_cpus(host),
-            **kernel_facts.read_memory(host),
+            **node_facts.read_kernel(host, modules, named("sysctl.")),
+            **node_facts.read_cmdline(host, named("cmdline.")),
+            **node_facts.read_cpus(host),
+            **node_facts.read_memory(host),
             **device_facts.read_system(host),
             **device_facts.read_rdma(host),
             **device_facts.read_nvme(host),
             **device_facts.read_accelerator_nodes(host),
             **device_facts.read_acs(host),
-            **process_facts.read_processes(host, running, limited),
-            **process_facts.read_etc(host),
+            **node_facts.read_processes(host, running, limited),
+            **node_facts.read_etc(host),
         }
         for one in self.state.received.values():
             facts.update(one.facts)

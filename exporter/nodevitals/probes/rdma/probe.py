@@ -29,9 +29,8 @@ from nodevitals.probes.common.downtime import Downtimes
 from nodevitals.probes.common.link_watch import LinkWatch
 from nodevitals.probes.common.links import Link, Links
 from nodevitals.probes.common.rdma_fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
-from nodevitals.probes.rdma import families as rdma
-from nodevitals.probes.rdma.counters import LIMITS
-from nodevitals.probes.rdma.reader import Port, Reader
+from nodevitals.probes.rdma import reader as rdma
+from nodevitals.probes.rdma.reader import LIMITS, Port, Reader
 
 
 class RdmaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,13 +9,42 @@ from __future__ import annotations
 
 import msgspec
 
-from nodevitals.probe import Probe, ProbeError, Readings
-from nodevitals.probes.selfcheck import families as metrics
-from nodevitals.probes.selfcheck.budget import Meter, Spent
+from nodevitals.probe import Families, Probe, ProbeError, Readings
 from nodevitals.probes.selfcheck.execution import REFUSALS
-from nodevitals.probes.selfcheck.results import Result, worst
+from nodevitals.probes.selfcheck.results import KINDS, OUTCOMES, Result, worst
 from nodevitals.probes.selfcheck.runner import FinishedCheck, Ran, SelfcheckRunner
-from nodevitals.probes.selfcheck.settings import SelfcheckSettings
+from nodevitals.probes.selfcheck.settings import Meter, SelfcheckSettings, Spent
+
+# Of what the last check of a device found; one that was refused changes nothing.
+RESULTS = tuple(one for one in OUTCOMES if one != "refused")
+
+results = Families("selfcheck", "kind", "device", "port", kind=KINDS)
+BANDWIDTH = results.gauge(
+    "bandwidth_bytes_per_second",
+    "Bandwidth in the last check of this device; missing where it measured none.",
+)
+OUTCOME = results.gauge(
+    "outcome",
+    "Always 1; outcome of the last check of this device. harness is a failure of the tool, which "
+    "says nothing of the hardware.",
+    outcome=RESULTS,
+)
+TIME = results.gauge("last_timestamp_seconds", "Unix time of the last check of this device.")
+
+checks = Families("selfcheck", kind=KINDS)
+EXPECTED = checks.gauge(
+    "bandwidth_expected_bytes_per_second", "Bandwidth of a healthy device, as configured."
+)
+OFFERED = checks.gauge("offered", "Whether the node has the tool and a device for this check.")
+RUNS = checks.counter("runs_total", "Number of results, by outcome.", outcome=RESULTS)
+REFUSED = checks.counter(
+    "refused_total",
+    "Number of times that a check that was due was not started, or was stopped, by the reason.",
+    reason=REFUSALS,
+)
+SECONDS = checks.counter("seconds_total", "Time for which tools of this check ran on the node.")
+
+ALL = (*results, *checks)
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -46,7 +75,7 @@ class SelfcheckProbe(Probe):
 
     name = "selfcheck"
     default = "off"
-    families = metrics.ALL
+    families = ALL
     Settings = SelfcheckSettings
     State = SelfcheckState
     resident = True
@@ -84,17 +113,17 @@ class SelfcheckProbe(Probe):
     def _declare(self, readings: Readings) -> None:
         """Start the counters at 0, so that the first event counts as an increase."""
         for kind in self.settings.kinds:
-            readings.increment(metrics.SECONDS, 0, kind)
-            for outcome in metrics.RESULTS:
-                readings.increment(metrics.RUNS, 0, kind, outcome)
+            readings.increment(SECONDS, 0, kind)
+            for outcome in RESULTS:
+                readings.increment(RUNS, 0, kind, outcome)
             for reason in REFUSALS:
-                readings.increment(metrics.REFUSED, 0, kind, reason)
+                readings.increment(REFUSED, 0, kind, reason)
 
     def _record(self, readings: Readings, done: FinishedCheck) -> None:
         check, finished = done.check, done.finished
-        readings.increment(metrics.SECONDS, finished.seconds, check.kind)
+        readings.increment(SECONDS, finished.seconds, check.kind)
         if finished.refused in REFUSALS:
-            readings.increment(metrics.REFUSED, 1, check.kind, finished.refused)
+            readings.increment(REFUSED, 1, check.kind, finished.refused)
         if finished.refused:
             return
         keys = {result.key for result in finished.results}
@@ -103,7 +132,7 @@ class SelfcheckProbe(Probe):
         ]
         self.state.kept += [Kept(check.name, done.time, one) for one in finished.results]
         for result in finished.results:
-            readings.increment(metrics.RUNS, 1, result.kind, result.outcome)
+            readings.increment(RUNS, 1, result.kind, result.outcome)
             name = " ".join(part for part in ("selfcheck", *result.key) if part)
             readings.condition(name, result.outcome, result.message)
 
@@ -113,9 +142,9 @@ class SelfcheckProbe(Probe):
         for one in self.state.kept:
             if one.check in names:
                 key = one.result.key
-                readings.add(metrics.BANDWIDTH, one.result.bandwidth_bytes_per_second, *key)
-                readings.add(metrics.OUTCOME, 1, *key, one.result.outcome)
-                readings.add(metrics.TIME, one.time, *key)
+                readings.add(BANDWIDTH, one.result.bandwidth_bytes_per_second, *key)
+                readings.add(OUTCOME, 1, *key, one.result.outcome)
+                readings.add(TIME, one.time, *key)
         for kind in self.settings.kinds:
-            readings.add(metrics.EXPECTED, self.settings.expected.of(kind), kind)
-            readings.add(metrics.OFFERED, kind not in runner.offered.absent, kind)
+            readings.add(EXPECTED, self.settings.expected.of(kind), kind)
+            readings.add(OFFERED, kind not in runner.offered.absent, kind)

@@ -15,11 +15,10 @@ from typing import Optional
 import msgspec
 
 from nodevitals.linux.host import Host, node_name, stable_fraction
-from nodevitals.probes.selfcheck.budget import Meter
 from nodevitals.probes.selfcheck.checks import Check, offer
 from nodevitals.probes.selfcheck.execution import Execution, Finished
 from nodevitals.probes.selfcheck.results import Outcome, worst
-from nodevitals.probes.selfcheck.settings import SelfcheckSettings
+from nodevitals.probes.selfcheck.settings import Meter, SelfcheckSettings
 
 LOOK_SECONDS = 10.0
 # A bad result is confirmed, or a repair seen, without waiting for a day. A tool that hangs costs

@@ -7,26 +7,144 @@ that was last seen at it. A probe of its own, so that none of these delays `rdma
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Optional, TypeVar
 
 import msgspec
 
-from nodevitals.linux.host import node_name
-from nodevitals.probe import Absent, Probe, ProbeError, Readings
-from nodevitals.probes.switches.families import (
-    CONFIGURATION,
-    IBNETDISCOVER,
-    INFO,
-    LLDP,
-    WRITTEN,
-    metrics,
+from nodevitals.linux.host import Host, node_name
+from nodevitals.linux.sysfs import list_names, read_text
+from nodevitals.probe import (
+    Absent,
+    Families,
+    Probe,
+    ProbeError,
+    ProbeSettings,
+    Problem,
+    Readings,
+    Seconds,
 )
-from nodevitals.probes.switches.hardware import read_hardware
-from nodevitals.probes.switches.ports import Neighbour, Port, parse_port, spread
-from nodevitals.probes.switches.settings import SwitchesSettings
-from nodevitals.probes.switches.sources import call_lldpctl, read_list, read_topology
+from nodevitals.probes.common.rdma_gids import parse_gid, read_gids
+from nodevitals.probes.common.rdma_interfaces import find_interface
+from nodevitals.probes.switches.sources import (
+    Neighbour,
+    Port,
+    call_lldpctl,
+    is_name,
+    parse_port,
+    read_list,
+    read_topology,
+    spread,
+)
+
+CONFIGURATION, LLDP, IBNETDISCOVER = "configuration", "lldp", "ibnetdiscover"
+SOURCES = (CONFIGURATION, LLDP, IBNETDISCOVER)
+
+metrics = Families("port_switch")
+INFO = metrics.gauge(
+    "info",
+    "Always 1; switch of an RDMA port or network interface (port is empty), and the switch's port.",
+    *("device", "port", "switch", "switch_port"),
+    source=SOURCES,
+)
+WRITTEN = metrics.gauge(
+    "ibnetdiscover_timestamp_seconds",
+    "Unix time at which the file with the output of ibnetdiscover was written.",
+)
+
+
+class SwitchesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the names of the switches come from: what is written here before what is seen."""
+
+    interval: Optional[Seconds] = 300.0
+    """Time between two runs."""
+    ports: dict[str, str] = {}
+    """Switch by RDMA port or network interface. Example: `{mlx5_0/1: leaf-a3, ens1f0: tor-7}`"""
+    ports_file: Optional[str] = None
+    """CSV file for all nodes, of which `host` may contain wildcards, with this first line:
+    host,device,port,switch,switch_port. Write it under another name, then rename it.
+    Example: `/etc/nodevitals/switches.csv`"""
+    ibnetdiscover: Optional[str] = None
+    """File with the output of ibnetdiscover, for InfiniBand: run it on one node, from cron, and
+    copy the file to all. Example: `/var/lib/nodevitals/ibnetdiscover.txt`"""
+    lldp: bool = True
+    """Whether to call lldpctl, where it is there; it needs access to the socket of lldpd."""
+    lldpctl: str = "lldpctl"
+    """Path of lldpctl, or its name on PATH."""
+    keep: Seconds = 7 * 86400.0
+    """Time that a port keeps the switch that was last seen at it, while none is seen."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The paths of the files, by the name of the setting."""
+        paths = {"ports_file": self.ports_file, "ibnetdiscover": self.ibnetdiscover}
+        return {name: path for name, path in paths.items() if path is not None}
+
+    @property
+    def sources(self) -> set[str]:
+        """The sources that see neighbours, of those that may be used."""
+        used = {LLDP: self.lldp, IBNETDISCOVER: self.ibnetdiscover is not None}
+        return {name for name, one in used.items() if one}
+
+    def problems(self) -> Iterator[Problem]:
+        """Names of ports and of switches that cannot be one; paths that are not absolute."""
+        for name, switch in self.ports.items():
+            if parse_port(name) is None:
+                text = "no port: write DEVICE/PORT, such as mlx5_0/1, or the name of an interface"
+                yield Problem(f"ports.{name}", text)
+            if not is_name(switch):
+                yield Problem(
+                    f"ports.{name}", "no name of a switch: write up to 128 printable characters"
+                )
+        for name, path in self.files.items():
+            if not os.path.isabs(path) or "\0" in path:
+                yield Problem(name, "not an absolute path: begin it with /")
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """`guids` are those of the InfiniBand ports; `interfaces` the network interface of an RDMA
+    port; `bonds` the members of each bond.
+    """
+
+    guids: dict[int, Port]
+    interfaces: dict[Port, str]
+    bonds: dict[str, tuple[str, ...]]
+
+
+def read_hardware(host: Host) -> Hardware:
+    """Read them."""
+    guids: dict[int, Port] = {}
+    interfaces: dict[Port, str] = {}
+    infiniband, net = str(host.sys("class/infiniband")), str(host.sys("class/net"))
+    for device in list_names(infiniband):
+        for number in list_names(f"{infiniband}/{device}/ports"):
+            port = parse_port(f"{device}/{number}")
+            if port is None:
+                continue
+            directory = f"{infiniband}/{device}/ports/{number}"
+            name = find_interface(f"{infiniband}/{device}", number, net)
+            if read_text(f"{directory}/link_layer") == "Ethernet":
+                gids, _ = read_gids(directory)
+                # That of a device of a bond is the bond.
+                name = gids[0].interface if gids else name
+            else:
+                gid = parse_gid(read_text(f"{directory}/gids/0") or "")
+                if gid is not None and any(gid[8:]):
+                    guids[int.from_bytes(gid[8:], "big")] = port
+            if name:
+                interfaces[port] = name
+    return Hardware(guids, interfaces, _read_bonds(net))
+
+
+def _read_bonds(net: str) -> dict[str, tuple[str, ...]]:
+    members = {
+        name: tuple((read_text(f"{net}/{name}/bonding/slaves") or "").split())
+        for name in list_names(net)
+    }
+    return {name: found for name, found in members.items() if found}
+
 
 # More are not exposed: each port is a series, and no node has as many.
 MAX_PORTS = 256

@@ -17,8 +17,13 @@ from nodevitals.probe import Absent, Probe, ProbeError, ProbeSettings, Readings,
 from nodevitals.probes.transceivers import families as transceiver
 from nodevitals.probes.transceivers.bounded import Answers, Left, read_all
 from nodevitals.probes.transceivers.module import Module
-from nodevitals.probes.transceivers.ports import ModulePort, find_ports
-from nodevitals.probes.transceivers.reading import Reading, read_by_ethtool, read_by_mlxlink
+from nodevitals.probes.transceivers.ports import (
+    ModulePort,
+    Reading,
+    find_ports,
+    read_by_ethtool,
+    read_by_mlxlink,
+)
 from nodevitals.wire import decode, encode
 
 # Share of the run's time: the run itself needs some after its last read.

@@ -20,6 +20,8 @@ from nodevitals.linux.sysfs import list_names_or_fail, read_integer, read_text
 from nodevitals.probe import (
     Absent,
     BytesPerSecond,
+    Families,
+    Family,
     Probe,
     ProbeError,
     ProbeSettings,
@@ -32,7 +34,77 @@ from nodevitals.probes.common.interface import Interface, parse_speed, read_inte
 from nodevitals.probes.common.link_sights import InterfaceFiles
 from nodevitals.probes.common.link_watch import LinkWatch
 from nodevitals.probes.common.links import Link, Links
-from nodevitals.probes.network import families as network
+
+KINDS = ("physical", "bond")
+ERROR_KINDS = ("error", "drop", "missed")
+DIRECTIONS = ("receive", "transmit")
+
+metrics = Families("network")
+PRESENT = metrics.gauge(
+    "interfaces_present", "Number of physical and bond interfaces that exist and are not excluded."
+)
+EXPECTED = metrics.gauge(
+    "interfaces_expected",
+    "Number of interfaces that the configuration names or that ever existed, less the forgotten.",
+)
+ERRORS = metrics.counter(
+    "errors_total",
+    "Number of packets with errors (error), dropped by the kernel or the driver (drop), or dropped "
+    "for lack of buffers in the device (missed).",
+    "interface",
+    direction=DIRECTIONS,
+    kind=ERROR_KINDS,
+)
+BOND_MEMBER_UP = metrics.gauge(
+    "bond_member_up", "Whether the bond considers the member's link up.", "interface", "member"
+)
+INFO = metrics.gauge(
+    "info",
+    "Always 1; PCI address, driver and MAC address of the interface.",
+    "interface",
+    "kind",
+    "pci_bus_id",
+    "driver",
+    "address",
+)
+
+interface_metrics = Families("network", "interface", kind=KINDS)
+UP = interface_metrics.gauge(
+    "up", "Whether the interface can carry traffic; 0 also for a known interface that is missing."
+)
+SPEED = interface_metrics.gauge(
+    "speed_bytes_per_second", "Speed of the link; missing while it is down."
+)
+EXPECTED_SPEED = interface_metrics.gauge(
+    "expected_speed_bytes_per_second",
+    "Speed that the configuration expects, or else the highest that the interface ever had.",
+)
+FULL_DUPLEX = interface_metrics.gauge("full_duplex", "Whether the link is full duplex.")
+MTU = interface_metrics.gauge("mtu_bytes", "Maximum transmission unit.")
+RECEIVED = interface_metrics.counter("received_bytes_total", "Number of bytes received.")
+TRANSMITTED = interface_metrics.counter("transmitted_bytes_total", "Number of bytes transmitted.")
+CARRIER_CHANGES = interface_metrics.counter(
+    "carrier_changes_total", "Number of times the carrier was lost or came back."
+)
+DOWN_SECONDS = interface_metrics.counter(
+    "down_seconds_total",
+    "Time that the interface was down after it had been up, to about a second; not while it "
+    "is switched off or gone.",
+)
+LONGEST_DOWN = interface_metrics.gauge(
+    "longest_down_seconds",
+    "Length of the longest outage of the interface that goes on or has ended within the last hour.",
+)
+
+# By file in `statistics/`: the family, and its labels after the interface.
+STATISTICS: dict[str, tuple[Family, tuple[str, ...]]] = {
+    "rx_errors": (ERRORS, ("receive", "error")),
+    "rx_dropped": (ERRORS, ("receive", "drop")),
+    "rx_missed_errors": (ERRORS, ("receive", "missed")),
+    "tx_errors": (ERRORS, ("transmit", "error")),
+    "tx_dropped": (ERRORS, ("transmit", "drop")),
+}
+
 
 # How often to read again what rarely changes, and what could not be read.
 REFRESH_SECONDS = 60.0
@@ -85,7 +157,7 @@ class NetworkProbe(Probe):
     """Physical interfaces and bonds: carrier, outages, speed, errors, drops; bond members."""
 
     name = "network"
-    families = (*network.metrics, *network.interface_metrics)
+    families = (*metrics, *interface_metrics)
     Settings = NetworkSettings
     State = NetworkState
     resident = True
@@ -147,22 +219,22 @@ class NetworkProbe(Probe):
     def _report_interface(self, name: str, one: Interface, readings: Readings) -> Link:
         directory = f"{self._directory}/{name}"
         labels = (name, one.kind or "physical")
-        readings.add(network.INFO, 1, *labels, one.place, one.driver, one.address)
+        readings.add(INFO, 1, *labels, one.place, one.driver, one.address)
         up = netdev.is_up(directory)
         # While the link is down, drivers fail these reads or return the last values.
         speed = None if up is False else parse_speed(read_text(f"{directory}/speed") or "")
         duplex = None if up is False else read_text(f"{directory}/duplex")
-        readings.add(network.SPEED, speed, *labels)
+        readings.add(SPEED, speed, *labels)
         if duplex in ("full", "half"):
-            readings.add(network.FULL_DUPLEX, duplex == "full", *labels)
+            readings.add(FULL_DUPLEX, duplex == "full", *labels)
         for family, file in (
-            (network.MTU, "mtu"),
-            (network.CARRIER_CHANGES, "carrier_changes"),
-            (network.RECEIVED, "statistics/rx_bytes"),
-            (network.TRANSMITTED, "statistics/tx_bytes"),
+            (MTU, "mtu"),
+            (CARRIER_CHANGES, "carrier_changes"),
+            (RECEIVED, "statistics/rx_bytes"),
+            (TRANSMITTED, "statistics/tx_bytes"),
         ):
             readings.add(family, read_integer(f"{directory}/{file}"), *labels)
-        for file, (family, rest) in network.STATISTICS.items():
+        for file, (family, rest) in STATISTICS.items():
             readings.add(family, read_integer(f"{directory}/statistics/{file}"), name, *rest)
         if one.kind == "bond":
             self._report_members(name, readings)
@@ -174,16 +246,16 @@ class NetworkProbe(Probe):
         members = read_text(f"{self._directory}/{bond}/bonding/slaves") or ""
         for member in filter(_NAME.fullmatch, members.split()):
             status = read_text(f"{self._directory}/{member}/bonding_slave/mii_status")
-            readings.add(network.BOND_MEMBER_UP, _MEMBER_UP.get(status or ""), bond, member)
+            readings.add(BOND_MEMBER_UP, _MEMBER_UP.get(status or ""), bond, member)
 
     def _report_links(self, known: Links, readings: Readings) -> None:
-        readings.add(network.PRESENT, sum(not one.missing for one in known.known))
-        readings.add(network.EXPECTED, len(known.known))
+        readings.add(PRESENT, sum(not one.missing for one in known.known))
+        readings.add(EXPECTED, len(known.known))
         for one in known.known:
             labels = (one.link.name, one.link.layer or "physical")
             expected = self.settings.expected.get(one.link.name, one.best_rate)
-            readings.add(network.UP, one.link.up, *labels)
-            readings.add(network.EXPECTED_SPEED, expected, *labels)
+            readings.add(UP, one.link.up, *labels)
+            readings.add(EXPECTED_SPEED, expected, *labels)
             links.record(one, expected, 0, readings)
 
     def _report_downtimes(self, names: list[str], known: Links, readings: Readings) -> None:
@@ -194,7 +266,7 @@ class NetworkProbe(Probe):
         }
         files = {name: InterfaceFiles(name, f"{self._directory}/{name}") for name in names}
         self._watch.update(files, labels)
-        families = (network.DOWN_SECONDS, network.LONGEST_DOWN)
+        families = (DOWN_SECONDS, LONGEST_DOWN)
         self.state.downtimes = downtime_report.report(
             self._watch, self.state.downtimes, labels, families, readings
         )

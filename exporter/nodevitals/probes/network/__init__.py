@@ -1,1 +1,0 @@
-"""Probe `network`."""
