@@ -73,7 +73,7 @@ class Pipeline:
         off = {one: {"enabled": False} for one in probes.registered()}
         labels = {"rack": "demo", "pool": "train"}
         config = {"defaults": TIMING, "labels": labels, "probes": {**off, **enabled}}
-        variables = {"NODE_NAME": name, "PYTHONPATH": str(ROOT / "exporter"), **more}
+        variables = {"NODE_NAME": name, "PYTHONPATH": f"{ROOT / 'exporter'}:{ROOT / 'hub'}", **more}
         return Node(folder, config, *flags, **variables)
 
     def _storage_node(self) -> Node:

@@ -21,9 +21,9 @@ from nodevitals.commands.example import fields_of
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.values import Wait
 from nodevitals.config import Config
-from nodevitals.hub.settings import HubSettings
 from nodevitals.probe import Probe
 from nodevitals.quantities import BytesPerSecond, Seconds
+from nodevitals_hub.settings import HubSettings
 
 _FILES = {AgentConfig: "#/definitions/config", HubConfig: "#/definitions/hub"}
 _DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}

@@ -21,8 +21,8 @@ import yaml
 from nodevitals import catalogue, probes
 from nodevitals.commands.command_line import commands_page
 from nodevitals.commands.completion import FILES
-from nodevitals.commands.configuration_page import configuration_page, hub_configuration_page
-from nodevitals.commands.example import example_configuration, hub_example
+from nodevitals.commands.configuration_page import configuration_page
+from nodevitals.commands.example import example_configuration
 from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
 from nodevitals.commands.rules.site.pack import Pack, read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
@@ -111,6 +111,16 @@ def command_line() -> dict[Path, str]:
     }
 
 
+def hub_pages() -> dict[Path, str]:
+    """Return what is made from the hub's settings."""
+    from tools.hub_pages import hub_configuration_page, hub_example
+
+    return {
+        ROOT / "docs/hub-configuration.md": hub_configuration_page(),
+        ROOT / "hub/nodevitals-hub.example.yaml": hub_example(),
+    }
+
+
 def made() -> dict[Path, str]:
     """Return the content of every generated file."""
     for name, kind in probes.registered().items():
@@ -123,13 +133,12 @@ def made() -> dict[Path, str]:
     alerts = ROOT / "docs/alerts.md"
     boards = dashboards()
     return {
-        ROOT / "docs/METRICS.md": catalogue.markdown(),
+        ROOT / "docs/METRICS.md": catalogue.markdown(catalogue.hub_families()),
         ROOT / "docs/configuration.md": configuration_page(probes.registered()),
         ROOT / "exporter/packaging/nodevitals.example.yaml": example_configuration(
             probes.registered()
         ),
-        ROOT / "docs/hub-configuration.md": hub_configuration_page(),
-        ROOT / "exporter/packaging/nodevitals-hub.example.yaml": hub_example(),
+        **hub_pages(),
         **probe_tables(pack),
         minimal: minimal_alertmanager(minimal.read_text(), full),
         alerts: alerts_page(pack, routes, present(alerts)),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
 from nodevitals import probes
-from nodevitals.hub_families import HUB_FAMILIES
 from nodevitals.probe import Families, Family, Probe
 from nodevitals.probes.fabric.families import PUSHED
 from nodevitals.state.history import HistoryProbe
@@ -108,10 +108,18 @@ def all_families() -> dict[str, Family]:
     """Every family by name. Raises ValueError when two probes declare one name differently."""
     found: dict[str, Family] = {}
     owned = (family for kind in _kinds() for family in kind.families)
-    for family in (*AGENT_FAMILIES, *PUSHED, *HUB_FAMILIES, *owned):
+    for family in (*AGENT_FAMILIES, *PUSHED, *owned):
         if found.setdefault(family.name, family) != family:
             raise ValueError(f"family {family.name} is declared twice, differently")
     return dict(sorted(found.items()))
+
+
+def hub_families() -> dict[str, Family]:
+    """The families of the hub by name; none where its package is not installed."""
+    if importlib.util.find_spec("nodevitals_hub") is None:
+        return {}
+    module = importlib.import_module("nodevitals_hub.families")
+    return {family.name: family for family in module.HUB_FAMILIES}
 
 
 def state_types() -> dict[str, Any]:
@@ -141,16 +149,16 @@ def _preload(kinds: Iterable[type[Probe]]) -> None:
             kind.preload()
 
 
-def markdown() -> str:
-    """docs/METRICS.md: a table per probe, and one for what several probes share."""
+def markdown(of_the_hub: dict[str, Family]) -> str:
+    """docs/METRICS.md: a table per probe, one for what several probes share, and the hub's."""
     owners: dict[str, list[str]] = {family.name: ["the agent"] for family in AGENT_FAMILIES}
     owners |= {family.name: ["`fabric collective --push`"] for family in PUSHED}
-    owners |= {family.name: ["the hub"] for family in HUB_FAMILIES}
+    owners |= {name: ["the hub"] for name in of_the_hub}
     for kind in _kinds():
         for family in kind.families:
             owners.setdefault(family.name, []).append(f"`{kind.name}`")
     sections: dict[str, list[Family]] = {}
-    for name, family in all_families().items():
+    for name, family in sorted({**all_families(), **of_the_hub}.items()):
         sections.setdefault(", ".join(owners[name]), []).append(family)
     lines = [
         "# Metrics",

@@ -19,11 +19,11 @@ from helm.crd import crd, spec_schema
 
 from nodevitals import probes
 from nodevitals.config import parse
-from nodevitals.hub.resource_spec import request_of
-from nodevitals.hub.service import load
-from nodevitals.hub.settings import HubSettings
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name
 from nodevitals.probes.fabric.settings import FabricTlsSettings
+from nodevitals_hub.resource_spec import request_of
+from nodevitals_hub.service import load
+from nodevitals_hub.settings import HubSettings
 from testbed import checkapi, handshake, jobserver, nodeapi, repairapi
 from testbed.charts import (
     CHART,

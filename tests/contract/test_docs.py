@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
+from tools.hub_pages import hub_example
 
 from nodevitals import probes
-from nodevitals.commands.example import example_configuration, hub_example
+from nodevitals.commands.example import example_configuration
 from nodevitals.config import parse
 from nodevitals.document import Problem, SettingsDocument, convert
-from nodevitals.hub.settings import HubSettings
-from testbed.node import ROOT, run
+from nodevitals_hub.settings import HubSettings
+from testbed.node import ROOT, SOURCES, run
 
 README = (ROOT / "README.md").read_text()
 CHINESE = (ROOT / "README.zh-CN.md").read_text()
@@ -24,7 +25,7 @@ EXAMPLE = (ROOT / "exporter/packaging/nodevitals.example.yaml").read_text()
 # The test bed's own, where a test process has its folder on the path.
 PROBES = {name: kind for name, kind in probes.registered().items() if name != "misbehave"}
 
-HUB_EXAMPLE = (ROOT / "exporter/packaging/nodevitals-hub.example.yaml").read_text()
+HUB_EXAMPLE = (ROOT / "hub/nodevitals-hub.example.yaml").read_text()
 
 
 def commands() -> list[str]:
@@ -116,7 +117,7 @@ def test_the_example_configuration_of_the_hub_is_valid_with_every_key_set() -> N
 
 
 def test_the_catalogue_is_fresh() -> None:
-    made = run("metrics", "--format", "markdown", PYTHONPATH=str(ROOT / "exporter")).stdout
+    made = run("metrics", "--format", "markdown", PYTHONPATH=SOURCES).stdout
     assert (ROOT / "docs/METRICS.md").read_text() == made, "make generate"
 
 

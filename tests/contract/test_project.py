@@ -31,6 +31,9 @@ def dependencies() -> list[Requirement]:
 
 
 def test_chart_and_pages_have_the_version_of_the_package() -> None:
+    hub = (ROOT / "hub/pyproject.toml").read_text()
+    assert f'\nversion = "{__version__}"\n' in hub
+    assert f'  "nodevitals=={__version__}",' in hub
     chart = yaml.safe_load((ROOT / "helm/nodevitals/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     for page in ("image.md", "packages.md"):

@@ -76,7 +76,7 @@ def run(one: dict[str, Any], folder: Path, values: dict[str, str]) -> dict[str, 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A checkout, in which `helm` packages."""
-    for part in ("helm", "exporter"):
+    for part in ("helm", "exporter", "hub"):
         (tmp_path / part).symlink_to(ROOT / part)
     program = tmp_path / "programs/helm"
     program.parent.mkdir()

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from nodevitals.document import Problem, SettingsDocument, convert
-from nodevitals.hub.respond import receiver, repair_plan, robots
-from nodevitals.hub.settings import HubSettings
+from nodevitals_hub.respond import receiver, repair_plan, robots
+from nodevitals_hub.settings import HubSettings
 from testbed.node import ROOT
 from testbed.servers import BINARIES
 

@@ -1,6 +1,8 @@
 """Imports point one way: each room imports only from the rooms above it in this list.
 
-The order is that of docs/architecture.md. A room is a module or a folder of `nodevitals`.
+The order is that of docs/architecture.md. A room is a module or a folder of `nodevitals`. The hub
+is a package of its own, which imports what is listed here of the agent's; the agent imports nothing
+of the hub.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ PACKAGE = ROOT / "exporter/nodevitals"
 ROOMS = (
     "errors",
     "families",
-    "hub_families",
     "quantities",
     "document",
     "wire",
@@ -36,15 +37,41 @@ ROOMS = (
     "web",
     "agent",
     "checks",
-    "hub",
     "commands",
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
+HUB = ROOT / "hub/nodevitals_hub"
+HUB_FILES = sorted(HUB.rglob("*.py"))
+# Rooms and modules of the agent that the hub may import.
+OPEN_TO_THE_HUB = (
+    "errors",
+    "families",
+    "quantities",
+    "document",
+    "wire",
+    "linux",
+    "web_config",
+    "logs",
+    "checks",
+    # The lock of a state directory, and the passwords of a web configuration file.
+    "state.lock",
+    "web.passwords",
+    # How nodes and URLs are spelled.
+    "probes.common.addresses",
+    "probes.common.discovery",
+    # The records of the fabric API.
+    "probes.fabric.leases",
+    "probes.fabric.order_entry",
+    "probes.fabric.orders",
+    "probes.fabric.report",
+    "probes.fabric.secrets",
+    "probes.fabric.settings",
+)
 
 
-def module_of(file: Path) -> str:
-    """Return the dotted name below `nodevitals`; '' for the package itself."""
-    parts = file.relative_to(PACKAGE).with_suffix("").parts
+def module_of(file: Path, package: Path = PACKAGE) -> str:
+    """Return the dotted name below the package; '' for the package itself."""
+    parts = file.relative_to(package).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
@@ -54,8 +81,8 @@ def room_of(module: str) -> str:
     return max(rooms, key=len, default="")
 
 
-def imports_of(file: Path) -> Iterator[str]:
-    """Yield the dotted names below `nodevitals` that a file imports, wherever it does."""
+def imports_of(file: Path, package: str = "nodevitals") -> Iterator[str]:
+    """Yield the dotted names below a package that a file imports, wherever it does."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -64,8 +91,8 @@ def imports_of(file: Path) -> Iterator[str]:
         else:
             continue
         for name in names:
-            package, _, rest = name.partition(".")
-            if package == "nodevitals" and rest and not rest.startswith("__"):
+            top, _, rest = name.partition(".")
+            if top == package and rest and not rest.startswith("__"):
                 yield rest
 
 
@@ -82,16 +109,29 @@ def test_imports_point_up(file: Path) -> None:
         assert ROOMS.index(target) <= ROOMS.index(room), f"{module} imports {imported}"
 
 
-def test_there_is_no_circle_of_modules() -> None:
+def test_the_agent_imports_nothing_of_the_hub() -> None:
+    assert [file for file in FILES if list(imports_of(file, HUB.name))] == []
+
+
+@pytest.mark.parametrize("file", HUB_FILES, ids=lambda file: str(file.relative_to(HUB)))
+def test_the_hub_imports_the_rooms_that_are_open_to_it(file: Path) -> None:
+    for imported in imports_of(file):
+        opened = any(f"{imported}.".startswith(f"{name}.") for name in OPEN_TO_THE_HUB)
+        assert opened, f"{file}: {imported}"
+
+
+@pytest.mark.parametrize("package", [PACKAGE, HUB], ids=lambda package: str(package.name))
+def test_there_is_no_circle_of_modules(package: Path) -> None:
     """Also within a room; imports for type checkers and in functions count as well."""
-    modules = {module_of(file) for file in FILES}
+    files = sorted(package.rglob("*.py"))
+    modules = {module_of(file, package) for file in files}
     graph: dict[str, set[str]] = {}
-    for file in FILES:
+    for file in files:
         targets = set()
-        for imported in imports_of(file):
+        for imported in imports_of(file, package.name):
             found = imported if imported in modules else imported.rpartition(".")[0]
             targets.add(found)
-        graph[module_of(file)] = targets & modules - {module_of(file)}
+        graph[module_of(file, package)] = targets & modules - {module_of(file, package)}
     finished: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:

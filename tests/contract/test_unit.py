@@ -15,7 +15,7 @@ from testbed.seccomp import systemd_analyze
 
 UNIT = ROOT / "exporter/packaging/nodevitals.service"
 DROP_IN = ROOT / "exporter/packaging/nodevitals-hardware-health.conf"
-HUB_UNIT = ROOT / "exporter/packaging/nodevitals-hub.service"
+HUB_UNIT = ROOT / "hub/nodevitals-hub.service"
 SERVICE = parse_service(UNIT.read_text())
 # Tenths of systemd's exposure level.
 THRESHOLDS = {UNIT: 40, HUB_UNIT: 15}

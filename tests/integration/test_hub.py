@@ -19,7 +19,7 @@ from testbed.agentorders import (
     AgentOrders,
 )
 from testbed.hub import HubProcess, RefusedCallError
-from testbed.node import ROOT, wait_until
+from testbed.node import SOURCES, wait_until
 
 TEST = {"tool": "perftest", "device": "mlx5_0"}
 
@@ -270,7 +270,7 @@ def test_the_reason_of_the_target_is_that_of_the_run(agents: AgentOrders, hub: H
 
 
 def test_a_second_hub_on_the_directory_refuses(agents: AgentOrders, hub: HubProcess) -> None:
-    own = {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}"}
+    own = {**os.environ, "PYTHONPATH": SOURCES}
     argv = [sys.executable, "-m", "nodevitals", "hub", f"--config.file={hub.config}"]
     second = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=own)
     assert second.returncode == 2

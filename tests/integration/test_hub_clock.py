@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.hub import HubProcess
-from testbed.node import ROOT, wait_until
+from testbed.node import ROOT, SOURCES, wait_until
 
 NODES = [f"gpu-{number}" for number in range(1, 10)]
 TEST = {"device": "mlx5_0"}
@@ -23,7 +23,7 @@ class JumpingHub(HubProcess):
         super().__init__(folder, simulated=True, **config)
         self.skew = folder / "skew"
         self.jump(0)
-        paths = [ROOT / "tests/testbed/skew", ROOT / "exporter", ROOT / "tests"]
+        paths = [ROOT / "tests/testbed/skew", SOURCES, ROOT / "tests"]
         self.environment = {"PYTHONPATH": ":".join(map(str, paths)), "SKEW_FILE": str(self.skew)}
         self.environment |= {"RUN_SECONDS": "0.01", "HELD": "gpu-9"}
 

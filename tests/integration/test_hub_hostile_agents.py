@@ -14,15 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodevitals.hub import agents as agents_module
-from nodevitals.hub.agents_settings import AgentsSettings
-from nodevitals.hub.checks import Member
-from nodevitals.hub.lease_book import AgentError
-from nodevitals.hub.lease_client import LeaseClient
-from nodevitals.hub.nodes import MAX_CHARACTERS, MAX_NAMED, Facts, Nodes
 from nodevitals.probes.fabric.orders import OrderStatus
 from nodevitals.probes.fabric.settings import FabricTlsSettings
 from nodevitals.wire import LeaseState
+from nodevitals_hub import agents as agents_module
+from nodevitals_hub.agents_settings import AgentsSettings
+from nodevitals_hub.checks import Member
+from nodevitals_hub.lease_book import AgentError
+from nodevitals_hub.lease_client import LeaseClient
+from nodevitals_hub.nodes import MAX_CHARACTERS, MAX_NAMED, Facts, Nodes
 from testbed.agentorders import AgentOrders
 
 UP = b'nodevitals_accelerator_up{device="0"} 1\n'

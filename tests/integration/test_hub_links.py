@@ -17,7 +17,7 @@ import pytest
 import requests
 import yaml
 
-from nodevitals.hub.respond import links
+from nodevitals_hub.respond import links
 from testbed.hub import HubProcess
 from testbed.node import PATIENCE_SECONDS, wait_until
 from testbed.notifykills import TOKEN, FarSide, hub_with_channels, message, send

@@ -13,13 +13,13 @@ from prometheus_client.samples import Sample
 
 from nodevitals import catalogue
 from nodevitals.checks.model import CheckRequest, Requester, TestRequest
-from nodevitals.hub import leases, metrics
-from nodevitals.hub.context import Hub
-from nodevitals.hub.coordinator import Coordinator
-from nodevitals.hub.members import Members
-from nodevitals.hub.settings import HubSettings, NodesSettings
-from nodevitals.hub.store import Store
 from nodevitals.probes.fabric.settings import StaticSource
+from nodevitals_hub import leases, metrics
+from nodevitals_hub.context import Hub
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.members import Members
+from nodevitals_hub.settings import HubSettings, NodesSettings
+from nodevitals_hub.store import Store
 from testbed.hub import SimulatedRunner
 
 NODES = tuple(f"gpu-{number}" for number in range(1, 7))
@@ -123,7 +123,7 @@ def test_every_family_is_in_the_catalogue_with_its_labels(tmp_path: Path) -> Non
         hub.schedule_states = lambda: [state]
         await hub.checks.submit(MATRIX, PERSON)
         await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)
-        known = catalogue.all_families()
+        known = catalogue.hub_families()
         found = list(text_string_to_metric_families(metrics.of(hub).text().decode()))
         for one in found:
             for sample in one.samples:

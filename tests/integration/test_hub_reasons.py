@@ -18,13 +18,13 @@ import yaml
 from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest
-from nodevitals.hub.kinds import KindRunner
-from nodevitals.hub.members import Members
-from nodevitals.hub.respond import base, incident_tables, incidents, links
-from nodevitals.hub.respond.model import Incident
-from nodevitals.hub.settings import HubSettings
-from nodevitals.hub.web.reasons import reason_in, values_of
-from nodevitals.hub.web.texts_reasons import REASONS
+from nodevitals_hub.kinds import KindRunner
+from nodevitals_hub.members import Members
+from nodevitals_hub.respond import base, incident_tables, incidents, links
+from nodevitals_hub.respond.model import Incident
+from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.web.reasons import reason_in, values_of
+from nodevitals_hub.web.texts_reasons import REASONS
 from testbed.hub import SimulatedRunner
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 

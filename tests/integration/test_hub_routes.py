@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from litestar import Litestar
 
 from nodevitals.checks.model import CheckRequest, Role
-from nodevitals.hub.context import Hub
-from nodevitals.hub.store import StoreError
-from nodevitals.hub.web.app import build_app
-from nodevitals.hub.web.gate import HEADERS
-from nodevitals.hub.web.origins import is_own_host, is_own_origin
+from nodevitals_hub.context import Hub
+from nodevitals_hub.store import StoreError
+from nodevitals_hub.web.app import build_app
+from nodevitals_hub.web.gate import HEADERS
+from nodevitals_hub.web.origins import is_own_host, is_own_origin
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
 IDENTITY = "20260101-000000-abcdef"

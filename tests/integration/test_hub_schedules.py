@@ -18,7 +18,7 @@ from typing import Any
 from nodevitals.checks.model import Check
 from testbed.agentorders import AgentOrders
 from testbed.hub import HubProcess
-from testbed.node import ROOT, wait_until
+from testbed.node import ROOT, SOURCES, wait_until
 
 TEST = {"tool": "perftest", "device": "mlx5_0"}
 NODES = [f"gpu-{number}" for number in range(1, 6)]
@@ -238,7 +238,7 @@ def _reasons(hub: HubProcess) -> list[str]:
 def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
     wrong = {"often": {"check": {**MATRIX, "preset": "nope"}, "window": "25:00-26:00"}}
     hub = HubProcess(tmp_path, nodes=LISTS, schedules=wrong)
-    found = {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}:{ROOT / 'tests'}"}
+    found = {**os.environ, "PYTHONPATH": f"{SOURCES}:{ROOT / 'tests'}"}
     ended = subprocess.run(
         hub.argv(), env=found, capture_output=True, text=True, timeout=60, check=False
     )

@@ -15,9 +15,9 @@ import yaml
 
 from nodevitals import __version__
 from nodevitals.errors import ProbeError
-from nodevitals.hub.agents_settings import AgentsSettings
-from nodevitals.hub.checks import Member
-from nodevitals.hub.nodes import Facts, Nodes
+from nodevitals_hub.agents_settings import AgentsSettings
+from nodevitals_hub.checks import Member
+from nodevitals_hub.nodes import Facts, Nodes
 from testbed.hub import HubProcess
 from testbed.node import Node
 

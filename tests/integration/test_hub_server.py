@@ -28,13 +28,13 @@ import pytest
 import trustme
 import yaml
 
-from nodevitals.hub.store import Store
-from nodevitals.hub.web.access import Tokens
-from nodevitals.hub.web.gate import HEADERS
-from nodevitals.hub.web.handshakes import MAX_HANDSHAKES, Listening
+from nodevitals_hub.store import Store
+from nodevitals_hub.web.access import Tokens
+from nodevitals_hub.web.gate import HEADERS
+from nodevitals_hub.web.handshakes import MAX_HANDSHAKES, Listening
 from testbed.hub import HubProcess
 from testbed.hubpages import keep, matrix_check
-from testbed.node import ROOT, wait_until
+from testbed.node import SOURCES, wait_until
 
 IDENTITY = "20260101-000000-abcdef"
 NODES = {"static": [{"targets": [f"gpu-{number}" for number in range(8)]}]}
@@ -294,7 +294,7 @@ def test_an_address_in_use_ends_the_start_with_one_line(hub: Web, tmp_path: Path
             capture_output=True,
             text=True,
             timeout=30,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "exporter")},
+            env={**os.environ, "PYTHONPATH": SOURCES},
             check=False,
         )
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
@@ -312,7 +312,7 @@ def test_a_store_that_cannot_be_read_ends_the_start_with_its_reason(tmp_path: Pa
         capture_output=True,
         text=True,
         timeout=30,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "exporter")},
+        env={**os.environ, "PYTHONPATH": SOURCES},
         check=False,
     )
     assert done.returncode == 2, done.stderr

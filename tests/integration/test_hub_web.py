@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.web.form import fields_of, request_of
-from nodevitals.hub.web.overviews import MOST, Overviews
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.web.form import fields_of, request_of
+from nodevitals_hub.web.overviews import MOST, Overviews
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -196,7 +196,7 @@ def test_overviews_of_the_checks_looked_at_last_are_kept(tmp_path: Path) -> None
 
 
 def test_tokens_in_clear_that_others_may_read_are_not_valid(tmp_path: Path) -> None:
-    from nodevitals.hub.web.access import Tokens
+    from nodevitals_hub.web.access import Tokens
 
     path = tmp_path / "tokens.yaml"
     path.write_text(f"- {{name: ci, role: run, token: {TOKEN}}}\n")

@@ -39,7 +39,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The root file system by architecture."""
     folder = tmp_path_factory.mktemp("image")
     wheel = image.build_wheel(folder / "wheel")
-    return {name: image.build_root(name, wheel, folder / name) for name in MACHINES}
+    return {name: image.build_root(name, folder / name, wheel) for name in MACHINES}
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from testbed.node import free_port, wait_until
 LIMIT = 145_000_000
 SCRIPT = """
 import importlib.metadata as m, re
-for line in m.requires("nodevitals"):
-    if "extra ==" not in line or "'hub'" in line or '"hub"' in line:
+for line in (*m.requires("nodevitals"), *m.requires("nodevitals-hub")):
+    if "extra ==" not in line and not line.startswith("nodevitals=="):
         print(re.match(r"[A-Za-z0-9_-]+", line)[0])
-import nodevitals.hub.service, nodevitals.hub.web.server, nodevitals.hub.resources
+import nodevitals_hub.start
 import nodevitals.checks.kubernetes_launcher
 """
 
@@ -31,8 +31,8 @@ import nodevitals.checks.kubernetes_launcher
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("image")
-    wheel = image.build_wheel(folder / "wheel")
-    return image.build_root(image.NATIVE, wheel, folder / "root", "hub")
+    wheels = [image.build_wheel(folder / name, name) for name in ("nodevitals", "nodevitals_hub")]
+    return image.build_root(image.NATIVE, folder / "root", *wheels, image="hub")
 
 
 def test_it_has_what_the_hub_imports_and_no_tool_of_the_agent(

@@ -22,13 +22,13 @@ from nodevitals.checks.collective import Collective, of_request
 from nodevitals.checks.launchers import Launched
 from nodevitals.checks.model import CheckDetail, CheckRequest, Requester, Role, TestRequest
 from nodevitals.checks.mpirun import MpirunLauncher
-from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.coordinator import Coordinator
-from nodevitals.hub.kinds import KindRunner
-from nodevitals.hub.members import Members
-from nodevitals.hub.settings import CollectivesSettings, HubSettings, NodesSettings
-from nodevitals.hub.store import Store
 from nodevitals.probes.fabric.settings import StaticSource
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.kinds import KindRunner
+from nodevitals_hub.members import Members
+from nodevitals_hub.settings import CollectivesSettings, HubSettings, NodesSettings
+from nodevitals_hub.store import Store
 from testbed import mpi, programs
 from testbed.node import PYTHON, environment, wait_until
 from testbed.ssh import Nodes

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from nodevitals.hub.respond import channels
-from nodevitals.hub.respond.channels import Channel, Context, DeliveryError
-from nodevitals.hub.respond.settings import ChannelSettings
+from nodevitals_hub.respond import channels
+from nodevitals_hub.respond.channels import Channel, Context, DeliveryError
+from nodevitals_hub.respond.settings import ChannelSettings
 from testbed.mailserver import MailServer
 from testbed.robots import (
     ACCOUNT,

@@ -12,14 +12,14 @@ import pytest
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, NodeVerdict
 from nodevitals.checks.model import Verdict as CheckVerdict
-from nodevitals.hub.context import Hub
-from nodevitals.hub.coordinator import Coordinator
-from nodevitals.hub.members import Members
-from nodevitals.hub.respond import comeback
-from nodevitals.hub.respond.comeback import Verdict
-from nodevitals.hub.respond.model import Fault, Isolation
-from nodevitals.hub.settings import HubSettings
-from nodevitals.hub.store import Store
+from nodevitals_hub.context import Hub
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.members import Members
+from nodevitals_hub.respond import comeback
+from nodevitals_hub.respond.comeback import Verdict
+from nodevitals_hub.respond.model import Fault, Isolation
+from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.store import Store
 from testbed.hub import SimulatedRunner
 
 NODE = "gpu-1"

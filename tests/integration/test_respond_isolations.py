@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.model import Requester
-from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.respond import base
-from nodevitals.hub.respond.isolations import Isolations
-from nodevitals.hub.respond.schedulers import NodeState, SchedulerError
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.respond import base
+from nodevitals_hub.respond.isolations import Isolations
+from nodevitals_hub.respond.schedulers import NodeState, SchedulerError
 from testbed.respond import Recorder, Responding, Site, responding
 
 NODES = [f"gpu-{number}" for number in range(1, 1001)]

@@ -11,10 +11,10 @@ from typing import Any, get_args
 import bcrypt
 from msgspec.structs import replace
 
-from nodevitals.hub.respond import base, isolation_tables, isolations, repair_tables
-from nodevitals.hub.respond.ledger import Breaker, Ledger
-from nodevitals.hub.respond.model import Isolation, IsolationState, Step
-from nodevitals.hub.respond.repair_model import Repair, RepairState
+from nodevitals_hub.respond import base, isolation_tables, isolations, repair_tables
+from nodevitals_hub.respond.ledger import Breaker, Ledger
+from nodevitals_hub.respond.model import Isolation, IsolationState, Step
+from nodevitals_hub.respond.repair_model import Repair, RepairState
 from testbed.hubpages import ORIGIN, Site, site
 from testbed.isolations import fault
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodevitals.hub.respond import slurm_scheduler
-from nodevitals.hub.respond.model import Fault, Isolation
-from nodevitals.hub.respond.schedulers import SchedulerError
-from nodevitals.hub.respond.settings import OutOfServiceSettings, SlurmSettings
-from nodevitals.hub.respond.slurm_scheduler import SlurmScheduler, parse_node
+from nodevitals_hub.respond import slurm_scheduler
+from nodevitals_hub.respond.model import Fault, Isolation
+from nodevitals_hub.respond.schedulers import SchedulerError
+from nodevitals_hub.respond.settings import OutOfServiceSettings, SlurmSettings
+from nodevitals_hub.respond.slurm_scheduler import SlurmScheduler, parse_node
 from testbed.programs import install
 from testbed.slurm import LINE
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from nodevitals.hub.respond.faults import PART
 from nodevitals.linux.host import Clock
+from nodevitals_hub.respond.faults import PART
 
 
 class StoppedClock(Clock):

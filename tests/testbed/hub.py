@@ -36,16 +36,16 @@ import yaml
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester, RunResult
 from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
-from nodevitals.hub import node_watch, resources, service, stopping
-from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.context import Hub
-from nodevitals.hub.resource_objects import Waits
-from nodevitals.hub.respond import incident_intake
-from nodevitals.hub.runners import PlannedRun, Runner
-from nodevitals.hub.store import Issued
-from nodevitals.hub.web import connections
 from nodevitals.probes.fabric.report import Report, ResultRow
-from testbed.node import ROOT, free_port, wait_until
+from nodevitals_hub import node_watch, resources, service, stopping
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.context import Hub
+from nodevitals_hub.resource_objects import Waits
+from nodevitals_hub.respond import incident_intake
+from nodevitals_hub.runners import PlannedRun, Runner
+from nodevitals_hub.store import Issued
+from nodevitals_hub.web import connections
+from testbed.node import ROOT, SOURCES, free_port, wait_until
 
 USUAL_BYTES_PER_SECOND = 10e9
 PORT_BYTES_PER_SECOND = 12.5e9
@@ -184,7 +184,7 @@ class HubProcess:
     def start(self, wait: bool = True) -> None:
         """Start it, and wait until it takes calls."""
         (self.state / SOCKET).unlink(missing_ok=True)
-        paths = f"{ROOT / 'exporter'}:{ROOT / 'tests'}"
+        paths = f"{SOURCES}:{ROOT / 'tests'}"
         environment = {**os.environ, "PYTHONPATH": paths, **self.environment}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.argv(), stdout=log, stderr=log, env=environment)

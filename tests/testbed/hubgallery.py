@@ -19,13 +19,13 @@ from nodevitals.checks import cost
 from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, Trigger, Verdict
 from nodevitals.checks.parameters import resolve
 from nodevitals.checks.sweep import parse_sizes
-from nodevitals.hub import planning
-from nodevitals.hub.lease_book import LeaseWanted
-from nodevitals.hub.leases import of as leases_of
-from nodevitals.hub.settings import HubSettings
-from nodevitals.hub.web import pages
-from nodevitals.hub.web.server import WebServer, bind
 from nodevitals.probes.fabric.report import LATENCY, Report, ResultRow, failed
+from nodevitals_hub import planning
+from nodevitals_hub.lease_book import LeaseWanted
+from nodevitals_hub.leases import of as leases_of
+from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.web import pages
+from nodevitals_hub.web.server import WebServer, bind
 from testbed.hubpages import Site, site
 from testbed.node import free_port
 

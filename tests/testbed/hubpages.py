@@ -20,18 +20,18 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
-from nodevitals.hub.context import Hub
-from nodevitals.hub.coordinator import Coordinator
-from nodevitals.hub.members import Members
-from nodevitals.hub.runners import Runner
-from nodevitals.hub.service import modules
-from nodevitals.hub.settings import HubSettings
-from nodevitals.hub.store import Store
-from nodevitals.hub.web.access import Access
-from nodevitals.hub.web.app import build_app
-from nodevitals.hub.web.gate import Gate
 from nodevitals.probes.fabric.report import Report, ResultRow
 from nodevitals.web.passwords import Passwords
+from nodevitals_hub.context import Hub
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.members import Members
+from nodevitals_hub.runners import Runner
+from nodevitals_hub.service import modules
+from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.store import Store
+from nodevitals_hub.web.access import Access
+from nodevitals_hub.web.app import build_app
+from nodevitals_hub.web.gate import Gate
 
 ORIGIN = "http://hub.example.org"
 

@@ -32,20 +32,23 @@ CONFIG = "--config.file=/etc/nodevitals/nodevitals.yaml"
 NATIVE = ARCHITECTURES[platform.machine()]
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel of this checkout; it and its folder are new."""
+def build_wheel(folder: Path, project: str = "nodevitals") -> Path:
+    """Build a wheel of this checkout, that of the agent or nodevitals_hub; it and its folder are
+    new.
+    """
+    source = {"nodevitals": ROOT, "nodevitals_hub": ROOT / "hub"}[project]
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = folder.glob("nodevitals-*.whl")
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (wheel,) = folder.glob(f"{project}-*.whl")
     return wheel
 
 
-def build_root(architecture: str, wheel: Path, root: Path, image: str = "agent") -> Path:
+def build_root(architecture: str, root: Path, *wheels: Path, image: str = "agent") -> Path:
     """Make the root file system."""
     fetched = FETCHED / architecture
     assert fetched.is_dir(), f"there is no {fetched}: tools/setup"
     script = [sys.executable, str(SCRIPTS / "build.py"), f"--image={image}"]
-    subprocess.run([*script, architecture, *map(str, (fetched, wheel, root))], check=True)
+    subprocess.run([*script, architecture, *map(str, (fetched, root, *wheels))], check=True)
     return root
 
 

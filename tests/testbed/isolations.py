@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from nodevitals.hub.checks import Member
-from nodevitals.hub.respond import isolation_acts as acts
-from nodevitals.hub.respond.conditions import OUT_STATES, chosen, is_intent, is_watched
-from nodevitals.hub.respond.faults import Seen
-from nodevitals.hub.respond.ledger import Ledger
-from nodevitals.hub.respond.model import OPEN_STATES, Fault, Isolation
-from nodevitals.hub.respond.safety import History, decide, may_act
-from nodevitals.hub.respond.schedulers import NodeState
-from nodevitals.hub.respond.settings import OutOfServiceSettings
+from nodevitals_hub.checks import Member
+from nodevitals_hub.respond import isolation_acts as acts
+from nodevitals_hub.respond.conditions import OUT_STATES, chosen, is_intent, is_watched
+from nodevitals_hub.respond.faults import Seen
+from nodevitals_hub.respond.ledger import Ledger
+from nodevitals_hub.respond.model import OPEN_STATES, Fault, Isolation
+from nodevitals_hub.respond.safety import History, decide, may_act
+from nodevitals_hub.respond.schedulers import NodeState
+from nodevitals_hub.respond.settings import OutOfServiceSettings
 
 NAMES = [f"gpu-{number}" for number in range(1, 1001)]
 IN_SERVICE = NodeState(in_service=True)

@@ -21,6 +21,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
+SOURCES = f"{ROOT / 'exporter'}:{ROOT / 'hub'}"
 PLUGINS = ROOT / "tests/testbed/plugins"
 # The limit ends a test that has failed already: what is waited for may take long on a busy machine.
 PATIENCE_SECONDS = 300.0
@@ -76,7 +77,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 0.0, what: str = "
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a simulated node: this tree's package and the misbehaving probe."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT / 'exporter'}:{PLUGINS}", **more}
+    return {**os.environ, "PYTHONPATH": f"{SOURCES}:{PLUGINS}", **more}
 
 
 def take_interrupts() -> None:

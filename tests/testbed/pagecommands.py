@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from bench.pagesteps import Step
-from testbed.node import ROOT, environment
+from testbed.node import ROOT, SOURCES, environment
 
 PAGES = ("docs/maintenance.md", "docs/rules-check.md", "docs/configuration.md")
 FOLDERS = ("rules", "alertmanager", "exporter/packaging")
@@ -58,7 +58,7 @@ class Shell:
         script.chmod(0o755)
         tools = ROOT / ".tools/root/usr/bin"
         path = f"{programs}:{tools}:{os.environ['PATH']}"
-        self._environment = environment(PATH=path, PYTHONPATH=str(ROOT / "exporter"))
+        self._environment = environment(PATH=path, PYTHONPATH=SOURCES)
 
     def run(self, step: Step) -> subprocess.CompletedProcess[str]:
         """Run the commands of a step as far as the first that fails; stderr is part of stdout."""

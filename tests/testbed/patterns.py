@@ -1,6 +1,6 @@
 """Every regular expression of the package, and texts that make a slow one slow.
 
-In: the modules of `nodevitals`. Out: `UsedPattern`, and for each the texts to try.
+In: the modules of `nodevitals` and of the hub. Out: `UsedPattern`, and for each the texts to try.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import signal
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 import nodevitals
+import nodevitals_hub
 from testbed.node import ROOT
 
-PACKAGE = ROOT / "exporter/nodevitals"
+PACKAGES = (ROOT / "exporter/nodevitals", ROOT / "hub/nodevitals_hub")
 METHODS = ("match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split")
 MAX_PAIRED = 6
 _TAILS = ("", "\0")
@@ -46,10 +46,11 @@ class UsedPattern(NamedTuple):
 
 
 def modules() -> Iterator[str]:
-    """The names of all modules of the package."""
-    for module in pkgutil.walk_packages(nodevitals.__path__, "nodevitals."):
-        if not module.name.endswith("__main__"):
-            yield module.name
+    """The names of all modules of both packages."""
+    for package in (nodevitals, nodevitals_hub):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                yield module.name
 
 
 def global_patterns() -> Iterator[tuple[str, str, bool, re.Pattern[Any]]]:
@@ -83,12 +84,12 @@ class Source:
         """The files of those with flags."""
         self.dynamic: list[str] = []
         """The places of calls of `re` within functions with anything else."""
-        for file in sorted(PACKAGE.rglob("*.py")):
-            self._visit(file, ast.parse(file.read_text()))
+        for package in PACKAGES:
+            for file in sorted(package.rglob("*.py")):
+                self._visit(str(file.relative_to(package)), ast.parse(file.read_text()))
 
-    def _visit(self, file: Path, tree: ast.Module) -> None:
+    def _visit(self, place: str, tree: ast.Module) -> None:
         top = {id(node) for statement in tree.body for node in _outside_functions(statement)}
-        place = str(file.relative_to(PACKAGE))
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in METHODS:
                 name = node.value.id if isinstance(node.value, ast.Name) else ""

@@ -24,7 +24,7 @@ from promql_parser import (
     VectorSelector,
 )
 
-from nodevitals.catalogue import all_families
+from nodevitals.catalogue import all_families, hub_families
 from nodevitals.probes.fabric.families import PUSHED
 
 Labels = frozenset[str] | None
@@ -144,7 +144,7 @@ class Known:
     def __init__(self, rules: Path) -> None:
         self.families = {
             name: frozenset(family.labels) | (TARGET if family not in PUSHED else TARGET | _PUSHED)
-            for name, family in all_families().items()
+            for name, family in {**all_families(), **hub_families()}.items()
         }
         self.families |= dict.fromkeys(_SCRAPE, TARGET)
         self.rules: dict[str, list[dict[str, Any]]] = {}

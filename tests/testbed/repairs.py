@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from nodevitals.hub.respond import base
-from nodevitals.hub.respond.repair_model import Repair
+from nodevitals_hub.respond import base
+from nodevitals_hub.respond.repair_model import Repair
 from testbed.repairapi import NAMESPACE
 from testbed.respond import Responding
 

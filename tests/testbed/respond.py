@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 
-from nodevitals.hub.context import Hub
-from nodevitals.hub.coordinator import Coordinator
-from nodevitals.hub.members import Members
-from nodevitals.hub.respond.isolations import Isolations
-from nodevitals.hub.respond.model import Isolation
-from nodevitals.hub.respond.schedulers import (
+from nodevitals_hub.context import Hub
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.members import Members
+from nodevitals_hub.respond.isolations import Isolations
+from nodevitals_hub.respond.model import Isolation
+from nodevitals_hub.respond.schedulers import (
     DrainProgress,
     NodeState,
     Scheduler,
     SchedulerError,
 )
-from nodevitals.hub.respond.settings import OutOfServiceSettings
-from nodevitals.hub.runners import Runner
-from nodevitals.hub.settings import HubSettings
-from nodevitals.hub.store import Store
+from nodevitals_hub.respond.settings import OutOfServiceSettings
+from nodevitals_hub.runners import Runner
+from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.store import Store
 from testbed.faultprometheus import FaultPrometheus, StoppedClock
 
 SCRIPT = """#!/bin/sh

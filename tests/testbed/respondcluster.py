@@ -23,7 +23,7 @@ from testbed.fabric import issue
 from testbed.gpus import Machine
 from testbed.hubcluster import HubProcess
 from testbed.kubelet import Kubelet, Pod
-from testbed.node import PATIENCE_SECONDS, ROOT, Node, wait_until
+from testbed.node import PATIENCE_SECONDS, SOURCES, Node, wait_until
 from testbed.nodeapi import NodeApi
 from testbed.notifykills import FarSide
 from testbed.servers import Alertmanager, Prometheus
@@ -109,7 +109,7 @@ class RespondCluster:
             "labels": {"pool": "train"},
             "probes": {**{one: {"enabled": False} for one in probes.registered()}, **enabled},
         }
-        variables = {"NODE_NAME": NODE, "PYTHONPATH": str(ROOT / "exporter")}
+        variables = {"NODE_NAME": NODE, "PYTHONPATH": SOURCES}
         return Node(folder, config, *self.gpus.flags, **variables, **self.gpus.environment)
 
     def _made(self, name: str) -> Path:

@@ -18,9 +18,9 @@ from nodevitals.checks.model import CheckRequest, TestRequest
 from nodevitals.checks.parameters import checked, resolve
 from nodevitals.checks.presets import PRESETS
 from nodevitals.checks.validity import problems
-from nodevitals.hub.checks import Member
-from nodevitals.hub.settings import PresetSettings
 from nodevitals.probes.fabric import measurement
+from nodevitals_hub.checks import Member
+from nodevitals_hub.settings import PresetSettings
 
 MEMBERS = [
     Member(name=f"gpu-{number}", host="192.0.2.1", port=9856, labels={"pool": "ab"[number % 2]})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.deadlines import within
-from nodevitals.hub import stopping
+from nodevitals_hub import stopping
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

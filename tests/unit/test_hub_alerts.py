@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester
-from nodevitals.hub.alert_plan import (
+from nodevitals_hub.alert_plan import (
     MAX_GROUPS,
     MAX_SUSPECTS,
     Group,
@@ -24,9 +24,9 @@ from nodevitals.hub.alert_plan import (
     node_of,
     request_of,
 )
-from nodevitals.hub.alerts import FILE_NAME, Alerts
-from nodevitals.hub.checks import Checks, Member, RefusedError
-from nodevitals.hub.settings import AlertCheckSettings, HubSettings
+from nodevitals_hub.alerts import FILE_NAME, Alerts
+from nodevitals_hub.checks import Checks, Member, RefusedError
+from nodevitals_hub.settings import AlertCheckSettings, HubSettings
 
 NOW = 1_000_000.0
 RULE = AlertCheckSettings(alertname="NodeFabricSlow", preset="latency", group_by="leaf")

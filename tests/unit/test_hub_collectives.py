@@ -12,16 +12,16 @@ from msgspec.structs import replace
 from nodevitals.checks.collective import Collective
 from nodevitals.checks.launchers import Launched, launched, refused
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Cost, Requester, RunResult
-from nodevitals.hub.checks import RefusedError
-from nodevitals.hub.collectives import CollectiveRunner
-from nodevitals.hub.coordinator import Coordinator
-from nodevitals.hub.members import Members
-from nodevitals.hub.node_watch import NodeWatch
-from nodevitals.hub.performance import RESUME_SECONDS, left_of
-from nodevitals.hub.settings import HubSettings, NodesSettings
-from nodevitals.hub.store import Issued, Store, Unfinished
 from nodevitals.probes.fabric.report import Report, ResultRow
 from nodevitals.probes.fabric.settings import StaticSource
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.collectives import CollectiveRunner
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.members import Members
+from nodevitals_hub.node_watch import NodeWatch
+from nodevitals_hub.performance import RESUME_SECONDS, left_of
+from nodevitals_hub.settings import HubSettings, NodesSettings
+from nodevitals_hub.store import Issued, Store, Unfinished
 
 NODES = tuple(f"gpu-{number}" for number in range(8))
 ASKER = Requester(trigger="rest")

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from nodevitals.checks.model import Requester
-from nodevitals.hub.checks import Member, RefusedError
-from nodevitals.hub.lease_book import MAX_LEASES, AgentError, LeaseWanted
-from nodevitals.hub.leases import FILE_NAME, Leases
-from nodevitals.hub.settings import LeasesSettings
 from nodevitals.wire import MAX_LEASE_SECONDS, LeaseState
+from nodevitals_hub.checks import Member, RefusedError
+from nodevitals_hub.lease_book import MAX_LEASES, AgentError, LeaseWanted
+from nodevitals_hub.leases import FILE_NAME, Leases
+from nodevitals_hub.settings import LeasesSettings
 from testbed.clock import ManualClock
 
 MEMBERS = [

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals import hub_families as families
 from nodevitals.checks.model import (
     Check,
     CheckDetail,
@@ -21,8 +20,9 @@ from nodevitals.checks.model import (
     Verdict,
 )
 from nodevitals.families import Family
-from nodevitals.hub.newest import MAX_FINDINGS, MAX_KEYS, MAX_SIZES, NewestChecks
 from nodevitals.probes.fabric.report import Report, ResultRow, failed
+from nodevitals_hub import families
+from nodevitals_hub.newest import MAX_FINDINGS, MAX_KEYS, MAX_SIZES, NewestChecks
 
 COST = Cost(nodes=2, runs=1, node_seconds=1, seconds=1, bytes=1)
 OK = Verdict(outcome="ok")

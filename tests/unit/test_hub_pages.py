@@ -19,11 +19,11 @@ from nodevitals.checks.pair_report import as_csv
 from nodevitals.checks.plan import plan
 from nodevitals.checks.ssh_pairs import Pair
 from nodevitals.checks.verdicts import judge
-from nodevitals.hub.web import form, label_lists, pages, phrases, rendering
-from nodevitals.hub.web.api import csv_of
-from nodevitals.hub.web.heatmap import TONES, labels_of, natural, overview
-from nodevitals.hub.web.texts import LANGUAGES, TEXTS
 from nodevitals.probes.fabric.report import Report, ResultRow
+from nodevitals_hub.web import form, label_lists, pages, phrases, rendering
+from nodevitals_hub.web.api import csv_of
+from nodevitals_hub.web.heatmap import TONES, labels_of, natural, overview
+from nodevitals_hub.web.texts import LANGUAGES, TEXTS
 from testbed.hubpages import matrix_check
 
 IDENTITY = "20260101-000000-abcdef"

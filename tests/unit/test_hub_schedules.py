@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester, TestRequest, Verdict
-from nodevitals.hub import schedule_plan as plan
-from nodevitals.hub.checks import Member
-from nodevitals.hub.planning import resolve
-from nodevitals.hub.schedule_book import Book
-from nodevitals.hub.schedule_plan import Timing, Window, parse_window
-from nodevitals.hub.settings import HubSettings, ScheduleSettings
+from nodevitals_hub import schedule_plan as plan
+from nodevitals_hub.checks import Member
+from nodevitals_hub.planning import resolve
+from nodevitals_hub.schedule_book import Book
+from nodevitals_hub.schedule_plan import Timing, Window, parse_window
+from nodevitals_hub.settings import HubSettings, ScheduleSettings
 
 DAY, HOUR = 86400.0, 3600.0
 NODES = tuple(f"gpu-{number}" for number in range(1, 7))

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester, RunResult, Verdict
-from nodevitals.hub import tables
-from nodevitals.hub.coordinator import new_identity
-from nodevitals.hub.store import Issued, Store, StoreError, Unfinished
+from nodevitals_hub import tables
+from nodevitals_hub.coordinator import new_identity
+from nodevitals_hub.store import Issued, Store, StoreError, Unfinished
 
 COST = Cost(nodes=2, runs=1, node_seconds=1.0, seconds=1.0, bytes=1.0)
 OK = Verdict(outcome="ok", message="no fault found")

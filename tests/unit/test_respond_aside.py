@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from nodevitals.hub.respond import (
+from nodevitals_hub.respond import (
     aside_tables,
     delivery_tables,
     drill_tables,
@@ -23,14 +23,14 @@ from nodevitals.hub.respond import (
     repair_tables,
     watchdog,
 )
-from nodevitals.hub.respond.database import Database
-from nodevitals.hub.respond.isolation_marks import meaning
-from nodevitals.hub.respond.ledger import Act, Ledger
-from nodevitals.hub.respond.model import Delivery, Drill, Incident, Isolation
-from nodevitals.hub.respond.repair_model import Repair
-from nodevitals.hub.respond.repair_settings import RepairSettings
-from nodevitals.hub.respond.repair_tables import Start
-from nodevitals.hub.respond.schedulers import NodeState
+from nodevitals_hub.respond.database import Database
+from nodevitals_hub.respond.isolation_marks import meaning
+from nodevitals_hub.respond.ledger import Act, Ledger
+from nodevitals_hub.respond.model import Delivery, Drill, Incident, Isolation
+from nodevitals_hub.respond.repair_model import Repair
+from nodevitals_hub.respond.repair_settings import RepairSettings
+from nodevitals_hub.respond.repair_tables import Start
+from nodevitals_hub.respond.schedulers import NodeState
 from testbed.isolations import World, fault, isolation_settings
 
 POISON: tuple[Any, ...] = (b"{", b"", b"\xff\xfe", b"null", b"[" * 100_000, b'{"id": "x"}', 7, "t")

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 import pytest
 
-from nodevitals.hub.respond import delivery_tables, inbox_tables, salvage_tables
-from nodevitals.hub.respond.database import Database
-from nodevitals.hub.respond.model import Alert, Delivery, Message
-from nodevitals.hub.store import StoreError
-from testbed.node import ROOT
+from nodevitals_hub.respond import delivery_tables, inbox_tables, salvage_tables
+from nodevitals_hub.respond.database import Database
+from nodevitals_hub.respond.model import Alert, Delivery, Message
+from nodevitals_hub.store import StoreError
+from testbed.node import SOURCES
 
 Result = TypeVar("Result")
 DELIVERIES, PAGE = 60, 4096
@@ -205,7 +205,7 @@ def test_a_message_does_not_take_the_place_of_a_notification_that_was_kept(
 
 KILLED = """
 import os, signal, sys
-from nodevitals.hub.respond.database import Database
+from nodevitals_hub.respond.database import Database
 left = int(sys.argv[2])
 def look(event, _):
     global left
@@ -225,7 +225,7 @@ def test_a_kill_at_any_step_loses_no_row_that_can_be_read(filled: Path, tmp_path
     damage(whole / "respond.db", "zero-filled page")
     shutil.copytree(whole, tmp_path / "0")
     [expected], _ = done(tmp_path / "0", waiting)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "exporter")}
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
     for step in range(1, 100):
         folder = tmp_path / str(step)
         shutil.copytree(whole, folder)
@@ -302,7 +302,7 @@ def test_a_file_that_may_not_be_written_is_left_alone_and_used_once_it_may(
     path.chmod(mode)
     argv = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable]
     argv += ["-c", OTHER, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "exporter")}
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
     child = subprocess.run(argv, env=environment, capture_output=True, timeout=60, check=False)
     assert child.returncode == 3, child.stderr
     assert b"respond.db: " in child.stdout
@@ -315,8 +315,8 @@ def test_a_file_that_may_not_be_written_is_left_alone_and_used_once_it_may(
 
 OTHER = """
 import asyncio, sys
-from nodevitals.hub.respond.database import Database
-from nodevitals.hub.store import StoreError
+from nodevitals_hub.respond.database import Database
+from nodevitals_hub.store import StoreError
 try:
     asyncio.run(Database(sys.argv[1]).do(lambda one: one.execute("DELETE FROM facts")))
 except StoreError as error:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.hub.checks import Member
-from nodevitals.hub.respond.asking import Sample
-from nodevitals.hub.respond.faults import (
+from nodevitals_hub.checks import Member
+from nodevitals_hub.respond.asking import Sample
+from nodevitals_hub.respond.faults import (
     FULL_QUERY,
     PART,
     QUERY,

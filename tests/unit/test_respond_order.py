@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from nodevitals.hub import opening
-from nodevitals.hub.respond import database, delivery_tables, inbox_tables
-from nodevitals.hub.respond.database import MIGRATIONS, Database
-from nodevitals.hub.respond.model import MAX_ALERTS, Alert, Delivery, Message
+from nodevitals_hub import opening
+from nodevitals_hub.respond import database, delivery_tables, inbox_tables
+from nodevitals_hub.respond.database import MIGRATIONS, Database
+from nodevitals_hub.respond.model import MAX_ALERTS, Alert, Delivery, Message
 
 HOUR = 3600.0
 FIRING, RESOLVED = "firing", "resolved"

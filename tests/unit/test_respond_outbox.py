@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from nodevitals.hub.respond import delivery_tables, outbox
-from nodevitals.hub.respond.database import Database
-from nodevitals.hub.respond.delivery import DeliveryError
-from nodevitals.hub.respond.model import Delivery
-from nodevitals.hub.respond.outbox import Digest, Sender, Texts
-from nodevitals.hub.respond.settings import ChannelSettings
+from nodevitals_hub.respond import delivery_tables, outbox
+from nodevitals_hub.respond.database import Database
+from nodevitals_hub.respond.delivery import DeliveryError
+from nodevitals_hub.respond.model import Delivery
+from nodevitals_hub.respond.outbox import Digest, Sender, Texts
+from nodevitals_hub.respond.settings import ChannelSettings
 
 
 class FarChannel:

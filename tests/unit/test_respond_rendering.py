@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.hub.respond import robots, words_zh
-from nodevitals.hub.respond.channels import Channel
-from nodevitals.hub.respond.model import Alert
-from nodevitals.hub.respond.plain import clean, cut_bytes, link, moment
-from nodevitals.hub.respond.rendering import Text, digest, fitted, fitting, render
-from nodevitals.hub.respond.settings import ChannelSettings, Language
+from nodevitals_hub.respond import robots, words_zh
+from nodevitals_hub.respond.channels import Channel
+from nodevitals_hub.respond.model import Alert
+from nodevitals_hub.respond.plain import clean, cut_bytes, link, moment
+from nodevitals_hub.respond.rendering import Text, digest, fitted, fitting, render
+from nodevitals_hub.respond.settings import ChannelSettings, Language
 from testbed.node import ROOT
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")

@@ -10,7 +10,7 @@ import yaml
 
 from nodevitals.commands.cli import main
 from nodevitals.document import DocumentError, Problem
-from nodevitals.hub.service import load
+from nodevitals_hub.service import load
 from testbed.repairs import RESET_JOB
 
 COMMAND = {"name": "ticket", "action": "replace", "command": ["/bin/ticket", "{node}"]}

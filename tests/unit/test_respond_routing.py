@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from nodevitals.hub.respond.model import Alert, Message
-from nodevitals.hub.respond.routing import channels_for
-from nodevitals.hub.respond.settings import NotifySettings
-from nodevitals.hub.settings import HubSettings
+from nodevitals_hub.respond.model import Alert, Message
+from nodevitals_hub.respond.routing import channels_for
+from nodevitals_hub.respond.settings import NotifySettings
+from nodevitals_hub.settings import HubSettings
 
 BERLIN = "Europe/Berlin"
 

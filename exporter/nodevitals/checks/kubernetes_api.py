@@ -1,7 +1,7 @@
 """Jobs, their pods and their logs at a Kubernetes API server, by lightkube.
 
 In: the configuration of this pod, KUBECONFIG, or ~/.kube/config. Every failure is an ApiFaultError
-with one line. Needs the extra `hub`.
+with one line. Needs the extra `collectives`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ try:
     from lightkube.resources.core_v1 import PodLog
     from lightkube.types import CascadeType
 except ModuleNotFoundError as error:
-    text = f"the package {error.name} is missing: pip install 'nodevitals[hub]'"
+    text = f"the package {error.name} is missing: pip install 'nodevitals[collectives]'"
     raise CheckError(f"{text}, with Python 3.10 or later") from None
 
 TRANSPORT_ERRORS: tuple[type[Exception], ...] = (HTTPError, OSError)

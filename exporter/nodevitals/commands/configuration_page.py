@@ -1,6 +1,4 @@
-"""docs/configuration.md and docs/hub-configuration.md, made from the Settings: the text of a page
-out.
-"""
+"""docs/configuration.md, made from the Settings: the text of the page out."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ import msgspec
 
 from nodevitals.commands.example import Field, fields_of, spelled, struct_in, without_none
 from nodevitals.config import Config
-from nodevitals.hub.settings import HubSettings
 from nodevitals.probe import Probe, ProbeSettings
 from nodevitals.quantities import UNIONS, BytesPerSecond, Seconds
 
@@ -39,16 +36,6 @@ $ nodevitals check-config /etc/nodevitals/nodevitals.yaml
 `systemctl reload nodevitals` makes the agent read it; where it has an error, the agent goes on with
 what it had.
 """
-HUB_HEAD = """\
-# Configuration of the hub
-
-Every key of `/etc/nodevitals/hub.yaml`, made from the same source as
-[the example](../exporter/packaging/nodevitals-hub.example.yaml). Every key is optional, unless its
-default is `required`; an unknown key is an error. The key of a mapping within another is written
-`outer.inner`, that of the mappings in a list `list[].key`, that of a mapping that you name
-`outer.NAME.inner`. [The types](configuration.md) are those of the agent's configuration.
-[The hub](hub.md) says what it is for.
-"""
 COMMON = """
 ## Every probe
 
@@ -63,7 +50,7 @@ def configuration_page(kinds: dict[str, type[Probe]]) -> str:
     """The text of the page, for these probes."""
     top = [field for field in fields_of(Config) if field.name != "probes"]
     common = fields_of(ProbeSettings)
-    parts = [HEAD, "\n## The agent\n", _table(top), COMMON, _table(common)]
+    parts = [HEAD, "\n## The agent\n", table(top), COMMON, table(common)]
     defaults = {field.name: field.default for field in common}
     for name, kind in kinds.items():
         own = [
@@ -76,22 +63,12 @@ def configuration_page(kinds: dict[str, type[Probe]]) -> str:
             value = "true" if kind.default == "on" else "false"
             parts.append(f"`enabled` is `{value}` by default.\n")
         if own:
-            parts.append(_table(own))
+            parts.append(table(own))
     return "".join(parts)
 
 
-def hub_configuration_page() -> str:
-    """The text of the hub's page."""
-    fields = fields_of(HubSettings)
-    parts = [HUB_HEAD, "\n## The hub itself\n"]
-    parts.append(_table([field for field in fields if struct_in(field.hint) is None]))
-    for field in fields:
-        if struct_in(field.hint) is not None:
-            parts.append(f"\n## {field.name}\n{_table([field])}")
-    return "".join(parts)
-
-
-def _table(fields: list[Field]) -> str:
+def table(fields: list[Field]) -> str:
+    """The table of these keys and of those below them."""
     return TABLE + "".join(row for field in fields for row in _rows(field, ""))
 
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 
 from nodevitals.config import Config
-from nodevitals.hub.settings import HubSettings
 from nodevitals.probe import Probe, ProbeSettings, TargetTiming
 from nodevitals.quantities import UNIONS, BytesPerSecond, Seconds
 
@@ -29,14 +28,6 @@ HEAD = """\
 # to 365d. A list has at most 10000 items, the file 1 MiB, the agent 5000 targets.
 # Remove the # before a key to set it. The values shown are the defaults or, where there is none,
 # examples.
-"""
-HUB_HEAD = """\
-# Configuration of the hub; by convention /etc/nodevitals/hub.yaml.
-# nodevitals hub --config.file=FILE checks it at its start, and says all that is wrong with it.
-#
-# Every key is optional, unless its text says so; an unknown key is an error. Durations: 500ms, 30s,
-# 5m, 1h, 1d. Remove the # before a key, and before those that it is in, to set it. The values shown
-# are the defaults or, where there is none, examples.
 """
 WIDTH = 100
 _EXAMPLE = re.compile(r"Example: `(?P<value>[^`]*)`\.?\s*$")
@@ -132,14 +123,6 @@ def example_configuration(kinds: dict[str, type[Probe]]) -> str:
     lines += ["probes:"]
     for name, kind in kinds.items():
         lines += _section(name, kind)
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def hub_example() -> str:
-    """The whole file of the hub."""
-    lines = [HUB_HEAD]
-    for field in fields_of(HubSettings):
-        lines += [*key_lines(field, ""), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -1,21 +1,22 @@
-"""`nodevitals hub`: the cluster's service, which runs checks on demand, until SIGTERM."""
+"""`nodevitals hub`: starts the cluster's service, which is a package of its own, nodevitals-hub."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
+from importlib import import_module
+from types import ModuleType
 
-from nodevitals import logs
+from nodevitals import __version__, logs
 from nodevitals.commands.options import add_web_config_option
 from nodevitals.commands.terminal import CommandError, Subparsers, document_error
 from nodevitals.document import DocumentError
-from nodevitals.errors import ProbeError
 from nodevitals.web_config import read
 
 DEFAULT_ADDRESS = "127.0.0.1:9857"
-LOWEST_PYTHON = (3, 10)
-"""Of lightkube 1.0; the agent runs on an older one."""
+LOWEST_PYTHON = (3, 11)
+"""Of nodevitals-hub; the agent runs on an older one."""
+INSTALL = f"nodevitals-hub=={__version__}"
 EXAMPLES = """\
 examples:
   nodevitals hub --config.file hub.yaml
@@ -64,21 +65,10 @@ def add_to(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM."""
-    if sys.version_info < LOWEST_PYTHON:
-        needed, found = ".".join(map(str, LOWEST_PYTHON)), ".".join(map(str, sys.version_info[:3]))
-        raise CommandError(f"the hub needs Python {needed} or later, and this is Python {found}")
-    try:
-        from nodevitals.hub.service import Service, load, modules
-        from nodevitals.hub.store import StoreError
-        from nodevitals.hub.web.server import bind
-
-        modules()  # what only some of them import is missing now, not after the start
-    except ModuleNotFoundError as error:
-        text = f"the package {error.name} is missing: pip install 'nodevitals[hub]'"
-        raise CommandError(text) from None
+    hub = _package()
     if options.check_config:
         try:
-            load(options.config)
+            hub.load(options.config)
         except DocumentError as error:
             raise document_error(options.config, error) from None
         print(f"{options.config}: ok")
@@ -88,23 +78,26 @@ def run(options: argparse.Namespace) -> int:
     except DocumentError as error:
         raise document_error(options.web_config, error) from None
     try:
-        listening = bind(options.listen)
-    except ValueError as error:
-        raise CommandError(f"--web.listen-address: {error}") from None
-    except OSError as error:
-        text = f"cannot listen on {options.listen}: {error.strerror}"
-        raise CommandError(f"{text}; choose another --web.listen-address") from None
-    try:
-        service = Service(options.config, options.listen, options.web_config, listening=listening)
+        hub.serve(
+            options.config,
+            options.listen,
+            options.web_config,
+            lambda: logs.set_up(options.log_level, options.log_format),
+        )
     except DocumentError as error:
         raise document_error(options.config, error) from None
-    except (ProbeError, StoreError) as error:
+    except hub.StartError as error:
         raise CommandError(str(error)) from None
-    handler = logs.set_up(options.log_level, options.log_format)
-    try:
-        asyncio.run(service.serve())
-    except StoreError as error:
-        raise CommandError(str(error)) from None
-    finally:
-        handler.drain(0.2)
     return 0
+
+
+def _package() -> ModuleType:
+    """The module with which the package of the hub is started."""
+    if sys.version_info < LOWEST_PYTHON:
+        needed, found = ".".join(map(str, LOWEST_PYTHON)), ".".join(map(str, sys.version_info[:3]))
+        raise CommandError(f"the hub needs Python {needed} or later, and this is Python {found}")
+    try:
+        return import_module("nodevitals_hub.start")
+    except ModuleNotFoundError as error:
+        what = "hub" if error.name == "nodevitals_hub" else f"package {error.name}"
+        raise CommandError(f"the {what} is missing: pip install {INSTALL}") from None

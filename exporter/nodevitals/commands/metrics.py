@@ -22,8 +22,10 @@ def add_to(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print docs/METRICS.md, or the families as JSON."""
+    of_the_hub = catalogue.hub_families()
     if options.format == "json":
-        print_json(list(catalogue.all_families().values()))
+        families = {**catalogue.all_families(), **of_the_hub}
+        print_json([family for _, family in sorted(families.items())])
     else:
-        print(catalogue.markdown(), end="")
+        print(catalogue.markdown(of_the_hub), end="")
     return 0

@@ -1,6 +1,6 @@
-"""Makes the root file system of an image: `build.py [--image hub] ARCHITECTURE FETCHED WHEEL ROOT`.
+"""Makes the root file system: `build.py [--image hub] ARCHITECTURE FETCHED ROOT WHEEL...`.
 
-In: the folder that `fetch.py` filled, and the wheel of nodevitals. Out: ROOT, with the owners and
+In: the folder that `fetch.py` filled, and wheels of this project. Out: ROOT, with the owners and
 modes of the image, so it needs root. Nothing is downloaded. Nothing of ROOT is executed, except
 Python to compile where PATH has no python3.11: both architectures are built on any machine. The
 Containerfile and the tests call it.
@@ -120,7 +120,9 @@ def install_debian(image: str, architecture: str, fetched: Path, root: Path) -> 
             unpack(package, root)
 
 
-def install_python(image: str, architecture: str, fetched: Path, wheel: Path, root: Path) -> None:
+def install_python(
+    image: str, architecture: str, fetched: Path, wheels: list[Path], root: Path
+) -> None:
     """Install the wheels, and compile all modules: a read-only root cannot keep compiled ones."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-compile"]
     pip += ["--target", str(root / SITE), "--upgrade", *fetch.pip_options(architecture)]
@@ -133,7 +135,7 @@ def install_python(image: str, architecture: str, fetched: Path, wheel: Path, ro
         str(lock.HERE / lock.PYTHON[image]),
     ]
     subprocess.run([*pip, *locked], check=True)
-    subprocess.run([*pip, str(wheel)], check=True)
+    subprocess.run([*pip, *map(str, wheels)], check=True)
     for name in ("bin", "share"):  # programs of this machine; pages and completions
         shutil.rmtree(root / SITE / name)
     program = root / "usr/bin/nodevitals"
@@ -177,14 +179,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--image", choices=lock.PYTHON, default="agent")
     parser.add_argument("architecture", choices=fetch.MACHINES)
-    for name in ("fetched", "wheel", "root"):
+    for name in ("fetched", "root"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("wheels", type=Path, nargs="+")
     options = parser.parse_args()
     os.umask(0o022)
     options.root.mkdir(parents=True)
     install_debian(options.image, options.architecture, options.fetched, options.root)
     install_python(
-        options.image, options.architecture, options.fetched, options.wheel, options.root
+        options.image, options.architecture, options.fetched, options.wheels, options.root
     )
     finish(options.image, options.root)
 

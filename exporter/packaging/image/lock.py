@@ -1,6 +1,6 @@
 """Writes the lock files of the images: Debian packages, Python packages, tools of the build.
 
-In: packages.txt, pyproject.toml, the Debian mirror of this machine's apt, PyPI.
+In: packages.txt, pyproject.toml of agent and hub, the Debian mirror of this machine's apt, PyPI.
 Out: debian.lock (SHA-256 and path of each package, for both architectures), python.lock of
 the agent, hub.lock of the hub, and build.lock (pip's requirements with the hashes of all files of
 each version). It needs Debian 12 and pip-tools: `make lock`.
@@ -18,8 +18,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 HERE = Path(__file__).parent
+TOP = HERE.parents[2]
 PYTHON = {"agent": "python.lock", "hub": "hub.lock"}
-EXTRAS = {"agent": "pods", "hub": "hub"}
 ARCHITECTURES = ("amd64", "arm64")
 PRINTED = re.compile(
     r"^'\S*?/(debian(?:-security)?/pool/\S+)' \S+ \d+ SHA256:(\w{64})$", re.MULTILINE
@@ -77,9 +77,20 @@ def write_python(path: Path, *arguments: str) -> None:
         subprocess.run([*compile_, *options, *written, *arguments], check=True)
 
 
+def write_hub(path: Path) -> None:
+    """Write the lock of what the hub needs, without the agent's wheel, which no index has."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        subprocess.run(build, cwd=TOP, check=True)
+        own = (f"--find-links={folder}", "--unsafe-package=nodevitals")
+        write_python(path, *own, str(TOP / "hub/pyproject.toml"))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("#")).rstrip() + "\n")
+
+
 if __name__ == "__main__":
     write_debian(HERE / "debian.lock")
-    project = str(HERE.parents[2] / "pyproject.toml")
-    for image, name in PYTHON.items():
-        write_python(HERE / name, f"--extra={EXTRAS[image]}", project)
+    project = str(TOP / "pyproject.toml")
+    write_python(HERE / PYTHON["agent"], "--extra=pods", project)
+    write_hub(HERE / PYTHON["hub"])
     write_python(HERE / "build.lock", "--only-build-deps", "--build-deps-for=wheel", project)

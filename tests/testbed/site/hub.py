@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nodevitals import __version__, hub_families
+from nodevitals import __version__
 from nodevitals.checks import verdicts
 from nodevitals.checks.model import (
     Check,
@@ -19,7 +19,8 @@ from nodevitals.checks.model import (
     Requester,
     RunResult,
 )
-from nodevitals.hub.newest import NewestChecks, Sample
+from nodevitals_hub import families
+from nodevitals_hub.newest import NewestChecks, Sample
 from testbed import slowfleet
 from testbed.site.fleet import CLUSTER, SiteNode
 from testbed.site.hub_response import response
@@ -57,7 +58,7 @@ def monitoring(nodes: list[SiteNode], now: float, faults: bool) -> list[Series]:
         for key in {**before, **after}
         for name, labels in (key,)
     ]
-    build = hub_families.BUILD
+    build = families.BUILD
     version = dict(zip(build.labels, (__version__,), strict=True))
     found += response(own, now, faults)
     return [*found, Series(build.name, own | version, 1.0), Series("up", own, 1.0)]

@@ -63,7 +63,7 @@ def check(folder: Path, promtool: str | None, job: str | None = None) -> list[Fi
     files = read_rules(folder, found)
     tested = read_tests(folder, found)
     rules = [rule for file in files for rule in file.rules]
-    found += check_expressions(rules, catalogue.all_families(), job)
+    found += check_expressions(rules, catalogue.all_families(), catalogue.hub_families(), job)
     found += check_thresholds(rules)
     found += check_alerts(rules, tested, folder)
     if promtool is not None:

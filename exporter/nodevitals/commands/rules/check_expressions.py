@@ -18,6 +18,8 @@ TARGET_LABELS = ("job", "instance", "cluster", "__name__")
 FOREIGN = re.compile(
     r"up|scrape_\w+|ALERTS|npu_\w+|node_\w+|kube_\w+|container_\w+|DCGM_\w+|prometheus_\w+"
 )
+# Families of the hub, which are known where its package is installed.
+OF_THE_HUB = re.compile(r"nodevitals_(?:check|hub)_\w+")
 JOB = "nodevitals"
 HUB_JOB = "nodevitals-hub"
 THRESHOLD = "nodevitals:threshold"
@@ -28,17 +30,25 @@ _WATCHED = re.compile(
 
 
 def check_expressions(
-    rules: Sequence[Rule], families: Mapping[str, Family], job: str | None
+    rules: Sequence[Rule],
+    families: Mapping[str, Family],
+    of_the_hub: Mapping[str, Family],
+    job: str | None,
 ) -> Iterator[Finding]:
-    """What is wrong with the expressions of all rules; `job` as `check` takes it."""
+    """What is wrong with the expressions of all rules; `job` as `check` takes it. Without the
+    families of the hub, what reads them is not checked.
+    """
+    known = {**families, **of_the_hub}
     recorded = {rule.name for rule in rules if not rule.is_alert}
     for rule in rules:
         for line, text in changed_meanings(rule.expression):
             yield _finding(rule, line, "promql/prometheus3", text)
         for selector in selectors(rule.expression):
-            family = families.get(selector.name)
+            family = known.get(selector.name)
             if family is not None:
                 yield from _check_selector(rule, selector, family)
+            elif not of_the_hub and OF_THE_HUB.fullmatch(selector.name):
+                continue
             elif selector.name not in recorded and not FOREIGN.fullmatch(selector.name):
                 name = selector.name or "a metric without a name"
                 text = f"no probe exposes and no rule records {name}"

@@ -1,0 +1,64 @@
+"""What every module of the hub is given."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nodevitals_hub.checks import Checks
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.members import Members
+from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.store import Store
+
+
+class Hub:
+    """The hub's parts. Modules read `settings` at each use: SIGHUP replaces them."""
+
+    def __init__(
+        self,
+        settings: HubSettings,
+        store: Store,
+        members: Members,
+        coordinator: Coordinator,
+        listen: str,
+        web_config: str | None,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.lists = members
+        self.coordinator = coordinator
+        self.listen = listen
+        """Value of --web.listen-address."""
+        self.listening: socket.socket | None = None
+        """What listens there."""
+        self.web_config = web_config
+        """Value of --web.config.file."""
+        self.routes: list[Any] = []
+        """Route handlers of Litestar that modules add in their function `routes(hub)`."""
+        self.leases: Any = None
+        """Made by leases.of(hub)."""
+        self.metrics: Any = None
+        """Made by metrics.of(hub)."""
+        self.respond: Any = None
+        """Made by respond.base.of(hub)."""
+        self.receiver: Any = None
+        """Made by respond.receiver.of(hub)."""
+        self.notifier: Any = None
+        """Made by respond.notify.of(hub)."""
+        self.incidents: Any = None
+        """Made by respond.incidents.of(hub)."""
+        self.drills: Any = None
+        """Made by respond.drill.of(hub)."""
+        self.isolations: Any = None
+        """Made by respond.isolations.of(hub)."""
+        self.schedules: Any = None
+        """Made by schedules.of(hub)."""
+        self.schedule_states: Callable[[], Sequence[Any]] = tuple
+        """The schedules, as metrics.ScheduleState; set by schedules.py."""
+
+    @property
+    def checks(self) -> Checks:
+        """The checks."""
+        return self.coordinator

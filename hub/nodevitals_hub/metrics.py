@@ -1,0 +1,170 @@
+"""The hub's /metrics: the newest checks, schedules, leases, and the hub itself.
+
+In: checks as they end, and what other modules of the hub show of themselves. Out: text for
+Prometheus. The families are those of the catalogue (families.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from litestar import Response, get
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nodevitals import __version__
+from nodevitals.checks.model import Check
+from nodevitals_hub import families, leases, tables
+from nodevitals_hub.newest import NewestChecks, Sample
+from nodevitals_hub.respond import base, isolations
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+# Of these, those that ended before the hub was started make the first baselines.
+REMEMBERED_CHECKS = 300
+REFRESH_SECONDS = 15.0
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class ScheduleState(NamedTuple):
+    """A schedule. Times are seconds since the epoch; None where there is none."""
+
+    name: str
+    every: float
+    longest: float
+    """Longest time between two starts."""
+    enabled: float
+    last_success: float | None
+    next_start: float | None
+
+
+class HubMetrics(Collector):
+    """Collects at each scrape what is known then: nothing is read from a disk or a network."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._newest = NewestChecks()
+        self._open: dict[str, str] = {}
+        self._store_bytes: int | None = None
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        """The body of a scrape."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the families are declared once, in the catalogue."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family that has a sample."""
+        found: dict[str, Any] = {}
+        for family, labels, value in self._samples():
+            metric = found.get(family.name)
+            if metric is None:
+                made = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+                metric = made(family.name, family.help, labels=family.labels)
+                found[family.name] = metric
+            metric.add_metric(labels, value)
+        yield from found.values()
+
+    async def run(self) -> None:
+        """Follow the checks until cancelled."""
+        changes = self._hub.checks.changes()
+        for unfinished in await self._hub.store.unfinished():
+            self._open[unfinished.check.id] = unfinished.check.phase
+        await self._remember()
+        measuring = asyncio.ensure_future(self._measure())
+        try:
+            async for check in changes:
+                await self._changed(check)
+        finally:
+            measuring.cancel()
+
+    async def _changed(self, check: Check) -> None:
+        if check.phase in ("queued", "running"):
+            self._open[check.id] = check.phase
+            return
+        if self._open.pop(check.id, None) is not None:
+            self._newest.take(await self._hub.checks.get(check.id))
+
+    async def _remember(self) -> None:
+        """Take the newest checks that ended in an earlier process, without counting them."""
+        newest = await self._hub.checks.list(limit=REMEMBERED_CHECKS)
+        for check in reversed(newest):
+            if check.id not in self._open and check.phase == "done":
+                self._newest.take(await self._hub.checks.get(check.id), count=False)
+
+    async def _measure(self) -> None:
+        path = Path(self._hub.settings.state_directory, tables.FILE_NAME)
+        while True:
+            self._store_bytes = await asyncio.to_thread(_size, path)
+            await asyncio.sleep(REFRESH_SECONDS)
+
+    def _samples(self) -> Iterator[Sample]:
+        yield from self._newest.samples(self._hub.settings.external_url)
+        yield families.BUILD, (__version__,), 1.0
+        phases = Counter(self._open.values())
+        for phase in ("queued", "running"):
+            yield families.CHECKS, (phase,), phases[phase]
+        yield families.NODES, (), len(self._hub.checks.members())
+        if self._store_bytes is not None:
+            yield families.STORE_BYTES, (), self._store_bytes
+        states = Counter(node.state for node in leases.of(self._hub).nodes())
+        for state in ("active", "refused", "unreachable"):
+            yield families.LEASED, (state,), states[state]
+        yield from isolations.samples(self._hub)
+        yield from base.samples(self._hub)
+        for schedule in self._hub.schedule_states():
+            name = (schedule.name,)
+            yield families.SCHEDULE_INTERVAL, name, schedule.every
+            yield families.SCHEDULE_LONGEST, name, schedule.longest
+            yield families.SCHEDULE_ENABLED, name, schedule.enabled
+            if schedule.last_success is not None:
+                yield families.SCHEDULE_SUCCESS, name, schedule.last_success
+            if schedule.next_start is not None:
+                yield families.SCHEDULE_NEXT, name, schedule.next_start
+        for part in (self._hub.notifier, self._hub.incidents, self._hub.drills):
+            if part is not None:
+                yield from part.samples()
+
+
+def _size(path: Path) -> int | None:
+    """The size of the store with its log; None where it cannot be read."""
+    try:
+        files = [path, *path.parent.glob(f"{path.name}-wal")]
+        return sum(os.stat(file).st_size for file in files)
+    except OSError:
+        return None
+
+
+def of(hub: Hub) -> HubMetrics:
+    """The metrics of a hub."""
+    if hub.metrics is None:
+        hub.metrics = HubMetrics(hub)
+    made: HubMetrics = hub.metrics
+    return made
+
+
+async def run(hub: Hub) -> None:
+    """Follow the checks until cancelled."""
+    await of(hub).run()
+
+
+def routes(hub: Hub) -> list[Any]:
+    """GET /metrics."""
+
+    @get("/metrics", sync_to_thread=False, include_in_schema=False)
+    def metrics() -> Response[bytes]:
+        """All families of the hub."""
+        return Response(of(hub).text(), media_type=CONTENT_TYPE)
+
+    return [metrics]

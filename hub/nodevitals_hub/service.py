@@ -1,0 +1,192 @@
+"""The hub's process: starts the modules, restarts one that fails, ends at SIGTERM.
+
+In: settings and addresses. A module has `async def run(hub)`, which runs for ever, and may have
+`def routes(hub)`, whose handlers the web server serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from nodevitals.document import DocumentError, Problem, convert, read_file
+from nodevitals.document.settings import SettingsDocument
+from nodevitals.errors import ProbeError
+from nodevitals_hub import stopping
+from nodevitals_hub.context import Hub
+from nodevitals_hub.coordinator import Coordinator
+from nodevitals_hub.kinds import KindRunner
+from nodevitals_hub.members import Members
+from nodevitals_hub.respond import repair_plan
+from nodevitals_hub.runners import Runner
+from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.store import Store, StoreError
+
+# Each belongs to an area of its own; the web server comes last, as it serves what others add.
+MODULES = (
+    "resources",
+    "schedules",
+    "alerts",
+    "leases",
+    "respond.receiver",
+    "respond.notify",
+    "respond.watchdog",
+    "respond.owner_reader",
+    "respond.incidents",
+    "respond.isolations",
+    "respond.drill",
+    "metrics",
+    "web.server",
+)
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
+
+default_extras: Sequence[Callable[[Hub], Awaitable[None]]] = ()
+"""What else runs beside the modules."""
+
+log = logging.getLogger(__name__)
+
+
+def load(path: str | None) -> HubSettings:
+    """The settings in a file, or the defaults. Raises DocumentError with every problem."""
+    document = SettingsDocument(b"" if path is None else read_file(path))
+    problems: list[Problem] = []
+    settings = convert(document.values(), HubSettings, "", problems)
+    if settings is not None:
+        problems.extend(settings.problems())
+        if settings.out_of_service is not None:
+            repairs = settings.out_of_service.repairs
+            problems.extend(repair_plan.file_problems(repairs, "out_of_service.repairs"))
+    error = document.error(problems)
+    if error is not None or settings is None:
+        raise error or DocumentError(problems)
+    found: HubSettings = settings
+    return found
+
+
+def default_runner(settings: HubSettings, members: Members) -> Runner:
+    """What executes the runs. Raises ProbeError for unusable certificates or token."""
+    return KindRunner(settings, members)
+
+
+class Service:
+    """One hub."""
+
+    def __init__(
+        self,
+        config: str | None,
+        listen: str,
+        web_config: str | None,
+        runner: Runner | None = None,
+        listening: socket.socket | None = None,
+    ) -> None:
+        """Open the store. Raises DocumentError, ProbeError and StoreError."""
+        self._config, self._listen, self._web_config = config, listen, web_config
+        self._listening = listening
+        self._settings = load(config)
+        self._members = Members()
+        self._runner = runner or default_runner(self._settings, self._members)
+        self._store = Store(self._settings.state_directory)
+
+    async def serve(self) -> None:
+        """Run until SIGTERM or SIGINT."""
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request to an agent
+        if self._store.lost:
+            log.error("%s", self._store.lost)
+        coordinator = Coordinator(self._settings, self._store, self._members, self._runner)
+        hub = Hub(
+            self._settings, self._store, self._members, coordinator, self._listen, self._web_config
+        )
+        hub.listening = self._listening
+        stop, deadline = asyncio.Event(), stopping.Deadline()
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            deadline.start()
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end)
+        loop.add_signal_handler(signal.SIGHUP, self._reload, hub)
+        await self._read_members(hub)
+        await coordinator.start()
+        found = modules()
+        for module in found:
+            if hasattr(module, "routes"):
+                hub.routes += module.routes(hub)
+        deadline.tasks = {
+            name: loop.create_task(_kept_running(name, work, hub))
+            for name, work in (
+                ("members", self._refresh_members),
+                ("checks", lambda hub: hub.coordinator.run()),
+                *((module.__name__, module.run) for module in found if hasattr(module, "run")),
+                *((work.__qualname__, work) for work in default_extras),
+            )
+        }
+        log.info("started")
+        await stop.wait()
+        log.info("stopping")
+        await self._end(hub, deadline)
+
+    async def _end(self, hub: Hub, deadline: stopping.Deadline) -> None:
+        """End the modules, then the checks, and close what is open; whatever does not end."""
+        await stopping.canceled(deadline.tasks.values(), stopping.TASKS_SECONDS)
+        deadline.stage = "the checks"
+        await hub.coordinator.stop()
+        deadline.stage = "the databases"
+        if hub.respond is not None:
+            await hub.respond.close()
+        await self._store.close()
+        deadline.stage = ""
+        if any(not task.done() for task in deadline.tasks.values()):
+            deadline.exit()
+
+    def _reload(self, hub: Hub) -> None:
+        try:
+            settings = load(self._config)
+        except DocumentError as error:
+            for problem in error.problems:
+                log.error("reload: %s", problem.within(str(self._config)))
+            return
+        hub.settings = hub.coordinator.settings = settings
+        log.info("reload: done")
+
+    async def _read_members(self, hub: Hub) -> None:
+        before = hub.lists.problems
+        await asyncio.to_thread(hub.lists.read, hub.settings.nodes)
+        for problem in set(hub.lists.problems) - set(before):
+            log.warning("%s", problem)
+
+    async def _refresh_members(self, hub: Hub) -> None:
+        while True:
+            await asyncio.sleep(hub.settings.nodes.refresh)
+            await self._read_members(hub)
+            try:
+                await self._runner.refresh()
+            except ProbeError as error:
+                log.error("%s; those read before stay in use", error.message)
+
+
+def modules() -> list[Any]:
+    """The modules of the hub."""
+    names = [f"nodevitals_hub.{name}" for name in MODULES]
+    return [import_module(name) for name in names]
+
+
+async def _kept_running(name: str, work: Callable[[Hub], Awaitable[None]], hub: Hub) -> None:
+    """Run a module for ever; one that fails is started again, and the others go on."""
+    wait = FIRST_RETRY_SECONDS
+    while True:
+        try:
+            await work(hub)
+            return
+        except StoreError as error:  # the disk or the file: a traceback has no more
+            log.error("%s: %s; next start in %g s", name, error, wait)
+        except Exception:
+            log.exception("%s failed; next start in %g s", name, wait)
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LAST_RETRY_SECONDS)

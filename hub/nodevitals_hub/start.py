@@ -1,0 +1,52 @@
+"""What `nodevitals hub` calls: the hub runs in this process until SIGTERM.
+
+In: paths and an address. Out: nothing, or DocumentError for the configuration, or StartError, whose
+text is one line. The import fails here, and not after the start, where a library is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nodevitals import logs
+from nodevitals.errors import ProbeError
+from nodevitals_hub.service import Service, load, modules
+from nodevitals_hub.store import StoreError
+from nodevitals_hub.web.server import bind
+
+__all__ = ["StartError", "load", "serve"]
+LAST_LINES_SECONDS = 0.2
+
+modules()
+
+
+class StartError(Exception):
+    """The hub cannot run."""
+
+
+def serve(
+    config: str | None,
+    listen: str,
+    web_config: str | None,
+    set_up_log: Callable[[], logs.QueuedHandler],
+) -> None:
+    """Run until SIGTERM. The log is set up once nothing is left that can only go to a terminal."""
+    try:
+        listening = bind(listen)
+    except ValueError as error:
+        raise StartError(f"--web.listen-address: {error}") from None
+    except OSError as error:
+        text = f"cannot listen on {listen}: {error.strerror}"
+        raise StartError(f"{text}; choose another --web.listen-address") from None
+    try:
+        service = Service(config, listen, web_config, listening=listening)
+    except (ProbeError, StoreError) as error:
+        raise StartError(str(error)) from None
+    handler = set_up_log()
+    try:
+        asyncio.run(service.serve())
+    except StoreError as error:
+        raise StartError(str(error)) from None
+    finally:
+        handler.drain(LAST_LINES_SECONDS)

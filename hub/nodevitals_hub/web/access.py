@@ -1,0 +1,232 @@
+"""Who a request comes from, and what it may do.
+
+In: the header Authorization; users with passwords (web configuration file), bearer tokens (a YAML
+file), the role of clients without a login. Out: a name and a role, or a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import os
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, NamedTuple, cast
+
+import msgspec
+from litestar.connection import ASGIConnection
+from litestar.exceptions import PermissionDeniedException
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Guard
+
+from nodevitals.checks.model import ROLES, Requester, Role
+from nodevitals.document import DocumentError, Problem, convert, read_file
+from nodevitals.document.settings import SettingsDocument
+from nodevitals.web.passwords import MAX_WAITING, BusyError, Passwords
+from nodevitals_hub.settings import AccessSettings
+
+TOKENS_CHECK_SECONDS = 1.0
+_MAX_CREDENTIALS = 1024
+# What `printf %s "$TOKEN" | sha256sum` prints where TOKEN is not set.
+_SUM_OF_NOTHING = hashlib.sha256(b"").hexdigest()
+# Their own: passwords that wait for their turn must not hold the threads of the others, and one
+# more must find a thread that refuses it.
+_PASSWORD_THREADS = ThreadPoolExecutor(MAX_WAITING + 2, thread_name_prefix="password")
+
+log = logging.getLogger(__name__)
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the tokens file: the token, or its SHA-256 in hexadecimal."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    role: Role
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
+    token: Annotated[str, msgspec.Meta(min_length=16, max_length=512)] | None = None
+
+    def digest(self) -> bytes:
+        """The SHA-256 of the token."""
+        if self.token is not None:
+            return hashlib.sha256(self.token.encode()).digest()
+        return bytes.fromhex(self.sha256 or "")
+
+
+class TokensFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of the tokens file, below a key of its own."""
+
+    tokens: tuple[Token, ...] = ()
+
+
+class Client(NamedTuple):
+    """Who sent a request."""
+
+    name: str
+    role: Role
+    by_token: bool = False
+    logged_in: bool = False
+
+
+class LoginError(Exception):
+    """The credentials are wrong, or none were sent where they are needed."""
+
+
+class TooManyLoginsError(Exception):
+    """Too many passwords wait to be verified."""
+
+
+def rank(role: Role) -> int:
+    """Larger may do more."""
+    return ROLES.index(role)
+
+
+def parse_tokens(text: bytes) -> tuple[Token, ...]:
+    """The entries of a tokens file. Raises DocumentError."""
+    problems: list[Problem] = []
+    document = SettingsDocument(b"tokens:\n" + text)
+    found = cast("TokensFile | None", convert(document.values(), TokensFile, "", problems))
+    tokens = () if found is None else found.tokens
+    for number, token in enumerate(tokens):
+        if token.sha256 == _SUM_OF_NOTHING:
+            problems.append(Problem(f"tokens[{number}].sha256", "is the sum of no token at all"))
+        if (token.sha256 is None) == (token.token is None):
+            problems.append(Problem(f"tokens[{number}]", "write either sha256 or token"))
+    error = document.error(problems)
+    if error is not None:
+        # The line of the file, without the one that was put before it, and no value: it may be a
+        # token.
+        found_paths = sorted({problem.path for problem in error.problems if problem.path})
+        paths = ", ".join(found_paths[:5]) or "not a list"
+        raise DocumentError(
+            [Problem("", f"wrong: {paths}: write a list of {{name, role, sha256}}")]
+        )
+    return tokens
+
+
+class Tokens:
+    """The tokens of a file, which is read again when it changes."""
+
+    def __init__(self) -> None:
+        self._tokens: Sequence[tuple[bytes, Token]] = ()
+        self._seen: tuple[object, ...] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there are tokens."""
+        return bool(self._tokens)
+
+    def find(self, sent: str) -> Token | None:
+        """The entry of a token; every entry is compared."""
+        digest = hashlib.sha256(sent.encode()).digest()
+        found = None
+        for expected, token in self._tokens:
+            if hmac.compare_digest(expected, digest):
+                found = token
+        return found
+
+    def refresh(self, path: str | None) -> None:
+        """Read the file if it changed; what cannot be used is logged, and no token is valid."""
+        seen = self._state_of(path)
+        if seen == self._seen:
+            return
+        tokens = () if path is None else self._read(path)
+        # In one step: requests are handled meanwhile.
+        self._seen, self._tokens = seen, [(one.digest(), one) for one in tokens]
+
+    def _read(self, path: str) -> tuple[Token, ...]:
+        try:
+            tokens = parse_tokens(read_file(path))
+        except DocumentError as error:
+            text = error.problems[0].message
+            log.error("access.tokens_file %s: %s; no token is valid", path, text)
+            return ()
+        others = stat.S_IRGRP | stat.S_IROTH
+        if any(one.token for one in tokens) and self._mode_of(path) & others:
+            log.error("%s: has tokens in clear and others may read it: chmod 600", path)
+            return ()
+        return tokens
+
+    @staticmethod
+    def _state_of(path: str | None) -> tuple[object, ...]:
+        if path is None:
+            return (None,)
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            return (path, error.errno)
+        return (path, found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
+
+    @staticmethod
+    def _mode_of(path: str) -> int:
+        try:
+            return os.stat(path).st_mode
+        except OSError:
+            return 0o777
+
+
+class Access:
+    """Finds the client of a request."""
+
+    def __init__(self, settings: AccessSettings, passwords: Passwords | None = None) -> None:
+        self.settings = settings
+        self.passwords = passwords or Passwords({})
+        self.tokens = Tokens()
+        self.tokens.refresh(settings.tokens_file)
+
+    @property
+    def has_users(self) -> bool:
+        """Whether a person can log in."""
+        return bool(self.passwords)
+
+    async def client_of(self, authorization: str, address: str) -> Client:
+        """Who sends this header. Raises LoginError and TooManyLoginsError."""
+        if not authorization:
+            if self.settings.anonymous is None:
+                raise LoginError("log in: this hub has no access without a login")
+            return Client("", self.settings.anonymous)
+        scheme, _, value = authorization.partition(" ")
+        value = value.strip()
+        if len(value) > _MAX_CREDENTIALS:
+            raise LoginError("the credentials are too long")
+        if scheme.lower() == "bearer":
+            token = self.tokens.find(value)
+            if token is None:
+                raise LoginError("this token is not valid")
+            return Client(token.name, token.role, by_token=True, logged_in=True)
+        if scheme.lower() == "basic":
+            return await self._user_of(value, address)
+        raise LoginError("Authorization: use Basic or Bearer")
+
+    async def _user_of(self, value: str, address: str) -> Client:
+        try:
+            text = base64.b64decode(value, validate=True).decode()
+        except (binascii.Error, ValueError):
+            raise LoginError("Authorization: not Base64 of NAME:PASSWORD in UTF-8") from None
+        name, colon, password = text.partition(":")
+        if not colon or not self.passwords:
+            raise LoginError("the user or the password is wrong")
+        try:
+            correct = await asyncio.get_running_loop().run_in_executor(
+                _PASSWORD_THREADS, self.passwords.verify, name, password, address
+            )
+        except BusyError:
+            raise TooManyLoginsError("too many logins at a time: try again in a second") from None
+        if not correct:
+            raise LoginError("the user or the password is wrong")
+        return Client(name, self.settings.users.get(name, "read"), logged_in=True)
+
+
+def needs(role: Role) -> Guard:
+    """A guard for a handler of Litestar: `@post(PATH, guards=[needs("act")])`. Without one, GET and
+    HEAD need `read` and the other methods `run`.
+    """
+
+    def guard(connection: ASGIConnection, _handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
+        found = connection.scope.get("user")
+        if not isinstance(found, Requester) or rank(found.role) < rank(role):
+            raise PermissionDeniedException(f"needs the role {role}")
+
+    return guard

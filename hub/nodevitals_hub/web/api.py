@@ -1,0 +1,163 @@
+"""The REST API of checks, nodes and presets.
+
+In: requests that passed the gate. Out: the records of checks/model.py as JSON, results as CSV.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from litestar import Request, Response, delete, get, post
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+
+from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
+from nodevitals.checks.pair_report import cell
+from nodevitals_hub import planning
+from nodevitals_hub.checks import RefusedError
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+PATH = "/api/v1/checks"
+_COLUMNS = (
+    *("number", "nodes", "operation", "message_bytes", "iterations", "bandwidth_bytes_per_second"),
+    *("bus_bandwidth_bytes_per_second", "latency_median_seconds", "latency_p99_seconds"),
+    *("outcome", "reason", "message", "skipped", "started", "seconds"),
+)
+MAX_LISTED = 1000
+
+KEY_HEADER = "idempotency-key"
+MAX_KEY_CHARACTERS = 200
+
+
+class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A node on the lists."""
+
+    name: str
+    labels: dict[str, str]
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """The client as the hub sees it."""
+
+    name: str
+    role: Role
+
+
+def requester_of(request: Request[Any, Any, Any]) -> Requester:
+    """Who asks."""
+    found: Requester = request.scope["user"]
+    return found
+
+
+def own_key(trigger: str, name: str, key: str) -> str:
+    """An idempotency key that no other client has, whatever spaces are in its name."""
+    return f"{trigger} {msgspec.json.encode([name, key]).decode()}"
+
+
+def csv_of(detail: CheckDetail) -> str:
+    """The results as CSV, one row per run and size."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(_COLUMNS)
+    writer.writerows(_csv_rows(detail))
+    return text.getvalue()
+
+
+def _csv_rows(detail: CheckDetail) -> Iterator[list[Any]]:
+    for run in detail.results:
+        head = [run.number, " ".join(run.nodes)]
+        tail = [cell(run.skipped), run.started, run.seconds]
+        if not run.reports:
+            yield [*head, *[""] * 10, *tail]
+        for report in run.reports:
+            ending = [report.outcome, report.reason or "", cell(report.message), *tail]
+            if not report.rows:
+                yield [*head, *[""] * 7, *ending]
+            for row in report.rows:
+                latency = row.latency_seconds or {}
+                figures = [
+                    *(cell(row.operation or ""), row.message_bytes, row.iterations),
+                    *(row.bandwidth_bytes_per_second, row.bus_bandwidth_bytes_per_second),
+                    *(latency.get("median"), latency.get("p99")),
+                ]
+                yield [*head, *figures, *ending]
+
+
+def _reading_handlers(hub: Hub) -> list[Any]:
+    @get(PATH)
+    async def list_checks(
+        limit: Annotated[int, QueryParameter(ge=1, le=MAX_LISTED)] = 100,
+        before: FromQuery[str] = "",
+        kind: FromQuery[Kind | None] = None,
+        node: FromQuery[str] = "",
+        outcome: FromQuery[str] = "",
+    ) -> list[Check]:
+        """Checks, the newest first; from before an identity on."""
+        return list(await hub.checks.list(limit, before, kind, node, outcome))
+
+    @get(f"{PATH}/{{identity:str}}")
+    async def get_check(identity: FromPath[str]) -> CheckDetail:
+        """One check with its results."""
+        return await hub.checks.get(identity)
+
+    @get(f"{PATH}/{{identity:str}}/results.csv", media_type="text/csv")
+    async def get_results(identity: FromPath[str]) -> Response[str]:
+        """The results of one check, one row per run and size."""
+        detail = await hub.checks.get(identity)
+        name = {"content-disposition": f'attachment; filename="{detail.check.id}.csv"'}
+        text = await asyncio.to_thread(csv_of, detail)
+        return Response(text, media_type="text/csv", headers=name)
+
+    @get("/api/v1/nodes")
+    async def list_nodes() -> list[NodeEntry]:
+        """The nodes that checks can be run on."""
+        return [NodeEntry(name=one.name, labels=one.labels) for one in hub.checks.members()]
+
+    @get("/api/v1/presets")
+    async def list_presets() -> dict[str, Any]:
+        """The named parameters."""
+        found = planning.presets_of(hub.settings)
+        builtins: dict[str, Any] = msgspec.to_builtins(found)
+        return builtins
+
+    @get("/api/v1/me")
+    async def me(request: Request[Any, Any, Any]) -> Me:
+        """Name and role of the client."""
+        requester = requester_of(request)
+        return Me(name=requester.name, role=requester.role)
+
+    return [list_checks, get_check, get_results, list_nodes, list_presets, me]
+
+
+def handlers(hub: Hub) -> list[Any]:
+    """The handlers of Litestar."""
+
+    @post(PATH, status_code=201)
+    async def submit(data: JSONBody[CheckRequest], request: Request[Any, Any, Any]) -> Check:
+        """Start a check; with the same header Idempotency-Key once."""
+        key = request.headers.get(KEY_HEADER, "")
+        if len(key) > MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+            text = f"write at most {MAX_KEY_CHARACTERS} printable ASCII characters"
+            raise RefusedError("invalid", f"Idempotency-Key: {text}")
+        requester = requester_of(request)
+        # A client's keys are its own: it cannot take that of a schedule or of another client.
+        own = own_key("rest", requester.name, key) if key else ""
+        return await hub.checks.submit(data, requester, own)
+
+    @post(f"{PATH}/estimate", status_code=200)
+    async def estimate(data: JSONBody[CheckRequest], request: Request[Any, Any, Any]) -> Check:
+        """The check with its cost, not started."""
+        return await hub.checks.estimate(data, requester_of(request))
+
+    @delete(f"{PATH}/{{identity:str}}", status_code=200)
+    async def cancel(identity: FromPath[str], request: Request[Any, Any, Any]) -> Check:
+        """End a check that is queued or running."""
+        return await hub.checks.cancel(identity, requester_of(request))
+
+    return [submit, estimate, cancel, *_reading_handlers(hub)]

@@ -1,0 +1,90 @@
+"""Refusals: a status and one line, as JSON for programs and as a page for a browser."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.web.reasons import reason_in
+from nodevitals_hub.web.rendering import language_of, render
+
+STATUS = {
+    "invalid": 422,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "busy": 429,
+    "unavailable": 503,
+}
+_SHOWN = 500
+_TEXTS = {404: "no such page", 405: "this method is not supported here"}
+
+log = logging.getLogger(__name__)
+
+
+def one_line(text: str) -> str:
+    """The text as one line of bounded length, without control characters."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else "?" for c in line)[:_SHOWN]
+
+
+def _header(headers: Any, wanted: bytes) -> str:
+    found = [value for name, value in headers if name.lower() == wanted]
+    return found[0].decode("latin-1") if found else ""
+
+
+def _body(scope: Any, status: int, text: str) -> tuple[bytes, str]:
+    accepts = _header(scope["headers"], b"accept")
+    if "text/html" in accepts and not scope["path"].startswith("/api/"):
+        problem = reason_in(language_of(scope), text)
+        page = render(scope, "error.html", status=status, problem=problem)
+        return page.encode(), "text/html; charset=utf-8"
+    return msgspec.json.encode({"error": text}), "application/json"
+
+
+async def refusal(
+    scope: Any, send: Any, status: int, text: str, headers: dict[str, str] | None = None
+) -> None:
+    """Send a refusal from outside of the application."""
+    body, media = _body(scope, status, one_line(text))
+    sent = {"content-type": media, "content-length": str(len(body)), **(headers or {})}
+    if status in (400, 413, 414, 431, 505):
+        sent["connection"] = "close"  # what follows may be a body that is not read
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+def status_and_text(error: Exception) -> tuple[int, str]:
+    """What an exception of a handler means to its client."""
+    if isinstance(error, RefusedError):
+        return STATUS[error.kind], str(error)
+    if isinstance(error, ValidationException):
+        extra = error.extra if isinstance(error.extra, list) else []
+        texts = [
+            f"{one.get('key', '')}: {one.get('message', '')}".strip(": ")
+            for one in extra
+            if isinstance(one, dict)
+        ]
+        return 422, "; ".join(texts) or error.detail
+    if isinstance(error, HTTPException):
+        return error.status_code, _TEXTS.get(error.status_code, error.detail)
+    if isinstance(error, RecursionError):
+        return 400, "the body is nested too deeply"
+    log.error("a request failed", exc_info=error)
+    return 500, "a defect of the hub: see its log"
+
+
+def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """The response for an exception of a handler."""
+    status, text = status_and_text(error)
+    body, media = _body(request.scope, status, one_line(text))
+    headers = dict(getattr(error, "headers", None) or {})
+    if status == 429:
+        headers["retry-after"] = "10"
+    return Response(body, status_code=status, media_type=media, headers=headers)

@@ -1,0 +1,133 @@
+"""The form for a check: its fields, and the request that they stand for.
+
+In: the body of a form, or a request. Out: a request, or the fields that would give the same one.
+Raises FormError, which has a text for each field that must be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+from urllib.parse import parse_qsl
+
+from nodevitals.checks.model import CheckRequest, TestRequest
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.web import spellings
+from nodevitals_hub.web.label_lists import wanted_labels
+from nodevitals_hub.web.spellings import Spelling, fitting
+
+MAX_FIELDS = 60
+TEXTS = ("tool", "operation", "device", "sizes")
+NUMBERS = (
+    *("port", "iterations", "seconds", "queue_pairs", "gid_index", "traffic_class"),
+    "devices_per_node",
+)
+PAIRS_OF_NAMES = ("environment", "mca")
+_BASIC = ("tool", "operation", "device", "sizes")
+_MORE = ("port", "iterations", "seconds", "queue_pairs", "gid_index", "traffic_class")
+_LAST = ("expected", "share", "limit")
+SHOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "pair": (_BASIC, (*_MORE, *_LAST)),
+    "matrix": ((*_BASIC, "rounds"), (*_MORE, *_LAST)),
+    "collective": (
+        ("tool", "operation", "sizes", "devices_per_node"),
+        (
+            *("device", "port", "iterations", "queue_pairs", "gid_index", "traffic_class"),
+            *(*PAIRS_OF_NAMES, "isolate", *_LAST),
+        ),
+    ),
+    "node": ((), ("limit",)),
+}
+"""The parameters of each kind: those that are always seen, and more."""
+_OF_TEST: dict[str, Spelling] = {
+    **dict.fromkeys(TEXTS, spellings.TEXT),
+    **dict.fromkeys(NUMBERS, spellings.NUMBER),
+    **dict.fromkeys(PAIRS_OF_NAMES, spellings.PAIRS),
+}
+_SPELLINGS: dict[str, Spelling] = {
+    "kind": spellings.TEXT,
+    "nodes": spellings.NAMES,
+    "where": spellings.PAIRS,
+    "preset": spellings.TEXT,
+    **_OF_TEST,
+    "rounds": spellings.NUMBER,
+    "expected": spellings.RATE,
+    "share": spellings.SHARE,
+    "isolate": spellings.NOT_REFUSED,
+    "limit": spellings.SECONDS,
+    "force": spellings.CHECKED,
+    "note": spellings.TEXT,
+}
+FIELDS = tuple(_SPELLINGS)
+_ATTRIBUTES = {"expected": "expected_bytes_per_second", "limit": "limit_seconds"}
+_FIELDS_OF = {attribute: name for name, attribute in _ATTRIBUTES.items()}
+_HINTS = {
+    **get_type_hints(CheckRequest, include_extras=True),
+    **get_type_hints(TestRequest, include_extras=True),
+}
+
+
+class FormError(RefusedError):
+    """What must be changed, by field; '' where no field is at fault."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__("invalid", "; ".join(f"{a}: {b}" for a, b in problems.items()))
+        self.problems = dict(problems)
+
+
+def fields_of(body: bytes) -> dict[str, str]:
+    """The fields of a form, of each the last. Raises RefusedError."""
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise RefusedError("invalid", "not a form of this page") from None
+    return {name: value.replace("\r\n", "\n").strip() for name, value in pairs}
+
+
+def request_of(fields: Mapping[str, str]) -> CheckRequest:
+    """The request that a form describes. Raises FormError with all problems."""
+    problems: dict[str, str] = {}
+    request: dict[str, Any] = {}
+    test: dict[str, Any] = {}
+    for name, spelling in _SPELLINGS.items():
+        text, attribute = fields.get(name, ""), _ATTRIBUTES.get(name, name)
+        owner = test if name in _OF_TEST else request
+        try:
+            if name == "where":
+                owner[name] = wanted_labels(fields)
+            elif text or name == "kind":
+                owner[attribute] = fitting(spelling.read(text), _HINTS[attribute])
+        except ValueError as error:
+            problems[name] = str(error)
+    if problems:
+        raise FormError(problems)
+    return CheckRequest(test=TestRequest(**test), **request)
+
+
+def fields_from(request: CheckRequest) -> dict[str, str]:
+    """The fields of the form that gives the same request."""
+    usual = CheckRequest(kind=request.kind)
+    found = {"kind": str(request.kind)}
+    for name, spelling in _SPELLINGS.items():
+        attribute = _ATTRIBUTES.get(name, name)
+        owners = (request.test, usual.test) if name in _OF_TEST else (request, usual)
+        value, default = (getattr(owner, attribute) for owner in owners)
+        if value != default:
+            found[name] = spelling.write(value)
+    return found
+
+
+def field_of(path: str) -> str:
+    """The field of the form for a path such as `test.sizes`; '' where there is none."""
+    name = path.removeprefix("test.").partition("[")[0]
+    name = _FIELDS_OF.get(name, name)
+    return name if name in FIELDS else ""
+
+
+def problems_of(text: str) -> dict[str, str]:
+    """A problem that begins with the path of its field, by field."""
+    path, colon, message = text.partition(": ")
+    field = field_of(path) if colon else ""
+    return {field: message if field else text}

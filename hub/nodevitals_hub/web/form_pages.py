@@ -1,0 +1,170 @@
+"""The pages that start a check: the choice of a kind, the form of each kind, its cost.
+
+In: forms. Out: HTML, and checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from litestar import Response, get, post
+from litestar.params import FromQuery
+
+from nodevitals.checks import CheckError, parameters, validity
+from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
+from nodevitals_hub import planning
+from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.web import form
+from nodevitals_hub.web.access import rank
+from nodevitals_hub.web.api import own_key, requester_of
+from nodevitals_hub.web.errors import STATUS
+from nodevitals_hub.web.label_lists import LABEL, labels_of, with_lists
+from nodevitals_hub.web.responses import AnyRequest, page, redirect, shown_problems
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+_DEFAULTS: dict[str, dict[str, str]] = {
+    "pair": {"tool": "perftest", "iterations": "1000"},
+    "matrix": {"tool": "perftest", "iterations": "1000"},
+    "collective": {
+        "tool": "nccl",
+        "operation": "all_reduce",
+        "sizes": "1GiB",
+        "iterations": "20",
+        "devices_per_node": "8",
+    },
+    "node": {},
+}
+_OF_ALL = {"port": "1", "queue_pairs": "1", "share": "80"}
+
+
+def presets_for(hub: Hub, kind: Kind) -> dict[str, str]:
+    """The presets that serve a kind, with their parameters in words."""
+    found = {}
+    for name, preset in planning.presets_of(hub.settings).items():
+        if preset.kind == kind or set(validity.TOOLS[preset.kind]) & set(validity.TOOLS[kind]):
+            test = preset.test
+            words = (test.tool or "", test.operation, test.device, test.sizes)
+            found[name] = " ".join(filter(None, words))
+    return found
+
+
+def choices_for(kind: Kind) -> dict[str, Sequence[str]]:
+    """The values of fields that have a list."""
+    tools = validity.TOOLS[kind]
+    operations = [name for tool in tools for name in validity.OPERATIONS[tool]]
+    return {"tool": tools, "operation": tuple(dict.fromkeys(operations))}
+
+
+def every_problem(hub: Hub, wanted: CheckRequest, error: RefusedError) -> dict[str, str]:
+    """What is wrong with a request that was refused, by field."""
+    try:
+        presets, members = planning.presets_of(hub.settings), hub.checks.members()
+        resolved = parameters.resolve(wanted, presets, members)
+    except CheckError:
+        return form.problems_of(str(error))
+    found: dict[str, str] = {}
+    for one in validity.problems(resolved):
+        found.setdefault(form.field_of(one.path), one.message)
+    return found or form.problems_of(str(error))
+
+
+def show_form(
+    hub: Hub,
+    request: AnyRequest,
+    kind: Kind,
+    fields: Mapping[str, str],
+    check: Check | None = None,
+    refused: str = "",
+    problems: Mapping[str, str] | None = None,
+) -> Response[str]:
+    """The form of a kind; with a check, its cost above the form."""
+    labels = labels_of(hub.checks.members())
+    basic, more = form.SHOWN[kind]
+    role = requester_of(request).role
+    return page(
+        request,
+        "form.html",
+        STATUS[refused] if refused else 200,
+        kind=kind,
+        kinds=KINDS,
+        fields=with_lists(fields, labels),
+        sent={name: value for name, value in fields.items() if _is_field(name)},
+        check=check,
+        refused=refused,
+        problems=shown_problems(request, problems or {}),
+        basic=basic,
+        more=more,
+        choices=choices_for(kind),
+        defaults={**_OF_ALL, **_DEFAULTS[kind]},
+        presets=presets_for(hub, kind),
+        labels=labels,
+        label_prefix=LABEL,
+        areas=form.PAIRS_OF_NAMES,
+        counted=(*form.NUMBERS, "rounds"),
+        members=len(hub.checks.members()),
+        may_force=role == "act",
+        may_run=rank(role) >= rank("run"),
+        cluster=hub.settings.cluster,
+    )
+
+
+def _is_field(name: str) -> bool:
+    return name in form.FIELDS or name.startswith(LABEL)
+
+
+def handlers(hub: Hub) -> list[Any]:
+    """The handlers of Litestar."""
+
+    @get("/checks/new", include_in_schema=False)
+    async def new(request: AnyRequest, copy: FromQuery[str] = "") -> Response[str]:
+        """The kinds; with one, its form, with fields from the address or of a check."""
+        fields = {name: one for name, one in request.query_params.items() if _is_field(name)}
+        if copy:
+            fields = form.fields_from((await hub.checks.check(copy)).request)
+        kind = next((one for one in KINDS if one == fields.get("kind")), None)
+        if kind is None:
+            return page(
+                request,
+                "kinds.html",
+                kinds=KINDS,
+                presets={one: presets_for(hub, one) for one in KINDS},
+                cluster=hub.settings.cluster,
+            )
+        return show_form(hub, request, kind, fields)
+
+    @post("/checks/new", include_in_schema=False, status_code=200)
+    async def start(request: AnyRequest) -> Response[str]:
+        """Show the cost, or start."""
+        fields = form.fields_of(await request.body())
+        kind = next((one for one in KINDS if one == fields.get("kind")), None)
+        if kind is None:
+            raise RefusedError("invalid", f"kind: choose {', '.join(KINDS)}")
+        wanted, requester = None, requester_of(request)
+        try:
+            wanted = form.request_of(fields)
+            if fields.get("do") == "start":
+                check = await hub.checks.submit(wanted, requester, _key(fields, requester.name))
+                return redirect(f"/checks/{check.id}")
+            check = await hub.checks.estimate(wanted, requester)
+            return show_form(hub, request, kind, fields, check)
+        except form.FormError as error:
+            problems = error.problems
+            return show_form(hub, request, kind, fields, None, error.kind, problems)
+        except RefusedError as error:
+            problems = {"": str(error)}
+            if error.kind == "conflict":
+                problems = {"nodes": str(error)}
+            elif error.kind == "invalid" and wanted is not None:
+                problems = every_problem(hub, wanted, error)
+            return show_form(hub, request, kind, fields, None, error.kind, problems)
+
+    return [new, start]
+
+
+def _key(fields: Mapping[str, str], name: str) -> str:
+    """A double click starts one check."""
+    shown = fields.get("shown", "")
+    return own_key("page", name, shown) if shown and shown.isascii() and len(shown) < 100 else ""

@@ -1,0 +1,199 @@
+"""The gate before the application: what every request must pass, and headers of every response.
+
+In: ASGI requests as the network sends them. Out: those of a known client with a sufficient role, of
+bounded size and of our own pages, with the Requester at `scope["user"]`; refusals for the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from litestar.types import ASGIApp, Message, Receive, Send
+
+from nodevitals.checks.model import Requester, Role, Trigger
+from nodevitals_hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
+from nodevitals_hub.web.errors import refusal
+from nodevitals_hub.web.origins import is_own_host, is_own_origin
+
+MAX_BODY_BYTES = 256 * 1024
+"""10,000 names of nodes fit."""
+MAX_MESSAGE_BYTES = 8 << 20
+MAX_TARGET_BYTES = 4096
+MAX_HEAD_BYTES = 16 * 1024
+OPEN_PATHS = ("/healthz", "/static/style.css")
+# Prometheus scrapes these by whatever name it has for the hub.
+_ANY_HOST_PATHS = ("/metrics", "/api/v1/sd/fast")
+_SAFE = ("GET", "HEAD", "OPTIONS")
+# A login is needed even where clients without one may read.
+LOGIN_PATH = "/login"
+# These change nothing.
+_READ_PATHS = ("/api/v1/checks/estimate",)
+# Its handler takes the signature of a notification's link in place of the role.
+_SIGNED = re.compile(r"/incidents/[0-9a-z-]{1,40}/acknowledge")
+# Messages of Alertmanager: a group may have thousands of alerts.
+_LARGE_PATHS = ("/api/v1/alerts", "/api/v1/notifications")
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_SINGLE = ("host", "authorization", "content-length", "content-type", "origin", "transfer-encoding")
+
+
+log = logging.getLogger(__name__)
+
+
+class _RefusedRequest(Exception):  # noqa: N818 # an outcome
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers
+
+
+class Gate:
+    """An ASGI application around another one."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Callable[[], Access],
+        external_url: Callable[[], str],
+        extra_headers: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        self._app, self._access = app, access
+        self._external_url, self._extra = external_url, extra_headers
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_head = scope["method"] == "HEAD"
+        finish = self._with_headers(send, is_head)
+        try:
+            headers = _headers_of(scope)
+            await self._admit(scope, headers)
+        except _RefusedRequest as error:
+            await refusal(scope, finish, error.status, str(error), error.headers)
+            return
+        except Exception:
+            log.exception("a request failed")
+            await refusal(scope, finish, 500, "a defect of the hub: see its log")
+            return
+        if is_head:
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, finish)
+
+    def _with_headers(self, send: Send, is_head: bool) -> Send:
+        extra = self._extra()
+
+        async def finish(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                sent = {name.lower() for name, _ in message["headers"]}
+                own = {**HEADERS, **{name.lower(): value for name, value in extra.items()}}
+                more = [
+                    (name.encode(), value.encode("latin-1"))
+                    for name, value in own.items()
+                    if name.encode() not in sent
+                ]
+                message["headers"] = [*message["headers"], *more]
+            elif is_head and message["type"] == "http.response.body":
+                message["body"] = b""
+            await send(message)
+
+        return finish
+
+    async def _admit(self, scope: Any, headers: dict[str, str]) -> None:
+        path, method = scope["path"], scope["method"]
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
+            raise _RefusedRequest(414, f"the URL has over {MAX_TARGET_BYTES} bytes")
+        if not path.isprintable() or {"", ".", ".."} & set(path.split("/")[1:-1]):
+            raise _RefusedRequest(404, "no such page")
+        length = headers.get("content-length", "0")
+        most = MAX_MESSAGE_BYTES if path in _LARGE_PATHS else MAX_BODY_BYTES
+        if not length.isdecimal() or int(length[:20]) > most:
+            raise _RefusedRequest(413, f"the body has over {most >> 10} KiB")
+        if path in OPEN_PATHS:
+            scope["user"] = Requester(trigger="rest", role="read")
+            return
+        client = await self._client(scope, headers)
+        self._check_role(client, path, method)
+        self._check_site(scope, headers, client)
+        is_rest = path.startswith("/api/")
+        if method in ("POST", "PUT", "PATCH") and is_rest:
+            media = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media != "application/json":
+                raise _RefusedRequest(415, "write the header Content-Type: application/json")
+            if length == "0" and "transfer-encoding" not in headers:
+                raise _RefusedRequest(400, "the body is empty: send JSON")
+        trigger: Trigger = "rest" if is_rest else "page"
+        if headers.get("user-agent", "").startswith("nodevitals"):
+            trigger = "command"
+        scope["user"] = Requester(trigger=trigger, name=client.name, role=client.role)
+        scope["state"] = {**scope.get("state", {}), "client": client}
+
+    def _check_site(self, scope: Any, headers: dict[str, str], client: Client) -> None:
+        """Refuse what a page of another site makes a browser send."""
+        external = self._external_url()
+        anonymous = not client.logged_in and scope["path"] not in _ANY_HOST_PATHS
+        if anonymous and not is_own_host(headers.get("host", ""), external):
+            text = "without a login, use external_url, an address or a private name as Host"
+            raise _RefusedRequest(421, f"not the name of this hub: {text}")
+        by_page = scope["method"] not in _SAFE and not client.by_token
+        if by_page and not is_own_origin(scope["scheme"], headers, external):
+            raise _RefusedRequest(403, "sent by a page of another site")
+
+    async def _client(self, scope: Any, headers: dict[str, str]) -> Client:
+        address = (scope.get("client") or ("",))[0]
+        try:
+            return await self._access().client_of(headers.get("authorization", ""), address)
+        except LoginError as error:
+            raise _RefusedRequest(401, str(error), **self._challenge()) from None
+        except TooManyLoginsError as error:
+            raise _RefusedRequest(429, str(error), **{"retry-after": "1"}) from None
+
+    def _challenge(self) -> dict[str, str]:
+        scheme = "Basic" if self._access().has_users else "Bearer"
+        return {"www-authenticate": f'{scheme} realm="nodevitals hub", charset="UTF-8"'}
+
+    def _check_role(self, client: Client, path: str, method: str) -> None:
+        reads = method in _SAFE or path in _READ_PATHS or _SIGNED.fullmatch(path)
+        needed: Role = "read" if reads else "run"
+        login = path == LOGIN_PATH and not client.logged_in
+        if not login and rank(client.role) >= rank(needed):
+            return
+        access = self._access()
+        if not client.logged_in and (access.has_users or access.tokens):
+            raise _RefusedRequest(401, f"log in: this needs the role {needed}", **self._challenge())
+        if login:
+            raise _RefusedRequest(404, "this hub has no users: see access in its configuration")
+        raise _RefusedRequest(403, f"needs the role {needed}")
+
+
+def _headers_of(scope: Any) -> dict[str, str]:
+    """The headers by name. Raises _RefusedRequest for a head with two meanings."""
+    if scope.get("http_version") not in ("1.0", "1.1"):
+        raise _RefusedRequest(505, "use HTTP/1.1")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+        raise _RefusedRequest(431, f"the head of the request has over {MAX_HEAD_BYTES >> 10} KiB")
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").lower()
+        if key in _SINGLE and key in found:
+            raise _RefusedRequest(400, f"more than one header {key}")
+        found[key] = value.decode("latin-1")
+    if "content-length" in found and "transfer-encoding" in found:
+        raise _RefusedRequest(400, "Content-Length beside Transfer-Encoding")
+    if scope.get("http_version") == "1.1" and not found.get("host"):
+        raise _RefusedRequest(400, "no header Host")
+    return found

@@ -1,0 +1,234 @@
+"""Results of pairs as a matrix, by node and by size, for a page.
+
+In: a check with its results. Out: small numbers of rows, whatever the number of nodes.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+from itertools import islice, takewhile
+from types import MappingProxyType
+from typing import NamedTuple
+
+from nodevitals.checks import figures, outliers
+from nodevitals.checks.model import CheckDetail, RunResult
+from nodevitals.checks.sweep import parse_sizes
+
+MAX_MATRIX_NODES = 64
+MAX_ROWS = 100
+MAX_RAW = 10
+MAX_VERSIONS = 20
+VERSIONED_RUNS = 100
+"""Runs whose versions are looked at."""
+MAX_RAW_CHARACTERS = 4000
+MAX_WORST = 20
+LABEL_CHARACTERS = 20
+ALL_NUMBERS = 16
+"""Up to this number of nodes each cell of the map has a number; above, those of slow pairs."""
+TONES = (30, 50, 70, 80, 90)
+_DIGITS = re.compile(r"([0-9]{1,9})")
+
+
+class Cell(NamedTuple):
+    """A pair's share of the median in percent; None where it was not measured."""
+
+    percent: int | None
+    tone: str
+
+
+class NodeRow(NamedTuple):
+    """A node's median, and its share of the median of all in percent."""
+
+    name: str
+    figure: float
+    percent: int
+    tone: str
+
+
+class RunRow(NamedTuple):
+    """A run."""
+
+    nodes: tuple[str, ...]
+    figure: float | None
+    problem: str
+
+
+class SizeRow(NamedTuple):
+    """The median at a size; `width` in percent of the largest."""
+
+    size: int
+    figure: float
+    width: int
+
+
+class Spent(NamedTuple):
+    """What the check has cost so far."""
+
+    runs: int = 0
+    node_seconds: float = 0.0
+
+
+class Overview(NamedTuple):
+    """What a page shows of results."""
+
+    names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    """The names as the map writes them: shorter, in the same order."""
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    mirrored: bool = False
+    """Whether each pair was measured once, and is shown in both of its cells."""
+    numbers: bool = True
+    """Whether cells that are usual have numbers."""
+    nodes: tuple[NodeRow, ...] = ()
+    all_nodes: int = 0
+    sizes: tuple[SizeRow, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+    raw: tuple[RunResult, ...] = ()
+    median: float | None = None
+    usual: float | None = None
+    """The figure that is 100 %: expected, or the median of the pairs that are not slow."""
+    spent: Spent = Spent()
+    versions: Mapping[str, str] = MappingProxyType({})
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts gpu-2 before gpu-10."""
+    parts = _DIGITS.split(name)
+    return [(0, int(one), "") if place % 2 else (1, 0, one) for place, one in enumerate(parts)]
+
+
+def labels_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, of long ones the end, without the domain that all long ones have."""
+    ends = [name.split(".")[::-1] for name in names if len(name) > LABEL_CHARACTERS]
+    same = takewhile(lambda column: len(set(column)) == 1, zip(*ends)) if len(ends) > 1 else ()
+    domain = "".join(f".{column[0]}" for column in reversed(tuple(same)))
+    own = [name.removesuffix(domain) for name in names]
+    most = LABEL_CHARACTERS - 1
+    return tuple(one if len(one) <= LABEL_CHARACTERS else f"\u2026{one[-most:]}" for one in own)
+
+
+def tone_of(percent: int | None) -> str:
+    """The class of a cell: t0 is the slowest, t5 usual."""
+    if percent is None:
+        return "t"
+    return f"t{sum(percent >= bound for bound in TONES)}"
+
+
+def overview(detail: CheckDetail) -> Overview:
+    """Count and compare the results."""
+    request, results = detail.check.request, figures.in_order(detail.results)
+    whole = Overview(spent=_spent(results), versions=_versions(results))
+    if request.kind == "node":
+        rows = [_run_row(one, None, detail) for one in results]
+        rows.sort(key=lambda row: (not row.problem, row.nodes))
+        return whole._replace(runs=tuple(rows[:MAX_ROWS]), raw=_raw(results))
+    test = request.test
+    place = figures.largest(test)
+    found = [(one, figures.at_size(one, test, place)) for one in results]
+    ordered = sorted(found, key=lambda x: -1.0 if x[1] is None else figures.speed_of(x[1], test))
+    known = [value for _, value in found if value is not None]
+    whole = whole._replace(
+        all_nodes=len(request.nodes),
+        sizes=_by_size(detail, results),
+        runs=tuple(_run_row(one, value, detail) for one, value in ordered[:MAX_ROWS]),
+        raw=_raw([one for one, _ in ordered]),
+        median=statistics.median(known) if known else None,
+    )
+    return _with_map(whole, detail, found) if request.kind == "matrix" and known else whole
+
+
+def _spent(results: Sequence[RunResult]) -> Spent:
+    return Spent(
+        sum(not one.skipped for one in results),
+        sum(one.seconds * len(one.nodes) for one in results),
+    )
+
+
+def _versions(results: Sequence[RunResult]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in results[:VERSIONED_RUNS]:
+        found.update(one.versions)
+    return dict(islice(found.items(), MAX_VERSIONS))
+
+
+def _with_map(
+    whole: Overview, detail: CheckDetail, found: list[tuple[RunResult, float | None]]
+) -> Overview:
+    """The same, with the matrix where it is small, and the slowest nodes."""
+    request = detail.check.request
+    speeds = {
+        (one.nodes[0], one.nodes[-1]): figures.speed_of(value, request.test)
+        for one, value in found
+        if value is not None
+    }
+    pairs = [outliers.Measured(a, b, speed) for (a, b), speed in speeds.items()]
+    judged = outliers.find(pairs, request.share, request.expected_bytes_per_second)
+    usual = judged.usual if judged else None
+    whole = whole._replace(
+        nodes=_by_node(detail, speeds, usual),
+        usual=figures.speed_of(usual, request.test) if usual else None,
+    )
+    if len(request.nodes) > MAX_MATRIX_NODES:
+        return whole
+    once = not any((b, a) in speeds for a, b in speeds)
+    both = {**speeds, **{(b, a): speed for (a, b), speed in speeds.items()}} if once else speeds
+    names = tuple(sorted(request.nodes, key=natural))
+    return whole._replace(
+        names=names,
+        labels=labels_of(names),
+        rows=tuple(tuple(_cell(both.get((a, b)), usual) for b in names) for a in names),
+        mirrored=once,
+        numbers=len(names) <= ALL_NUMBERS,
+    )
+
+
+def _cell(speed: float | None, usual: float | None) -> Cell:
+    percent = None if speed is None or not usual else round(100 * speed / usual)
+    return Cell(percent, tone_of(percent))
+
+
+def _by_node(
+    detail: CheckDetail, speeds: dict[tuple[str, str], float], usual: float | None
+) -> tuple[NodeRow, ...]:
+    by_node: dict[str, list[float]] = defaultdict(list)
+    for pair, speed in speeds.items():
+        for name in pair:
+            by_node[name].append(speed)
+    middles = ((statistics.median(values), name) for name, values in by_node.items())
+    # gpu-2 before gpu-10, and cheap for 10,000.
+    worst = nsmallest(MAX_WORST, middles, key=lambda one: (one[0], len(one[1]), one[1]))
+    return tuple(_node_row(name, middle, usual, detail) for middle, name in worst)
+
+
+def _node_row(name: str, middle: float, usual: float | None, detail: CheckDetail) -> NodeRow:
+    percent = round(100 * middle / usual) if usual else 0
+    figure = figures.speed_of(middle, detail.check.request.test)  # its own inverse
+    return NodeRow(name, figure, percent, tone_of(percent))
+
+
+def _by_size(detail: CheckDetail, results: list[RunResult]) -> tuple[SizeRow, ...]:
+    test = detail.check.request.test
+    found = []
+    sizes = parse_sizes(test.sizes)
+    for place, size in enumerate(sizes if len(sizes) > 1 else ()):
+        values = [figures.at_size(one, test, place) for one in results]
+        known = [value for value in values if value is not None]
+        if known:
+            found.append((size, statistics.median(known)))
+    if len(found) < 2:
+        return ()
+    most = max(value for _, value in found)
+    return tuple(SizeRow(size, value, round(100 * value / most)) for size, value in found)
+
+
+def _run_row(run: RunResult, figure: float | None, detail: CheckDetail) -> RunRow:
+    failure = figures.failure_of(run, detail.check.request)
+    return RunRow(run.nodes, figure, failure.text[:300] if failure else "")
+
+
+def _raw(results: list[RunResult]) -> tuple[RunResult, ...]:
+    return tuple(one for one in results if one.raw)[:MAX_RAW]

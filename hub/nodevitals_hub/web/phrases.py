@@ -1,0 +1,87 @@
+"""Verdicts in the words of a language, from their fields that programs read.
+
+In: a check with its verdict, and a function that looks texts up. Out: phrases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodevitals.checks.model import Check, NodeVerdict
+
+Texts = Callable[..., str]
+SHOWN_FINDINGS = 2
+ALL_DEVICES = "all devices"
+
+
+def headline(check: Check, t: Texts) -> str:
+    """The verdict in one phrase, without its outcome."""
+    verdict = check.verdict
+    if verdict is None:
+        return ""
+    if check.phase == "canceled":
+        return t("was_canceled")
+    if verdict.findings:
+        parts = [phrase(one, check, t) for one in verdict.findings[:SHOWN_FINDINGS]]
+        left = len(verdict.findings) - len(parts)
+        if left:
+            parts.append(t("more_findings", count=left))
+        return t("separator").join(parts)
+    return t("no_fault" if verdict.outcome == "ok" else f"unknown_{verdict.reason or 'none'}")
+
+
+def detail(check: Check) -> str:
+    """The message of a verdict, where it says more than the headline."""
+    verdict = check.verdict
+    if verdict is None:
+        return ""
+    if verdict.outcome == "ok":
+        return verdict.message.removeprefix("no fault found").removeprefix("; ")
+    parts = [f"{one.subject}: {one.message}" for one in verdict.findings[:SHOWN_FINDINGS]]
+    return "" if verdict.message == "; ".join(parts) else verdict.message
+
+
+def subject(finding: NodeVerdict, t: Texts) -> str:
+    """The node, link or rail."""
+    if finding.scope == "rail" and finding.subject == ALL_DEVICES:
+        return t("all_devices")
+    return t(f"subject_{finding.scope}", name=finding.subject)
+
+
+def phrase(finding: NodeVerdict, check: Check, t: Texts) -> str:
+    """A finding."""
+    name = subject(finding, t)
+    if finding.reason != "threshold":
+        return t(f"failed_{finding.reason}", subject=name)
+    if finding.ratio is None:
+        return t("slow", subject=name)
+    usual = t(_usual(finding, check))
+    return t("slow_by", subject=name, percent=f"{100 * finding.ratio:.0f}", usual=usual)
+
+
+def to_do(finding: NodeVerdict, t: Texts) -> str:
+    """The next step."""
+    if finding.reason in ("harness", "workload"):
+        return t(f"do_{finding.reason}")
+    return t(f"do_{finding.reason}_{finding.scope}")
+
+
+def suspect(text: str, t: Texts) -> str:
+    """A suspect; `port mlx5_3, sending` has two words that are translated."""
+    name, comma, direction = text.partition(", ")
+    if name.startswith("port "):
+        name = t("suspect_port", name=name[len("port ") :])
+    if direction in ("sending", "receiving"):
+        direction = t(direction)
+    return f"{name}{comma}{direction}"
+
+
+def _usual(finding: NodeVerdict, check: Check) -> str:
+    request = check.request
+    if request.expected_bytes_per_second:
+        return "usual_expected"
+    if request.kind == "matrix" and finding.scope != "rail":
+        return "usual_median"
+    # A rail that the groups of a collective name is slower than the other rails.
+    one_rail = request.kind == "collective" and finding.subject != ALL_DEVICES
+    return "usual_any" if one_rail else "usual_last"

@@ -1,0 +1,136 @@
+"""Values as a form spells them: numbers, rates, shares, times, names, NAME=VALUE pairs.
+
+In: the text of a field. Out: a value that fits its type; and the text that gives a value. Raises
+ValueError, whose text says what to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from nodevitals.document.wording import allowed_words, wording
+from nodevitals.quantities import parse_bit_rate, parse_duration, shown
+
+_UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6))
+
+
+class Spelling(NamedTuple):
+    """How a field is read, and written."""
+
+    read: Callable[[str], Any]
+    write: Callable[[Any], str]
+
+
+def fitting(value: Any, hint: Any) -> Any:
+    """The value, where it fits a type; of names, each."""
+    if isinstance(value, list):
+        return tuple(fitting(one, get_args(hint)[0]) for one in value)
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        if "matching regex" in str(error):
+            problem = f"{shown(value)}: a name has letters, digits and . _ - only"
+        elif words := allowed_words(hint):
+            problem = f"{shown(value)} is none of {', '.join(words)}"
+        else:
+            problem = f"{shown(value)}: write {wording(hint).removesuffix(' or null')}"
+        raise ValueError(problem) from None
+
+
+def names_of(text: str) -> list[str]:
+    """Names, separated by commas or white space."""
+    return text.replace(",", " ").replace("\uff0c", " ").split()
+
+
+def pairs_of(text: str) -> dict[str, str]:
+    """NAME=VALUE, one per line."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not (equals and name) and line.strip():
+            raise ValueError(f"write NAME=VALUE instead of {shown(line)}, one per line")
+        if name in found:
+            raise ValueError(f"{shown(name)} is there twice: remove one")
+        if name:
+            found[name] = value
+    return found
+
+
+def lines_of(pairs: Mapping[str, str]) -> str:
+    """The text that gives the pairs."""
+    return "\n".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def _number(text: str) -> Any:
+    """What is no number stays a text, which fits no number."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 12 else text
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        value = Decimal(text) if text.isascii() and len(text) <= 400 else Decimal("NaN")
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or abs(value.adjusted()) > 400:
+        raise ValueError(f"{shown(text)} is not a number")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _decimal(text.rstrip("% "))
+    if not 0 < value <= 100:
+        raise ValueError("write a percentage above 0 and up to 100, such as 80")
+    return float(value / 100)
+
+
+def _share_text(value: float) -> str:
+    return _plain(Decimal(repr(value)) * 100)
+
+
+def _rate(text: str) -> float:
+    """`400Gb/s`, or a number of bytes per second."""
+    return float(_decimal(text)) if text[-1:].isdecimal() else parse_bit_rate(text)
+
+
+def _rate_text(value: float) -> str:
+    for letter, bits in _UNITS:
+        text = f"{value * 8 / bits:.15g}{letter}b/s"
+        if value * 8 >= bits and "e" not in text and _rate(text) == value:
+            return text
+    return _plain(Decimal(repr(value)))
+
+
+def seconds_of(text: str, least: float = 1.0, most: float = 86400.0) -> float:
+    """`30m`, or a number of seconds."""
+    plain = text.removesuffix("s")
+    if plain.replace(".", "", 1).isdecimal():
+        value = float(_decimal(plain))
+    else:
+        value = parse_duration(text)
+    if not least <= value <= most:
+        bounds = f"{least:g}s to {most / 3600:g}h"
+        raise ValueError(f"{shown(text)} is outside {bounds}: choose a duration within")
+    return value
+
+
+def _seconds_text(value: float) -> str:
+    return f"{_plain(Decimal(repr(value)))}s"
+
+
+def _plain(value: Decimal) -> str:
+    return f"{value.normalize():f}"
+
+
+TEXT = Spelling(str, str)
+NUMBER = Spelling(_number, str)
+NAMES = Spelling(names_of, "\n".join)
+PAIRS = Spelling(pairs_of, lines_of)
+RATE = Spelling(_rate, _rate_text)
+SHARE = Spelling(_share, _share_text)
+SECONDS = Spelling(seconds_of, _seconds_text)
+CHECKED = Spelling("yes".__eq__, lambda value: "yes" if value else "")
+NOT_REFUSED = Spelling("no".__ne__, lambda value: "" if value else "no")
