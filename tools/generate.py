@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Write the files that are made from code; with --check, fail where one is stale.
+"""Write the files that are made from others; with --check, fail where one is stale.
 
-docs/METRICS.md from the families, the example configuration and docs/configuration.md from the
-Settings, those of the hub as well, the tables of probes in the READMEs and docs/probes.md from
-their docstrings and tools/main_of_probes.py, docs/alerts.md and the example of the values file from
-the rules, the inhibitions of Alertmanager's minimal configuration from the full one, the JSON of
-the dashboards, the schema of the chart's values and its copies of rules, dashboards and
-Alertmanager's configuration, and from the parsers docs/commands.md, completions and the man page.
+First, from the registry of faults (rules/faults/): the rule files, the thresholds and the test of
+ThresholdMissing. Then from rules, families, settings, probes and parsers: docs/METRICS.md, the
+example configurations and their pages, those of the hub as well, the tables of probes in the
+READMEs and docs/probes.md (with tools/main_of_probes.py), docs/alerts.md, the example of the values
+file, the inhibitions of Alertmanager's minimal configuration, the JSON of the dashboards, the
+schema of the chart's values and its copies of rules, dashboards and Alertmanager's configuration,
+docs/commands.md, completions and the man page.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ CENTRAL = (
     "helm/nodevitals/examples/several-clusters-central.yaml",
     "docs/several-clusters.md",
 )
+HUB_WORDS = ROOT / "hub/nodevitals_hub/respond/words_zh.json"
 # From the key to the next line that is not indented.
 INHIBITIONS = re.compile(r"^inhibit_rules:.*?(?=^\S)", re.MULTILINE | re.DOTALL)
 
@@ -150,9 +152,31 @@ def made() -> dict[Path, str]:
     }
 
 
-def main() -> int:
-    """Write or check."""
-    stale = {path: text for path, text in made().items() if present(path) != text}
+def faults() -> tuple[dict[Path, str], list[str]]:
+    """Return the content of the files made from the registry, and what it lacks."""
+    sys.path.insert(0, str(ROOT))
+    from tools.chinese_words import chinese_json, chinese_template
+    from tools.registry import RegistryError, problems, read_registry
+    from tools.rule_text import rule_files, threshold_test
+
+    try:
+        registry = read_registry(ROOT / "rules/faults")
+    except RegistryError as error:
+        raise SystemExit(f"rules/faults/{error}") from None
+    files = {ROOT / "rules" / name: text for name, text in rule_files(registry).items()}
+    missing = list(problems(registry, files, ROOT / "rules"))
+    template = ROOT / "alertmanager/templates/nodevitals.zh.tmpl"
+    return {
+        **files,
+        ROOT / "rules/tests/thresholds-missing.yaml": threshold_test(registry),
+        HUB_WORDS: chinese_json(registry),
+        template: chinese_template(registry, template.read_text()),
+    }, missing
+
+
+def written(files: dict[Path, str]) -> bool:
+    """Write the files that are stale, or name them with --check; whether there are any."""
+    stale = {path: text for path, text in files.items() if present(path) != text}
     for path, text in stale.items():
         if "--check" in sys.argv:
             print(f"{path.relative_to(ROOT)} is stale: make generate", file=sys.stderr)
@@ -162,10 +186,19 @@ def main() -> int:
             new.write_text(text)
             os.replace(new, path)
             print(f"{path.relative_to(ROOT)} written")
-    missing = without_reason(read_pack(ROOT / "rules"))
-    if missing:
-        print(f"runbooks without a section Severity: {', '.join(missing)}", file=sys.stderr)
-    return int("--check" in sys.argv and bool(stale))
+    return bool(stale)
+
+
+def main() -> int:
+    """Write or check; the rule files first, as others are made from them."""
+    files, missing = faults()
+    stale = written(files)
+    stale |= written(made())
+    if unexplained := without_reason(read_pack(ROOT / "rules")):
+        missing.append(f"runbooks without a section Severity: {', '.join(unexplained)}")
+    for problem in missing:
+        print(f"rules/faults/{problem}", file=sys.stderr)
+    return int(bool(missing) or ("--check" in sys.argv and stale))
 
 
 if __name__ == "__main__":
