@@ -9,13 +9,15 @@ import math
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 
 import msgspec
 
 from nodevitals.document import Problem
 from nodevitals.probes.common.facts import Values
-from nodevitals.probes.profile.document import KnownFact
+
+Kind = Literal["number", "text"]
+"""Of the texts of a fact."""
 
 MAX_TEXT_CHARACTERS = 128
 _DEVICES_OF = re.compile(r"(.+) \([^()]+\)")
@@ -101,12 +103,10 @@ def plain(number: float) -> str:
     return str(int(number)) if number == int(number) else f"{number:g}"
 
 
-def read_condition(
-    raw: Any, fact: KnownFact, path: str, problems: list[Problem]
-) -> Optional[Condition]:
+def read_condition(raw: Any, kind: Kind, path: str, problems: list[Problem]) -> Optional[Condition]:
     """A condition of a file. What is wrong is added to `problems`."""
     before = len(problems)
-    problems.extend(_problems(raw, fact, path))
+    problems.extend(_problems(raw, kind, path))
     if len(problems) > before:
         return None
     if isinstance(raw, dict):
@@ -116,23 +116,23 @@ def read_condition(
     return Condition(one_of=tuple(map(_text, raw if isinstance(raw, list) else [raw])))
 
 
-def _problems(raw: Any, fact: KnownFact, path: str) -> Iterator[Problem]:
+def _problems(raw: Any, kind: Kind, path: str) -> Iterator[Problem]:
     if isinstance(raw, dict):
-        yield from _mapping_problems(raw, fact, path)
+        yield from _mapping_problems(raw, kind, path)
         return
     for index, one in enumerate(raw if isinstance(raw, list) else [raw]):
         place = f"{path}[{index}]" if isinstance(raw, list) else path
         if isinstance(one, bool) or not isinstance(one, (str, int, float)) or one == "":
             yield Problem(place, f"not a value of a fact: {_FORMS}")
-        elif fact.kind == "number" and _number(_text(one)) is None:
+        elif kind == "number" and _number(_text(one)) is None:
             yield Problem(place, "not a number, and this fact is one: write a number")
-        elif fact.kind == "text" and isinstance(one, float):
+        elif kind == "text" and isinstance(one, float):
             yield Problem(place, 'a number in YAML, which loses digits ("1.10" is 1.1): quote it')
     if raw == []:
         yield Problem(path, f"no values: {_FORMS}")
 
 
-def _mapping_problems(raw: dict[Any, Any], fact: KnownFact, path: str) -> Iterator[Problem]:
+def _mapping_problems(raw: dict[Any, Any], kind: Kind, path: str) -> Iterator[Problem]:
     unknown = [key for key in raw if key not in _KEYS]
     if unknown or not raw or ("matches" in raw and len(raw) > 1):
         yield Problem(path, f"not a condition: {_FORMS}")
@@ -145,7 +145,7 @@ def _mapping_problems(raw: dict[Any, Any], fact: KnownFact, path: str) -> Iterat
         yield Problem(path, "at_least and at_most need numbers: write digits")
     elif len(bounds) == 2 and bounds[0] > bounds[1]:
         yield Problem(path, "at_least is over at_most: exchange them")
-    if "matches" in raw and fact.kind == "number":
+    if "matches" in raw and kind == "number":
         yield Problem(f"{path}.matches", "this fact is a number: use at_least and at_most")
 
 

@@ -6,13 +6,13 @@ and whether the fleet compares it where no profile is given.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import msgspec
 
 from nodevitals.document import Problem, meant
 from nodevitals.probe import Families
-from nodevitals.probes.profile.conditions import Condition, read_condition
+from nodevitals.probes.profile.conditions import Condition, Kind, read_condition
 
 STATES = ("conforming", "differing", "unknown")
 
@@ -29,9 +29,6 @@ CHECK_INFO = metrics.gauge(
 )
 CHECKS = metrics.gauge("checks", "Number of checks of the profile by their state.", state=STATES)
 INFO = metrics.gauge("info", "Always 1; name of the profile.", "name")
-
-
-Kind = Literal["number", "text"]
 
 
 class KnownFact(NamedTuple):
@@ -181,7 +178,7 @@ def _read(raw: Any, problems: list[Problem]) -> Profile | None:
             text = f"unknown fact{near}; `nodevitals profile facts` lists them"
             problems.append(Problem(f"expect.{fact}", text))
             continue
-        condition = read_condition(wanted, what, f"expect.{fact}", problems)
+        condition = read_condition(wanted, what.kind, f"expect.{fact}", problems)
         if condition is not None:
             conditions[str(fact)] = condition
     return Profile(str(name), conditions)
