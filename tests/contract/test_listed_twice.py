@@ -20,6 +20,8 @@ from testbed.servers import BINARIES
 TESTS = sorted((ROOT / "rules/tests").glob("*.yaml"))
 EVERY = 600
 """Seconds between evaluations, at least: it is errors that are looked for, not moments."""
+EVALUATIONS = 50
+"""The most evaluations of a test: some are of a year."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -44,7 +46,7 @@ def doubled(path: Path) -> dict[str, Any]:
     document["rule_files"] = [
         str((path.parent / name).resolve()) for name in document["rule_files"]
     ]
-    document["evaluation_interval"] = f"{max(EVERY, seconds(document['evaluation_interval']))}s"
+    lengths = [0]
     for test in document["tests"]:
         test["input_series"] = [
             given | {"series": series}
@@ -55,8 +57,11 @@ def doubled(path: Path) -> dict[str, Any]:
         ]
         cases = [*test.pop("alert_rule_test", []), *test.get("promql_expr_test", [])]
         last = max((case["eval_time"] for case in cases), key=seconds)
+        lengths.append(seconds(last))
         one = {"labels": "{}", "value": 1}
         test["promql_expr_test"] = [{"expr": "vector(1)", "eval_time": last, "exp_samples": [one]}]
+    every = max(EVERY, seconds(document["evaluation_interval"]), max(lengths) // EVALUATIONS)
+    document["evaluation_interval"] = f"{every}s"
     return document
 
 

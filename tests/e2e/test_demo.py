@@ -93,6 +93,7 @@ def test_interrupted_start_leaves_nothing_behind(children: int) -> None:
     assert [one.cmdline() for one in psutil.process_iter() if is_marked(one, mark)] == []
 
 
+@pytest.mark.proof("pipeline")
 def test_without_an_injected_fault_no_alert_is_pending_or_firing(tmp_path: Path) -> None:
     """Whatever this machine is like: its clock, for one, is not synchronized in a container."""
     with ExitStack() as stack:

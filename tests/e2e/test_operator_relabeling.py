@@ -17,6 +17,7 @@ import yaml
 
 from testbed import charts, prometheusoperator
 from testbed.clusters import ask
+from testbed.longforms import long_forms
 from testbed.node import wait_until
 from testbed.nodepages import NodePages
 from testbed.servers import PrometheusProcess
@@ -40,7 +41,9 @@ NODES = sorted({node for _, node in FAULTS})
 RELEASE, NAMESPACE = "gpu", "monitoring"
 # Whose job is on the lost GPU, and on which device of the node.
 IMPACT = {"namespace": "llm", "pod": "pretrain-worker-1", "owner": "alice", "device": "3"}
-by_kind = pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+by_kind = pytest.mark.parametrize(
+    "kind", long_forms("pipeline", ["PodMonitor", "ServiceMonitor"], {"PodMonitor"})
+)
 
 
 class OperatorPrometheus(PrometheusProcess):
@@ -118,6 +121,7 @@ def test_ten_faults_alert_with_the_chart_s_monitor(
     assert sorted(own, key=str) == [{"instance": node, "job": "nodevitals"} for node in NODES]
 
 
+@pytest.mark.proof("pipeline")
 def test_pods_are_joined_with_the_labels_of_the_target(tmp_path: Path, pages: NodePages) -> None:
     """The operator's labels `namespace` and `pod` are the agent's, and rename those of jobs."""
     monitor, objects = rendered("ServiceMonitor")
@@ -133,6 +137,7 @@ def test_pods_are_joined_with_the_labels_of_the_target(tmp_path: Path, pages: No
     assert owners == []
 
 
+@pytest.mark.proof("pipeline")
 @by_kind
 def test_without_the_chart_s_relabelings_no_fault_alerts(
     tmp_path: Path, pages: NodePages, kind: str

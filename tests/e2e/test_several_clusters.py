@@ -96,6 +96,7 @@ def same(one: Result, other: Result) -> bool:
     )
 
 
+@pytest.mark.proof("pipeline")
 @by_name
 @pytest.mark.parametrize("cluster", ["east", "west"])
 def test_a_panel_has_the_numbers_of_the_cluster_s_own_server(
@@ -109,6 +110,7 @@ def test_a_panel_has_the_numbers_of_the_cluster_s_own_server(
         assert differ >= set(central.ABSENT.get(name, {})) & {key[0] for key in own if own[key]}
 
 
+@pytest.mark.proof("pipeline")
 @by_name
 def test_a_panel_that_is_listed_as_absent_has_no_data(clusters: Clusters, name: str) -> None:
     found = results(BOARDS[name], clusters.written.url, clusters.now, {})
@@ -117,6 +119,7 @@ def test_a_panel_that_is_listed_as_absent_has_no_data(clusters: Clusters, name: 
     assert with_data >= set(central.LESS.get(name, {}))
 
 
+@pytest.mark.proof("pipeline")
 @by_name
 def test_the_variable_cluster_lists_both(clusters: Clusters, name: str) -> None:
     [variable] = [one for one in BOARDS[name]["templating"]["list"] if one["name"] == "cluster"]
@@ -125,6 +128,7 @@ def test_the_variable_cluster_lists_both(clusters: Clusters, name: str) -> None:
     assert sorted(listed) == ["east", "west"]
 
 
+@pytest.mark.proof("pipeline")
 @pytest.mark.parametrize(
     "query",
     [
@@ -162,6 +166,7 @@ def arrived(clusters: Clusters, start: float, end: float) -> bool:
     return there == clusters.sent(start, end)
 
 
+@pytest.mark.proof("pipeline")
 def test_what_is_new_travels_by_remote_write(clusters: Clusters) -> None:
     """Exactly the series of the list, with the cluster's name and without the replica's."""
     start = clusters.now + STEP
@@ -174,6 +179,7 @@ def test_what_is_new_travels_by_remote_write(clusters: Clusters) -> None:
     assert {label for labels in sent for label in dict(labels)} & REPLICA.keys() == set()
 
 
+@pytest.mark.proof("pipeline")
 def test_a_federating_server_has_the_same_series(clusters: Clusters) -> None:
     """The same samples with their own times; what has ended, for five minutes more."""
 
@@ -189,6 +195,7 @@ def test_a_federating_server_has_the_same_series(clusters: Clusters) -> None:
     seen(same_series, 60)
 
 
+@pytest.mark.proof("pipeline")
 def test_what_an_outage_of_the_central_server_loses(clusters: Clusters) -> None:
     """Remote write loses nothing, federation all but the last sample of each series."""
     for server in (clusters.written, clusters.federated):
@@ -227,6 +234,7 @@ def test_a_batch_in_which_one_sample_differs_is_refused(tmp_path: Path) -> None:
 NOT_OF_A_CLUSTER = "nodevitals:threshold|nodevitals:pod_labels"
 
 
+@pytest.mark.proof("pipeline")
 def test_the_rules_keep_two_clusters_of_one_server_apart(
     clusters: Clusters, tmp_path: Path
 ) -> None:

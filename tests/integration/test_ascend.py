@@ -21,6 +21,7 @@ from nodevitals.probes.ascend import families
 from nodevitals.probes.ascend.probe import AscendProbe, AscendSettings, AscendState
 from nodevitals.probes.common import accelerators
 from nodevitals.wire import decode, encode
+from testbed.longforms import long_forms
 from testbed.node import ROOT, Node, run, wait_until
 from testbed.npus import Machine
 from testbed.trees import write
@@ -121,7 +122,10 @@ def overlaps(machine: Machine) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "chips", "ports"), [("910B", 8, 8), ("A3", 16, 16), ("310P", 6, 0), ("950", 4, 0)]
+    ("kind", "chips", "ports"),
+    long_forms(
+        "npu", [("910B", 8, 8), ("A3", 16, 16), ("310P", 6, 0), ("950", 4, 0)], {("910B", 8, 8)}
+    ),
 )
 def test_whole_machine_is_exposed(tmp_path: Path, kind: str, chips: int, ports: int) -> None:
     machine = Machine(tmp_path, kind).start()
@@ -283,6 +287,7 @@ def test_vnpus_of_a_chip_are_exposed(tmp_path: Path) -> None:
     assert sum(seen.values(families.UNPARSED)) == 0
 
 
+@pytest.mark.proof("npu")
 def test_rows_that_cannot_be_parsed_lose_no_chip(tmp_path: Path) -> None:
     """Truncated output, or an unlisted health word."""
     machine = Machine(tmp_path).start()

@@ -133,8 +133,8 @@ def test_what_is_no_message_is_refused_in_one_line(
 
 
 def test_kills_lose_no_notification(tmp_path: Path) -> None:
-    """The long form is `python -m tests.bench notifications`."""
-    outcome = kill_while_notifying(tmp_path, messages=40, kills=5, seed=19)
+    """The long form is `make proof PART=notifications`."""
+    outcome = kill_while_notifying(tmp_path, messages=20, kills=2, seed=19)
     assert outcome.lost == 0
     assert outcome.duplicates <= outcome.kills, "one message may be under way at a kill"
     with sqlite3.connect(tmp_path / "hub/respond.db") as connection:

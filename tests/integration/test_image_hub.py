@@ -17,6 +17,8 @@ from testbed import image
 from testbed.charts import Object, container, of_kind, render
 from testbed.node import free_port, wait_until
 
+pytestmark = pytest.mark.proof("images")
+
 LIMIT = 145_000_000
 SCRIPT = """
 import importlib.metadata as m, re

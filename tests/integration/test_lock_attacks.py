@@ -87,6 +87,7 @@ def take(path: Path) -> str:
     return "held"
 
 
+@pytest.mark.proof("lock_race")
 def test_user_can_only_have_a_lock_refused(tmp_path: Path) -> None:
     outcomes = race(tmp_path, RACE_SECONDS, seed=1)
     assert outcomes.keys() == {"held", "lock"}

@@ -139,6 +139,7 @@ def race_inside(scratch: Path, outside: Path, seconds: float, seed: int) -> Race
     return race
 
 
+@pytest.mark.proof("mount_race")
 def test_another_user_can_only_interfere(scratch: Path, outside: Path) -> None:
     race_of_another_user(scratch, outside, RACE_SECONDS, seed=1)
 

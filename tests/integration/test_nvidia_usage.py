@@ -92,6 +92,7 @@ def test_counter_of_32_bits_is_not_exposed(tmp_path: Path) -> None:
     assert values(text, "nvlink_bytes_total") != []
 
 
+@pytest.mark.proof("nvml")
 def test_each_reading_fails_alone(tmp_path: Path) -> None:
     """A call that fails, or that the driver lacks, removes its own family and no other."""
     machine = Machine(tmp_path, "H100", 1).start()

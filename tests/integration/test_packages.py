@@ -159,6 +159,7 @@ def runs_of_node(machine: Machine, at_least: float) -> float:
 # The packages themselves.
 
 
+@pytest.mark.proof("images")
 def test_same_source_makes_the_same_bytes(folder: Path, old: dict[str, Path]) -> None:
     """At another time, in another folder, with other modes of the files."""
     source = checkout(folder / "elsewhere/again", "0.1.0")

@@ -15,6 +15,7 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals_hub.respond.kubernetes_objects import CONDITION, MARK, REASON
+from testbed.longforms import long_forms
 from testbed.nodeapi import SILENT, NodeApi
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
@@ -117,7 +118,7 @@ def test_without_a_kill_there_are_so_many_writes(tmp_path: Path, api: NodeApi) -
 
 
 @pytest.mark.parametrize("how", SILENT)
-@pytest.mark.parametrize("number", range(1, WRITES + 1))
+@pytest.mark.parametrize("number", long_forms("kills", range(1, WRITES + 1), {1, 5}))
 def test_a_hub_that_is_killed_at_a_write(
     tmp_path: Path, api: NodeApi, number: int, how: str
 ) -> None:

@@ -34,8 +34,16 @@ def run(steps: Coroutine[Any, Any, None]) -> None:
     [
         ({}, 0),
         ({**NO_BREAKER, "nodes": 4, "share": 1.0, "per_hour": 100}, 4),
-        ({**NO_BREAKER, "nodes": 100, "share": 0.006, "per_hour": 100}, 6),
-        ({**NO_BREAKER, "nodes": 100, "share": 1.0, "per_hour": 3}, 3),
+        pytest.param(
+            {**NO_BREAKER, "nodes": 100, "share": 0.006, "per_hour": 100},
+            6,
+            marks=pytest.mark.proof("kills"),
+        ),
+        pytest.param(
+            {**NO_BREAKER, "nodes": 100, "share": 1.0, "per_hour": 3},
+            3,
+            marks=pytest.mark.proof("kills"),
+        ),
     ],
     ids=["breaker", "nodes", "share", "per_hour"],
 )

@@ -9,6 +9,13 @@ import pytest
 
 
 def long_forms(part: str, values: Iterable[Any], short: Container[Any]) -> list[Any]:
-    """Values for `parametrize`: those that are not in `short` are marked `proof(part)`."""
+    """Values for `parametrize`, tuples for several names: those that are not in `short` are marked
+    `proof(part)`.
+    """
     mark = pytest.mark.proof(part)
-    return [value if value in short else pytest.param(value, marks=mark) for value in values]
+    return [
+        value
+        if value in short
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=mark)
+        for value in values
+    ]
