@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config
 from nodevitals.document import DocumentError
-from nodevitals.engine.loader import LOAD_SECONDS, load_in_child
-from nodevitals.engine.plan import plan_targets, target_specs
+from nodevitals.engine.loader import LOAD_SECONDS
+from nodevitals.engine.plan import plan_targets
 from nodevitals.engine.protocol import Files, Loaded
 from nodevitals.engine.supervisor import Supervisor
 from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples
@@ -49,7 +49,7 @@ def new_supervisor(host: Host, clock: Clock | None = None) -> Supervisor:
     """A supervisor without targets."""
     families = catalogue.all_families()
     journal = Journal(families, host.boot_id(), catalogue.state_types())
-    return Supervisor(host, families, Snapshot(families), journal, clock or Clock())
+    return Supervisor(host, Snapshot(families), journal, clock or Clock())
 
 
 class LoadError(Exception):
@@ -136,10 +136,12 @@ class Agent:
         self._supervisor.processes.start(fork=threading.active_count() == 1)
 
     def load(self) -> Access | None:
-        """Load both files for the first time, before there is any thread; None where SIGTERM came
-        first. Raises LoadError.
-        """
-        loaded = load_in_child(self._files, self._wake_read, lambda: self._stopping)
+        """Load both files for the first time; None where SIGTERM came first. Raises LoadError."""
+        supervisor = self._supervisor
+        supervisor.selector.register(
+            self._wake_read, selectors.EVENT_READ, lambda: _drain(self._wake_read)
+        )
+        loaded = supervisor.load(self._files, lambda: self._stopping)
         if loaded is None:
             return None
         if loaded.errors:
@@ -151,14 +153,11 @@ class Agent:
         """Run until SIGTERM or SIGINT; then everything that was started ends."""
         self._log_handler, self._server = log_handler, server
         supervisor = self._supervisor
-        supervisor.selector.register(
-            self._wake_read, selectors.EVENT_READ, lambda: _drain(self._wake_read)
-        )
         first, self._first = self._first, Loaded()
         self._labels = first.labels
         if first.state_directory is None:
             supervisor.journal.requeue()
-        supervisor.apply(target_specs(first.plans))
+        supervisor.apply(first.targets)
         self._show_self()
         supervisor.step()
         server.start()
@@ -206,8 +205,9 @@ class Agent:
         """Use what was loaded; what has errors changes nothing. '' or the errors."""
         errors = loaded.errors
         try:
-            specs = target_specs(loaded.plans)
             access = access_of(loaded.web)
+            for spec in loaded.targets:
+                catalogue.probe_class(spec.probe)
         except DocumentError as error:
             errors = tuple(problem.within(self._files.web or "") for problem in error.problems)
         except KeyError as error:  # installed since the agent was started
@@ -223,7 +223,7 @@ class Agent:
         self._labels = loaded.labels
         if self._server is not None:
             self._server.replace_access(access)
-        self._supervisor.apply(specs)
+        self._supervisor.apply(loaded.targets)
         self._reload_problems, self._loaded_at = (), time.time()
         self._show_self()
         log.info("reload: done")

@@ -167,7 +167,7 @@ def test_start_from_a_hung_file_system_ends_at_a_deadline(
 def test_sigterm_ends_a_start_that_hangs(remote: Node, filer: FaultyFileSystem) -> None:
     filer.fault("hang")
     process = start(remote)
-    wait_until(lambda: hanging(psutil.Process(process.pid).children()))
+    wait_until(lambda: hanging(psutil.Process(process.pid).children(recursive=True)))
     process.terminate()
     assert process.wait(120) == 0
     assert remote.log() == ""

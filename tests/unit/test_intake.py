@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals import catalogue
 from nodevitals.engine.intake import Intake, has_news
+from nodevitals.engine.protocol import TargetSpec
 from nodevitals.engine.status import Status
-from nodevitals.engine.target import StateInput, Target, TargetSpec
+from nodevitals.engine.target import StateInput, Target
 from nodevitals.exposition import InvalidSampleError, Snapshot, Variant
 from nodevitals.probe import Timing
 from nodevitals.state.journal import Journal
@@ -63,14 +64,12 @@ def test_any_overwritten_byte_is_rejected_or_exposed_as_valid_text() -> None:
 
 
 def _take_in(result: ProbeResult) -> None:
-    timing = Timing()
-    names = (GAUGE.name, COUNTER.name)
-    spec = TargetSpec("mounts", "/data", b"", timing, False, True, 0.0, False, names)
+    spec = TargetSpec("mounts", "/data", b"", Timing(), False, True, 0.0, False)
     snapshot = Snapshot(FAMILIES)
     journal = Journal(FAMILIES, "boot")
     journal.requeue()
     target = Target(spec, StateInput(journal, spec), 0.0, 0.0)
-    intake, status = Intake(FAMILIES, snapshot, journal), Status(snapshot, journal)
+    intake, status = Intake(snapshot, journal), Status(snapshot, journal)
     with contextlib.suppress(InvalidSampleError):
         intake.unfinished(target, result, 0.0)
     taken = intake.finished(target, result, 0.0, 0.0)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from nodevitals import catalogue
 from nodevitals.engine.leases import MAX_TARGETS, Leases
 from nodevitals.engine.lifecycle import Command, Lifecycle, Phase
-from nodevitals.engine.target import StateInput, Target, TargetSpec
+from nodevitals.engine.protocol import TargetSpec
+from nodevitals.engine.target import StateInput, Target
 from nodevitals.probe import Timing
 from nodevitals.state.journal import Journal
 from nodevitals.wire import MAX_LEASE_SECONDS, Lease, LeaseReply, Outcome, ProbeResult, encode
@@ -32,7 +33,6 @@ def target(probe: str, name: str = "", outcome: Outcome = "ok", seconds: float =
         persistent=False,
         start_seconds=0.0,
         required=False,
-        families=(),
     )
     journal = Journal(catalogue.all_families(), "boot")
     made = Target(spec, StateInput(journal, spec), 0.0, 0.0)

@@ -7,8 +7,9 @@ import math
 import pytest
 
 from nodevitals import catalogue
+from nodevitals.engine.protocol import TargetSpec
 from nodevitals.engine.schedule import SHARED_PATIENCE_SECONDS, Schedule
-from nodevitals.engine.target import MAX_MESSAGES, StateInput, Target, TargetSpec
+from nodevitals.engine.target import MAX_MESSAGES, StateInput, Target
 from nodevitals.probe import Timing
 from nodevitals.state.journal import Journal
 from nodevitals.wire import ProbeResult
@@ -43,7 +44,6 @@ def target(name: str, shared: bool = True, resident: bool = False, prompt: bool 
         persistent=False,
         start_seconds=0.0,
         required=False,
-        families=(),
         shared=shared,
         prompt=prompt,
     )

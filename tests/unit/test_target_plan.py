@@ -7,7 +7,7 @@ import pytest
 from nodevitals import probes
 from nodevitals.config import parse
 from nodevitals.engine.plan import plan_targets
-from nodevitals.engine.target import TargetSpec
+from nodevitals.engine.protocol import TargetSpec
 from nodevitals.linux.capabilities import VARIABLE
 
 KEPT_OPEN = {"kernel_log", "network", "rdma"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nodevitals import catalogue
-from nodevitals.engine.target import StateInput, Target, TargetSpec
+from nodevitals.engine.protocol import TargetSpec
+from nodevitals.engine.target import StateInput, Target
 from nodevitals.probe import Timing
 from nodevitals.state.journal import Journal
 from nodevitals.wire import Outcome, ProbeResult
@@ -23,7 +24,6 @@ def target() -> Target:
         persistent=False,
         start_seconds=0.0,
         required=False,
-        families=(),
     )
     return Target(spec, StateInput(Journal(catalogue.all_families(), "boot"), spec), 0.0, 0.0)
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from nodevitals.catalogue import probe_class
 from nodevitals.engine.target import Target
 from nodevitals.exposition import InvalidSampleError, Snapshot, render_samples
-from nodevitals.probe import Family
 from nodevitals.state.journal import Journal
 from nodevitals.wire import ProbeResult, one_line
 
@@ -21,10 +21,7 @@ from nodevitals.wire import ProbeResult, one_line
 class Intake:
     """Takes results of targets in. Used by the supervisor's thread alone."""
 
-    def __init__(
-        self, families: Mapping[str, Family], snapshot: Snapshot, journal: Journal
-    ) -> None:
-        self._families = families
+    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._snapshot = snapshot
         self._journal = journal
 
@@ -53,8 +50,8 @@ class Intake:
         self._expose(target, lines, monotonic)
 
     def _rendered(self, target: Target, result: ProbeResult) -> dict[str, bytes]:
-        own = {name: self._families[name] for name in target.spec.families}
-        return render_samples(own, result.samples)
+        own = probe_class(target.spec.probe).families
+        return render_samples({family.name: family for family in own}, result.samples)
 
     def _expose(self, target: Target, lines: Mapping[str, bytes], monotonic: float) -> None:
         target.fresh_until = monotonic + target.spec.timing.stale_after_seconds

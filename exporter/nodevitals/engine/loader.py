@@ -7,23 +7,17 @@ most. A process that SIGKILL does not end hangs in the kernel, and is not replac
 from __future__ import annotations
 
 import math
-import os
-import select
 import signal
-import time
 from collections.abc import Callable
-from typing import NoReturn, cast
 
 from nodevitals.engine.channel import Worker
 from nodevitals.engine.processes import Processes
 from nodevitals.engine.protocol import Files, Load, Loaded
 from nodevitals.linux.host import Clock
-from nodevitals.linux.process import die_with_parent
-from nodevitals.wire import FrameReader, ProtocolError, decode, one_line
+from nodevitals.wire import one_line
 
 LOAD_SECONDS = 10.0
 REAP_SECONDS = 1.0
-READ_BYTES = 256 * 1024
 
 
 def _hangs(files: Files) -> str:
@@ -31,7 +25,7 @@ def _hangs(files: Files) -> str:
 
 
 class Loader:
-    """Loads in a worker of the fork server, for an agent that runs."""
+    """Loads in a worker of the fork server."""
 
     def __init__(self, processes: Processes, clock: Clock) -> None:
         self._processes = processes
@@ -102,68 +96,3 @@ class Loader:
         stderr = worker.stderr_tail() if worker is not None and self._done is not None else ""
         self._fail(one_line(f"{self._files}: the process that reads it {how}; {stderr}"))
         self.stuck, self._limit = False, math.inf
-
-
-def load_in_child(files: Files, wake: int, stopping: Callable[[], bool]) -> Loaded | None:
-    """Load in a child of this process, before there is a fork server, and before any thread. None
-    where `stopping` is true, which is looked up whenever the descriptor `wake` is readable.
-    """
-    read, write = os.pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        _serve_parent(files, parent, write)
-    os.close(write)
-    try:
-        loaded = _received(read, wake, stopping)
-        if loaded is None and not stopping():
-            loaded = Loaded(errors=(_hangs(files),))
-        return loaded
-    finally:
-        os.close(read)
-        os.kill(pid, signal.SIGKILL)  # unreaped, so the id is still its own
-        _reap(pid)
-
-
-def _serve_parent(files: Files, parent: int, write: int) -> NoReturn:
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        die_with_parent(signal.SIGKILL)
-        if os.getppid() == parent:
-            from nodevitals.engine.loading import framed, load  # the agent itself never needs it
-
-            with open(write, "wb") as pipe:
-                pipe.write(framed(load(files)))
-    finally:
-        os._exit(1)
-
-
-def _received(read: int, wake: int, stopping: Callable[[], bool]) -> Loaded | None:
-    """The child's reply; None at the deadline, or when the agent stops."""
-    deadline = time.monotonic() + LOAD_SECONDS
-    reader = FrameReader()
-    while not stopping() and time.monotonic() < deadline:
-        ready, _, _ = select.select([read, wake], [], [], deadline - time.monotonic())
-        if wake in ready:
-            os.read(wake, READ_BYTES)
-        if read not in ready:
-            continue
-        data = os.read(read, READ_BYTES)
-        try:
-            for body in reader.feed(data):
-                return cast("Loaded", decode(body, Loaded))
-        except ProtocolError as error:
-            return Loaded(errors=(str(error),))
-        if not data:
-            return Loaded(errors=("the process that loads the configuration ended",))
-    return None
-
-
-def _reap(pid: int) -> None:
-    """Wait for its end, but not for one that hangs in the kernel."""
-    until = time.monotonic() + REAP_SECONDS
-    while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < until:
-        time.sleep(0.001)

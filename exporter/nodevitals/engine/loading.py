@@ -13,7 +13,7 @@ import msgspec
 
 from nodevitals import config, probes, web_config
 from nodevitals.document import DocumentError, Problem, UnreadableError, read_file
-from nodevitals.engine.plan import plan_probes
+from nodevitals.engine.plan import plan_targets
 from nodevitals.engine.protocol import Files, Loaded
 from nodevitals.wire import ProtocolError, frame, one_line
 
@@ -50,14 +50,13 @@ def _attempt(
 
 def _planned(path: str | None) -> Loaded:
     content = b"" if path is None else read_file(path)
-    found, warnings = config.check(content, probes.registered())
-    plans = tuple(plan_probes(found))
-    count = sum(len(plan.targets) for plan in plans)
-    if count > MAX_TARGETS:
-        text = f"{count} targets, over {MAX_TARGETS}: remove some"
+    checked, warnings = config.check(content, probes.registered())
+    targets = tuple(plan_targets(checked))
+    if len(targets) > MAX_TARGETS:
+        text = f"{len(targets)} targets, over {MAX_TARGETS}: remove some"
         raise DocumentError([Problem("probes", text)])
     lines = tuple(warning.within(str(path)) for warning in warnings)
-    return Loaded(found.labels, found.state_directory, plans, warnings=lines)
+    return Loaded(checked.labels, checked.state_directory, targets, warnings=lines)
 
 
 def framed(loaded: Loaded) -> bytes:

@@ -12,10 +12,40 @@ from typing import Optional, Union
 
 import msgspec
 
-from nodevitals.engine.plan import ProbePlan
 from nodevitals.linux.host import Host
 from nodevitals.probe import Timing
 from nodevitals.web_config import WebConfiguration
+
+
+class TargetSpec(msgspec.Struct, frozen=True, array_like=True):
+    """One target as configured: `settings` is msgpack of its own settings. Equal specs are the same
+    target across a reload.
+    """
+
+    probe: str
+    target: str
+    settings: bytes
+    timing: Timing
+    resident: bool
+    persistent: bool
+    start_seconds: float
+    required: bool
+    shared: bool = False
+    """Whether its process may have run another target before, and may run one afterwards."""
+    prompt: bool = False
+    """As `Probe.prompt`."""
+    problem: str = ""
+    """Why it cannot run at all: each of its runs fails with this, without a process."""
+
+    @property
+    def kept_open(self) -> bool:
+        """Whether its probe stays open in the process that it shares with others."""
+        return self.resident and self.shared
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its identity in labels, in the journal and in the supervisor."""
+        return self.probe, self.target
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
@@ -71,7 +101,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
     labels: dict[str, str] = {}
     state_directory: Optional[str] = None
-    plans: tuple[ProbePlan, ...] = ()
+    targets: tuple[TargetSpec, ...] = ()
     web: WebConfiguration = WebConfiguration()
     errors: tuple[str, ...] = ()
     invalid: bool = False

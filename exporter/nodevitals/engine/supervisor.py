@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import selectors
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from nodevitals.engine.channel import Worker
 from nodevitals.engine.intake import (
@@ -25,14 +25,13 @@ from nodevitals.engine.lifecycle import Command, Phase
 from nodevitals.engine.loader import Loader
 from nodevitals.engine.overview import TargetView
 from nodevitals.engine.processes import Processes
-from nodevitals.engine.protocol import Job, Run
+from nodevitals.engine.protocol import Files, Job, Loaded, Run, TargetSpec
 from nodevitals.engine.publisher import Publisher
 from nodevitals.engine.schedule import Schedule
 from nodevitals.engine.status import Status, state_of
-from nodevitals.engine.target import Target, TargetSpec, input_of
+from nodevitals.engine.target import Target, input_of
 from nodevitals.exposition import InvalidSampleError, Snapshot
 from nodevitals.linux.host import Clock, Host, node_name, stable_fraction
-from nodevitals.probe import Family
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.wire import LEASES, Condition, ProbeResult, Wanted
@@ -52,7 +51,6 @@ class Supervisor:
     def __init__(
         self,
         host: Host,
-        families: Mapping[str, Family],
         snapshot: Snapshot,
         journal: Journal,
         clock: Clock,
@@ -71,7 +69,7 @@ class Supervisor:
         )
         self.processes.on_keeper_lost = self._open_again
         self.processes.on_wanted = self._on_wanted
-        self._intake = Intake(families, snapshot, journal)
+        self._intake = Intake(snapshot, journal)
         self._status = Status(snapshot, journal)
         self._leases = Leases()
         self._stuck = 0
@@ -83,6 +81,20 @@ class Supervisor:
         """Targets without a result in what is published; for other threads, as is `last_tick`."""
         self.views: tuple[TargetView, ...] = ()
         """What people are shown of what is published; for other threads."""
+
+    def load(self, files: Files, stopping: Callable[[], bool]) -> Loaded | None:
+        """Load these files before there is a target; None where `stopping` is true first, which is
+        looked up whenever anything arrives.
+        """
+        results: list[Loaded] = []
+        self.loader.start(files, results.append)
+        while not results and not stopping():
+            wake = min(self.loader.wake, self.processes.wake)
+            for key, _ in self.selector.select(max(0.0, wake - self._clock.monotonic())):
+                key.data()
+            self.processes.tick()
+            self.loader.tick()
+        return results[0] if results else None
 
     def apply(self, specs: Iterable[TargetSpec]) -> None:
         """Make these the targets: the same go on, others end, new ones start."""

@@ -7,12 +7,10 @@ import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
 from nodevitals.engine.idle import KEEPER_PATIENCE_SECONDS
 from nodevitals.engine.lifecycle import Lifecycle
+from nodevitals.engine.protocol import TargetSpec
 from nodevitals.exposition import Source
-from nodevitals.probe import Timing
 from nodevitals.state.history import HistoryProbe
 from nodevitals.state.journal import Journal
 from nodevitals.state.records import Reply
@@ -26,36 +24,6 @@ MAX_MESSAGES = 32
 MAX_INTERRUPTED = 128
 # A resident whose run held up the others shares no process for so many runs.
 SLOW_RUNS = 20
-
-
-class TargetSpec(msgspec.Struct, frozen=True):
-    """One target as configured. Equal specs are the same target across a reload."""
-
-    probe: str
-    target: str
-    settings: bytes
-    timing: Timing
-    resident: bool
-    persistent: bool
-    start_seconds: float
-    required: bool
-    families: tuple[str, ...]
-    shared: bool = False
-    """Whether its process may have run another target before, and may run one afterwards."""
-    prompt: bool = False
-    """As `Probe.prompt`."""
-    problem: str = ""
-    """Why it cannot run at all: each of its runs fails with this, without a process."""
-
-    @property
-    def kept_open(self) -> bool:
-        """Whether its probe stays open in the process that it shares with others."""
-        return self.resident and self.shared
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Its identity in labels, in the journal and in the supervisor."""
-        return self.probe, self.target
 
 
 class Input(Protocol):
