@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from nodevitals_hub.resource_spec import GROUP, KIND, PHASES, PLURAL, VERSION, CheckSpec
+from nodevitals_hub.triggers.resource_spec import GROUP, KIND, PHASES, PLURAL, VERSION, CheckSpec
 
 _TEXT = {"type": "string"}
 _STATUS = {

@@ -23,7 +23,7 @@ from nodevitals.commands.rules.site.values import Wait
 from nodevitals.config import Config
 from nodevitals.probe import Probe
 from nodevitals.quantities import BytesPerSecond, Seconds
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.settings.hub import HubSettings
 
 _FILES = {AgentConfig: "#/definitions/config", HubConfig: "#/definitions/hub"}
 _DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}

@@ -37,7 +37,7 @@ CENTRAL = (
     "helm/nodevitals/examples/several-clusters-central.yaml",
     "docs/several-clusters.md",
 )
-HUB_WORDS = ROOT / "hub/nodevitals_hub/respond/words_zh.json"
+HUB_WORDS = ROOT / "hub/nodevitals_hub/notify/texts/words_zh.json"
 # From the key to the next line that is not indented.
 INHIBITIONS = re.compile(r"^inhibit_rules:.*?(?=^\S)", re.MULTILINE | re.DOTALL)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodevitals.commands.configuration_page import table
 from nodevitals.commands.example import fields_of, key_lines, struct_in
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.settings.hub import HubSettings
 
 EXAMPLE_HEAD = """\
 # Configuration of the hub; by convention /etc/nodevitals/hub.yaml.

@@ -6,11 +6,11 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nodevitals_hub.checks import Checks
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.members import Members
-from nodevitals_hub.settings import HubSettings
-from nodevitals_hub.store import Store
+from nodevitals_hub.checks.check_requests import Checks
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.store.check_store import Store
 
 
 class Hub:
@@ -42,21 +42,21 @@ class Hub:
         self.metrics: Any = None
         """Made by metrics.of(hub)."""
         self.respond: Any = None
-        """Made by respond.base.of(hub)."""
+        """Made by alerting.backends.of(hub)."""
         self.receiver: Any = None
-        """Made by respond.receiver.of(hub)."""
+        """Made by alerting.receiver.of(hub)."""
         self.notifier: Any = None
-        """Made by respond.notify.of(hub)."""
+        """Made by notify.notify.of(hub)."""
         self.incidents: Any = None
-        """Made by respond.incidents.of(hub)."""
+        """Made by incidents.incidents.of(hub)."""
         self.drills: Any = None
-        """Made by respond.drill.of(hub)."""
+        """Made by incidents.drill.of(hub)."""
         self.isolations: Any = None
-        """Made by respond.isolations.of(hub)."""
+        """Made by out_of_service.isolations.of(hub)."""
         self.schedules: Any = None
         """Made by schedules.of(hub)."""
         self.schedule_states: Callable[[], Sequence[Any]] = tuple
-        """The schedules, as metrics.ScheduleState; set by schedules.py."""
+        """The schedules, as triggers.schedule_book.ScheduleState; set by schedules.py."""
 
     @property
     def checks(self) -> Checks:

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from litestar import Response, get
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,9 +20,12 @@ from prometheus_client.registry import Collector
 
 from nodevitals import __version__
 from nodevitals.checks.model import Check
-from nodevitals_hub import families, leases, tables
-from nodevitals_hub.newest import NewestChecks, Sample
-from nodevitals_hub.respond import base, isolations
+from nodevitals_hub import families
+from nodevitals_hub.alerting import backends
+from nodevitals_hub.checks.newest import NewestChecks, Sample
+from nodevitals_hub.leases import leases
+from nodevitals_hub.out_of_service import isolations
+from nodevitals_hub.store import check_tables
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -31,18 +34,6 @@ if TYPE_CHECKING:
 REMEMBERED_CHECKS = 300
 REFRESH_SECONDS = 15.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class ScheduleState(NamedTuple):
-    """A schedule. Times are seconds since the epoch; None where there is none."""
-
-    name: str
-    every: float
-    longest: float
-    """Longest time between two starts."""
-    enabled: float
-    last_success: float | None
-    next_start: float | None
 
 
 class HubMetrics(Collector):
@@ -104,7 +95,7 @@ class HubMetrics(Collector):
                 self._newest.take(await self._hub.checks.get(check.id), count=False)
 
     async def _measure(self) -> None:
-        path = Path(self._hub.settings.state_directory, tables.FILE_NAME)
+        path = Path(self._hub.settings.state_directory, check_tables.FILE_NAME)
         while True:
             self._store_bytes = await asyncio.to_thread(_size, path)
             await asyncio.sleep(REFRESH_SECONDS)
@@ -122,7 +113,7 @@ class HubMetrics(Collector):
         for state in ("active", "refused", "unreachable"):
             yield families.LEASED, (state,), states[state]
         yield from isolations.samples(self._hub)
-        yield from base.samples(self._hub)
+        yield from backends.samples(self._hub)
         for schedule in self._hub.schedule_states():
             name = (schedule.name,)
             yield families.SCHEDULE_INTERVAL, name, schedule.every

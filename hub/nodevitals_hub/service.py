@@ -18,28 +18,28 @@ from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.errors import ProbeError
 from nodevitals_hub import stopping
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.context import Hub
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.kinds import KindRunner
-from nodevitals_hub.members import Members
-from nodevitals_hub.respond import repair_plan
-from nodevitals_hub.runners import Runner
-from nodevitals_hub.settings import HubSettings
-from nodevitals_hub.store import Store, StoreError
+from nodevitals_hub.launch.kinds import KindRunner
+from nodevitals_hub.repair import repair_plan
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.store.check_store import Store, StoreError
 
 # Each belongs to an area of its own; the web server comes last, as it serves what others add.
 MODULES = (
-    "resources",
-    "schedules",
-    "alerts",
-    "leases",
-    "respond.receiver",
-    "respond.notify",
-    "respond.watchdog",
-    "respond.owner_reader",
-    "respond.incidents",
-    "respond.isolations",
-    "respond.drill",
+    "triggers.resources",
+    "triggers.schedules",
+    "triggers.alerts",
+    "leases.lease_routes",
+    "alerting.receiver",
+    "notify.notify",
+    "notify.watchdog",
+    "notify.owner_reader",
+    "incidents.incidents",
+    "out_of_service.isolations",
+    "incidents.drill",
     "metrics",
     "web.server",
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from nodevitals import logs
 from nodevitals.errors import ProbeError
 from nodevitals_hub.service import Service, load, modules
-from nodevitals_hub.store import StoreError
+from nodevitals_hub.store.check_store import StoreError
 from nodevitals_hub.web.server import bind
 
 __all__ = ["StartError", "load", "serve"]

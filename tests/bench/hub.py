@@ -14,10 +14,10 @@ import msgspec
 
 from bench.measure import table
 from nodevitals.checks.model import CheckRequest, Requester, RunResult
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.members import Members
-from nodevitals_hub.settings import HubSettings
-from nodevitals_hub.store import Store
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.store.check_store import Store
 from testbed.hub import SimulatedRunner
 from testbed.hubkills import kill_at_random_moments
 

@@ -21,9 +21,9 @@ from nodevitals import probes
 from nodevitals.config import parse
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name
 from nodevitals.probes.fabric.settings import FabricTlsSettings
-from nodevitals_hub.resource_spec import request_of
 from nodevitals_hub.service import load
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.triggers.resource_spec import request_of
 from testbed import checkapi, handshake, jobserver, nodeapi, repairapi
 from testbed.charts import (
     CHART,

@@ -13,7 +13,7 @@ from nodevitals import probes
 from nodevitals.commands.example import example_configuration
 from nodevitals.config import parse
 from nodevitals.document import Problem, SettingsDocument, convert
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.settings.hub import HubSettings
 from testbed.node import ROOT, SOURCES, run
 
 README = (ROOT / "README.md").read_text()

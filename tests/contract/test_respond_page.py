@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from nodevitals.document import Problem, SettingsDocument, convert
-from nodevitals_hub.respond import receiver, repair_plan, robots
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.alerting import receiver
+from nodevitals_hub.notify.channels import robots
+from nodevitals_hub.repair import repair_plan
+from nodevitals_hub.settings.hub import HubSettings
 from testbed.node import ROOT
 from testbed.servers import BINARIES
 

@@ -42,6 +42,34 @@ ROOMS = (
 FILES = sorted(PACKAGE.rglob("*.py"))
 HUB = ROOT / "hub/nodevitals_hub"
 HUB_FILES = sorted(HUB.rglob("*.py"))
+HUB_ROOMS = (
+    "families",
+    "stopping",
+    "settings",
+    "records",
+    "plain_text",
+    "store",
+    "checks",
+    "context",
+    "web.texts",
+    "web",
+    "launch",
+    "leases",
+    "triggers",
+    "alerting",
+    "incidents",
+    "notify.texts",
+    "notify.channels",
+    "notify",
+    "isolation.schedulers",
+    "isolation",
+    "repair",
+    "out_of_service",
+    "metrics",
+    "service",
+    "start",
+)
+MOST_FILES = 15
 # Rooms and modules of the agent that the hub may import.
 OPEN_TO_THE_HUB = (
     "errors",
@@ -75,10 +103,10 @@ def module_of(file: Path, package: Path = PACKAGE) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
-def room_of(module: str) -> str:
+def room_of(module: str, rooms: tuple[str, ...] = ROOMS) -> str:
     """Return the most specific room that a module is in; '' for none."""
-    rooms = [room for room in ROOMS if module == room or module.startswith(f"{room}.")]
-    return max(rooms, key=len, default="")
+    holding = [room for room in rooms if module == room or module.startswith(f"{room}.")]
+    return max(holding, key=len, default="")
 
 
 def imports_of(file: Path, package: str = "nodevitals") -> Iterator[str]:
@@ -118,6 +146,25 @@ def test_the_hub_imports_the_rooms_that_are_open_to_it(file: Path) -> None:
     for imported in imports_of(file):
         opened = any(f"{imported}.".startswith(f"{name}.") for name in OPEN_TO_THE_HUB)
         assert opened, f"{file}: {imported}"
+
+
+@pytest.mark.parametrize("file", HUB_FILES, ids=lambda file: str(file.relative_to(HUB)))
+def test_imports_within_the_hub_point_up(file: Path) -> None:
+    module = module_of(file, HUB)
+    if not module:
+        return
+    room = room_of(module, HUB_ROOMS)
+    assert room, f"{file} is in no room: add it to the list and to docs/architecture.md"
+    for imported in imports_of(file, HUB.name):
+        target = room_of(imported, HUB_ROOMS)
+        assert target, f"{module} imports {imported}, which is in no room"
+        assert HUB_ROOMS.index(target) <= HUB_ROOMS.index(room), f"{module} imports {imported}"
+
+
+def test_no_room_of_the_hub_has_many_files() -> None:
+    folders = {file.parent for file in HUB_FILES}
+    counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}
 
 
 @pytest.mark.parametrize("package", [PACKAGE, HUB], ids=lambda package: str(package.name))
@@ -169,5 +216,5 @@ def test_a_probe_imports_no_other_probe_but_the_messages_it_sends() -> None:
 
 def test_the_picture_lists_every_room() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
-    for room in ROOMS:
+    for room in (*ROOMS, *(room for room in HUB_ROOMS if "." not in room)):
         assert f"`{room.replace('.', '/')}" in text, room

@@ -22,12 +22,12 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from integration.test_leases import NAME, Leased
 from nodevitals.checks.model import Requester
 from nodevitals.probes.fabric.settings import FabricTlsSettings
-from nodevitals_hub import lease_routes
-from nodevitals_hub.agents_settings import AgentsSettings
-from nodevitals_hub.checks import Member, RefusedError
-from nodevitals_hub.lease_client import LeaseClient
-from nodevitals_hub.leases import Leases
-from nodevitals_hub.settings import LeasesSettings
+from nodevitals_hub.checks.check_requests import Member, RefusedError
+from nodevitals_hub.leases import lease_routes
+from nodevitals_hub.leases.lease_client import LeaseClient
+from nodevitals_hub.leases.leases import Leases
+from nodevitals_hub.settings.agents import AgentsSettings
+from nodevitals_hub.settings.hub import LeasesSettings
 from testbed.node import ROOT, free_port, run, wait_until
 from testbed.ordering import HUB_NAME
 from testbed.servers import PrometheusProcess

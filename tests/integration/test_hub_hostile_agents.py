@@ -17,12 +17,12 @@ import pytest
 from nodevitals.probes.fabric.orders import OrderStatus
 from nodevitals.probes.fabric.settings import FabricTlsSettings
 from nodevitals.wire import LeaseState
-from nodevitals_hub import agents as agents_module
-from nodevitals_hub.agents_settings import AgentsSettings
-from nodevitals_hub.checks import Member
-from nodevitals_hub.lease_book import AgentError
-from nodevitals_hub.lease_client import LeaseClient
-from nodevitals_hub.nodes import MAX_CHARACTERS, MAX_NAMED, Facts, Nodes
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.launch import agent_orders as agents_module
+from nodevitals_hub.launch.node_checks import MAX_CHARACTERS, MAX_NAMED, Facts, Nodes
+from nodevitals_hub.leases.lease_book import AgentError
+from nodevitals_hub.leases.lease_client import LeaseClient
+from nodevitals_hub.settings.agents import AgentsSettings
 from testbed.agentorders import AgentOrders
 
 UP = b'nodevitals_accelerator_up{device="0"} 1\n'

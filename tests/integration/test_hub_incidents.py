@@ -10,7 +10,7 @@ import pytest
 import requests
 import yaml
 
-from nodevitals_hub.respond import incident_intake, incident_routes
+from nodevitals_hub.incidents import incident_intake, incident_routes
 from testbed.hub import HubProcess
 from testbed.node import wait_until
 from testbed.notifykills import TOKEN, message, send

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import bcrypt
 import pytest
 
-from nodevitals_hub.leases import of
+from nodevitals_hub.leases.leases import of
 from testbed.hubpages import ORIGIN, Site, site
 
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()

@@ -17,7 +17,7 @@ import pytest
 import requests
 import yaml
 
-from nodevitals_hub.respond import links
+from nodevitals_hub.incidents import signed_links
 from testbed.hub import HubProcess
 from testbed.node import PATIENCE_SECONDS, wait_until
 from testbed.notifykills import TOKEN, FarSide, hub_with_channels, message, send
@@ -129,7 +129,7 @@ def test_a_link_is_worth_nothing_for_another_incident_or_later(found: Site) -> N
     later = str(int(fields["until"]) + 1)
     past = found.signed(first, int(time.time()) - 1)
     assert found.signed(first, int(fields["until"])) == fields
-    assert 0 < int(fields["until"]) - time.time() <= links.LINK_SECONDS
+    assert 0 < int(fields["until"]) - time.time() <= signed_links.LINK_SECONDS
     for identity, sent, why in (
         (second, fields, "not valid"),
         (first, {**fields, "until": later}, "not valid"),

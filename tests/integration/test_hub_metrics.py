@@ -14,12 +14,14 @@ from prometheus_client.samples import Sample
 from nodevitals import catalogue
 from nodevitals.checks.model import CheckRequest, Requester, TestRequest
 from nodevitals.probes.fabric.settings import StaticSource
-from nodevitals_hub import leases, metrics
+from nodevitals_hub import metrics
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
 from nodevitals_hub.context import Hub
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.members import Members
-from nodevitals_hub.settings import HubSettings, NodesSettings
-from nodevitals_hub.store import Store
+from nodevitals_hub.leases import lease_routes
+from nodevitals_hub.settings.hub import HubSettings, NodesSettings
+from nodevitals_hub.store.check_store import Store
+from nodevitals_hub.triggers.schedule_book import ScheduleState
 from testbed.hub import SimulatedRunner
 
 NODES = tuple(f"gpu-{number}" for number in range(1, 7))
@@ -47,7 +49,7 @@ def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
         await coordinator.start()
         tasks = [
             asyncio.ensure_future(work)
-            for work in (coordinator.run(), metrics.run(hub), leases.run(hub))
+            for work in (coordinator.run(), metrics.run(hub), lease_routes.run(hub))
         ]
         try:
             await asyncio.wait_for(scene(hub), 300)
@@ -119,7 +121,7 @@ def test_check_is_exposed_and_again_after_a_restart(tmp_path: Path) -> None:
 
 def test_every_family_is_in_the_catalogue_with_its_labels(tmp_path: Path) -> None:
     async def scene(hub: Hub) -> None:
-        state = metrics.ScheduleState("nightly", 60.0, 86400.0, 1.0, 2.0, 3.0)
+        state = ScheduleState("nightly", 60.0, 86400.0, 1.0, 2.0, 3.0)
         hub.schedule_states = lambda: [state]
         await hub.checks.submit(MATRIX, PERSON)
         await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)

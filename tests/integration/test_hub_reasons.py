@@ -18,13 +18,14 @@ import yaml
 from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest
-from nodevitals_hub.kinds import KindRunner
-from nodevitals_hub.members import Members
-from nodevitals_hub.respond import base, incident_tables, incidents, links
-from nodevitals_hub.respond.model import Incident
-from nodevitals_hub.settings import HubSettings
-from nodevitals_hub.web.reasons import reason_in, values_of
-from nodevitals_hub.web.texts_reasons import REASONS
+from nodevitals_hub.alerting import backends
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.incidents import incident_tables, incidents, signed_links
+from nodevitals_hub.launch.kinds import KindRunner
+from nodevitals_hub.records import Incident
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.web.texts.reasons import reason_in, values_of
+from nodevitals_hub.web.texts.texts_reasons import REASONS
 from testbed.hub import SimulatedRunner
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
@@ -214,7 +215,7 @@ async def of_incidents(folder: Path) -> list[str]:
     over = replace(over, resolved=2.0)
     found: list[str] = []
     async with site(folder, {"anonymous": "read"}, {}) as hub:
-        database = base.of(hub.hub).database
+        database = backends.of(hub.hub).database
 
         def write(connection: sqlite3.Connection) -> None:
             for one in (opened, working, over):
@@ -226,7 +227,7 @@ async def of_incidents(folder: Path) -> list[str]:
         [key] = await database.do(lambda connection: connection.execute(select).fetchone())
 
         def fields(identity: str, now: float) -> dict[str, str]:
-            text = links.signed("https://hub/incidents/of/a", key, identity, now)
+            text = signed_links.signed("https://hub/incidents/of/a", key, identity, now)
             return dict(parse_qsl(text.partition("?")[2]))
 
         now = time.time()

@@ -17,8 +17,8 @@ import pytest
 from lightkube.core.exceptions import ApiError
 
 from nodevitals.checks.model import Check
-from nodevitals_hub.resource_objects import MAX_RETRY_AFTER, retry_after
-from nodevitals_hub.resource_spec import request_of
+from nodevitals_hub.triggers.resource_objects import MAX_RETRY_AFTER, retry_after
+from nodevitals_hub.triggers.resource_spec import request_of
 from testbed.checkapi import CheckApi
 from testbed.hub import HubProcess
 from testbed.node import wait_until

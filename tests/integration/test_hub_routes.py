@@ -18,10 +18,9 @@ from litestar import Litestar
 
 from nodevitals.checks.model import CheckRequest, Role
 from nodevitals_hub.context import Hub
-from nodevitals_hub.store import StoreError
+from nodevitals_hub.store.check_store import StoreError
 from nodevitals_hub.web.app import build_app
-from nodevitals_hub.web.gate import HEADERS
-from nodevitals_hub.web.origins import is_own_host, is_own_origin
+from nodevitals_hub.web.gate import HEADERS, is_own_host, is_own_origin
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
 IDENTITY = "20260101-000000-abcdef"

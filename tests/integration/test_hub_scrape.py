@@ -15,9 +15,9 @@ import yaml
 
 from nodevitals import __version__
 from nodevitals.errors import ProbeError
-from nodevitals_hub.agents_settings import AgentsSettings
-from nodevitals_hub.checks import Member
-from nodevitals_hub.nodes import Facts, Nodes
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.launch.node_checks import Facts, Nodes
+from nodevitals_hub.settings.agents import AgentsSettings
 from testbed.hub import HubProcess
 from testbed.node import Node
 

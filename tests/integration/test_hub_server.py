@@ -28,7 +28,7 @@ import pytest
 import trustme
 import yaml
 
-from nodevitals_hub.store import Store
+from nodevitals_hub.store.check_store import Store
 from nodevitals_hub.web.access import Tokens
 from nodevitals_hub.web.gate import HEADERS
 from nodevitals_hub.web.handshakes import MAX_HANDSHAKES, Listening

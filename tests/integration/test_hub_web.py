@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web.form import fields_of, request_of
-from nodevitals_hub.web.overviews import MOST, Overviews
+from nodevitals_hub.web.heatmap import MOST, Overviews
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodevitals_hub.respond.kubernetes_objects import CONDITION, MARK, REASON
-from nodevitals_hub.respond.kubernetes_scheduler import KubernetesScheduler
-from nodevitals_hub.respond.model import Fault, Isolation
-from nodevitals_hub.respond.schedulers import SchedulerError
-from nodevitals_hub.respond.settings import OutOfServiceSettings
+from nodevitals_hub.isolation.schedulers.kubernetes_objects import CONDITION, MARK, REASON
+from nodevitals_hub.isolation.schedulers.kubernetes_scheduler import KubernetesScheduler
+from nodevitals_hub.isolation.schedulers.schedulers import SchedulerError
+from nodevitals_hub.records import Fault, Isolation
+from nodevitals_hub.settings.response import OutOfServiceSettings
 from testbed.nodeapi import ROLE, NodeApi
 
 NODE = "gpu-7"
@@ -236,7 +236,9 @@ def test_a_drain_leaves_the_rest_to_the_next_round(
     run(isolate)
     for number in range(3):
         api.pod(f"worker-{number}", NODE)
-    monkeypatch.setattr("nodevitals_hub.respond.kubernetes_scheduler.EVICTIONS_SECONDS", 0.0)
+    monkeypatch.setattr(
+        "nodevitals_hub.isolation.schedulers.kubernetes_scheduler.EVICTIONS_SECONDS", 0.0
+    )
     for left in (2, 1, 0):
         run(lambda scheduler: scheduler.drain(ISOLATION))
         assert len(api.pods) == left

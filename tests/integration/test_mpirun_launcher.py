@@ -23,12 +23,12 @@ from nodevitals.checks.launchers import Launched
 from nodevitals.checks.model import CheckDetail, CheckRequest, Requester, Role, TestRequest
 from nodevitals.checks.mpirun import MpirunLauncher
 from nodevitals.probes.fabric.settings import StaticSource
-from nodevitals_hub.checks import RefusedError
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.kinds import KindRunner
-from nodevitals_hub.members import Members
-from nodevitals_hub.settings import CollectivesSettings, HubSettings, NodesSettings
-from nodevitals_hub.store import Store
+from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.launch.kinds import KindRunner
+from nodevitals_hub.settings.hub import CollectivesSettings, HubSettings, NodesSettings
+from nodevitals_hub.store.check_store import Store
 from testbed import mpi, programs
 from testbed.node import PYTHON, environment, wait_until
 from testbed.ssh import Nodes

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from nodevitals_hub.respond import channels
-from nodevitals_hub.respond.channels import Channel, Context, DeliveryError
-from nodevitals_hub.respond.settings import ChannelSettings
+from nodevitals_hub.notify.channels import channels
+from nodevitals_hub.notify.channels.channels import Channel, Context, DeliveryError
+from nodevitals_hub.settings.response import ChannelSettings
 from testbed.mailserver import MailServer
 from testbed.robots import (
     ACCOUNT,

@@ -12,14 +12,14 @@ import pytest
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, NodeVerdict
 from nodevitals.checks.model import Verdict as CheckVerdict
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
 from nodevitals_hub.context import Hub
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.members import Members
-from nodevitals_hub.respond import comeback
-from nodevitals_hub.respond.comeback import Verdict
-from nodevitals_hub.respond.model import Fault, Isolation
-from nodevitals_hub.settings import HubSettings
-from nodevitals_hub.store import Store
+from nodevitals_hub.isolation import return_checks
+from nodevitals_hub.isolation.return_checks import Verdict
+from nodevitals_hub.records import Fault, Isolation
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.store.check_store import Store
 from testbed.hub import SimulatedRunner
 
 NODE = "gpu-1"
@@ -74,11 +74,11 @@ def play(
 
 
 def verdict(hub: Hub) -> Awaitable[Verdict]:
-    return comeback.test(hub, ISOLATION)
+    return return_checks.test(hub, ISOLATION)
 
 
 async def checked(hub: Hub) -> tuple[Verdict, list[Check]]:
-    found = await comeback.test(hub, ISOLATION)
+    found = await return_checks.test(hub, ISOLATION)
     return found, list(await hub.checks.list())
 
 
@@ -127,7 +127,7 @@ def test_without_partners_nothing_can_be_told(tmp_path: Path) -> None:
 
 def test_a_test_that_nothing_waits_for_ends_its_check(tmp_path: Path) -> None:
     async def act(hub: Hub) -> str:
-        task = asyncio.ensure_future(comeback.test(hub, ISOLATION))
+        task = asyncio.ensure_future(return_checks.test(hub, ISOLATION))
         while not await hub.checks.list():
             await asyncio.sleep(0.01)
         task.cancel()
@@ -160,10 +160,10 @@ def test_a_finding_on_a_partner_says_nothing_of_the_node(
     check = Check(
         id="20261123-030000-bcdefg",
         request=CheckRequest(kind="matrix", nodes=(NODE, "gpu-2")),
-        requester=comeback.REQUESTER,
+        requester=return_checks.REQUESTER,
         phase="done",
         created=1.0,
         cost=Cost(nodes=2, runs=1, node_seconds=1, seconds=1, bytes=1),
         verdict=CheckVerdict(outcome=outcome, findings=(finding,) if subject else ()),
     )
-    assert comeback.verdict_of(check, NODE).ok is ok
+    assert return_checks.verdict_of(check, NODE).ok is ok

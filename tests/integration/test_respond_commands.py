@@ -13,10 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals_hub.respond.command_scheduler import CommandScheduler, parse_status, words_of
-from nodevitals_hub.respond.model import Isolation
-from nodevitals_hub.respond.schedulers import NodeState, SchedulerError
-from nodevitals_hub.respond.settings import OutOfServiceSettings
+from nodevitals_hub.isolation.schedulers.command_scheduler import (
+    CommandScheduler,
+    parse_status,
+    words_of,
+)
+from nodevitals_hub.isolation.schedulers.schedulers import NodeState, SchedulerError
+from nodevitals_hub.records import Isolation
+from nodevitals_hub.settings.response import OutOfServiceSettings
 from testbed.isolations import fault
 from testbed.respond import Site
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from nodevitals_hub.respond import bounded_answers, channels
-from nodevitals_hub.respond.channels import Channel, DeliveryError
-from nodevitals_hub.respond.delivery import retry_after
-from nodevitals_hub.respond.settings import ChannelSettings
+from nodevitals_hub.notify.channels import bounded_answers, channels
+from nodevitals_hub.notify.channels.channels import Channel, DeliveryError
+from nodevitals_hub.notify.channels.delivery import retry_after
+from nodevitals_hub.settings.response import ChannelSettings
 from testbed.badserver import BYTES_AT_ONCE, BadServer
 from testbed.hub import HubProcess
 from testbed.node import PATIENCE_SECONDS, wait_until

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.model import Requester
-from nodevitals_hub.checks import RefusedError
-from nodevitals_hub.respond import base
-from nodevitals_hub.respond.isolations import Isolations
-from nodevitals_hub.respond.schedulers import NodeState, SchedulerError
+from nodevitals_hub.alerting import backends
+from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.isolation.schedulers.schedulers import NodeState, SchedulerError
+from nodevitals_hub.out_of_service.isolations import Isolations
 from testbed.respond import Recorder, Responding, Site, responding
 
 NODES = [f"gpu-{number}" for number in range(1, 1001)]
@@ -402,8 +402,8 @@ def test_an_isolation_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> N
             await found.rounds(120, XID)
             [lost] = found.isolations.book.open.values()
             damage = "UPDATE isolations SET record = '{' WHERE node = 'gpu-1'"
-            await base.of(found.hub).database.do(lambda c: c.execute(damage).close())
-            await base.of(found.hub).database.do(
+            await backends.of(found.hub).database.do(lambda c: c.execute(damage).close())
+            await backends.of(found.hub).database.do(
                 lambda c: c.execute("UPDATE facts SET value = '{'").close()
             )
             await found.rounds(300, XID, other)

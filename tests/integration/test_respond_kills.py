@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.model import Requester
-from nodevitals_hub.respond.kubernetes_objects import CONDITION, MARK, REASON
+from nodevitals_hub.isolation.schedulers.kubernetes_objects import CONDITION, MARK, REASON
 from testbed.longforms import long_forms
 from testbed.nodeapi import SILENT, NodeApi
 from testbed.nodehub import NODES, XID, NodeHub, node_hub

@@ -11,10 +11,13 @@ from typing import Any, get_args
 import bcrypt
 from msgspec.structs import replace
 
-from nodevitals_hub.respond import base, isolation_tables, isolations, repair_tables
-from nodevitals_hub.respond.ledger import Breaker, Ledger
-from nodevitals_hub.respond.model import Isolation, IsolationState, Step
-from nodevitals_hub.respond.repair_model import Repair, RepairState
+from nodevitals_hub.alerting import backends
+from nodevitals_hub.isolation import isolation_tables
+from nodevitals_hub.isolation.ledger import Breaker, Ledger
+from nodevitals_hub.out_of_service import isolations
+from nodevitals_hub.records import Isolation, IsolationState, Step
+from nodevitals_hub.repair import repair_tables
+from nodevitals_hub.repair.repair_records import Repair, RepairState
 from testbed.hubpages import ORIGIN, Site, site
 from testbed.isolations import fault
 
@@ -64,7 +67,7 @@ def run(folder: Path, steps: Any, **sections: Any) -> None:
         async with site(folder, access, users, **{**SECTIONS, **sections}) as found:
             if "out_of_service" not in sections:
                 made = [isolation(n, state) for n, state in enumerate(STATES)]
-                await base.of(found.hub).database.do(
+                await backends.of(found.hub).database.do(
                     lambda connection: isolation_tables.put(connection, made)
                 )
             await steps(found)
@@ -104,7 +107,7 @@ def test_repairs_are_shown_escaped(tmp_path: Path) -> None:
                 timeout=60.0,
                 text=HOSTILE,
             )
-            await base.of(found.hub).database.do(partial(repair_tables.put, repair=made))
+            await backends.of(found.hub).database.do(partial(repair_tables.put, repair=made))
         isolations.of(found.hub).repairs.notes[f"{owner}-late"] = f"2 left {HOSTILE}"
         listed = (await found.call("GET", "/api/v1/isolations")).json()
         assert {one["state"] for one in listed["repairs"]} == set(get_args(RepairState))
@@ -123,7 +126,7 @@ def test_repairs_are_shown_escaped(tmp_path: Path) -> None:
 def test_an_open_breaker_and_a_problem_are_shown(tmp_path: Path) -> None:
     async def steps(found: Site) -> None:
         made = Ledger(breaker=Breaker(open=True, reason="a fleet incident"))
-        await base.of(found.hub).database.do(
+        await backends.of(found.hub).database.do(
             lambda connection: isolation_tables.put_ledger(connection, made)
         )
         await isolations.of(found.hub).book.followed()

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from nodevitals_hub.checks import Member
-from nodevitals_hub.respond.asking import Sample, Server
-from nodevitals_hub.respond.faults import (
+from nodevitals_hub.alerting.prometheus_queries import Sample, Server
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.isolation.faults import (
     FULL_QUERY,
     MAX_NODE_FAULTS,
     PART,
@@ -24,7 +24,7 @@ from nodevitals_hub.respond.faults import (
     clocks_of,
     read,
 )
-from nodevitals_hub.respond.settings import ServerSettings
+from nodevitals_hub.settings.response import ServerSettings
 from testbed.node import wait_until
 from testbed.servers import PrometheusProcess, show_debian_files
 

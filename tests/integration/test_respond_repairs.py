@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from nodevitals.checks.model import Requester
-from nodevitals_hub.respond.kubernetes_scheduler import KubernetesScheduler
-from nodevitals_hub.respond.repair_model import Repair
-from nodevitals_hub.respond.schedulers import NodeState, SchedulerError
-from nodevitals_hub.respond.settings import OutOfServiceSettings
+from nodevitals_hub.isolation.schedulers.kubernetes_scheduler import KubernetesScheduler
+from nodevitals_hub.isolation.schedulers.schedulers import NodeState, SchedulerError
+from nodevitals_hub.repair.repair_records import Repair
+from nodevitals_hub.settings.response import OutOfServiceSettings
 from testbed.nodeapi import ROLE
 from testbed.repairapi import JOBS, REMEDIATIONS, REPAIR_ROLE, RepairNodeApi
 from testbed.repairs import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.model import Requester
-from nodevitals_hub.respond.kubernetes_objects import MARK
+from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK
 from testbed.nodeapi import NodeApi
 from testbed.nodehub import XID, node_hub
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.model import Requester
-from nodevitals_hub.respond.kubernetes_objects import MARK, REASON
+from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK, REASON
 from testbed.nodeapi import TROUBLES, NodeApi
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodevitals_hub.respond import slurm_scheduler
-from nodevitals_hub.respond.model import Fault, Isolation
-from nodevitals_hub.respond.schedulers import SchedulerError
-from nodevitals_hub.respond.settings import OutOfServiceSettings, SlurmSettings
-from nodevitals_hub.respond.slurm_scheduler import SlurmScheduler, parse_node
+from nodevitals_hub.isolation.schedulers import slurm_scheduler
+from nodevitals_hub.isolation.schedulers.schedulers import SchedulerError
+from nodevitals_hub.isolation.schedulers.slurm_scheduler import SlurmScheduler, parse_node
+from nodevitals_hub.records import Fault, Isolation
+from nodevitals_hub.settings.response import OutOfServiceSettings, SlurmSettings
 from testbed.programs import install
 from testbed.slurm import LINE
 

@@ -1,4 +1,4 @@
-"""A stand-in of Prometheus that answers the query of hub/respond/faults.py, by a clock of tests."""
+"""A stand-in of Prometheus that answers the query of isolation/faults.py, by a clock of tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from nodevitals.linux.host import Clock
-from nodevitals_hub.respond.faults import PART
+from nodevitals_hub.isolation.faults import PART
 
 
 class StoppedClock(Clock):

@@ -7,7 +7,7 @@ in $SLOW (`gpu-3,gpu-7`) has 40 % of that with all partners, and each run takes 
 
 $REQUEST_SECONDS and $STALLED_SECONDS replace the times of hub/web/connections.py, $EVERY_SECONDS
 and $SETTLE_SECONDS those of hub/node_watch.py, $ASK_SECONDS and $VANISHED_SECONDS those of
-hub/respond/incident_intake.py, $STOP_SECONDS, $TASKS_SECONDS and $AGAIN_SECONDS those of
+incidents/incident_intake.py, $STOP_SECONDS, $TASKS_SECONDS and $AGAIN_SECONDS those of
 hub/stopping.py.
 
 $STUCK is what does not end: `task` ignores that it is canceled, `once` the first time, `loop` holds
@@ -37,13 +37,15 @@ from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester,
 from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
 from nodevitals.probes.fabric.report import Report, ResultRow
-from nodevitals_hub import node_watch, resources, service, stopping
-from nodevitals_hub.checks import RefusedError
+from nodevitals_hub import service, stopping
+from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.runners import PlannedRun, Runner
 from nodevitals_hub.context import Hub
-from nodevitals_hub.resource_objects import Waits
-from nodevitals_hub.respond import incident_intake
-from nodevitals_hub.runners import PlannedRun, Runner
-from nodevitals_hub.store import Issued
+from nodevitals_hub.incidents import incident_intake
+from nodevitals_hub.launch import node_watch
+from nodevitals_hub.store.check_store import Issued
+from nodevitals_hub.triggers import resources
+from nodevitals_hub.triggers.resource_objects import Waits
 from nodevitals_hub.web import connections
 from testbed.node import ROOT, SOURCES, free_port, wait_until
 

@@ -20,10 +20,10 @@ from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, T
 from nodevitals.checks.parameters import resolve
 from nodevitals.checks.sweep import parse_sizes
 from nodevitals.probes.fabric.report import LATENCY, Report, ResultRow, failed
-from nodevitals_hub import planning
-from nodevitals_hub.lease_book import LeaseWanted
-from nodevitals_hub.leases import of as leases_of
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.checks import planning
+from nodevitals_hub.leases.lease_book import LeaseWanted
+from nodevitals_hub.leases.leases import of as leases_of
+from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.web import pages
 from nodevitals_hub.web.server import WebServer, bind
 from testbed.hubpages import Site, site

@@ -22,13 +22,13 @@ from nodevitals.checks.model import (
 )
 from nodevitals.probes.fabric.report import Report, ResultRow
 from nodevitals.web.passwords import Passwords
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.context import Hub
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.members import Members
-from nodevitals_hub.runners import Runner
 from nodevitals_hub.service import modules
-from nodevitals_hub.settings import HubSettings
-from nodevitals_hub.store import Store
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.store.check_store import Store
 from nodevitals_hub.web.access import Access
 from nodevitals_hub.web.app import build_app
 from nodevitals_hub.web.gate import Gate

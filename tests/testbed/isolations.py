@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from nodevitals_hub.checks import Member
-from nodevitals_hub.respond import isolation_acts as acts
-from nodevitals_hub.respond.conditions import OUT_STATES, chosen, is_intent, is_watched
-from nodevitals_hub.respond.faults import Seen
-from nodevitals_hub.respond.ledger import Ledger
-from nodevitals_hub.respond.model import OPEN_STATES, Fault, Isolation
-from nodevitals_hub.respond.safety import History, decide, may_act
-from nodevitals_hub.respond.schedulers import NodeState
-from nodevitals_hub.respond.settings import OutOfServiceSettings
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.isolation import isolation_acts as acts
+from nodevitals_hub.isolation.faults import Seen
+from nodevitals_hub.isolation.isolation_states import OUT_STATES, chosen, is_intent, is_watched
+from nodevitals_hub.isolation.ledger import Ledger
+from nodevitals_hub.isolation.limits import History, decide, may_act
+from nodevitals_hub.isolation.schedulers.schedulers import NodeState
+from nodevitals_hub.records import OPEN_STATES, Fault, Isolation
+from nodevitals_hub.settings.response import OutOfServiceSettings
 
 NAMES = [f"gpu-{number}" for number in range(1, 1001)]
 IN_SERVICE = NodeState(in_service=True)

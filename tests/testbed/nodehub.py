@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from nodevitals_hub.respond.isolations import Isolations
-from nodevitals_hub.respond.model import Isolation
+from nodevitals_hub.out_of_service.isolations import Isolations
+from nodevitals_hub.records import Isolation
 from testbed.nodeapi import NodeApi
 from testbed.respond import Responding, responding
 

@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.context import Hub
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.members import Members
-from nodevitals_hub.respond.isolations import Isolations
-from nodevitals_hub.respond.model import Isolation
-from nodevitals_hub.respond.schedulers import (
+from nodevitals_hub.isolation.schedulers.schedulers import (
     DrainProgress,
     NodeState,
     Scheduler,
     SchedulerError,
 )
-from nodevitals_hub.respond.settings import OutOfServiceSettings
-from nodevitals_hub.runners import Runner
-from nodevitals_hub.settings import HubSettings
-from nodevitals_hub.store import Store
+from nodevitals_hub.out_of_service.isolations import Isolations
+from nodevitals_hub.records import Isolation
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.settings.response import OutOfServiceSettings
+from nodevitals_hub.store.check_store import Store
 from testbed.faultprometheus import FaultPrometheus, StoppedClock
 
 SCRIPT = """#!/bin/sh

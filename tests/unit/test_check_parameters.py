@@ -19,8 +19,8 @@ from nodevitals.checks.parameters import checked, resolve
 from nodevitals.checks.presets import PRESETS
 from nodevitals.checks.validity import problems
 from nodevitals.probes.fabric import measurement
-from nodevitals_hub.checks import Member
-from nodevitals_hub.settings import PresetSettings
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.settings.hub import PresetSettings
 
 MEMBERS = [
     Member(name=f"gpu-{number}", host="192.0.2.1", port=9856, labels={"pool": "ab"[number % 2]})

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester
-from nodevitals_hub.alert_plan import (
+from nodevitals_hub.checks.check_requests import Checks, Member, RefusedError
+from nodevitals_hub.settings.hub import AlertCheckSettings, HubSettings
+from nodevitals_hub.triggers.alert_plan import (
     MAX_GROUPS,
     MAX_SUSPECTS,
     Group,
@@ -24,9 +26,7 @@ from nodevitals_hub.alert_plan import (
     node_of,
     request_of,
 )
-from nodevitals_hub.alerts import FILE_NAME, Alerts
-from nodevitals_hub.checks import Checks, Member, RefusedError
-from nodevitals_hub.settings import AlertCheckSettings, HubSettings
+from nodevitals_hub.triggers.alerts import FILE_NAME, Alerts
 
 NOW = 1_000_000.0
 RULE = AlertCheckSettings(alertname="NodeFabricSlow", preset="latency", group_by="leaf")

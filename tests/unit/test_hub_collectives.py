@@ -14,14 +14,14 @@ from nodevitals.checks.launchers import Launched, launched, refused
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Cost, Requester, RunResult
 from nodevitals.probes.fabric.report import Report, ResultRow
 from nodevitals.probes.fabric.settings import StaticSource
-from nodevitals_hub.checks import RefusedError
-from nodevitals_hub.collectives import CollectiveRunner
-from nodevitals_hub.coordinator import Coordinator
-from nodevitals_hub.members import Members
-from nodevitals_hub.node_watch import NodeWatch
-from nodevitals_hub.performance import RESUME_SECONDS, left_of
-from nodevitals_hub.settings import HubSettings, NodesSettings
-from nodevitals_hub.store import Issued, Store, Unfinished
+from nodevitals_hub.checks.check_procedure import RESUME_SECONDS, left_of
+from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.coordinator import Coordinator
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.launch.collectives import CollectiveRunner
+from nodevitals_hub.launch.node_watch import NodeWatch
+from nodevitals_hub.settings.hub import HubSettings, NodesSettings
+from nodevitals_hub.store.check_store import Issued, Store, Unfinished
 
 NODES = tuple(f"gpu-{number}" for number in range(8))
 ASKER = Requester(trigger="rest")

@@ -12,10 +12,10 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals.wire import MAX_LEASE_SECONDS, LeaseState
-from nodevitals_hub.checks import Member, RefusedError
-from nodevitals_hub.lease_book import MAX_LEASES, AgentError, LeaseWanted
-from nodevitals_hub.leases import FILE_NAME, Leases
-from nodevitals_hub.settings import LeasesSettings
+from nodevitals_hub.checks.check_requests import Member, RefusedError
+from nodevitals_hub.leases.lease_book import MAX_LEASES, AgentError, LeaseWanted
+from nodevitals_hub.leases.leases import FILE_NAME, Leases
+from nodevitals_hub.settings.hub import LeasesSettings
 from testbed.clock import ManualClock
 
 MEMBERS = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from nodevitals.checks.model import NodeName
 from nodevitals.document import DocumentError
-from nodevitals_hub.members import Members, parse_list
-from nodevitals_hub.settings import NodesSettings
+from nodevitals_hub.checks.members import Members, parse_list
+from nodevitals_hub.settings.hub import NodesSettings
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),

@@ -22,7 +22,7 @@ from nodevitals.checks.model import (
 from nodevitals.families import Family
 from nodevitals.probes.fabric.report import Report, ResultRow, failed
 from nodevitals_hub import families
-from nodevitals_hub.newest import MAX_FINDINGS, MAX_KEYS, MAX_SIZES, NewestChecks
+from nodevitals_hub.checks.newest import MAX_FINDINGS, MAX_KEYS, MAX_SIZES, NewestChecks
 
 COST = Cost(nodes=2, runs=1, node_seconds=1, seconds=1, bytes=1)
 OK = Verdict(outcome="ok")

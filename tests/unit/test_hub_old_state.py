@@ -15,21 +15,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodevitals_hub.alerts import FILE_NAME as ALERTS_FILE
-from nodevitals_hub.alerts import Record
-from nodevitals_hub.lease_book import HubLease
-from nodevitals_hub.leases import FILE_NAME as LEASES_FILE
-from nodevitals_hub.respond import (
-    aside_tables,
-    delivery_tables,
-    drill_tables,
-    inbox_tables,
-    incident_tables,
-    isolation_tables,
-    repair_tables,
-)
-from nodevitals_hub.respond.database import Database
-from nodevitals_hub.store import Store
+from nodevitals_hub.incidents import drill_tables, incident_tables
+from nodevitals_hub.isolation import isolation_tables
+from nodevitals_hub.leases.lease_book import HubLease
+from nodevitals_hub.leases.leases import FILE_NAME as LEASES_FILE
+from nodevitals_hub.repair import repair_tables
+from nodevitals_hub.store import aside_tables, delivery_tables, inbox_tables
+from nodevitals_hub.store.check_store import Store
+from nodevitals_hub.store.response_database import Database
+from nodevitals_hub.triggers.alerts import FILE_NAME as ALERTS_FILE
+from nodevitals_hub.triggers.alerts import Record
 from testbed.node import ROOT
 
 OLD = ROOT / "tests/data/hub-state"

@@ -20,10 +20,11 @@ from nodevitals.checks.plan import plan
 from nodevitals.checks.ssh_pairs import Pair
 from nodevitals.checks.verdicts import judge
 from nodevitals.probes.fabric.report import Report, ResultRow
-from nodevitals_hub.web import form, label_lists, pages, phrases, rendering
+from nodevitals_hub.web import form, pages, rendering, spellings
 from nodevitals_hub.web.api import csv_of
 from nodevitals_hub.web.heatmap import TONES, labels_of, natural, overview
-from nodevitals_hub.web.texts import LANGUAGES, TEXTS
+from nodevitals_hub.web.texts import phrases
+from nodevitals_hub.web.texts.texts import LANGUAGES, TEXTS
 from testbed.hubpages import matrix_check
 
 IDENTITY = "20260101-000000-abcdef"
@@ -128,7 +129,7 @@ def form_page(request: CheckRequest, language: str = "en") -> str:
         kinds=("pair", "matrix"),
         sent={},
         check=None,
-        fields=label_lists.with_lists(form.fields_from(request), labels),
+        fields=spellings.with_lists(form.fields_from(request), labels),
         refused="",
         problems={},
         basic=basic,
@@ -137,7 +138,7 @@ def form_page(request: CheckRequest, language: str = "en") -> str:
         choices={"tool": ("perftest", "iperf3", "nccl"), "operation": ("read_bw", "alltoall")},
         presets={"links": "iperf3"},
         labels=labels,
-        label_prefix=label_lists.LABEL,
+        label_prefix=spellings.LABEL,
         areas=form.PAIRS_OF_NAMES,
         counted=(),
         members=8,
@@ -261,7 +262,7 @@ def test_labels_with_few_values_are_lists() -> None:
         msgspec.defstruct("One", ["labels"])({"pool": f"p{n % 2}", "serial": f"s{n}"})
         for n in range(40)
     ]
-    assert label_lists.labels_of(members) == {"pool": {"p0": 20, "p1": 20}}
+    assert spellings.labels_of(members) == {"pool": {"p0": 20, "p1": 20}}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

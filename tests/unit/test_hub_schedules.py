@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester, TestRequest, Verdict
-from nodevitals_hub import schedule_plan as plan
-from nodevitals_hub.checks import Member
-from nodevitals_hub.planning import resolve
-from nodevitals_hub.schedule_book import Book
-from nodevitals_hub.schedule_plan import Timing, Window, parse_window
-from nodevitals_hub.settings import HubSettings, ScheduleSettings
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.checks.planning import resolve
+from nodevitals_hub.settings import schedule_times as plan
+from nodevitals_hub.settings.hub import HubSettings, ScheduleSettings
+from nodevitals_hub.settings.schedule_times import Timing, Window, parse_window
+from nodevitals_hub.triggers.schedule_book import Book
 
 DAY, HOUR = 86400.0, 3600.0
 NODES = tuple(f"gpu-{number}" for number in range(1, 7))

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester, RunResult, Verdict
-from nodevitals_hub import tables
-from nodevitals_hub.coordinator import new_identity
-from nodevitals_hub.store import Issued, Store, StoreError, Unfinished
+from nodevitals_hub.checks.coordinator import new_identity
+from nodevitals_hub.store import check_tables
+from nodevitals_hub.store.check_store import Issued, Store, StoreError, Unfinished
 
 COST = Cost(nodes=2, runs=1, node_seconds=1.0, seconds=1.0, bytes=1.0)
 OK = Verdict(outcome="ok", message="no fault found")
@@ -165,7 +165,7 @@ def test_old_checks_and_too_many_are_removed_but_none_that_runs(tmp_path: Path) 
         assert left == [9, 8, 7, 0]
 
     with_store(tmp_path, work)
-    with sqlite3.connect(tmp_path / tables.FILE_NAME) as connection:
+    with sqlite3.connect(tmp_path / check_tables.FILE_NAME) as connection:
         assert connection.execute("SELECT count(*) FROM results").fetchone() == (3,)
     connection.close()
 
@@ -183,7 +183,7 @@ def test_a_damaged_file_is_set_aside_and_named(tmp_path: Path, damage: str) -> N
         assert await store.list(100, "", "", "", "")
 
     with_store(tmp_path, fill)
-    path = tmp_path / tables.FILE_NAME
+    path = tmp_path / check_tables.FILE_NAME
     data = bytearray(path.read_bytes())
     if damage == "head":
         data[:100] = bytes(100)
@@ -215,7 +215,7 @@ def test_checks_beside_a_damaged_page_are_kept(tmp_path: Path) -> None:
             await store.finish(ended(check), [RunResult(number=0, nodes=("a1",))])
 
     with_store(tmp_path, fill)
-    path = tmp_path / tables.FILE_NAME
+    path = tmp_path / check_tables.FILE_NAME
     data = bytearray(path.read_bytes())
     name = checks[30].id.encode()
     leaves = [one for one in range(0, len(data), 4096) if data[one] == 13]
@@ -236,7 +236,7 @@ def test_checks_beside_a_damaged_page_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / tables.FILE_NAME
+    path = tmp_path / check_tables.FILE_NAME
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -287,7 +287,7 @@ def test_a_record_that_cannot_be_read_hides_no_other_one(tmp_path: Path) -> None
         assert [one.check.id for one in await store.unfinished()] == [checks[0].id, checks[2].id]
 
     with_store(tmp_path, before)
-    with sqlite3.connect(tmp_path / tables.FILE_NAME) as connection:
+    with sqlite3.connect(tmp_path / check_tables.FILE_NAME) as connection:
         flipped = "UPDATE checks SET record = replace(record, '\"pair\"', '\"qair\"') WHERE id = ?"
         connection.execute(flipped, (checks[1].id,))
     connection.close()

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodevitals_hub.respond import incident_log
-from nodevitals_hub.respond.incident_log import key_of, taken, vanished
-from nodevitals_hub.respond.incident_summary import bounds, month_of, summary
-from nodevitals_hub.respond.model import ZERO_TIME, Alert, Incident
-from nodevitals_hub.respond.settings import IncidentsSettings, TargetSettings
+from nodevitals_hub.incidents import incident_log
+from nodevitals_hub.incidents.incident_log import key_of, taken, vanished
+from nodevitals_hub.incidents.incident_summary import bounds, month_of, summary
+from nodevitals_hub.records import ZERO_TIME, Alert, Incident
+from nodevitals_hub.settings.response import IncidentsSettings, TargetSettings
 
 SETTINGS = IncidentsSettings()
 NODE = "gpu-7"

@@ -13,24 +13,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from nodevitals_hub.respond import (
-    aside_tables,
-    delivery_tables,
-    drill_tables,
-    inbox_tables,
-    incident_tables,
-    isolation_tables,
-    repair_tables,
-    watchdog,
-)
-from nodevitals_hub.respond.database import Database
-from nodevitals_hub.respond.isolation_marks import meaning
-from nodevitals_hub.respond.ledger import Act, Ledger
-from nodevitals_hub.respond.model import Delivery, Drill, Incident, Isolation
-from nodevitals_hub.respond.repair_model import Repair
-from nodevitals_hub.respond.repair_settings import RepairSettings
-from nodevitals_hub.respond.repair_tables import Start
-from nodevitals_hub.respond.schedulers import NodeState
+from nodevitals_hub.incidents import drill_tables, incident_tables
+from nodevitals_hub.isolation import isolation_tables
+from nodevitals_hub.isolation.isolation_marks import meaning
+from nodevitals_hub.isolation.ledger import Act, Ledger
+from nodevitals_hub.isolation.schedulers.schedulers import NodeState
+from nodevitals_hub.notify import watchdog
+from nodevitals_hub.records import Delivery, Drill, Incident, Isolation
+from nodevitals_hub.repair import repair_tables
+from nodevitals_hub.repair.repair_records import Repair
+from nodevitals_hub.repair.repair_tables import Start
+from nodevitals_hub.settings.repairs import RepairSettings
+from nodevitals_hub.store import aside_tables, delivery_tables, inbox_tables
+from nodevitals_hub.store.response_database import Database
 from testbed.isolations import World, fault, isolation_settings
 
 POISON: tuple[Any, ...] = (b"{", b"", b"\xff\xfe", b"null", b"[" * 100_000, b'{"id": "x"}', 7, "t")

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import pytest
 
-from nodevitals_hub.respond import delivery_tables, inbox_tables, salvage_tables
-from nodevitals_hub.respond.database import Database
-from nodevitals_hub.respond.model import Alert, Delivery, Message
-from nodevitals_hub.store import StoreError
+from nodevitals_hub.records import Alert, Delivery, Message
+from nodevitals_hub.store import delivery_tables, inbox_tables, salvage_tables
+from nodevitals_hub.store.check_store import StoreError
+from nodevitals_hub.store.response_database import Database
 from testbed.node import SOURCES
 
 Result = TypeVar("Result")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals_hub.checks import Member
-from nodevitals_hub.respond.asking import Sample
-from nodevitals_hub.respond.faults import (
+from nodevitals_hub.alerting.prometheus_queries import Sample
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.isolation.faults import (
     FULL_QUERY,
     PART,
     QUERY,

@@ -13,10 +13,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from nodevitals_hub import opening
-from nodevitals_hub.respond import database, delivery_tables, inbox_tables
-from nodevitals_hub.respond.database import MIGRATIONS, Database
-from nodevitals_hub.respond.model import MAX_ALERTS, Alert, Delivery, Message
+from nodevitals_hub.records import MAX_ALERTS, Alert, Delivery, Message
+from nodevitals_hub.store import delivery_tables, inbox_tables, response_database, sound_files
+from nodevitals_hub.store.response_database import MIGRATIONS, Database
 
 HOUR = 3600.0
 FIRING, RESOLVED = "firing", "resolved"
@@ -24,7 +23,7 @@ FIRING, RESOLVED = "firing", "resolved"
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(database._connect(tmp_path / "respond.db")) as found:
+    with closing(response_database._connect(tmp_path / "respond.db")) as found:
         yield found
 
 
@@ -185,7 +184,7 @@ def test_a_file_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     """What waits in it is sent, in its order."""
     path = tmp_path / "respond.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        opening.create(old, MIGRATIONS[:2], "FULL")
+        sound_files.create(old, MIGRATIONS[:2], "FULL")
         record = msgspec.json.encode(delivery(1))
         into = "deliveries (id, channel, state, created, next_try, record)"
         old.execute(f"INSERT INTO {into} VALUES ('1-chat', 'chat', 'waiting', 1, 1, ?)", (record,))

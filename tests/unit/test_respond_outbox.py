@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from nodevitals_hub.respond import delivery_tables, outbox
-from nodevitals_hub.respond.database import Database
-from nodevitals_hub.respond.delivery import DeliveryError
-from nodevitals_hub.respond.model import Delivery
-from nodevitals_hub.respond.outbox import Digest, Sender, Texts
-from nodevitals_hub.respond.settings import ChannelSettings
+from nodevitals_hub.notify import outbox
+from nodevitals_hub.notify.channels.delivery import DeliveryError
+from nodevitals_hub.notify.outbox import Digest, Sender, Texts
+from nodevitals_hub.records import Delivery
+from nodevitals_hub.settings.response import ChannelSettings
+from nodevitals_hub.store import delivery_tables
+from nodevitals_hub.store.response_database import Database
 
 
 class FarChannel:

@@ -14,18 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals_hub.respond.model import Alert
-from nodevitals_hub.respond.owner_deliveries import Made, made_of
-from nodevitals_hub.respond.owner_texts import owner_text
-from nodevitals_hub.respond.owners import (
-    Notice,
-    notices,
-    owner_channel,
-    owner_channels,
-    owner_query,
-)
-from nodevitals_hub.respond.rendering import Room
-from nodevitals_hub.respond.settings import Language, NotifySettings, OwnersSettings
+from nodevitals_hub.notify.owner_deliveries import Made, made_of
+from nodevitals_hub.notify.owner_texts import owner_text
+from nodevitals_hub.notify.owners import Notice, notices, owner_channel, owner_channels, owner_query
+from nodevitals_hub.notify.texts.rendering import Room
+from nodevitals_hub.records import Alert
+from nodevitals_hub.settings.response import Language, NotifySettings, OwnersSettings
 from testbed.node import ROOT
 from testbed.pack import promtool
 

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals_hub.respond import robots, words_zh
-from nodevitals_hub.respond.channels import Channel
-from nodevitals_hub.respond.model import Alert
-from nodevitals_hub.respond.plain import clean, cut_bytes, link, moment
-from nodevitals_hub.respond.rendering import Text, digest, fitted, fitting, render
-from nodevitals_hub.respond.settings import ChannelSettings, Language
+from nodevitals_hub.notify.channels import robots
+from nodevitals_hub.notify.channels.channels import Channel
+from nodevitals_hub.notify.texts import words_zh
+from nodevitals_hub.notify.texts.rendering import Text, digest, fitted, fitting, render
+from nodevitals_hub.plain_text import clean, cut_bytes, link, moment
+from nodevitals_hub.records import Alert
+from nodevitals_hub.settings.response import ChannelSettings, Language
 from testbed.node import ROOT
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")

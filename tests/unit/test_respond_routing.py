@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from nodevitals_hub.respond.model import Alert, Message
-from nodevitals_hub.respond.routing import channels_for
-from nodevitals_hub.respond.settings import NotifySettings
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.notify.routing import channels_for
+from nodevitals_hub.records import Alert, Message
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.settings.response import NotifySettings
 
 BERLIN = "Europe/Berlin"
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodevitals_hub.respond import isolation_acts as acts
-from nodevitals_hub.respond.settings import LimitsPerPool, OutOfServiceSettings, ReturnSettings
+from nodevitals_hub.isolation import isolation_acts as acts
+from nodevitals_hub.settings.response import LimitsPerPool, OutOfServiceSettings, ReturnSettings
 from testbed.isolations import NAMES, World, fault, isolation_settings
 
 FREE = LimitsPerPool(nodes=100, share=1.0, per_hour=100, breaker_nodes=1000, breaker_share=1.0)

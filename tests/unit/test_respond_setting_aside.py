@@ -6,8 +6,9 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
-from nodevitals_hub.respond import inbox_tables, setting_aside
-from nodevitals_hub.respond.database import Database
+from nodevitals_hub.alerting import setting_aside
+from nodevitals_hub.store import inbox_tables
+from nodevitals_hub.store.response_database import Database
 
 
 def test_what_cannot_be_read_or_decoded_is_set_aside(tmp_path: Path) -> None:

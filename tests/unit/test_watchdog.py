@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals_hub.respond.settings import Language
-from nodevitals_hub.respond.watchdog import Change, Watch
-from nodevitals_hub.respond.watchdog_texts import text_of
+from nodevitals_hub.notify.texts.watchdog_texts import text_of
+from nodevitals_hub.notify.watchdog import Change, Watch
+from nodevitals_hub.settings.response import Language
 
 AFTER = 300.0
 

@@ -11,7 +11,7 @@ from helm.crd import crd
 from nodevitals.checks.model import CheckId, DeviceName, NodeName, PresetName
 from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.probes.fabric.orders import OrderId
-from nodevitals_hub.alert_plan import Fingerprint
+from nodevitals_hub.triggers.alert_plan import Fingerprint
 
 
 @pytest.mark.parametrize(

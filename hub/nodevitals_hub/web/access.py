@@ -28,7 +28,7 @@ from nodevitals.checks.model import ROLES, Requester, Role
 from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.web.passwords import MAX_WAITING, BusyError, Passwords
-from nodevitals_hub.settings import AccessSettings
+from nodevitals_hub.settings.hub import AccessSettings
 
 TOKENS_CHECK_SECONDS = 1.0
 _MAX_CREDENTIALS = 1024

@@ -17,8 +17,8 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
 from nodevitals.checks.pair_report import cell
-from nodevitals_hub import planning
-from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.checks import planning
+from nodevitals_hub.checks.check_requests import RefusedError
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub

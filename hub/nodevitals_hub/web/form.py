@@ -11,10 +11,9 @@ from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from nodevitals.checks.model import CheckRequest, TestRequest
-from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import spellings
-from nodevitals_hub.web.label_lists import wanted_labels
-from nodevitals_hub.web.spellings import Spelling, fitting
+from nodevitals_hub.web.spellings import Spelling, fitting, wanted_labels
 
 MAX_FIELDS = 60
 TEXTS = ("tool", "operation", "device", "sizes")

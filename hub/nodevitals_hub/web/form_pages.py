@@ -13,14 +13,13 @@ from litestar.params import FromQuery
 
 from nodevitals.checks import CheckError, parameters, validity
 from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
-from nodevitals_hub import planning
-from nodevitals_hub.checks import RefusedError
+from nodevitals_hub.checks import planning
+from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import form
 from nodevitals_hub.web.access import rank
 from nodevitals_hub.web.api import own_key, requester_of
-from nodevitals_hub.web.errors import STATUS
-from nodevitals_hub.web.label_lists import LABEL, labels_of, with_lists
-from nodevitals_hub.web.responses import AnyRequest, page, redirect, shown_problems
+from nodevitals_hub.web.errors import STATUS, AnyRequest, page, redirect, shown_problems
+from nodevitals_hub.web.spellings import LABEL, labels_of, with_lists
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub

@@ -6,17 +6,19 @@ bounded size and of our own pages, with the Requester at `scope["user"]`; refusa
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import logging
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
 from nodevitals.checks.model import Requester, Role, Trigger
 from nodevitals_hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
 from nodevitals_hub.web.errors import refusal
-from nodevitals_hub.web.origins import is_own_host, is_own_origin
 
 MAX_BODY_BYTES = 256 * 1024
 """10,000 names of nodes fit."""
@@ -197,3 +199,48 @@ def _headers_of(scope: Any) -> dict[str, str]:
     if scope.get("http_version") == "1.1" and not found.get("host"):
         raise _RefusedRequest(400, "no header Host")
     return found
+
+
+# No one can register a name below these, so no page of another site has one.
+_PRIVATE = (".svc", ".cluster.local", ".internal", ".localhost")
+
+
+def host_of(url: str) -> str:
+    """Host and port of a URL, '' where there is none."""
+    with contextlib.suppress(ValueError):
+        return urlsplit(url).netloc.lower()
+    return ""
+
+
+def is_own_host(host: str, external_url: str) -> bool:
+    """Whether a Host may be this hub: that of `external_url`, an address, a name that is not
+    public. A page that has its own name resolve to the hub's address sends another one (DNS
+    rebinding). Without `external_url`, any.
+    """
+    if not external_url or host.lower() == host_of(external_url):
+        return True
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(name)
+        return True
+    return bool(name) and ("." not in name or name.endswith(_PRIVATE))
+
+
+def is_own_origin(scheme: str, headers: dict[str, str], external_url: str) -> bool:
+    """Whether a page of this hub sent a request, or no browser at all: a client that is no browser
+    sends neither Origin nor Sec-Fetch-Site.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site not in (None, "same-origin", "none"):
+        return False
+    if origin is None:
+        return True
+    host = headers.get("host", "").lower()
+    own = [f"{scheme}://{host}"]
+    if external_url:
+        own.append(f"{urlsplit(external_url).scheme}://{host_of(external_url)}".lower())
+    # A TLS proxy in front of this server changes the scheme.
+    return origin.lower() in own or (site == "same-origin" and host_of(origin) == host != "")

@@ -5,6 +5,7 @@ In: a check with its results. Out: small numbers of rows, whatever the number of
 
 from __future__ import annotations
 
+import asyncio
 import re
 import statistics
 from collections import defaultdict
@@ -15,8 +16,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from nodevitals.checks import figures, outliers
-from nodevitals.checks.model import CheckDetail, RunResult
+from nodevitals.checks.model import Check, CheckDetail, RunResult
 from nodevitals.checks.sweep import parse_sizes
+from nodevitals_hub.checks.check_requests import Checks
 
 MAX_MATRIX_NODES = 64
 MAX_ROWS = 100
@@ -232,3 +234,25 @@ def _run_row(run: RunResult, figure: float | None, detail: CheckDetail) -> RunRo
 
 def _raw(results: list[RunResult]) -> tuple[RunResult, ...]:
     return tuple(one for one in results if one.raw)[:MAX_RAW]
+
+
+MOST = 32
+
+
+class Overviews:
+    """Up to MOST overviews."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        self._known: dict[str, tuple[tuple[str, int], Overview]] = {}
+
+    async def of(self, check: Check) -> Overview:
+        """That of a check. Raises RefusedError."""
+        state, known = (check.phase, check.runs_done), self._known.pop(check.id, None)
+        if known is None or known[0] != state:
+            detail = await self._checks.get(check.id)
+            known = (state, await asyncio.to_thread(overview, detail))
+        self._known[check.id] = known
+        while len(self._known) > MOST:
+            del self._known[next(iter(self._known))]
+        return known[1]

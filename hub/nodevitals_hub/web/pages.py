@@ -13,13 +13,12 @@ from litestar.params import FromPath, FromQuery
 
 from nodevitals.checks.model import KINDS, CheckRequest
 from nodevitals.probes.fabric.report import LATENCY
-from nodevitals_hub.web import form, form_pages, lease_pages
+from nodevitals_hub.web import form, form_pages
 from nodevitals_hub.web.access import Access, rank
 from nodevitals_hub.web.api import requester_of
-from nodevitals_hub.web.heatmap import MAX_RAW_CHARACTERS, TONES
-from nodevitals_hub.web.overviews import Overviews
+from nodevitals_hub.web.errors import AnyRequest, page, redirect
+from nodevitals_hub.web.heatmap import MAX_RAW_CHARACTERS, TONES, Overviews
 from nodevitals_hub.web.rendering import STYLE
-from nodevitals_hub.web.responses import AnyRequest, page, redirect
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -92,7 +91,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
         return redirect(f"/checks/{check.id}")
 
     own = [index, show, login, style, cancel]
-    return [*own, *form_pages.handlers(hub), *lease_pages.handlers(hub)]
+    return [*own, *form_pages.handlers(hub)]
 
 
 def parameters_of(request: CheckRequest) -> dict[str, str]:

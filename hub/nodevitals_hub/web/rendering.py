@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
-from nodevitals_hub.web import phrases
-from nodevitals_hub.web.texts import LANGUAGES, TEXTS
+from nodevitals_hub.web.texts import phrases
+from nodevitals_hub.web.texts.texts import LANGUAGES, TEXTS
 
 _FOLDER = Path(__file__).parent
 STYLE = (_FOLDER / "static/style.css").read_bytes()

@@ -20,7 +20,7 @@ from nodevitals.document import DocumentError
 from nodevitals.quantities import parse_listen_address
 from nodevitals.web.passwords import Passwords
 from nodevitals.web_config import WebConfiguration, read, tls_context
-from nodevitals_hub.settings import HubSettings
+from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.web.access import TOKENS_CHECK_SECONDS, Access
 from nodevitals_hub.web.app import build_app
 from nodevitals_hub.web.connections import BoundedProtocol

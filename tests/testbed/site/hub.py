@@ -20,7 +20,7 @@ from nodevitals.checks.model import (
     RunResult,
 )
 from nodevitals_hub import families
-from nodevitals_hub.newest import NewestChecks, Sample
+from nodevitals_hub.checks.newest import NewestChecks, Sample
 from testbed import slowfleet
 from testbed.site.fleet import CLUSTER, SiteNode
 from testbed.site.hub_response import response

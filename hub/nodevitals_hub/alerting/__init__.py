@@ -1,0 +1,1 @@
+"""Messages of Alertmanager, and questions to Prometheus."""

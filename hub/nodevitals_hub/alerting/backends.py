@@ -1,0 +1,79 @@
+"""What the modules of this folder share: the database, the servers that are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodevitals_hub import families
+from nodevitals_hub.alerting.prometheus_queries import Server
+from nodevitals_hub.settings.response import ServerSettings
+from nodevitals_hub.store import aside_tables, sound_files
+from nodevitals_hub.store.response_database import FILE_NAME, Database
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+
+class Respond:
+    """The shared parts of one hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        """Open the database. Raises StoreError."""
+        self._hub = hub
+        self.database = Database(hub.settings.state_directory)
+        self._servers: dict[str, tuple[ServerSettings, Server]] = {}
+
+    @property
+    def prometheus(self) -> Server | None:
+        """Prometheus; None where none is set."""
+        return self._server("prometheus", self._hub.settings.prometheus)
+
+    @property
+    def alertmanager(self) -> Server | None:
+        """Alertmanager; None where none is set."""
+        return self._server("alertmanager", self._hub.settings.alertmanager)
+
+    async def close(self) -> None:
+        """Close what is open."""
+        for _, server in self._servers.values():
+            await server.close()
+        await self.database.close()
+
+    def _server(self, name: str, settings: ServerSettings | None) -> Server | None:
+        """The server of the settings as they are now: SIGHUP may have replaced them."""
+        if settings is None:
+            return None
+        kept = self._servers.get(name)
+        if kept is None or kept[0] != settings:
+            kept = self._servers[name] = settings, Server(name, settings)
+        return kept[1]
+
+
+def exists(hub: Hub) -> bool:
+    """Whether there is a database: modules that nothing asks for do not make one."""
+    return sound_files.is_there(Path(hub.settings.state_directory, FILE_NAME))
+
+
+def samples(hub: Hub) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+    """What /metrics shows of what could not be read."""
+    found: dict[str, tuple[int, float]] = {}
+    if hub.respond is not None:
+        found = {one.kind: (one.number, one.newest) for one in hub.respond.database.aside}
+    if hub.store.lost:
+        number, newest = found.get("file", (0, 0.0))
+        found["file"] = number + 1, max(newest, hub.store.opened)
+    for kind in aside_tables.KINDS:
+        number, newest = found.get(kind, (0, 0.0))
+        yield families.SET_ASIDE, (kind,), number
+        if number:
+            yield families.SET_ASIDE_NEWEST, (kind,), newest
+
+
+def of(hub: Hub) -> Respond:
+    """The shared parts of this hub; made at the first use. Raises StoreError."""
+    if hub.respond is None:
+        hub.respond = Respond(hub)
+    found: Respond = hub.respond
+    return found

@@ -1,0 +1,1 @@
+"""Requests for checks, their queue and their results."""

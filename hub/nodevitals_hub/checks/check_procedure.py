@@ -1,0 +1,82 @@
+"""What a check of each kind does, and how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from nodevitals.checks.figures import at_size, largest
+from nodevitals.checks.isolation import MAX_SECONDS, Bisection, request_of, state_of
+from nodevitals.checks.model import Check, RunResult, Verdict
+from nodevitals.checks.verdicts import is_bad
+from nodevitals_hub.checks import planning
+from nodevitals_hub.checks.execution import Execution
+from nodevitals_hub.checks.runners import PlannedRun, Runner
+from nodevitals_hub.store.check_store import Unfinished
+
+MARGIN_SECONDS = 120.0
+RESUME_SECONDS = 5.0
+
+
+def limit_of(check: Check) -> float:
+    """The longest time of a check."""
+    if check.request.limit_seconds is not None:
+        return check.request.limit_seconds
+    isolates = check.request.kind == "collective" and check.request.isolate
+    # Twice its cost: other checks share the limit of pairs.
+    return 2 * check.cost.seconds + MARGIN_SECONDS + (MAX_SECONDS if isolates else 0.0)
+
+
+def left_of(unfinished: Unfinished, now: float) -> float:
+    """What is left of it at a time in seconds since the epoch. A check that an earlier hub started
+    has a moment in which what that left is ended, or its results are taken. Where the clock went
+    back since then, the latest time that was stored counts.
+    """
+    check = unfinished.check
+    limit, started = limit_of(check), check.started if check.started is not None else now
+    known = [one.time for one in unfinished.issued]
+    known += [one.started + one.seconds for one in unfinished.results]
+    return max(limit - (max(now, *known, started) - started), min(limit, RESUME_SECONDS))
+
+
+async def perform(check: Check, execution: Execution, runner: Runner) -> Verdict | None:
+    """Execute the runs. Returns what is known apart from their results: of nodes that cannot take
+    part, or of the search for the reason of a bad collective.
+    """
+    runs = planning.plan(check.request)
+    if check.request.kind != "collective":
+        results = await execution.execute(runs)
+        for one in planning.repetitions(check, results):
+            await execution.execute([one])
+        return None
+    if not execution.has_begun(0):
+        findings = tuple(await runner.findings(check))
+        if findings:
+            text = "; ".join(f"{one.subject}: {one.message}" for one in findings[:3])
+            reason = findings[0].reason
+            return Verdict(outcome="bad", reason=reason, message=text, findings=findings)
+    [whole] = await execution.execute(runs)
+    return await isolate(check, whole, execution.execute)
+
+
+async def isolate(
+    check: Check,
+    whole: RunResult,
+    execute: Callable[[Sequence[PlannedRun]], Awaitable[Sequence[RunResult]]],
+) -> Verdict | None:
+    """Search for the reason why the collective over all nodes was bad; None where it was not.
+    `execute` returns the stored result of a run that was executed before.
+    """
+    request = check.request
+    if not request.isolate or not is_bad(request, whole, check.baseline):
+        return None
+    figure = at_size(whole, request.test, largest(request.test))
+    bisection = Bisection(state_of(request, check.baseline, whole.rails, whole=figure))
+    number = whole.number + 1
+    while batch := bisection.next():
+        runs = []
+        for group in batch:
+            of_group = request_of(request, group)
+            runs.append(PlannedRun(number=number, nodes=of_group.nodes, test=of_group.test))
+            number += 1
+        bisection.feed(await execute(runs))
+    return bisection.verdict()

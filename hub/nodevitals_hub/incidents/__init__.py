@@ -1,0 +1,1 @@
+"""Incidents: faults that people repair, and drills."""

@@ -1,0 +1,184 @@
+"""Drills: a fault raised on purpose, in alerts only, to rehearse the way of a notification.
+
+In: requests of role act. Out: the family nodevitals_hub_drill, from which rules/drill.yaml makes an
+alert with the label drill="true". It ends by itself. Nothing acts on it: nodevitals:fault and
+nodevitals:fault_confirmed have no drills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from litestar import Request, delete, get, post
+from litestar.params import FromPath, JSONBody
+from msgspec.structs import replace
+
+from nodevitals.checks.model import NodeName
+from nodevitals_hub import families
+from nodevitals_hub.alerting import backends
+from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.coordinator import new_identity
+from nodevitals_hub.incidents import drill_tables
+from nodevitals_hub.records import Drill
+from nodevitals_hub.settings.response import Severity
+from nodevitals_hub.web.access import needs
+from nodevitals_hub.web.api import requester_of
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+PATH = "/api/v1/drills"
+KEEP = 200
+SHORTEST_SECONDS = 60.0
+LOOK_SECONDS = 5.0
+Component = Literal["accelerator", "agent", "fabric", "mount", "network", "node", "rdma"]
+
+log = logging.getLogger(__name__)
+
+
+class DrillWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request for a drill."""
+
+    node: NodeName
+    """Name of a node on the hub's lists."""
+    fault: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
+    """The fault that is rehearsed, such as accelerator_lost."""
+    severity: Severity = "critical"
+    component: Component = "node"
+    seconds: Annotated[float, msgspec.Meta(ge=SHORTEST_SECONDS)] = 600.0
+    """How long; until Alertmanager's routes have notified of it."""
+
+
+class Drills:
+    """All drills of one hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._newest: list[Drill] = []
+        self._ends: dict[str, float] = {}
+        """When each ends, by the monotonic clock: a clock that is set makes none longer."""
+        self._lock = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read what the file has: a drill goes on over a restart, and ends at its time. One that
+        was begun in the future, before the clock was set back, has ended.
+        """
+        self._newest = await backends.of(self._hub).database.do(
+            lambda connection: drill_tables.newest(connection, KEEP)
+        )
+        now, moment = time.time(), time.monotonic()
+        self._ends = {
+            one.id: moment + one.until - max(now, one.created)
+            for one in self._newest
+            if one.created <= now + SHORTEST_SECONDS
+        }
+
+    def all(self) -> Sequence[Drill]:
+        """The drills, the newest first."""
+        return self._newest
+
+    def active(self) -> list[Drill]:
+        """Those that last."""
+        moment = time.monotonic()
+        return [
+            one
+            for one in self._newest
+            if one.ended is None and moment < self._ends.get(one.id, moment)
+        ]
+
+    async def begin(self, wanted: DrillWanted, name: str) -> Drill:
+        """Begin a drill. Raises RefusedError and StoreError."""
+        settings = self._hub.settings.drill
+        if not settings.enabled:
+            text = "drills are off: set drill.enabled in the hub's configuration"
+            raise RefusedError("forbidden", text)
+        if wanted.node not in {member.name for member in self._hub.checks.members()}:
+            raise RefusedError("not_found", f"{wanted.node} is not on the lists of nodes")
+        if wanted.seconds > settings.longest:
+            raise RefusedError("invalid", f"seconds: at most {settings.longest:g} (drill.longest)")
+        async with self._lock:
+            now = time.time()
+            if len(self.active()) >= settings.at_a_time:
+                raise RefusedError("conflict", "another drill lasts: end it first")
+            drill = Drill(
+                id=new_identity(),
+                node=wanted.node,
+                fault=wanted.fault,
+                severity=wanted.severity,
+                component=wanted.component,
+                created=now,
+                until=now + wanted.seconds,
+                by=name,
+            )
+            self._ends[drill.id] = time.monotonic() + wanted.seconds
+            await self._store(drill)
+        log.warning(
+            "drill %s: %s on %s for %g s, by %s",
+            *(drill.id, drill.fault, drill.node, wanted.seconds, name or "a client without a name"),
+        )
+        return drill
+
+    async def end(self, identity: str, name: str) -> Drill:
+        """End a drill now. Raises RefusedError and StoreError."""
+        async with self._lock:
+            now = time.time()
+            found = next((one for one in self.active() if one.id == identity), None)
+            if found is None:
+                raise RefusedError("not_found", "no such drill lasts")
+            ended = replace(found, ended=now)
+            await self._store(ended)
+        log.warning("drill %s: ended by %s", identity, name or "a client without a name")
+        return ended
+
+    async def _store(self, drill: Drill) -> None:
+        def work(connection: Any) -> list[Drill]:
+            drill_tables.write(connection, drill)
+            drill_tables.prune(connection, KEEP)
+            return drill_tables.newest(connection, KEEP)
+
+        self._newest = await backends.of(self._hub).database.do(work)
+
+    def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+        """What /metrics shows."""
+        for one in self.active():
+            yield families.DRILL, (one.node, one.fault, one.component, one.severity), 1.0
+
+
+def of(hub: Hub) -> Drills:
+    """The drills of this hub."""
+    if hub.drills is None:
+        hub.drills = Drills(hub)
+    found: Drills = hub.drills
+    return found
+
+
+async def run(hub: Hub) -> None:
+    """Load the drills that last, where there may be any."""
+    if backends.exists(hub):
+        await of(hub).load()
+
+
+def routes(hub: Hub) -> list[Any]:
+    """The REST API."""
+
+    @get(PATH)
+    async def list_drills() -> list[Drill]:
+        """The drills, the newest first."""
+        return list(of(hub).all())
+
+    @post(PATH, guards=[needs("act")])
+    async def begin(data: JSONBody[DrillWanted], request: Request[Any, Any, Any]) -> Drill:
+        """Raise a fault in alerts only, to rehearse the way of its notifications."""
+        return await of(hub).begin(data, requester_of(request).name)
+
+    @delete(f"{PATH}/{{identity:str}}", status_code=200, guards=[needs("act")])
+    async def end(identity: FromPath[str], request: Request[Any, Any, Any]) -> Drill:
+        """End a drill now."""
+        return await of(hub).end(identity, requester_of(request).name)
+
+    return [list_drills, begin, end]

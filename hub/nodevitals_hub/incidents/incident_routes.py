@@ -1,0 +1,193 @@
+"""The pages and the REST API of incidents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.params import FromPath, FromQuery, JSONBody
+
+from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.context import Hub
+from nodevitals_hub.incidents import incident_summary, signed_links
+from nodevitals_hub.incidents.incident_summary import Summary
+from nodevitals_hub.records import Incident
+from nodevitals_hub.web.access import rank
+from nodevitals_hub.web.api import requester_of
+from nodevitals_hub.web.errors import page, redirect, shown_problems
+from nodevitals_hub.web.form import fields_of
+
+PATH = "/api/v1/incidents"
+MOST_SHOWN = 300
+"""On a page: one of 10,000 takes seconds, for which the hub does nothing else."""
+AnyRequest = Request[Any, Any, Any]
+_REFUSED: dict[signed_links.Worth, str] = {
+    "none": "use the link of the notification, or log in with the role run",
+    "expired": "this link has expired: use that of a newer notification, or log in with the role"
+    " run",
+    "invalid": "this link is not valid for this incident: use that of its notification, or log in"
+    " with the role run",
+}
+"""Why a link permits no acknowledgement."""
+
+
+class Month(msgspec.Struct, frozen=True, kw_only=True):
+    """The incidents of a month, the newest first, and their figures."""
+
+    summary: Summary
+    incidents: tuple[Incident, ...]
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who works on an incident."""
+
+    name: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    """By default the name of the login or the token."""
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person says of an incident."""
+
+    false_alarm: bool
+    note: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class Parts(NamedTuple):
+    """What the handlers use; incidents.py imports this module."""
+
+    hub: Hub
+    incidents: Callable[[], Any]
+    """The Incidents of incidents.py."""
+    is_used: Callable[[], bool]
+    """Whether there may be any."""
+
+
+def made(parts: Parts) -> list[Any]:
+    """The handlers."""
+    return [*_rest(parts), *_pages(parts)]
+
+
+async def _month(parts: Parts, month: str) -> Month:
+    month = month or incident_summary.month_of(time.time())
+    if not parts.is_used():
+        settings = parts.hub.settings.incidents
+        return Month(summary=incident_summary.summary(month, (), settings), incidents=())
+    found, incidents = await parts.incidents().month(month)
+    return Month(summary=found, incidents=tuple(incidents))
+
+
+async def _one(parts: Parts, identity: str) -> Incident:
+    if not parts.is_used():
+        raise RefusedError("not_found", "no such incident")
+    found: Incident = await parts.incidents().get(identity)
+    return found
+
+
+def _rest(parts: Parts) -> list[Any]:
+    @get(PATH)
+    async def list_incidents(month: FromQuery[str] = "") -> Month:
+        """The incidents of a month, by default this one (`2026-11`, UTC)."""
+        return await _month(parts, month)
+
+    @get(f"{PATH}/{{identity:str}}")
+    async def get_incident(identity: FromPath[str]) -> Incident:
+        """One incident."""
+        return await _one(parts, identity)
+
+    @post(f"{PATH}/{{identity:str}}/acknowledge", status_code=200)
+    async def acknowledge(
+        identity: FromPath[str], data: JSONBody[Acknowledgement], request: AnyRequest
+    ) -> Incident:
+        """Note who works on it."""
+        await _one(parts, identity)
+        name = data.name or requester_of(request).name
+        found: Incident = await parts.incidents().acknowledge(identity, name)
+        return found
+
+    @post(f"{PATH}/{{identity:str}}/mark", status_code=200)
+    async def mark(identity: FromPath[str], data: JSONBody[Mark], request: AnyRequest) -> Incident:
+        """Note whether it was a false alarm."""
+        await _one(parts, identity)
+        name = requester_of(request).name
+        found: Incident = await parts.incidents().mark(identity, data.false_alarm, name, data.note)
+        return found
+
+    return [list_incidents, get_incident, acknowledge, mark]
+
+
+def _pages(parts: Parts) -> list[Any]:
+    @get("/incidents", include_in_schema=False)
+    async def index(request: AnyRequest, month: FromQuery[str] = "") -> Response[str]:
+        """What is not resolved, and a month."""
+        found = await _month(parts, month)
+        unresolved = await parts.incidents().listed() if parts.is_used() else ()
+        first, last = incident_summary.bounds(found.summary.month)
+        counted = sum(one.count for one in found.summary.severities)  # of many, not all are listed
+        return page(
+            request,
+            "incidents.html",
+            unresolved=unresolved[:MOST_SHOWN],
+            more=len(unresolved[MOST_SHOWN:]),
+            month=found,
+            shown=found.incidents[:MOST_SHOWN],
+            more_of_month=max(0, counted - MOST_SHOWN, len(found.incidents) - MOST_SHOWN),
+            before=incident_summary.month_of(first - 1),
+            after=incident_summary.month_of(last) if last <= time.time() else "",
+            cluster=parts.hub.settings.cluster,
+        )
+
+    @get("/incidents/of/{fingerprint:str}", include_in_schema=False)
+    async def of_alert(fingerprint: FromPath[str]) -> Response[str]:
+        """The incident of an alert; what notifications link to that need no acknowledgement."""
+        if not parts.is_used():
+            raise RefusedError("not_found", "no incident has that alert")
+        incident = await parts.incidents().with_alert(fingerprint)
+        return redirect(f"/incidents/{incident.id}")
+
+    @get("/incidents/{identity:str}", include_in_schema=False)
+    async def show(identity: FromPath[str], request: AnyRequest) -> Response[str]:
+        """One incident."""
+        incident = await _one(parts, identity)
+        fields = {name: request.query_params.get(name, "") for name in signed_links.FIELDS}
+        worth = parts.incidents().worth(incident.id, fields)
+        asker = requester_of(request)
+        return page(
+            request,
+            "incident.html",
+            incident=incident,
+            name=asker.name,
+            signed=fields if worth == "valid" else {},
+            refused=shown_problems(request, {"link": _REFUSED.get(worth, "")})["link"],
+            may_run=rank(asker.role) >= rank("run"),
+            cluster=parts.hub.settings.cluster,
+        )
+
+    @post("/incidents/{identity:str}/acknowledge", include_in_schema=False, status_code=200)
+    async def acknowledge(identity: FromPath[str], request: AnyRequest) -> Response[str]:
+        """Note who works on it: role run, or the link of a notification."""
+        fields = fields_of(await request.body())
+        incident, asker = await _one(parts, identity), requester_of(request)
+        may_run = rank(asker.role) >= rank("run")
+        worth = parts.incidents().worth(incident.id, fields)
+        if not may_run and worth != "valid":
+            raise RefusedError("forbidden", _REFUSED[worth])
+        name = asker.name or fields.get("name", "")
+        await parts.incidents().acknowledge(incident.id, name, by_link=not may_run)
+        return redirect(f"/incidents/{incident.id}")
+
+    @post("/incidents/{identity:str}/mark", include_in_schema=False, status_code=200)
+    async def mark(identity: FromPath[str], request: AnyRequest) -> Response[str]:
+        """Note whether it was a false alarm."""
+        fields = fields_of(await request.body())
+        said = fields.get("false_alarm")
+        if said not in ("yes", "no"):
+            raise RefusedError("invalid", "false_alarm: yes or no")
+        incident = await _one(parts, identity)
+        name = requester_of(request).name
+        await parts.incidents().mark(identity, said == "yes", name, fields.get("note", "")[:500])
+        return redirect(f"/incidents/{incident.id}")
+
+    return [index, of_alert, show, acknowledge, mark]

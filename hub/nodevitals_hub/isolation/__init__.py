@@ -1,0 +1,1 @@
+"""Which nodes are taken out of service, and when they may return."""

@@ -1,0 +1,80 @@
+"""Asks Prometheus what isolations are decided by, and remembers how its clock moves.
+
+In: settings. Out: what Prometheus says now, or nothing, with the reason in `problem`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from nodevitals.linux.host import Clock
+from nodevitals_hub.alerting import backends
+from nodevitals_hub.alerting.prometheus_queries import AskingError
+from nodevitals_hub.isolation.faults import (
+    FULL_QUERY,
+    MAX_GAP_SECONDS,
+    QUERY,
+    Clocks,
+    Seen,
+    StaleError,
+    clocks_of,
+    read,
+)
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+log = logging.getLogger(__name__)
+
+
+class Watching:
+    """The answers of one Prometheus."""
+
+    def __init__(self, hub: Hub, clock: Clock) -> None:
+        self._hub, self._clock = hub, clock
+        self._before: Clocks | None = None
+        self._usable = clock.monotonic()
+        self.problem = "not asked yet"
+        """Why there is no usable answer, in one line; "" where there is one."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last usable answer, or since the start."""
+        return self._clock.monotonic() - self._usable
+
+    async def look(self, full: bool) -> Seen | None:
+        """What Prometheus says now; `full`: also what tells whether a node is well."""
+        try:
+            seen = await self._ask(FULL_QUERY if full else QUERY)
+        except (AskingError, StaleError) as error:
+            if str(error) != self.problem:
+                log.warning("isolations: nothing is decided: %s", error)
+            self.problem = str(error)
+            if self._before is not None:
+                self._before = self._before._replace(usable=False)
+            return None
+        if self.problem:
+            log.info("isolations: Prometheus has a usable answer")
+        self.problem, self._usable = "", self._clock.monotonic()
+        return seen
+
+    async def _ask(self, query: str) -> Seen:
+        """Raises AskingError and StaleError."""
+        prometheus = backends.of(self._hub).prometheus
+        if prometheus is None:
+            raise AskingError("prometheus: not set")
+        members = {member.name: member for member in self._hub.checks.members()}
+        if not members:
+            raise StaleError("the hub's lists have no nodes")
+        samples = await prometheus.query(query)
+        now = clocks_of(samples, self._clock.time(), self._clock.monotonic())
+        before, self._before = self._before, now
+        seen = read(samples, members, self._hub.settings.cluster, now, before, self._longest_gap())
+        self._before = now._replace(usable=True)
+        return seen
+
+    def _longest_gap(self) -> float:
+        """Time between two answers that counts: two may be missing."""
+        settings = self._hub.settings.out_of_service
+        return max(MAX_GAP_SECONDS, 3 * (0.0 if settings is None else settings.every))

@@ -1,0 +1,241 @@
+"""What Prometheus says of the faults of a cluster, from one query; nothing of what is stale.
+
+In: samples of QUERY, the nodes on the lists, the clocks of this answer and of the one before. Out:
+Seen, or StaleError with the reason why nothing may be decided by this answer. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, get_args
+
+from nodevitals.quantities import shown
+from nodevitals_hub.alerting.prometheus_queries import Sample
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.records import Fault
+from nodevitals_hub.settings.response import Service
+from nodevitals_hub.triggers.alert_plan import host_of, node_of
+
+PART = "nodevitals_part"
+MAX_CLOCK_SECONDS = 60.0
+"""Between Prometheus' clock and that of the hub."""
+MAX_JUMP_SECONDS = 30.0
+MAX_FAULT_SECONDS = 60.0
+"""Age of a confirmed fault, which is recorded every five seconds."""
+MAX_RULE_SECONDS = 150.0
+"""Age of the rules' last evaluation: two of Prometheus' default interval, and a half."""
+MAX_GAP_SECONDS = 90.0
+"""A longer time without an answer does not count as time in which a fault lasted."""
+_SERVICES: tuple[str, ...] = get_args(Service)
+
+
+def _part(name: str, expression: str) -> str:
+    return f'label_replace({expression}, "{PART}", "{name}", "", "")'
+
+
+MAX_NODE_FAULTS = 64
+"""Confirmed faults of one node that are read; a node has some twenty devices."""
+
+# Values of `fault` and `alive` are the times of the records: a look back of five minutes also finds
+# those from before a restart of Prometheus. What is scraped has a job: a pod that exposes a series
+# of these names decides nothing. An alert has the job of the agents' samples, or none.
+CONFIRMED = 'nodevitals:fault_confirmed{job="", drill=""}'
+_ALERT_JOB = 'job=~"|nodevitals"'
+_DECIDING = (
+    _part("fault", f"topk by (cluster, instance) ({MAX_NODE_FAULTS}, timestamp({CONFIRMED}))"),
+    _part("alive", 'max by (cluster) (timestamp(nodevitals:threshold{job=""}))'),
+    _part(
+        "incident",
+        "group by (cluster, kind, domain, domain_name)"
+        ' (ALERTS{job="", alertname="FleetIncident", alertstate="firing", drill=""})',
+    ),
+)
+_UP = 'min by (cluster, instance) (up{job="nodevitals"})'
+_PROBES = 'min by (cluster, instance) (nodevitals_probe_success{job="nodevitals"})'
+# A node that is cordoned and has no confirmed fault is in maintenance by its cordon, and then none
+# of its faults is confirmed: the alerts themselves say whether it is well.
+_RETURNING = (
+    _part("fresh", f"({_PROBES} == 1) and on (cluster, instance) ({_UP} == 1)"),
+    _part("lacking", f"({_PROBES} != 1) or on (cluster, instance) ({_UP} != 1)"),
+    _part("work", 'nodevitals:node_maintenance_source{job="", source!="cordon"}'),
+    _part(
+        "alert",
+        "group by (cluster, instance, fault, severity)"
+        f' (ALERTS{{{_ALERT_JOB}, alertstate=~"pending|firing", scope=~"device|node", fault!="",'
+        ' drill="", severity=~"critical|warning|info"})',
+    ),
+)
+QUERY = " or ".join(_DECIDING)
+"""Where no node is out of service."""
+FULL_QUERY = " or ".join((*_DECIDING, *_RETURNING))
+"""Also what is known of the nodes, to tell whether one is well."""
+
+
+class StaleError(Exception):
+    """Nothing may be decided by this answer; the text says why, in one line."""
+
+
+class Clocks(NamedTuple):
+    """The clocks at one answer."""
+
+    wall: float
+    monotonic: float
+    prometheus: float
+    usable: bool = True
+
+
+class Seen(NamedTuple):
+    """What Prometheus says now. `faults`: those that may take a node out of service."""
+
+    time: float
+    elapsed: float
+    """Seconds since the answer before, by the monotonic clock; 0 where too much lay between."""
+    faults: tuple[Fault, ...]
+    lasting: frozenset[tuple[str, str, str]] = frozenset()
+    """All confirmed faults, also those of a fleet incident, by identity."""
+    alerting: frozenset[tuple[str, str]] = frozenset()
+    """Node and fault of all alerts, pending ones too."""
+    critical: frozenset[str] = frozenset()
+    """Nodes with a critical alert, a pending one too."""
+    fresh_nodes: frozenset[str] = frozenset()
+    """Nodes whose data are fresh: scraped, all probes succeed, no maintenance."""
+    incident_open: bool = False
+
+
+def clocks_of(samples: Sequence[Sample], wall: float, monotonic: float) -> Clocks:
+    """The clocks of an answer; it is not usable yet."""
+    time = samples[0].time if samples else 0.0
+    return Clocks(wall, monotonic, time, usable=False)
+
+
+def read(
+    samples: Sequence[Sample],
+    members: Mapping[str, Member],
+    cluster: str,
+    now: Clocks,
+    before: Clocks | None,
+    longest_gap: float = MAX_GAP_SECONDS,
+) -> Seen:
+    """What an answer says. Raises StaleError."""
+    _check_clocks(samples, now, before)
+    assert before is not None
+    found = _of_cluster(samples, cluster)
+    _check_rules(found, samples, cluster, now.prometheus)
+    faults = [
+        fault
+        for sample in found.get("fault", ())
+        if -MAX_JUMP_SECONDS <= now.prometheus - sample.value <= MAX_FAULT_SECONDS
+        for fault in _fault(sample.labels, members)
+    ]
+    alerts = found.get("alert", ())
+    gap = now.monotonic - before.monotonic
+    return Seen(
+        time=now.prometheus,
+        elapsed=gap if before.usable and gap <= longest_gap else 0.0,
+        faults=tuple(fault for fault, acts in _unique(faults) if acts),
+        lasting=frozenset(fault.identity for fault, _ in faults),
+        alerting=frozenset((_node(one, members), one.labels.get("fault", "")) for one in alerts),
+        critical=frozenset(
+            _node(one, members) for one in alerts if one.labels.get("severity") == "critical"
+        ),
+        fresh_nodes=frozenset(_nodes(found, "fresh", members))
+        - {*_nodes(found, "lacking", members), *_nodes(found, "work", members)},
+        incident_open=bool(found.get("incident")),
+    )
+
+
+def _check_clocks(samples: Sequence[Sample], now: Clocks, before: Clocks | None) -> None:
+    if not samples:
+        raise StaleError("Prometheus returned nothing: are the rules loaded?")
+    if len({sample.time for sample in samples}) > 1:
+        raise StaleError("samples of different times: not the answer of an instant query")
+    away = now.prometheus - now.wall
+    if abs(away) > MAX_CLOCK_SECONDS:
+        raise StaleError(f"Prometheus' clock is {away:+.0f} s away from that of the hub")
+    if before is None:
+        raise StaleError("the first answer: only the next one shows whether its clock moves")
+    if now.prometheus <= before.prometheus:
+        raise StaleError("Prometheus' clock stands still, or what is between repeats an answer")
+    gap = now.monotonic - before.monotonic
+    for name, moved in (
+        ("the hub's clock", now.wall - before.wall),
+        ("Prometheus' clock", now.prometheus - before.prometheus),
+    ):
+        if before.prometheus and abs(moved - gap) > MAX_JUMP_SECONDS:
+            raise StaleError(f"{name} has jumped by {moved - gap:+.0f} s")
+
+
+def _of_cluster(samples: Sequence[Sample], cluster: str) -> dict[str, list[Sample]]:
+    """The samples by part: those of this cluster, and those without a cluster."""
+    named = {sample.labels.get("cluster", "") for sample in samples} - {""}
+    if not cluster and len(named) > 1:
+        names = ", ".join(map(shown, sorted(named)[:3]))
+        raise StaleError(f"Prometheus has several clusters ({names}): set `cluster`")
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if not cluster or sample.labels.get("cluster", "") in ("", cluster):
+            found.setdefault(sample.labels.get(PART, ""), []).append(sample)
+    return found
+
+
+def _check_rules(
+    found: Mapping[str, Sequence[Sample]], samples: Sequence[Sample], cluster: str, now: float
+) -> None:
+    alive = found.get("alive", ())
+    if not alive:
+        others = {sample.labels.get("cluster", "") for sample in samples} - {"", cluster}
+        if others:
+            names = ", ".join(map(shown, sorted(others)[:3]))
+            raise StaleError(f"nothing of the cluster {cluster}, only of {names}")
+        raise StaleError("no series nodevitals:threshold: the rules are not loaded")
+    age = now - max(sample.value for sample in alive)
+    if age > MAX_RULE_SECONDS:
+        raise StaleError(f"the rules were last evaluated {age:.0f} s ago")
+
+
+def _fault(
+    labels: Mapping[str, str], members: Mapping[str, Member]
+) -> Iterator[tuple[Fault, bool]]:
+    """A confirmed fault, and whether it may take a node out of service."""
+    service = labels.get("service", "")
+    name = labels.get("fault", "")
+    node = _name(labels, members)
+    if not (name and node) or labels.get("drill") == "true":
+        return
+    acts = service in _SERVICES and labels.get("incident", "false") == "false"
+    fault = Fault(
+        node=node,
+        fault=name,
+        device_id=labels.get("device_id", ""),
+        component=labels.get("component", ""),
+        severity=labels.get("severity", ""),
+        service="drain_now" if service == "drain_now" else "drain_when_idle",
+        action=labels.get("action", ""),
+        cluster=labels.get("cluster", ""),
+    )
+    yield fault, acts
+
+
+def _unique(faults: Sequence[tuple[Fault, bool]]) -> list[tuple[Fault, bool]]:
+    """One of each identity: a node may be scraped with and without its port. Where two differ, the
+    one that does not act counts.
+    """
+    found: dict[tuple[str, str, str], tuple[Fault, bool]] = {}
+    for fault, acts in sorted(faults, key=lambda one: (one[1], one[0].service == "drain_now")):
+        found.setdefault(fault.identity, (fault, acts))
+    return [found[identity] for identity in sorted(found)]
+
+
+def _name(labels: Mapping[str, str], members: Mapping[str, Member]) -> str:
+    """The node's name on the lists; of another one, its address without the port."""
+    return node_of(labels, members) or host_of(labels.get("instance", ""))
+
+
+def _node(sample: Sample, members: Mapping[str, Member]) -> str:
+    return _name(sample.labels, members)
+
+
+def _nodes(
+    found: Mapping[str, Sequence[Sample]], part: str, members: Mapping[str, Member]
+) -> Iterator[str]:
+    return (_node(sample, members) for sample in found.get(part, ()))

@@ -1,0 +1,1 @@
+"""How each scheduler takes a node out of service: one file per scheduler."""

@@ -1,0 +1,86 @@
+"""Runs collectives through a launcher, and looks for the node that makes one fail or slow.
+
+In: a collective check. Out: results, and the verdict of the search. A run that an earlier life of
+the hub had started is ended, and counts as lost: it is not started a second time. Where the
+check is not forced, nothing runs on nodes that jobs use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from msgspec.structs import replace
+
+from nodevitals.checks import CheckError
+from nodevitals.checks.collective import of_request
+from nodevitals.checks.judgement import some
+from nodevitals.checks.launchers import Launched, Launcher, refused
+from nodevitals.checks.model import Check, RunResult
+from nodevitals.checks.runs import collective_seconds
+from nodevitals.probes.fabric.report import Report, failed
+from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
+from nodevitals_hub.launch.node_watch import NodeWatch
+from nodevitals_hub.store.check_store import Issued
+
+
+class CollectiveRunner(Runner):
+    """Runs one collective per run."""
+
+    def __init__(self, launcher: Launcher, watch: NodeWatch) -> None:
+        self._launcher, self._watch = launcher, watch
+
+    async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
+        """Run the collective over the run's nodes."""
+        if again:
+            try:
+                await self._launcher.remove(issued.name)
+            except CheckError as error:
+                return replace(skipped(run, "lost"), raw=str(error))
+            return skipped(run, "lost")
+        rails = () if run.number else await self._watch.rails(check.request)
+        started, clock = time.time(), time.monotonic()
+        try:
+            done = await self._launched(check, run, issued.name)
+        except CheckError as error:
+            done = refused("harness", str(error))
+        return RunResult(
+            number=run.number,
+            nodes=run.nodes,
+            reports=await self._explained(done.reports, run),
+            started=started,
+            seconds=time.monotonic() - clock,
+            raw=done.raw,
+            versions=done.versions,
+            rails=rails,
+        )
+
+    async def _explained(self, reports: tuple[Report, ...], run: PlannedRun) -> tuple[Report, ...]:
+        """A node that others do not reach says nothing about its link where its agent is silent."""
+        last = reports[-1]
+        if last.reason != "unreachable" or not (silent := await self._watch.silent(run.nodes)):
+            return reports
+        text = f"no answer from the agents of {some(silent)}; {last.message}"
+        return (*reports[:-1], failed("harness", text))
+
+    async def _launched(self, check: Check, run: PlannedRun, name: str) -> Launched:
+        """Run it where no job uses the nodes, and end it when one takes a node."""
+        request = replace(check.request, nodes=run.nodes, test=run.test or check.request.test)
+        wanted = of_request(request.test, run.nodes)
+        limit = collective_seconds(request, len(run.nodes))
+        if request.force:
+            return await self._launcher.run(wanted, name, limit)
+        users = await self._watch.in_use(run.nodes)
+        if users:
+            return refused("peer_busy", users)
+        launching = asyncio.ensure_future(self._launcher.run(wanted, name, limit))
+        watching = asyncio.ensure_future(self._watch.taken(run.nodes, wanted.devices_per_node))
+        try:
+            await asyncio.wait({launching, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if launching.done():
+                return launching.result()
+        finally:
+            launching.cancel()
+            watching.cancel()
+            await asyncio.wait({launching, watching})  # it ends on the nodes first
+        return refused("peer_busy", watching.result())

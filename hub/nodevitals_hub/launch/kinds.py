@@ -1,0 +1,98 @@
+"""The runner of a real hub: pairs through agents, collectives through a launcher, nodes through
+their metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
+from nodevitals.checks.mpirun import MpirunLauncher
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
+from nodevitals_hub.launch.agent_orders import Agents
+from nodevitals_hub.launch.collective_launcher import launcher_of
+from nodevitals_hub.launch.collectives import CollectiveRunner
+from nodevitals_hub.launch.node_checks import NodeRunner, Nodes, short_of_devices
+from nodevitals_hub.launch.node_watch import NodeWatch
+from nodevitals_hub.launch.pair_runs import PairRunner
+from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.store.check_store import Issued
+
+log = logging.getLogger(__name__)
+
+
+class KindRunner(Runner):
+    """Chooses the runner by the kind of the check."""
+
+    def __init__(self, settings: HubSettings, members: Members) -> None:
+        """Raises ProbeError for unusable certificates, token or password."""
+        self._members = members
+        self.agents = Agents(settings.agents) if settings.agents else None
+        self.nodes = Nodes(settings.agents) if settings.agents else None
+        launcher = self._launcher = launcher_of(settings.collectives)
+        watch = NodeWatch(self.nodes, members)
+        self._pairs = PairRunner(self.agents, members) if self.agents else None
+        self._node = NodeRunner(self.nodes, members) if self.nodes else None
+        self._collectives = CollectiveRunner(launcher, watch) if launcher else None
+
+    async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
+        """Execute a run."""
+        runner = self._of(check.request.kind)
+        if runner is None:
+            return skipped(run, "not_configured")
+        return await runner.run(check, run, issued, again)
+
+    def _of(self, kind: str) -> Runner | None:
+        runners: dict[str, Runner | None] = {"collective": self._collectives, "node": self._node}
+        return runners.get(kind, self._pairs)
+
+    def refusal(self, request: CheckRequest) -> str:
+        """Name the section of the settings that is missing."""
+        if self._of(request.kind) is not None:
+            return ""
+        if request.kind == "collective":
+            return "no launcher of collectives: set collectives.launcher in the hub's configuration"
+        return "the hub cannot talk with agents: write the section agents of its configuration"
+
+    async def in_use(self, request: CheckRequest) -> Sequence[str]:
+        """The nodes whose agents say that processes have accelerators open; without agents and by
+        mpirun, those where ssh finds such processes, or cannot see them.
+        """
+        if self.nodes is None:
+            return await self._in_use_by_ssh(request)
+        facts = await self.nodes.facts(self._listed(request))
+        return sorted(name for name, own in facts.items() if own.in_use)
+
+    async def _in_use_by_ssh(self, request: CheckRequest) -> Sequence[str]:
+        if request.kind != "collective" or not isinstance(self._launcher, MpirunLauncher):
+            return ()
+        used = await self._launcher.in_use(request.nodes)
+        for node, why in sorted(used.items()):
+            log.warning("%s %s", node, why)
+        return sorted(used)
+
+    async def findings(self, check: Check) -> Sequence[NodeVerdict]:
+        """Nodes with fewer devices up than a collective needs, as their agents say now."""
+        if self.nodes is None or check.request.kind != "collective":
+            return ()
+        facts = await self.nodes.facts(self._listed(check.request), fresh=True)
+        return short_of_devices(facts, check.request.test.devices_per_node or 8)
+
+    def _listed(self, request: CheckRequest) -> list[Member]:
+        known = self._members.by_name
+        return [known[name] for name in request.nodes if name in known]
+
+    async def refresh(self) -> None:
+        """Read certificates, token and password where they have changed. Raises ProbeError."""
+        if self.agents is not None:
+            await self.agents.refresh()
+        if self.nodes is not None:
+            await self.nodes.refresh()
+
+    async def close(self) -> None:
+        """Leave orders to their leases: the next hub takes their results."""
+        if self._pairs is not None:
+            self._pairs.leaving = True

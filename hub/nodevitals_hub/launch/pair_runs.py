@@ -1,0 +1,206 @@
+"""Runs a pair test as an order on two agents: the target first, then the source.
+
+In: a run whose order's id was stored. Out: its result. After a restart of the hub the same order is
+put again: an agent that knows it returns its state, one that does not refuses it as stale, or takes
+it if it is young. So an order is executed once, whatever the hub does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from msgspec.structs import replace
+
+from nodevitals.checks.deadlines import within
+from nodevitals.checks.model import Check, RunResult
+from nodevitals.checks.runs import tests_of
+from nodevitals.probes.fabric.orders import (
+    LEASE_SECONDS,
+    Order,
+    OrderRefused,
+    OrderStatus,
+)
+from nodevitals_hub.checks.check_requests import Member
+from nodevitals_hub.checks.members import Members
+from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
+from nodevitals_hub.launch.agent_orders import WAIT_SECONDS, AgentError, Agents
+from nodevitals_hub.store.check_store import Issued
+
+TRIES = 3
+TRY_SECONDS = 0.5
+BUSY_SECONDS = 10.0
+"""A node that another test occupies is asked again for so long: such tests take a few seconds. It
+is below the lease, which the order on the other node has.
+"""
+CANCEL_SECONDS = 6.0
+LOST_SECONDS = 2 * LEASE_SECONDS
+"""An agent that did not answer for so long has ended its orders by their lease."""
+MARGIN_SECONDS = 60.0
+
+
+class _EndedError(Exception):
+    """The run has no result; the text is the word for `skipped`."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.message = reason, message
+
+
+class PairRunner(Runner):
+    """Runs pair tests through agents."""
+
+    def __init__(self, agents: Agents, members: Members) -> None:
+        self._agents = agents
+        self._members = members
+        self.leaving = False
+        """Whether the hub ends: then orders go on for their lease, and the next hub takes their
+        results."""
+
+    async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
+        """Give the order to both agents, and wait until it is done."""
+        known = self._members.by_name
+        if any(name not in known for name in run.nodes):
+            return skipped(run, "not_listed")
+        ends = [known[name] for name in run.nodes]
+        started, clock = time.time(), time.monotonic()
+        try:
+            status, ports = await self._execute(check, ends, issued, again)
+        except asyncio.CancelledError:
+            if not self.leaving:
+                await asyncio.shield(self._end(ends, issued.name))
+            raise
+        except _EndedError as error:
+            await self._end(ends, issued.name)
+            seconds = time.monotonic() - clock
+            result = replace(skipped(run, error.reason), raw=error.message)
+            return replace(result, started=started, seconds=seconds)
+        return RunResult(
+            number=run.number,
+            nodes=run.nodes,
+            reports=status.reports,
+            skipped=status.skipped,
+            started=started,
+            seconds=status.seconds,
+            raw=status.raw,
+            versions=status.versions,
+            port_bytes_per_second=ports,
+        )
+
+    async def _execute(
+        self, check: Check, ends: list[Member], issued: Issued, again: bool
+    ) -> tuple[OrderStatus, tuple[float, ...]]:
+        """The state of the source at the end, and the rates of both ports."""
+        source, target = ends
+        tests = tests_of(check.request)
+
+        def order(node: str) -> Order:
+            return Order(
+                id=issued.name,
+                issued=issued.time,
+                node=node,
+                source=source.name,
+                target=target.name,
+                tests=tests,
+                force=check.request.force,
+            )
+
+        first = await self._put(target, order(target.name), again)
+        if first.state == "done":  # in an earlier life of the hub
+            status = await self._asked(source, issued.name)
+            if status is None:
+                raise _EndedError(first.skipped or "lost", "the order ended before the source's")
+        else:
+            status = await self._put(source, order(source.name), again)
+        limit = time.monotonic() + sum(test.timeout for test in tests) + MARGIN_SECONDS
+        status = await self._follow(source, target, status, limit)
+        [of_target] = await self._end([target], issued.name) or [None]
+        if status.skipped == "peer_busy" and isinstance(of_target, OrderStatus):
+            # Why, only the target knows.
+            return replace(status, skipped=of_target.skipped or status.skipped), ()
+        if not isinstance(of_target, OrderStatus) and _unreachable(status):
+            # Its agent is gone, which says nothing about its link.
+            word = "lost" if isinstance(of_target, OrderRefused) else "no_agent"
+            raise _EndedError(word, f"agent of {target.name}: {of_target or 'no response'}")
+        return status, _ports(status, of_target)
+
+    async def _put(self, member: Member, order: Order, again: bool) -> OrderStatus:
+        failures, deadline = 0, time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                response = await self._agents.put(member, order)
+            except AgentError as error:
+                failures += 1
+                if failures == TRIES:
+                    raise _EndedError("no_agent", str(error)) from None
+                await asyncio.sleep(TRY_SECONDS * failures)
+                continue
+            if isinstance(response, OrderStatus):
+                return response
+            occupied = response.refusal == "busy" and response.reason == "testing"
+            if not occupied or time.monotonic() > deadline:
+                text = f"agent of {member.name}: {response.message}"
+                raise _EndedError(_word(response, again), text)
+            await asyncio.sleep(TRY_SECONDS)
+
+    async def _asked(self, member: Member, identity: str) -> OrderStatus | None:
+        try:
+            response = await self._agents.get(member, identity)
+        except AgentError as error:
+            raise _EndedError("no_agent", str(error)) from None
+        return response if isinstance(response, OrderStatus) else None
+
+    async def _follow(
+        self, source: Member, target: Member, status: OrderStatus, limit: float
+    ) -> OrderStatus:
+        """Ask both ends, which keeps the order alive, until the source is done."""
+        last = time.monotonic()
+        while status.state != "done":
+            answers = await asyncio.gather(
+                self._agents.get(source, status.id, WAIT_SECONDS),
+                self._agents.get(target, status.id, 0),
+                return_exceptions=True,
+            )
+            now = time.monotonic()
+            of_source = answers[0]
+            if isinstance(of_source, OrderStatus):
+                status, last = of_source, now
+            elif isinstance(of_source, OrderRefused):
+                raise _EndedError("lost", f"agent of {source.name}: {of_source.message}")
+            elif not isinstance(of_source, AgentError):
+                raise of_source
+            else:
+                await asyncio.sleep(TRY_SECONDS)
+                if now - last > LOST_SECONDS:
+                    raise _EndedError("lost", str(of_source))
+            if now > limit:
+                raise _EndedError("timeout", "the agents did not end the test in time")
+        return status
+
+    async def _end(self, ends: list[Member], identity: str) -> list[object]:
+        """End the order on these nodes, and return what they answer; what cannot be reached ends by
+        its lease.
+        """
+        tasks = [self._agents.cancel(member, identity) for member in ends]
+        both = asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            return list(await within(both, CANCEL_SECONDS))
+        except TimeoutError:
+            return []
+
+
+def _ports(*ends: object) -> tuple[float, ...]:
+    """The rates of the ports on both nodes; none where one of them is unknown."""
+    rates = [end.port_bytes_per_second for end in ends if isinstance(end, OrderStatus)]
+    known = tuple(rate for rate in rates if rate is not None)
+    return known if len(known) == len(ends) else ()
+
+
+def _unreachable(status: OrderStatus) -> bool:
+    return any(report.reason == "unreachable" for report in status.reports)
+
+
+def _word(refusal: OrderRefused, again: bool) -> str:
+    if refusal.refusal == "busy":
+        return refusal.reason or "peer_busy"
+    return "lost" if refusal.refusal == "stale" and again else refusal.refusal

@@ -1,0 +1,1 @@
+"""Second-level monitoring of nodes for some time."""

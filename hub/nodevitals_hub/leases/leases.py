@@ -1,0 +1,223 @@
+"""Second-level monitoring on demand: keeps the leases of agents alive while someone wants them.
+
+In: requests of people, of programs and of alerts. Out: a request to each agent every 15 s, and the
+targets of a second scrape job. Leases are in a file of the state directory, so a restarted hub goes
+on with them; without a hub they end on the agents within a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nodevitals.checks.deadlines import within
+from nodevitals.checks.model import Requester
+from nodevitals.linux.host import Clock
+from nodevitals.wire import MAX_LEASE_SECONDS, LeaseState
+from nodevitals_hub.checks.check_requests import Member, RefusedError
+from nodevitals_hub.leases.lease_book import (
+    AgentError,
+    HubLease,
+    LeaseBook,
+    LeasedNode,
+    LeaseWanted,
+)
+from nodevitals_hub.settings.agents import AgentsSettings
+from nodevitals_hub.settings.hub import LeasesSettings
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+RENEW_SECONDS = 15.0
+AT_A_TIME = 128
+FILE_NAME = "leases.json"
+
+log = logging.getLogger(__name__)
+Send = Callable[[Member, tuple[str, ...], float], Awaitable[dict[str, LeaseState]]]
+"""Asks one agent, for probes and seconds; without probes it ends its lease. Raises AgentError."""
+
+
+class Leases:
+    """All leases of this hub. Methods run in the event loop and do not block it."""
+
+    def __init__(
+        self,
+        settings: Callable[[], LeasesSettings],
+        directory: str,
+        members: Callable[[], Sequence[Member]],
+        send: Send,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._path = Path(directory, FILE_NAME)
+        self._members = members
+        self._send = send
+        self._book = LeaseBook(clock or Clock())
+        self._nodes: dict[str, LeasedNode] = {}
+        self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    def all(self) -> tuple[HubLease, ...]:
+        """The leases, the newest first."""
+        return self._book.all()
+
+    def nodes(self) -> tuple[LeasedNode, ...]:
+        """The nodes under leases, by name."""
+        names = sorted(self._book.wanted())
+        return tuple(self._nodes.get(name, LeasedNode(name=name)) for name in names)
+
+    async def ask(self, wanted: LeaseWanted, requester: Requester) -> HubLease:
+        """Begin a lease. Raises RefusedError."""
+        if requester.role == "read":
+            raise RefusedError("forbidden", "a lease needs the role run")
+        lease = self._book.add(wanted, requester, self._by_name(), self._settings())
+        await self._write()
+        self._changed.set()
+        log.info(
+            "lease %s for %s %s: %s on %d nodes for %.0f s",
+            *(lease.id, requester.trigger, requester.name),
+            *(",".join(lease.probes), len(lease.nodes), wanted.seconds),
+        )
+        return lease
+
+    async def ask_for_alert(self, alertname: str, nodes: Iterable[str]) -> HubLease | None:
+        """Begin the lease that the settings have for an alert; None where they have none. The same
+        alert of the same nodes prolongs it. Raises RefusedError.
+        """
+        settings = self._settings()
+        probes = settings.alerts.get(alertname)
+        if not probes:
+            return None
+        seconds = min(settings.alert_duration, settings.max_duration)
+        wanted = LeaseWanted(probes=probes, nodes=tuple(sorted(nodes)), seconds=seconds)
+        return await self.ask(wanted, Requester(trigger="alert", name=alertname))
+
+    async def end(self, identity: str, requester: Requester) -> HubLease:
+        """End a lease now. Raises RefusedError."""
+        if requester.role == "read":
+            raise RefusedError("forbidden", "to end a lease needs the role run")
+        lease = self._book.remove(identity)
+        await self._write()
+        self._changed.set()
+        return lease
+
+    async def run(self) -> None:
+        """Renew leases until cancelled."""
+        await self._load()
+        while True:
+            self._changed.clear()
+            await self._renew()
+            pause = min(RENEW_SECONDS, self._book.next_end() + 0.1) if self._nodes else None
+            try:
+                await within(self._changed.wait(), pause)
+            except TimeoutError:
+                continue
+
+    def scrape_targets(self, port: int, scheme: str) -> list[dict[str, object]]:
+        """Targets in the format of Prometheus' http_sd: nodes whose agent has confirmed a lease,
+        scraped every second for those probes alone.
+        """
+        members = self._by_name()
+        found: list[dict[str, object]] = []
+        for node in self.nodes():
+            active = sorted(name for name, state in node.probes.items() if state == "active")
+            member = members.get(node.name)
+            if member is None or not active:
+                continue
+            host = f"[{member.host}]" if ":" in member.host else member.host
+            labels = {
+                "__scheme__": scheme,
+                "__scrape_interval__": "1s",
+                "__scrape_timeout__": "1s",
+                "__param_collect": ",".join(active),
+                "__meta_nodevitals_node": node.name,
+            }
+            found.append({"targets": [f"{host}:{port}"], "labels": labels})
+        return found
+
+    def _by_name(self) -> dict[str, Member]:
+        return {member.name: member for member in self._members()}
+
+    async def _renew(self) -> None:
+        """Ask each agent once: for all that is wanted of it, or to end its lease."""
+        wanted, members = self._book.wanted(), self._by_name()
+        room = asyncio.Semaphore(AT_A_TIME)
+
+        async def ask(name: str) -> None:
+            async with room:
+                probes = tuple(sorted(wanted.get(name, ())))
+                self._nodes[name] = await self._asked(members.get(name), name, probes)
+
+        await asyncio.gather(*(ask(name) for name in wanted.keys() | self._nodes.keys()))
+        for name in self._nodes.keys() - wanted.keys():
+            del self._nodes[name]
+
+    async def _asked(self, member: Member | None, name: str, probes: tuple[str, ...]) -> LeasedNode:
+        if member is None:
+            return LeasedNode(name=name, state="unreachable", error="no longer on the hub's lists")
+        seconds = min(MAX_LEASE_SECONDS, max(1.0, self._book.left(name)))
+        try:
+            states = await self._send(member, probes, seconds)
+        except AgentError as error:
+            return LeasedNode(name=name, state="unreachable", error=str(error))
+        active = "active" in states.values()
+        return LeasedNode(name=name, state="active" if active else "refused", probes=states)
+
+    async def _load(self) -> None:
+        """Go on with the leases of the file; a file that is damaged has none."""
+        loop = asyncio.get_running_loop()
+        try:
+            data = await loop.run_in_executor(None, self._path.read_bytes)
+            stored = msgspec.json.decode(data, type=tuple[HubLease, ...])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            log.warning("leases: %s: %s; none is kept", self._path, error)
+            return
+        self._book.restore(stored, self._settings().max_duration)
+
+    async def _write(self) -> None:
+        """Keep the leases. A full disk costs only a restarted hub its leases."""
+        async with self._writing:
+            data = msgspec.json.encode(self._book.all())
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, _replace, self._path, data)
+            except OSError as error:
+                log.warning("leases: %s: %s; not kept", self._path, error.strerror)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def of(hub: Hub) -> Leases:
+    """The leases of a hub."""
+    if hub.leases is None:
+        settings = hub.settings
+        hub.leases = Leases(
+            lambda: hub.settings.leases,
+            settings.state_directory,
+            hub.checks.members,
+            _send(settings.agents),
+        )
+    made: Leases = hub.leases
+    return made
+
+
+def _send(agents: AgentsSettings | None) -> Send:
+    if agents is not None:
+        from nodevitals_hub.leases.lease_client import LeaseClient
+
+        return LeaseClient(agents).send
+
+    async def refuse(*_: object) -> dict[str, LeaseState]:
+        raise AgentError("the hub's configuration has no section agents")
+
+    return refuse

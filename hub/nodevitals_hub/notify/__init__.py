@@ -1,0 +1,1 @@
+"""Notifications: which alerts go to which channels and owners, and when."""

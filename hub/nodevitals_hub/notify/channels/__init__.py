@@ -1,0 +1,1 @@
+"""How a notification is sent: chat robots, and what Apprise can send."""

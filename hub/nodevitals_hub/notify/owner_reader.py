@@ -1,0 +1,144 @@
+"""Notifies the owners of the jobs that a fault concerns.
+
+In: the inbox (receiver.py), what Prometheus has of jobs on the nodes. Out: deliveries. A Prometheus
+that is down holds up owners alone; a message that waits for it too long names only the owners whom
+its alerts name themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from nodevitals.checks.deadlines import within
+from nodevitals_hub.alerting import backends, receiver, setting_aside
+from nodevitals_hub.alerting.prometheus_queries import AskingError, Sample
+from nodevitals_hub.incidents import incident_intake, incident_log, incident_tables
+from nodevitals_hub.notify import notify
+from nodevitals_hub.notify.owner_deliveries import made_of
+from nodevitals_hub.notify.owners import notices, owner_query
+from nodevitals_hub.records import Alert, Received
+from nodevitals_hub.store import delivery_tables, inbox_tables
+from nodevitals_hub.store.check_store import StoreError
+from nodevitals_hub.triggers.alert_plan import node_of
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from nodevitals_hub.context import Hub
+
+READER = "owners"
+LOOK_SECONDS = 5.0
+RETRY_SECONDS = 10.0
+LONGEST_SECONDS = 900.0
+"""For which a message waits for Prometheus."""
+SAME_SECONDS = 900.0
+"""A job on a node is not named again so soon, whether there is an incident or not yet."""
+
+log = logging.getLogger(__name__)
+
+
+class Owners:
+    """Reads for the owners of jobs."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        arrived = receiver.of(self._hub).arrived[READER]
+        while True:
+            arrived.clear()
+            with suppress(StoreError):  # logged by the database
+                while await setting_aside.read(
+                    backends.of(self._hub).database, READER, self._read_one
+                ):
+                    pass
+            try:
+                await within(arrived.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def _read_one(self) -> bool:
+        """Take the oldest message; False where none is ready. Its incidents come first: a job is
+        named once per incident.
+        """
+        database = backends.of(self._hub).database
+
+        def oldest(connection: sqlite3.Connection) -> Received | None:
+            found = inbox_tables.oldest(connection, READER)
+            first = inbox_tables.oldest(connection, incident_intake.READER)
+            waits = found and first and first.number < found.number
+            return None if waits else found
+
+        received = await database.do(oldest)
+        if received is None:
+            return False
+        alerts = received.message.alerts
+        samples = await self._samples(alerts, received.time)
+        if samples is None:
+            await asyncio.sleep(RETRY_SECONDS)
+            return True
+        notifier = notify.of(self._hub)
+        settings = self._hub.settings
+
+        def store(connection: sqlite3.Connection) -> int:
+            found = notices(alerts, samples, self._incident_of(connection))
+            jobs = [job for one in found for job in one.jobs]
+            places = [job.place for job in jobs]
+            recent = inbox_tables.known_within(connection, places, received.time, SAME_SECONDS)
+            again = {job.key for job in jobs if job.place in recent}
+            made = made_of(
+                found,
+                inbox_tables.known(connection, [job.key for job in jobs]) | again,
+                settings.notify,
+                settings.cluster,
+                notifier.room_of,
+                received.time,
+            )
+            delivery_tables.write(connection, made.deliveries)
+            named = [job.place for job in jobs if job.key in made.keys]
+            inbox_tables.remember(connection, [*made.keys, *again, *named], received.time)
+            inbox_tables.remove(connection, received.number)
+            return len(made.deliveries)
+
+        if await database.do(store):
+            notifier.wake()
+        return True
+
+    def _incident_of(self, connection: sqlite3.Connection) -> Callable[[Alert], str]:
+        members = {member.name: member for member in self._hub.checks.members()}
+
+        def incident(alert: Alert) -> str:
+            key = incident_log.key_of(alert, node_of(alert.labels, members) or "")
+            found = incident_tables.newest_of(connection, key)
+            return found.id if found is not None and found.resolved is None else ""
+
+        return incident
+
+    async def _samples(self, alerts: Sequence[Alert], since: float) -> list[Sample] | None:
+        """The jobs that alerts concern; None where Prometheus is to be asked again."""
+        query, server = owner_query(alerts), backends.of(self._hub).prometheus
+        if not query or server is None:
+            return []
+        try:
+            found = await server.query(query)
+        except AskingError as error:
+            if str(error) != self._problem:
+                log.warning("owners: %s; tried again every %g s", error, RETRY_SECONDS)
+            self._problem = str(error)
+            return None if 0 <= time.time() - since < LONGEST_SECONDS else []
+        self._problem = ""
+        return found
+
+
+async def run(hub: Hub) -> None:
+    """Notify until cancelled; a hub without the setting only empties the inbox."""
+    if not backends.exists(hub):
+        await receiver.of(hub).arrived[READER].wait()
+    await Owners(hub).run()

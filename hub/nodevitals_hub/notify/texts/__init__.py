@@ -1,0 +1,1 @@
+"""Texts of notifications, in English and Chinese."""

@@ -1,0 +1,150 @@
+"""Titles and texts of notifications.
+
+In: alerts, the cluster, the language, links. Out: a text of at most so many bytes of UTF-8. Plain
+text, which every robot and mail program shows alike: their dialects of markdown differ. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
+from typing import NamedTuple, TypeVar
+
+from nodevitals_hub.notify.texts.chinese import CHINESE, CHINESE_BESIDE_ENGLISH
+from nodevitals_hub.notify.texts.english import ENGLISH
+from nodevitals_hub.notify.texts.grouping import Group, grouped
+from nodevitals_hub.notify.texts.phrases import Phrases
+from nodevitals_hub.plain_text import cut_bytes, length
+from nodevitals_hub.records import Alert
+from nodevitals_hub.settings.response import Language
+
+MAX_TITLE_BYTES = 400
+MAX_IN_FULL = 5
+LEAST_BYTES = 300
+"""No text is made shorter."""
+_PHRASES: dict[Language, tuple[Phrases, ...]] = {
+    "en": (ENGLISH,),
+    "zh": (CHINESE,),
+    "both": (CHINESE_BESIDE_ENGLISH, ENGLISH),
+}
+
+
+Made = TypeVar("Made")
+
+
+class Text(NamedTuple):
+    """A notification: the title in one line, and the body."""
+
+    title: str
+    body: str
+
+
+class Room(NamedTuple):
+    """What a channel takes."""
+
+    max_bytes: int
+    """Of UTF-8, of a title and a body."""
+    excess: Callable[[Text], int] = lambda _: 0
+    """By how many bytes the request for a text is longer than the other side takes."""
+
+
+def render(
+    alerts: Sequence[Alert],
+    cluster: str,
+    language: Language,
+    external_url: str,
+    incident: str,
+    max_bytes: int,
+    zone: tzinfo,
+) -> Text:
+    """The notification of some alerts, of which there is at least one. `cluster` is for those
+    without that label; `incident` is the id of an incident, or ''.
+    """
+    groups = grouped(alerts)
+    phrases = _PHRASES[language]
+    title = _title([one.title(groups, cluster) for one in phrases], max_bytes)
+    room = max_bytes - length(title) - 1
+    url = f"{external_url.rstrip('/')}/incidents/{incident}" if external_url and incident else ""
+    firing = any(alert.status == "firing" for alert in alerts)
+    foot = phrases[0].incident(url, firing) if url else ""
+    if length(foot) + 1 > room:
+        foot = ""
+    room -= length(foot) + 1 if foot else 0
+    parts: list[str] = []
+    for left, one in zip(range(len(phrases), 0, -1), phrases):
+        part = _body(groups, one, zone, (room - 2 * (left - 1)) // left)
+        parts.append(part)
+        room -= length(part) + 2
+    body = "\n\n".join(part for part in parts if part)
+    return Text(title, "\n".join(part for part in (body, foot) if part))
+
+
+def fitted(made: Callable[[int], Made], text_of: Callable[[Made], Text], room: Room) -> Made:
+    """What `made` returns for as many bytes as the channel takes. A request has more bytes than its
+    text, by how many is known of the whole only: what does not fit is made for fewer.
+    """
+    size = room.max_bytes
+    while True:
+        found = made(size)
+        text = text_of(found)
+        excess = room.excess(text)
+        if excess <= 0 or size <= LEAST_BYTES:
+            return found
+        size = max(LEAST_BYTES, min(size, length(text.title) + 1 + length(text.body)) - excess)
+
+
+def digest(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> Text:
+    """Several notifications in one: all titles, which fit (fitting), and as many bodies as fit."""
+    title = _digest_title(texts, cluster, language, max_bytes)
+    blocks = [f"{number}. {text.title}" for number, text in enumerate(texts, 1)]
+    room = max_bytes - length(title) - sum(length(block) + 1 for block in blocks)
+    for number, text in enumerate(texts):
+        cost = length(text.body) + 2
+        if text.body and cost <= room:
+            blocks[number] += f"\n{text.body}\n"
+            room -= cost
+    return Text(title, "\n".join(blocks).rstrip("\n"))
+
+
+def fitting(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> int:
+    """How many of these notifications, in their order, one digest can name; 0 where a title is too
+    long for any.
+    """
+    title = _digest_title(texts, cluster, language, max_bytes)
+    room = max_bytes - length(title)
+    for number, text in enumerate(texts):
+        room -= length(f"{number + 1}. {text.title}") + 1
+        if room < 0:
+            return number
+    return len(texts)
+
+
+def _digest_title(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> str:
+    drill = all(text.title.startswith(("[DRILL]", "[演练]")) for text in texts)
+    titles = [one.digest(cluster, len(texts), drill) for one in _PHRASES[language]]
+    return _title(titles, max_bytes)
+
+
+def _title(titles: Sequence[str], max_bytes: int) -> str:
+    return cut_bytes(" / ".join(titles), min(MAX_TITLE_BYTES, max_bytes // 2))
+
+
+def _body(groups: Sequence[Group], phrases: Phrases, zone: tzinfo, room: int) -> str:
+    """Groups in full while they fit, then their headlines, then their number."""
+    left, whole = sum(len(group.alerts) for group in groups), room
+    blocks: list[str] = []
+    for number, group in enumerate(groups):
+        left -= len(group.alerts)
+        reserved = length(phrases.more(left)) + 1 if left else 0
+        headline = phrases.headline(group)
+        full = "\n".join([headline, *phrases.details(group, zone)])
+        choices = [full, headline] if number < MAX_IN_FULL else [headline]
+        if not blocks:
+            choices.append(cut_bytes(headline, max(room - reserved, 0)))
+        block = next((one for one in choices if length(one) + 1 + reserved <= room + 1), None)
+        if block is None:
+            blocks.append(phrases.more(left + len(group.alerts)))
+            break
+        blocks.append(block)
+        room -= length(block) + 1
+    return cut_bytes("\n".join(blocks), max(whole, 0))

@@ -1,0 +1,145 @@
+"""Notifies when the alert Watchdog stops, and when it comes again.
+
+In: when its last message came (receiver.py). Out: deliveries. The clusters whose Watchdog came once
+are kept in the database: it is missed also where it does not come after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from nodevitals_hub.alerting import backends, receiver
+from nodevitals_hub.checks.coordinator import new_identity
+from nodevitals_hub.notify import notify
+from nodevitals_hub.notify.texts.watchdog_texts import text_of
+from nodevitals_hub.plain_text import clean
+from nodevitals_hub.records import Delivery
+from nodevitals_hub.settings.response import WatchdogSettings
+from nodevitals_hub.store import aside_tables, delivery_tables
+from nodevitals_hub.store.check_store import StoreError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from nodevitals_hub.context import Hub
+
+LOOK_SECONDS = 1.0
+FACT = "watchdog clusters"
+
+log = logging.getLogger(__name__)
+
+
+class Change(NamedTuple):
+    """A cluster whose Watchdog stopped, or came again."""
+
+    cluster: str
+    state: Literal["missing", "back"]
+
+
+class Watch:
+    """Which clusters are missed. Pure, but for what it remembers."""
+
+    def __init__(self, clusters: Mapping[str, float]) -> None:
+        """`clusters` are those that are expected, from a time of the monotonic clock on."""
+        self.last = dict(clusters)
+        self.missing: set[str] = set()
+
+    def look(self, beats: Mapping[str, float], now: float, after: float) -> list[Change]:
+        """What has changed since the last look."""
+        found = []
+        self.last.update(beats)
+        for cluster, moment in self.last.items():
+            is_missing = now - moment >= after
+            if is_missing and cluster not in self.missing:
+                self.missing.add(cluster)
+                found.append(Change(cluster, "missing"))
+            elif not is_missing and cluster in self.missing:
+                self.missing.remove(cluster)
+                found.append(Change(cluster, "back"))
+        return found
+
+
+class Watchdog:
+    """The watch over all clusters of one hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        database = backends.of(self._hub).database
+        known = await database.do(_read)
+        start = time.monotonic()
+        watch = Watch(dict.fromkeys(known or [self._hub.settings.cluster], start))
+        while True:
+            settings = self._hub.settings.notify.watchdog
+            if settings is not None:
+                beats = receiver.of(self._hub).beats
+                changes = watch.look(beats, time.monotonic(), settings.after)
+                new = sorted(set(beats) - set(known))
+                if changes or new:
+                    known = sorted({*known, *new})
+                    made = [one for change in changes for one in self._made(change, settings)]
+                    await self._store(made, known)
+                    notify.of(self._hub).wake()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _store(self, made: list[Delivery], known: list[str]) -> None:
+        """Until it is stored: nothing else would notice the change again."""
+        while True:
+            try:
+                await backends.of(self._hub).database.do(lambda one: _write(one, made, known))
+                return
+            except StoreError:  # logged by the database
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _made(self, change: Change, settings: WatchdogSettings) -> list[Delivery]:
+        log.warning("watchdog of %s: %s", clean(change.cluster, 80) or "the cluster", change.state)
+        notify, now = self._hub.settings.notify, time.time()
+        thread = sha256(f"watchdog {change.cluster}".encode()).hexdigest()[:32]
+        found = []
+        for name in settings.channels:
+            channel = notify.channels.get(name)
+            if channel is None:
+                continue
+            language = channel.language or notify.language
+            missing = settings.after if change.state == "missing" else None
+            text = text_of(change.cluster, missing, language)
+            found.append(
+                Delivery(
+                    id=f"{new_identity()}-{name}",
+                    channel=name,
+                    created=now,
+                    title=text.title,
+                    text=text.body,
+                    severity="critical",
+                    thread=thread,
+                    resolved=change.state == "back",
+                    next_try=now,
+                )
+            )
+        return found
+
+
+def _read(connection: sqlite3.Connection) -> list[str]:
+    return aside_tables.fact(connection, FACT, msgspec.json.Decoder(list[str]).decode) or []
+
+
+def _write(connection: sqlite3.Connection, deliveries: list[Delivery], clusters: list[str]) -> None:
+    delivery_tables.write(connection, deliveries)
+    value = msgspec.json.encode(clusters)
+    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (FACT, value))
+
+
+async def run(hub: Hub) -> None:
+    """Watch until cancelled; a hub without the setting does nothing."""
+    while hub.settings.notify.watchdog is None:
+        await asyncio.sleep(LOOK_SECONDS)
+    await Watchdog(hub).run()

@@ -1,0 +1,1 @@
+"""The section `out_of_service`: isolation and repair together, and their REST API."""

@@ -1,0 +1,1 @@
+"""Repairs of nodes that are out of service: jobs, objects and commands of the site."""

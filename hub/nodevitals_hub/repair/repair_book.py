@@ -1,0 +1,127 @@
+"""The repairs of a hub: each change is one transaction, logged and counted.
+
+In: what became of a repair. Out: repairs, and what /metrics shows of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nodevitals.linux.host import Clock
+from nodevitals_hub import families
+from nodevitals_hub.alerting import backends
+from nodevitals_hub.checks.newest import Sample
+from nodevitals_hub.records import Isolation
+from nodevitals_hub.repair import repair_tables
+from nodevitals_hub.repair.repair_records import (
+    ACTIONS,
+    BAD_STATES,
+    OUTCOMES,
+    RUNNING_STATES,
+    Repair,
+)
+from nodevitals_hub.settings.repairs import RepairSettings
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+log = logging.getLogger(__name__)
+
+
+class RepairBook:
+    """Repairs, as they were written last."""
+
+    def __init__(self, hub: Hub, clock: Clock) -> None:
+        self._hub, self._clock = hub, clock
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+        """Repairs by action and outcome, since the start."""
+        self._bad: Counter[str] = Counter()
+        """Open isolations with a repair that a person has to look at, by its action."""
+        self.running: list[Repair] = []
+
+    async def follow(self, isolations: Iterable[str], elapsed: float) -> list[Repair]:
+        """Those that run, after so many seconds more; `isolations` are the open ones."""
+        identities = sorted(isolations)
+
+        def step(connection: sqlite3.Connection) -> tuple[list[Repair], list[Repair]]:
+            found = repair_tables.running(connection)
+            if elapsed and (found or repair_tables.starts(connection)):
+                repair_tables.grow(connection, elapsed)
+                found = repair_tables.running(connection)
+            return found, repair_tables.of_isolations(connection, identities)
+
+        self.running, known = await backends.of(self._hub).database.do(step)
+        bad = {one.isolation: _action(one) for one in known if one.state in BAD_STATES}
+        self._bad = Counter(bad.values())
+        return self.running
+
+    async def begin(
+        self, repair: Repair, settings: RepairSettings, holds: Callable[[Isolation], bool]
+    ) -> str:
+        """Write a new repair where its isolation and the limits still allow it; else, why not."""
+        now = self._clock.time()
+
+        def step(connection: sqlite3.Connection) -> str:
+            return repair_tables.admit(connection, repair, settings, holds, now)
+
+        refusal = await backends.of(self._hub).database.do(step)
+        if not refusal:
+            self._note(repair)
+        return refusal
+
+    async def change(self, repair: Repair, act: Callable[..., Repair], *more: Any) -> Repair:
+        """Change one by a function, and write it."""
+        now = self._clock.time()
+
+        def step(connection: sqlite3.Connection) -> tuple[Repair | None, Repair | None]:
+            return repair_tables.change(connection, repair.id, lambda one: act(one, *more), now)
+
+        before, after = await backends.of(self._hub).database.do(step)
+        if before is None or after is None:
+            return repair
+        if after.state != before.state:
+            self._note(after)
+        elif after.text != before.text and after.text:
+            log.warning("isolation %s: %s", after.isolation, after.line)
+        return after
+
+    async def known(self, isolations: Sequence[Isolation]) -> list[Repair]:
+        """All repairs of these isolations; the oldest first."""
+        names = [one.id for one in isolations]
+        found: list[Repair] = await backends.of(self._hub).database.do(
+            partial(repair_tables.of_isolations, identities=names)
+        )
+        return found
+
+    async def prune(self) -> None:
+        """Remove what ended long ago."""
+        now = self._clock.time()
+        await backends.of(self._hub).database.do(partial(repair_tables.prune, now=now))
+
+    def samples(self) -> Iterable[Sample]:
+        """What /metrics shows."""
+        running = Counter(map(_action, self.running))
+        for action in ACTIONS:
+            yield families.REPAIRS_RUNNING, (action,), running[action]
+            yield families.REPAIRS_FAILED, (action,), self._bad[action]
+            for outcome in OUTCOMES:
+                yield families.REPAIRS, (action, outcome), self._outcomes[action, outcome]
+
+    def _note(self, after: Repair) -> None:
+        self.running = [one for one in self.running if one.id != after.id]
+        if after.state in RUNNING_STATES:
+            self.running.append(after)
+        if after.state in OUTCOMES:
+            self._outcomes[_action(after), after.state] += 1
+        level = logging.WARNING if after.state in BAD_STATES else logging.INFO
+        log.log(level, "isolation %s: %s: %s", after.isolation, after.node, after.line)
+
+
+def _action(repair: Repair) -> str:
+    """A value of the label `action`, of a closed list."""
+    return repair.action if repair.action in ACTIONS else "none"

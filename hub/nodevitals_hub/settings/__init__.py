@@ -1,0 +1,1 @@
+"""The hub's settings: what can be written in its configuration file."""

@@ -1,0 +1,155 @@
+"""respond.db: one SQLite file in the hub's state directory, with a thread of its own.
+
+In: transactions, as functions of a connection. Out: what they return, or StoreError with one line.
+Each is committed, on disk, before it returns; a killed process loses none, and leaves none half
+done. The hub holds the lock of the directory (store.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from nodevitals_hub.store import aside_tables, salvage_tables, sound_files
+from nodevitals_hub.store.check_store import StoreError
+
+FILE_NAME = "respond.db"
+BUSY_SECONDS = 5.0
+ERRORS = (sqlite3.Error, UnicodeDecodeError, msgspec.DecodeError, MemoryError, OSError)
+# One entry per version of the file; `user_version` counts those that were executed. A table has the
+# columns that statements choose by, and the record as JSON.
+MIGRATIONS = (
+    """
+    CREATE TABLE inbox (number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL,
+        reader TEXT NOT NULL, message BLOB NOT NULL);
+    CREATE INDEX inbox_reader ON inbox (reader, number);
+    CREATE TABLE seen (key TEXT PRIMARY KEY, time REAL NOT NULL) WITHOUT ROWID;
+    CREATE TABLE deliveries (id TEXT PRIMARY KEY, channel TEXT NOT NULL, state TEXT NOT NULL,
+        created REAL NOT NULL, next_try REAL NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX deliveries_state ON deliveries (state, channel, next_try);
+    CREATE TABLE incidents (id TEXT PRIMARY KEY, key TEXT NOT NULL, opened REAL NOT NULL,
+        resolved REAL, node TEXT NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX incidents_key ON incidents (key, opened);
+    CREATE INDEX incidents_opened ON incidents (opened);
+    CREATE TABLE isolations (id TEXT PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL,
+        created REAL NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX isolations_state ON isolations (state, created);
+    CREATE INDEX isolations_node ON isolations (node, created);
+    CREATE TABLE drills (id TEXT PRIMARY KEY, until REAL NOT NULL, record BLOB NOT NULL);
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE repairs (id TEXT PRIMARY KEY, isolation TEXT NOT NULL, state TEXT NOT NULL,
+        created REAL NOT NULL, record BLOB NOT NULL);
+    CREATE INDEX repairs_state ON repairs (state, created);
+    CREATE INDEX repairs_isolation ON repairs (isolation, created);
+    CREATE TABLE aside (time REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, record BLOB);
+    ALTER TABLE deliveries ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+    """,
+    """
+    CREATE TABLE groups (key TEXT PRIMARY KEY, time REAL NOT NULL, record BLOB NOT NULL)
+        WITHOUT ROWID;
+    ALTER TABLE deliveries ADD COLUMN thread TEXT NOT NULL DEFAULT '';
+    ALTER TABLE deliveries ADD COLUMN says TEXT NOT NULL DEFAULT '';
+    CREATE INDEX deliveries_thread ON deliveries (channel, thread);
+    """,
+)
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+
+class Database:
+    """The file. Each method is one transaction."""
+
+    def __init__(self, directory: str) -> None:
+        """Open the file. Raises StoreError."""
+        self._path = Path(directory, FILE_NAME)
+        self._problem = ""
+        self._is_open = True
+        """False where a damaged file could not be replaced yet."""
+        self.aside: tuple[aside_tables.Aside, ...] = ()
+        """What was set aside, as the last transaction left it."""
+        self.lost = ""
+        """What was lost when a damaged file was replaced, in one line."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="respond")
+        try:
+            self._connection = self._thread.submit(self._open).result()
+        except ERRORS as error:
+            self._thread.shutdown()
+            raise StoreError(f"{self._path}: {' '.join(str(error).split())}") from None
+
+    def _open(self) -> sqlite3.Connection:
+        connection, self.lost = sound_files.open_sound(self._path, _connect, salvage_tables.copy)
+        self.aside = aside_tables.counts(connection)
+        if self.lost:
+            log.error("%s", self.lost)
+        return connection
+
+    async def do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Execute a transaction in the thread: all of it, or nothing. Raises StoreError."""
+
+        def transaction() -> Result:
+            if not self._is_open:
+                self._replace()
+            try:
+                return self._execute(work)
+            except sqlite3.DatabaseError as error:
+                # Its subclasses are the disk, or a mistake of ours; this one is a damaged file.
+                if type(error) is not sqlite3.DatabaseError or not self._replace():
+                    raise
+                return self._execute(work)
+
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+        except ERRORS as error:
+            text = f"{self._path}: {' '.join(str(error).split())}"
+        except RuntimeError:  # the thread was shut down
+            text = f"{self._path}: closed"
+        else:
+            self._problem = ""
+            return result
+        if text != self._problem:
+            self._problem = text
+            log.error("%s; it is tried again", text)
+        raise StoreError(text)
+
+    def _execute(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        with self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            result = work(connection)
+            aside = aside_tables.counts(connection)
+        self.aside = aside
+        return result
+
+    def _replace(self) -> bool:
+        """Replace the file where it was damaged since it was opened; whether it was."""
+        self._is_open = False
+        self._connection.close()
+        self._connection = self._open()
+        self._is_open = True
+        return bool(self.lost)
+
+    async def close(self) -> None:
+        """Close the file."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
+    )
+    # A letter that is damaged is in one row; the others are read.
+    connection.text_factory = lambda data: data.decode(errors="replace")
+    # What was acknowledged to Alertmanager must survive a power loss as well.
+    # https://www.sqlite.org/pragma.html#pragma_synchronous
+    sound_files.create(connection, MIGRATIONS, "FULL")
+    return connection

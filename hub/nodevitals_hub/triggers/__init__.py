@@ -1,0 +1,1 @@
+"""What asks for checks beside people: custom resources, schedules, alerts."""

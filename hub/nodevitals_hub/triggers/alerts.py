@@ -1,0 +1,249 @@
+"""Checks that alerts ask for: Alertmanager's webhook in, checks out.
+
+In: messages of Alertmanager. Out: checks and leases; for each alert its newest check, or why there
+is none, in a file of the state directory. What cannot be tested is an answer, not an error:
+Alertmanager would send a message that fails again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from nodevitals.checks.model import CheckRequest, Requester
+from nodevitals_hub.checks import planning
+from nodevitals_hub.checks.check_requests import Checks, Member, RefusedError
+from nodevitals_hub.settings.hub import AlertCheckSettings, HubSettings
+from nodevitals_hub.triggers.alert_plan import (
+    Alert,
+    Found,
+    Group,
+    Known,
+    Message,
+    grouped,
+    key_of,
+    node_of,
+    request_of,
+)
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+FILE_NAME = "alerts.json"
+MAX_RECORDS = 10_000
+FIRING_SECONDS = 86400.0
+"""An alert that was not sent again for so long counts as resolved: its message was lost."""
+
+log = logging.getLogger(__name__)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of an alert. Times are seconds since the epoch."""
+
+    alertname: str
+    node: str = ""
+    firing: bool = True
+    seen: float
+    check: str = ""
+    """Its newest check."""
+    checked: float = 0.0
+    reason: str = ""
+    """Why its last message started none."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a message: checks, and the number of firing alerts without one by reason."""
+
+    checks: tuple[str, ...]
+    refused: dict[str, int]
+
+
+InUse = Callable[[CheckRequest], Awaitable[Sequence[str]]]
+AskLease = Callable[[str, Iterable[str]], Awaitable[object]]
+
+
+class Alerts:
+    """All alerts of this hub."""
+
+    def __init__(
+        self, settings: Callable[[], HubSettings], checks: Checks, in_use: InUse, lease: AskLease
+    ) -> None:
+        """Read the file; one that is damaged has no alerts."""
+        self._settings, self._checks = settings, checks
+        self._in_use, self._lease = in_use, lease
+        self._path = Path(settings().state_directory, FILE_NAME)
+        self._records = _read(self._path)
+        self._one_at_a_time = asyncio.Lock()
+
+    async def take(self, message: Message, now: float | None = None) -> Answer:
+        """Start what a message asks for. Raises RefusedError only where it is to be sent again:
+        the store fails, or the queue is full.
+        """
+        drills = [alert for alert in message.alerts if alert.is_drill]
+        real = tuple(alert for alert in message.alerts if not alert.is_drill)
+        message = replace(message, alerts=real)
+        async with self._one_at_a_time:  # Alertmanagers of one cluster send the same ones
+            now = time.time() if now is None else now
+            members = {member.name: member for member in self._checks.members()}
+            found = grouped(message.alerts, self._rules(), self._known(message, members, now))
+            try:
+                refusals = await self._start(found, message.alerts, members, now)
+            finally:
+                await self._write()
+            await self._ask_leases(message.alerts, members)
+        if message.truncated > 0:
+            refusals["left out by Alertmanager (max_alerts)"] += message.truncated
+        if drills:
+            refusals["a drill: nothing acts on it"] += len(_firing(drills))
+        for reason, count in refusals.items():
+            log.warning("alerts: %d without a check: %s", count, reason)
+        started = {self._records[alert.fingerprint].check for alert in _firing(message.alerts)}
+        return Answer(checks=tuple(sorted(started - {""})), refused=dict(refusals))
+
+    def newest(self, fingerprint: str) -> str:
+        """The newest check of an alert. Raises RefusedError with the reason why there is none."""
+        record = self._records.get(fingerprint)
+        if record is None:
+            raise RefusedError("not_found", "this hub has not received that alert")
+        if record.check:
+            return record.check
+        of = f" of {record.node}" if record.node else ""
+        reason = record.reason or "it is resolved"
+        raise RefusedError("not_found", f"{record.alertname}{of}: no check: {reason}")
+
+    def _rules(self) -> dict[str, AlertCheckSettings]:
+        return {rule.alertname: rule for rule in self._settings().alerts}
+
+    def _known(self, message: Message, members: Mapping[str, Member], now: float) -> Known:
+        """Note the alerts, then say what is known of the nodes."""
+        for alert in message.alerts:
+            before = self._records.pop(alert.fingerprint, None)
+            node = node_of(alert.labels, members) or ""
+            record = before or Record(alertname=alert.name, seen=now)
+            firing = alert.status == "firing"
+            record = replace(record, node=node, firing=firing, seen=now)
+            self._records[alert.fingerprint] = record
+        # Of more, the oldest are forgotten, but none of this message.
+        most = max(MAX_RECORDS, len(message.alerts))
+        for old in list(self._records)[: max(0, len(self._records) - most)]:
+            del self._records[old]
+        rules, records = self._rules(), self._records.values()
+        return Known(
+            members,
+            # One that is seen in the future was seen before the clock was set back.
+            {one.node for one in records if one.firing and abs(now - one.seen) < FIRING_SECONDS},
+            {
+                (one.alertname, one.node): one.check
+                for one in sorted(records, key=lambda one: one.checked)
+                if one.check
+                and one.alertname in rules
+                and 0 <= now - one.checked < rules[one.alertname].at_most_every
+            },
+        )
+
+    async def _start(
+        self, found: Found, alerts: Sequence[Alert], members: Mapping[str, Member], now: float
+    ) -> Counter[str]:
+        names = {name for group in found.groups for name in (*group.suspects, *group.partners)}
+        asked = CheckRequest(kind="matrix", nodes=tuple(sorted(names)))
+        in_use = set(await self._in_use(asked)) if names else set()
+        checks, reasons = dict(found.checks), dict(found.reasons)
+        unavailable = None
+        for group in found.groups:
+            own = {
+                alert.fingerprint: node_of(alert.labels, members)
+                for alert in _firing(alerts)
+                if alert.name == group.rule.alertname
+                and node_of(alert.labels, members) in group.suspects
+            }
+            identity, reason = "", ""
+            try:
+                identity = await self._submit(group, in_use, now)
+            except ValueError as error:
+                reason = str(error)
+            except RefusedError as error:
+                reason = str(error)
+                if error.kind in ("unavailable", "busy"):
+                    # Alertmanager sends a message again after a 503, not after a 429.
+                    unavailable = RefusedError("unavailable", reason)
+            for fingerprint, node in own.items():
+                if identity and node not in in_use:
+                    checks[fingerprint] = identity
+                    self._note(fingerprint, check=identity, checked=now, reason="")
+                else:
+                    reasons[fingerprint] = reason or "in use by jobs"
+        for fingerprint, identity in found.checks.items():
+            self._note(fingerprint, check=identity, reason="")
+        for fingerprint, reason in reasons.items():
+            self._note(fingerprint, reason=reason)
+        if unavailable is not None:
+            raise unavailable
+        return Counter(reasons.values())
+
+    def _note(self, fingerprint: str, **changes: Any) -> None:
+        self._records[fingerprint] = replace(self._records[fingerprint], **changes)
+
+    async def _submit(self, group: Group, in_use: set[str], now: float) -> str:
+        """Start the check of a group. Raises ValueError and RefusedError."""
+        preset = planning.presets_of(self._settings()).get(group.rule.preset)
+        if preset is None:
+            raise ValueError(f"no preset {group.rule.preset}")
+        request = request_of(group, in_use, preset.kind)
+        requester = Requester(trigger="alert", name=group.rule.alertname)
+        return (await self._checks.submit(request, requester, key_of(group, now))).id
+
+    async def _ask_leases(self, alerts: Sequence[Alert], members: Mapping[str, Member]) -> None:
+        nodes: dict[str, set[str]] = {}
+        for alert in _firing(alerts):
+            if node := node_of(alert.labels, members):
+                nodes.setdefault(alert.name, set()).add(node)
+        for name, own in nodes.items():
+            try:
+                await self._lease(name, own)
+            except RefusedError as error:
+                log.warning("alerts: %s: no lease: %s", name, error)
+
+    async def _write(self) -> None:
+        """Keep the alerts. A full disk costs only a restarted hub its knowledge of them."""
+        data = msgspec.json.encode(self._records)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, _replace, self._path, data)
+        except OSError as error:
+            log.warning("alerts: %s: %s; not kept", self._path, error.strerror)
+
+
+def _firing(alerts: Sequence[Alert]) -> list[Alert]:
+    return [alert for alert in alerts if alert.status == "firing"]
+
+
+def _read(path: Path) -> dict[str, Record]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Record])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        log.warning("alerts: %s: %s; none is known", path, error)
+        return {}
+
+
+def _replace(path: Path, data: bytes) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def routes(hub: Hub) -> list[Any]:
+    """The webhook, and the address of an alert's newest check."""
+    from nodevitals_hub.leases import leases
+    from nodevitals_hub.triggers.alert_routes import made
+
+    lease = leases.of(hub).ask_for_alert
+    return made(Alerts(lambda: hub.settings, hub.checks, hub.coordinator.in_use, lease))

@@ -1,0 +1,253 @@
+"""Brings checks and resources together: starts, reports and cancels checks.
+
+In: the resources that a follower reads, and changes of checks. Out: checks, and the resources'
+status. What is there is compared with what should be. The uid of a resource is the idempotency key
+of its check: a hub that was killed between start and status starts nothing twice, and a resource
+that is created anew under its old name is another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+from lightkube.types import PatchType
+
+from nodevitals.checks.deadlines import within
+from nodevitals.checks.model import Check, Requester
+from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.triggers.resource_objects import (
+    GARBAGE,
+    UNREACHABLE,
+    CheckResource,
+    Resource,
+    Waits,
+    resource_of,
+    retry_after,
+)
+from nodevitals_hub.triggers.resource_queue import Queue
+from nodevitals_hub.triggers.resource_spec import (
+    request_of,
+    status_of,
+    status_of_lost,
+    status_without_check,
+)
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
+CONFLICTS = 5
+FULL = "the hub's queue is full (limits.queued): waits for a place"
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """All resources that the hub follows, by uid, and their checks."""
+
+    def __init__(self, hub: Hub, client: AsyncClient, waits: Waits) -> None:
+        self._hub, self._client, self._waits = hub, client, waits
+        self._known: dict[str, Resource] = {}
+        self._checks: dict[str, str] = {}
+        """uid of a resource by the identity of its check."""
+        self._queue = Queue()
+        self._full = False
+        self._looked_for_orphans = False
+
+    def listed(self, found: dict[str, Resource]) -> None:
+        """These are all resources; what is gone was deleted."""
+        gone = self._known.keys() - found.keys()
+        self._known = found
+        self._full = False
+        for uid in gone:
+            self._queue.mark(uid)
+        for resource in sorted(found.values(), key=lambda one: (one.created, one.name)):
+            if not resource.settled:
+                self._queue.mark(resource.uid)
+        if not self._looked_for_orphans:
+            self._queue.mark("")
+
+    def seen(self, resource: Resource, deleted: bool) -> None:
+        """A resource was created, changed or deleted."""
+        if deleted:
+            self._known.pop(resource.uid, None)
+        else:
+            self._known[resource.uid] = resource
+        if deleted or not resource.settled:
+            self._queue.mark(resource.uid)
+
+    async def listen(self, changes: AsyncIterator[Check]) -> None:
+        """Report the changes of checks, until cancelled."""
+        phases: dict[str, str] = {}
+        async for check in changes:
+            if check.requester.trigger != "resource" or phases.get(check.id) == check.phase:
+                continue
+            phases[check.id] = check.phase
+            uid = self._checks.get(check.id)
+            if check.phase in ("done", "canceled"):
+                phases.pop(check.id)
+                if self._full:
+                    self._full = False
+                    self._mark_pending()
+            if uid is not None:
+                self._queue.mark(uid)
+
+    def _mark_pending(self) -> None:
+        started = set(self._checks.values())
+        for resource in self._known.values():
+            if not resource.settled and resource.uid not in started:
+                self._queue.mark(resource.uid)
+
+    async def run(self) -> None:
+        """Do what is to be done, until cancelled."""
+        await self._queue.run(self._do)
+
+    async def _do(self, uid: str) -> None:
+        try:
+            await (self._reconcile(uid) if uid else self._cancel_orphans())
+        except ApiError as error:
+            log.warning("resources: %s; again at the next list", error.status.message)
+            await asyncio.sleep(min(retry_after(error), self._waits.last_retry))
+        except RefusedError as error:  # the store
+            log.warning("resources: %s; again at the next list", error)
+        except TimeoutError:
+            text = f"a status was not written within {self._waits.request:g} s"
+            log.warning("resources: %s; again at the next list", text)
+        except (*UNREACHABLE, *GARBAGE) as error:
+            log.warning("resources: %s; again at the next list", type(error).__name__)
+
+    async def _reconcile(self, uid: str) -> None:
+        resource = self._known.get(uid)
+        if resource is None:
+            await self._cancel(identity for identity, own in self._checks.items() if own == uid)
+        elif not resource.settled:
+            status = await self._status(resource)
+            # The client's own time limit is that between two bytes.
+            await within(self._write(resource, status), self._waits.request)
+
+    async def _status(self, resource: Resource) -> dict[str, Any]:
+        """Start the check where there is none yet. Returns the status of the resource."""
+        identity = resource.status.get("checkId")
+        if isinstance(identity, str) and identity:
+            generation = int(resource.status.get("observedGeneration") or resource.generation)
+            try:
+                check = await self._hub.checks.check(identity)
+            except RefusedError as error:
+                if error.kind == "not_found":
+                    return status_of_lost(generation, identity)
+                raise
+            if _is_of(resource, check):
+                return self._of(resource, check, generation)
+        try:
+            request = request_of(resource.spec)
+            check = await self._submit(resource, request)
+        except ValueError as error:
+            return status_without_check("Refused", resource.generation, str(error))
+        except RefusedError as error:
+            if error.kind in ("invalid", "forbidden", "not_found"):
+                return status_without_check("Refused", resource.generation, str(error))
+            if error.kind == "busy":
+                # One text as long as it lasts: another one would be one more write per resource.
+                self._full = True
+                return status_without_check("Pending", resource.generation, FULL)
+            return status_without_check("Pending", resource.generation, str(error))
+        return self._of(resource, check, resource.generation)
+
+    async def _submit(self, resource: Resource, request: Any) -> Check:
+        if self._full:
+            raise RefusedError("busy", FULL)
+        role = self._hub.settings.resources.role
+        if request.force and role != "act":
+            raise RefusedError("forbidden", "spec.force: resources have the role run on this hub")
+        requester = Requester(trigger="resource", name=_name_of(resource), role=role)
+        return await self._hub.checks.submit(request, requester, key=f"resource-{resource.uid}")
+
+    def _of(self, resource: Resource, check: Check, generation: int) -> dict[str, Any]:
+        self._checks[check.id] = resource.uid
+        warning = ""
+        if generation != resource.generation:
+            warning = "the spec was edited after the start, without effect: create another Check"
+        return status_of(check, generation, self._hub.settings.external_url, warning)
+
+    async def _write(self, resource: Resource, status: dict[str, Any]) -> None:
+        """Write a status that differs. A conflict is tried again with the newest version."""
+        for _ in range(CONFLICTS):
+            changed = {
+                key: value for key, value in status.items() if resource.status.get(key) != value
+            }
+            if not changed:
+                return
+            # The API server refuses a version that is not the newest, and the uid of another.
+            metadata = {"resourceVersion": resource.version, "uid": resource.uid}
+            where: dict[str, Any] = {"name": resource.name, "namespace": resource.namespace}
+            try:
+                body = {"metadata": metadata, "status": changed}
+                found = await self._client.patch(
+                    CheckResource.Status, obj=body, patch_type=PatchType.MERGE, **where
+                )
+                self._keep(resource_of(found))
+                return
+            except ApiError as error:
+                if error.status.code not in (404, 409):
+                    raise
+            try:
+                newest = resource_of(await self._client.get(CheckResource, **where))
+            except ApiError as error:
+                if error.status.code == 404:
+                    return  # deleted: the watch or the next list will say so
+                raise
+            if newest.uid != resource.uid:
+                return
+            self._keep(newest)
+            resource = newest
+        log.warning("resources: %s/%s: %d conflicts", resource.namespace, resource.name, CONFLICTS)
+
+    def _keep(self, resource: Resource) -> None:
+        if resource.uid in self._known:
+            self._known[resource.uid] = resource
+
+    async def _cancel_orphans(self) -> None:
+        """Cancel checks whose resource was deleted while the hub did not run, once all of the first
+        list are known to have theirs.
+        """
+        await self._queue.others("")
+        namespace = self._hub.settings.resources.namespace
+        prefix = f"{namespace}/" if namespace else ""
+        before = ""
+        while True:
+            page = await self._hub.checks.list(limit=1000, before=before)
+            await self._cancel(
+                check.id
+                for check in page
+                if check.phase in ("queued", "running")
+                and check.requester.trigger == "resource"
+                and check.requester.name.startswith(prefix)
+                and self._checks.get(check.id) not in self._known
+            )
+            if len(page) < 1000:
+                self._looked_for_orphans = True
+                return
+            before = page[-1].id
+
+    async def _cancel(self, identities: Iterable[str]) -> None:
+        requester = Requester(trigger="resource", name="its resource, which was deleted")
+        for identity in list(identities):
+            self._checks.pop(identity, None)
+            with suppress(RefusedError):
+                await self._hub.checks.cancel(identity, requester)
+
+
+def _name_of(resource: Resource) -> str:
+    return f"{resource.namespace}/{resource.name}"
+
+
+def _is_of(resource: Resource, check: Check) -> bool:
+    """Whether a check is this resource's. Its status may name another one: who may write it could
+    end that check with the resource.
+    """
+    return (check.requester.trigger, check.requester.name) == ("resource", _name_of(resource))

@@ -1,0 +1,1 @@
+"""Texts of the pages, in English and Chinese."""
