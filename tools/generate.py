@@ -156,11 +156,13 @@ def faults() -> tuple[dict[Path, str], list[str]]:
     """Return the content of the files made from the registry, and what it lacks."""
     sys.path.insert(0, str(ROOT))
     from tools.chinese_words import chinese_json, chinese_template
+    from tools.preflight_rows import preflight_json
     from tools.registry import RegistryError, problems, read_registry
     from tools.rule_text import rule_files, threshold_test
 
     try:
         registry = read_registry(ROOT / "rules/faults")
+        defects = preflight_json(registry)
     except RegistryError as error:
         raise SystemExit(f"rules/faults/{error}") from None
     files = {ROOT / "rules" / name: text for name, text in rule_files(registry).items()}
@@ -170,6 +172,7 @@ def faults() -> tuple[dict[Path, str], list[str]]:
         **files,
         ROOT / "rules/tests/thresholds-missing.yaml": threshold_test(registry),
         HUB_WORDS: chinese_json(registry),
+        ROOT / "exporter/nodevitals/commands/preflight/defects.json": defects,
         template: chinese_template(registry, template.read_text()),
     }, missing
 

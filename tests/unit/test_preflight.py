@@ -14,8 +14,7 @@ from nodevitals import catalogue, probes
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN
 from nodevitals.commands.doctor.samples import Samples, parse_samples
 from nodevitals.commands.preflight.agent import freshness_findings
-from nodevitals.commands.preflight.defect_table import DEFECTS, Defect
-from nodevitals.commands.preflight.defects import GOOD_LABELS, PARTS, defect_findings
+from nodevitals.commands.preflight.defects import DEFECTS, PARTS, Defect, defect_findings
 from nodevitals.commands.preflight.nodes import nodes_of_file, parse_nodes, short_name
 from nodevitals.commands.preflight.peers import ssh_options
 from nodevitals.commands.terminal import CommandError
@@ -28,12 +27,10 @@ def test_a_row_names_what_the_agent_exposes(defect: Defect) -> None:
     texts = (defect.subject, defect.text, defect.remedy)
     names = {part[1] for text in texts for part in string.Formatter().parse(text) if part[1]}
     assert names - {"value", "limit"} <= set(family.labels)
-    for label, value in defect.where.items():
+    for label, value in {**defect.where, **defect.unless}.items():
         assert value in (probes.registered() if label == "probe" else family.closed[label])
-    for label, values in [GOOD_LABELS[defect.family]] if defect.family in GOOD_LABELS else []:
-        assert set(values) <= set(family.closed[label])
-    if defect.other:
-        assert families[f"nodevitals_{defect.other}"].labels == family.labels
+    for other in filter(None, (defect.other, defect.beside)):
+        assert families[f"nodevitals_{other}"].labels == family.labels
 
 
 def samples(text: str) -> Samples:

@@ -6,27 +6,56 @@ alert after their wait: a job that starts now cannot wait.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, Optional
+
+import msgspec
 
 from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, printable
 from nodevitals.commands.doctor.samples import Samples
-from nodevitals.commands.preflight.defect_table import DEFECTS, Defect
 
 Labels = Mapping[str, str]
 MAX_PART_FINDINGS = 64
-# Labels whose series are no defect, whatever their value is.
-GOOD_LABELS = {
-    "nvidia_recovery_action": ("vendor_action", ("none",)),
-    "nvidia_fabric_state": ("state", ("completed",)),
-    "node_hung_processes": ("wait", ("paused",)),
-}
-PARTS = tuple(dict.fromkeys(one.part for one in DEFECTS))
+_COMPARE = {"==": operator.eq, "<": operator.lt, ">": operator.gt}
+
+
+class Defect(msgspec.Struct, frozen=True):
+    """A value of a family that is wrong: `preflight` of an entry in the registry of faults. It is
+    compared with `limit`, or with `factor` times a series of `other` that has the same labels.
+    """
+
+    part: str
+    family: str
+    operator: Literal["==", "<", ">"]
+    subject: str
+    """It, `text` and `remedy` may name labels, {value} and {limit}."""
+    text: str
+    remedy: str
+    limit: float = 0
+    other: str = ""
+    factor: float = 1
+    beside: str = ""
+    """A family that must have a series with the same labels, of `beside_value` if there is one."""
+    beside_value: Optional[float] = None
+    where: dict[str, str] = {}
+    """Labels that a series must have."""
+    unless: dict[str, str] = {}
+    """Labels whose series are no defect, whatever their value is."""
+
+
+DEFECTS = msgspec.json.decode(
+    Path(__file__).with_name("defects.json").read_bytes(), type=tuple[Defect, ...]
+)
+"""Generated from rules/faults/."""
+PARTS = tuple(dict.fromkeys(defect.part for defect in DEFECTS))
 
 
 def defect_findings(samples: Samples) -> Iterator[Finding]:
     """One finding per defect; a good one per part that has samples and no defect."""
     for part in PARTS:
-        mine = [one for one in DEFECTS if one.part == part]
+        mine = [defect for defect in DEFECTS if defect.part == part]
         found = [finding for one in mine for finding in _found(one, samples)]
         yield from found[:MAX_PART_FINDINGS]
         if len(found) > MAX_PART_FINDINGS:
@@ -50,17 +79,24 @@ def _mine(defect: Defect, samples: Samples) -> Iterator[tuple[Labels, float]]:
 
 
 def _found(defect: Defect, samples: Samples) -> Iterator[Finding]:
-    limits = {_key(labels): value for labels, value in _series(samples, defect.other)}
-    label, good = GOOD_LABELS.get(defect.family, ("", ()))
+    others = {_key(labels): value for labels, value in _series(samples, defect.other)}
+    beside = {_key(labels): value for labels, value in _series(samples, defect.beside)}
     for labels, value in _mine(defect, samples):
-        if label and labels.get(label, "") in good:
+        if any(labels.get(name) == text for name, text in defect.unless.items()):
             continue
-        limit = limits.get(_key(labels)) if defect.other else defect.limit
-        if limit is not None and defect.wrong(value, limit):
+        key = _key(labels)
+        if defect.beside and not _beside(defect, beside.get(key)):
+            continue
+        limit = others.get(key) if defect.other else defect.limit
+        if limit is not None and _COMPARE[defect.operator](value, defect.factor * limit):
             words = _Words(labels, value=f"{value:g}", limit=f"{limit:g}")
             subject = printable(defect.subject.format_map(words), 80)
             text = printable(f"{subject}: {defect.text.format_map(words)}")
             yield Finding(defect.part, PROBLEM, text, printable(defect.remedy.format_map(words)))
+
+
+def _beside(defect: Defect, value: Optional[float]) -> bool:
+    return value is not None and defect.beside_value in (None, value)
 
 
 def _key(labels: Labels) -> tuple[tuple[str, str], ...]:
