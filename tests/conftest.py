@@ -36,7 +36,6 @@ LONGEST = (
     "integration/test_fabric.py",
     "integration/test_fabric_orders.py",
     "integration/test_hub_notifications.py",
-    "integration/test_backtest_exact.py",
     "integration/test_ascend.py",
     "e2e/test_rules_render.py",
     "e2e/test_replay.py",
@@ -44,7 +43,6 @@ LONGEST = (
     "integration/test_nvidia_usage.py",
     "e2e/test_critical_alerts.py",
     "e2e/test_operator_relabeling.py",
-    "integration/test_backtest_notifier.py",
     "integration/test_hub_kills.py",
 )
 COMPILED = (TESTS.parent / "exporter/nodevitals", TESTS / "testbed")

@@ -12,8 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from testbed.history import PROMTOOL, HistoricPrometheus, History, Steps
+from testbed.history import HistoricPrometheus, History, Steps
 from testbed.node import ROOT
+from testbed.servers import BINARIES
 
 START = 1_780_272_000.0  # Monday 2026-06-01 00:00 UTC
 DAYS = 1
@@ -111,7 +112,9 @@ def main(folder: Path) -> None:
     blocks = fleet().write(folder / "blocks")
     with HistoricPrometheus(folder, blocks) as prometheus:
         argv = [sys.executable, "-m", "nodevitals", "rules", "backtest"]
-        argv += ["--prometheus", prometheus.url, "--days", str(DAYS), "--promtool", PROMTOOL]
+        argv += ["--prometheus", prometheus.url, "--days", str(DAYS)]
+        argv += ["--alertmanager-config", "alertmanager/alertmanager.yaml"]
+        argv += ["--amtool", str(BINARIES / "amtool")]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         began = time.monotonic()
         subprocess.run([*argv, "--end", "2026-06-02T00:00Z"], cwd=ROOT, check=True)
@@ -121,5 +124,5 @@ def main(folder: Path) -> None:
         ticks = sum(map(int, stat.split()[11:13]))
     print(
         f"\n{NODES} nodes, {DAYS} days: {wall:.0f} s; processor {ticks / 100:.1f} s of server, "
-        f"{after.ru_utime - before.ru_utime:.1f} s of the command and promtool"
+        f"{after.ru_utime - before.ru_utime:.1f} s of the command"
     )

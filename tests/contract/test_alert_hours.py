@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
 
 from nodevitals.commands.init import server_files
-from nodevitals.commands.rules.backtest.routing import Route, Routing, parse_routing
 from testbed.charts import of_kind, render
 from testbed.node import ROOT
 from testbed.servers import BINARIES
@@ -22,9 +22,7 @@ FILES = {
     name: (ROOT / "alertmanager" / name).read_text()
     for name in ("alertmanager.yaml", "minimal.yaml")
 }
-# Five weeks have each hour of each weekday, and the first one of the month.
-FIRST = datetime(2026, 11, 1, tzinfo=timezone.utc)
-HOURS = [FIRST + timedelta(hours=number) for number in range(5 * 7 * 24)]
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 def chart(kind: str, configuration: str) -> dict[str, Any]:
@@ -54,33 +52,42 @@ def configurations() -> Iterator[tuple[str, str]]:
 CONFIGURATIONS = dict(configurations())
 
 
-def routes(route: Route) -> Iterator[Route]:
+def routes(route: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a route and those below it."""
     yield route
-    for child in route.routes:
+    for child in route.get("routes", ()):
         yield from routes(child)
 
 
-def is_sent(routing: Routing, route: Route, moment: datetime) -> bool:
-    """Return whether a route notifies at a time."""
-
-    def within(names: tuple[str, ...]) -> bool:
-        found = (one for name in names for one in routing.intervals[name])
-        return any(one.contains(moment.timestamp()) for one in found)
-
-    return not within(route.mute) and (not route.active or within(route.active))
+def intervals_of(text: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the time intervals of a configuration, by their names."""
+    named = yaml.safe_load(text).get("time_intervals", ())
+    return {one["name"]: one["time_intervals"] for one in named}
 
 
 @pytest.mark.parametrize("place", CONFIGURATIONS)
 def test_every_route_notifies_at_every_hour(place: str) -> None:
-    routing = parse_routing(CONFIGURATIONS[place].encode())
-    kept = {
-        (one.path, one.receiver): moment
-        for one in routes(routing.root)
-        for moment in HOURS
-        if not is_sent(routing, one, moment)
-    }
-    assert kept == {}
+    """An interval of `[]` is never; one with `{}`, which restricts nothing, is always."""
+    text = CONFIGURATIONS[place]
+    intervals = intervals_of(text)
+    for route in routes(yaml.safe_load(text)["route"]):
+        assert [name for name in route.get("mute_time_intervals", ()) if intervals[name]] == []
+        active = route.get("active_time_intervals", ())
+        assert not active or any({} in intervals[name] for name in active), route
+
+
+def is_inside(interval: dict[str, Any], at: str) -> bool:
+    """Return whether a time (UTC) is within an interval of weekdays, days of the month, hours."""
+    moment = datetime.fromisoformat(at).replace(tzinfo=timezone.utc)
+    local = moment.astimezone(ZoneInfo(interval["location"]))
+    [weekdays], [times] = interval["weekdays"], interval["times"]
+    first, _, last = weekdays.partition(":")
+    days = [int(day) for day in interval.get("days_of_month", ["1:31"])[0].split(":")]
+    return (
+        WEEKDAYS.index(first) <= local.weekday() <= WEEKDAYS.index(last or first)
+        and days[0] <= local.day <= days[1]
+        and times["start_time"] <= f"{local:%H:%M}" < times["end_time"]
+    )
 
 
 @pytest.mark.parametrize("configuration", ["full", "minimal"])
@@ -108,10 +115,6 @@ def test_hours_of_a_site(name: str, inside: str, outside: str, tmp_path: Path) -
     argv = [str(BINARIES / "amtool"), "check-config", str(tmp_path / "alertmanager.yaml")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (interval,) = parse_routing(text.encode()).intervals[name]
-    assert yaml.safe_load(example)[0]["location"]
-    found = [
-        interval.contains(datetime.fromisoformat(at).replace(tzinfo=timezone.utc).timestamp())
-        for at in (inside, outside)
-    ]
-    assert found == [True, False]
+    (interval,) = intervals_of(text)[name]
+    assert [interval] == yaml.safe_load(example)
+    assert [is_inside(interval, at) for at in (inside, outside)] == [True, False]

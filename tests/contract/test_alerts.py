@@ -18,11 +18,11 @@ from nodevitals.commands.rules.alerts_page import (
     runbook_of,
     without_reason,
 )
-from nodevitals.commands.rules.backtest.rule_set import FOR_DASHBOARDS
 from nodevitals.commands.rules.routes import deliveries
 from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values
 from nodevitals.commands.shipped import shipped
+from testbed.alerting.timeline import FOR_DASHBOARDS
 from testbed.node import ROOT
 
 PACK = read_pack(ROOT / "rules")
@@ -68,7 +68,7 @@ def test_the_wheel_carries_the_rules_where_the_command_looks_for_them() -> None:
 
 
 def test_files_for_dashboards_have_no_alert_and_no_alert_reads_them() -> None:
-    """Back-tests and replays leave them out."""
+    """Replays leave them out."""
     texts = {path.name: path.read_text() for path in (ROOT / "rules").glob("*.yaml")}
     assert set(texts) >= FOR_DASHBOARDS
     recorded = set()

@@ -1,10 +1,12 @@
-"""`rules backtest` over the history of a real Prometheus: known faults, exact notifications."""
+"""`rules backtest` over the history of a real Prometheus: known faults, exact episodes."""
 
 from __future__ import annotations
 
 import contextlib
 import http.server
 import json
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +15,11 @@ from typing import Any
 
 import pytest
 import requests
+import yaml
 
-from nodevitals.commands.rules.backtest import pieces, windows
-from nodevitals.commands.rules.backtest.evaluate import Span, evaluate
-from nodevitals.commands.rules.backtest.rule_set import read_rule_set
-from nodevitals.commands.rules.backtest.server import Server
-from nodevitals.commands.rules.backtest.stretches import Labels
 from testbed.history import PROMTOOL, HistoricPrometheus, History
-from testbed.node import PATIENCE_SECONDS, free_port, run
+from testbed.node import PATIENCE_SECONDS, ROOT, free_port, run
+from testbed.servers import BINARIES
 
 START = 1_780_272_000.0  # Monday 2026-06-01 00:00 UTC
 DAYS = 4
@@ -33,18 +32,9 @@ groups:
         labels: {threshold: heat}
         expr: vector(80)
   - name: records
-    interval: 1m
     rules:
-      - record: nodevitals:temperature:avg5m
-        expr: avg_over_time(nodevitals_temperature{job="nodevitals"}[5m])
       - record: nodevitals:free:ratio
-        labels: {kind: local}
-        expr: nodevitals_free{job="nodevitals", kind!="shared"} / 100
-      - record: nodevitals:free:ratio
-        labels: {kind: shared}
-        expr: min by (job, cluster) (nodevitals_free{job="nodevitals", kind="shared"}) / 100
-      - record: nodevitals:rack
-        expr: max by (cluster, instance, rack) (nodevitals_node_info{job="nodevitals"})
+        expr: nodevitals_free{job="nodevitals"} / 100
   - name: faults
     rules:
       - record: nodevitals:fault
@@ -53,7 +43,7 @@ groups:
       - record: nodevitals:fault
         labels: {fault: hot, component: gpu, severity: warning, scope: device}
         expr: |
-          max_over_time(nodevitals:temperature:avg5m{job="nodevitals"}[10m])
+          max_over_time(nodevitals_temperature{job="nodevitals"}[10m])
             > on () group_left () nodevitals:threshold{job="", threshold="heat"}
       - record: nodevitals:fault
         labels: {fault: full, component: mount, severity: warning, scope: node}
@@ -68,6 +58,7 @@ groups:
         expr: nodevitals:fault{fault="gpu_lost"}
         for: 2m
         keep_firing_for: 10m
+        labels: {serial: "{{ $labels.uuid }}"}
       - alert: Hot
         expr: nodevitals:fault{fault="hot"}
         for: 5m
@@ -75,91 +66,31 @@ groups:
         expr: nodevitals:fault{fault="full"}
         for: 30m
       - alert: NodeDown
-        expr: nodevitals:fault{fault="node_down"}
+        expr: nodevitals:fault{fault=~"node_down|unknown", scope="node"}
         for: 3m
-      - alert: Unknown
-        expr: nodevitals:fault{fault="unknown"}
       - alert: NoTarget
         expr: absent(up{job="nodevitals"})
         for: 5m
         labels: {severity: critical, component: agent}
-      - record: nodevitals:known
-        expr: |
-          group by (cluster, instance) (up{job="nodevitals"})
-            or last_over_time(nodevitals:known[5m])
-      - alert: Left
-        expr: nodevitals:known unless on (cluster, instance) up{job="nodevitals"}
-        for: 5m
-        labels: {severity: warning, component: agent}
       - alert: Watchdog
         expr: vector(1)
         labels: {severity: none}
-  - name: fleet
-    interval: 5s
-    rules:
-      - record: nodevitals:down
-        expr: |
-          count_over_time((
-            group by (cluster, instance) (nodevitals:fault{fault="node_down"}))[39s999ms:5s]) >= 8
-      - record: nodevitals:rack_down
-        expr: |
-          count by (cluster, rack) (
-            nodevitals:down * on (cluster, instance) group_left (rack) nodevitals:rack) >= 3
-      - record: nodevitals:inside
-        expr: |
-          group by (cluster, instance) (
-            nodevitals:down and on (cluster, instance)
-              nodevitals:rack * on (cluster, rack) group_left () (nodevitals:rack_down > bool 0))
-          or (last_over_time(nodevitals:inside[10m])
-                and on (cluster, instance) nodevitals:fault{fault="node_down"})
-      - alert: RackDown
-        expr: nodevitals:rack_down
-        for: 1m
-        labels: {severity: critical, component: node}
-      - alert: Inside
-        expr: nodevitals:inside
-        keep_firing_for: 2m
-        labels: {severity: none}
 """
 ALERTMANAGER = """
-time_intervals:
-  - name: office
-    time_intervals:
-      - weekdays: ["monday:friday"]
-        times: [{start_time: "09:00", end_time: "18:00"}]
-        location: Asia/Shanghai
 route:
   receiver: chat
   group_by: [cluster, instance, rack]
-  group_wait: 30s
-  group_interval: 5m
-  repeat_interval: 4h
   routes:
     - matchers: [severity="none"]
       receiver: "null"
     - matchers: [severity="critical"]
       receiver: pager
-      group_wait: 10s
-      group_interval: 1m
       continue: true
-    - matchers: [severity="critical"]
+    - matchers: ['severity="critical"', 'serial!~"GPU-[2-9]"']
       receiver: chat
-    - matchers: [severity="warning"]
+    - match_re: {severity: warn.*}
       receiver: desk
-      active_time_intervals: [office]
-      repeat_interval: 24h
-inhibit_rules:
-  - source_matchers: [alertname="Inside", 'instance=~".+"']
-    target_matchers: [alertname="NodeDown"]
-    equal: [cluster, instance]
-receivers:
-  - name: "null"
-  - name: pager
-    pagerduty_configs: [{routing_key: x}]
-  - name: chat
-    webhook_configs: [{url: "http://127.0.0.1:1/"}]
-  - name: desk
-    email_configs: [{to: desk@example.com, send_resolved: true}]
+receivers: [{name: "null"}, {name: pager}, {name: chat}, {name: desk}]
 """
 
 
@@ -195,9 +126,6 @@ def fleet() -> History:
         history.add("nodevitals_temperature", pulse(50, 95, *heat), **node, uuid=f"GPU-{number}")
         history.add("nodevitals_free", 50, **node, kind="local")
         history.add("nodevitals_free", 5 if number == 3 else 50, **node, kind="shared")
-    # A target that is removed: nothing else changes then.
-    left: list[tuple[float, float | None]] = [(0, 1), (at(2, 2), None)]
-    history.add("up", left, job="nodevitals", cluster="c", instance="n7")
     return history
 
 
@@ -224,103 +152,146 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def backtest(url: str, site: Path, *options: str, status: int = 0) -> Any:
     done = run(
         *("rules", "backtest", "--prometheus", url, "--days", "3.5", "--end", "2026-06-05T00:00Z"),
-        *("--rules", str(site / "rules"), "--alertmanager-config", str(site / "alertmanager.yaml")),
-        *("--promtool", PROMTOOL, *options),
+        *("--rules", str(site / "rules"), *options),
     )
     assert done.returncode == status, done.stderr
     return done
 
 
-def clock(seconds: float) -> str:
-    """Day (of June) and time."""
+def report_of(url: str, site: Path, *options: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(backtest(url, site, "--json", *options).stdout)
+    return report
+
+
+def routes(site: Path) -> tuple[str, ...]:
+    amtool = str(BINARIES / "amtool")
+    return ("--alertmanager-config", str(site / "alertmanager.yaml"), "--amtool", amtool)
+
+
+def clock(seconds: float | None) -> str:
+    """Day (of June) and time; '' for no end."""
+    if seconds is None:
+        return ""
     day, rest = divmod(round(seconds - START), 86400)
     return f"{day + 1} {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
-def notified(report: dict[str, Any], reason: str) -> list[tuple[str, str, str]]:
-    """Time, receiver and alerts (with the node) of the messages for a reason."""
+def episodes(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Alert and instance, begin and end of each."""
     return [
         (
-            clock(one["time"]),
-            one["receiver"],
-            " ".join(f"{alert['alertname']}/{alert.get('instance', '')}" for alert in one["new"]),
+            f"{one['labels']['alertname']}/{one['labels'].get('instance', '')}",
+            clock(one["start"]),
+            clock(one["end"]),
         )
-        for one in report["messages"]
-        if one["reason"] == reason
+        for one in report["episodes"]
+        if one["labels"]["alertname"] != "Watchdog"
     ]
 
 
-def test_known_faults_are_notified_when_alertmanager_would(
-    server: HistoricPrometheus, site: Path
-) -> None:
-    report = json.loads(backtest(server.url, site, "--json").stdout)
-    assert notified(report, "new") == [
-        # Office hours of Shanghai begin at 01:00 UTC; the filesystem was full before the span.
-        ("2 01:00:30", "desk", "Full/"),
-        ("2 03:02:10", "pager", "GpuLost/n1"),
-        ("2 03:02:30", "chat", "GpuLost/n1"),
-        # The last sample is 5 minutes old, and 5 minutes more.
-        ("3 02:10:30", "desk", "Left/n7"),
-        # Four nodes of a rack: one page, after 40 s and `for: 1m`; their own alerts are muted.
-        ("3 10:01:55", "pager", "RackDown/"),
-        ("3 10:02:15", "chat", "RackDown/"),
-        ("3 20:03:10", "pager", "NodeDown/n6"),
-        ("3 20:03:30", "chat", "NodeDown/n6"),
-        ("4 02:09:30", "desk", "Hot/n5"),
-    ]
-    assert [(time, receiver) for time, receiver, _ in notified(report, "resolved")] == [
-        ("2 03:20:10", "pager"),
-        ("2 03:22:30", "chat"),
-        ("3 10:30:55", "pager"),
-        ("3 10:32:15", "chat"),
-        ("3 20:20:10", "pager"),
-        ("3 20:23:30", "chat"),
-        ("4 02:44:30", "desk"),
-    ]
-    receivers = {one["receiver"]: one for one in report["receivers"]}
-    # Once a day: twice for the filesystem, once for the target.
-    assert receivers["desk"]["repeats"] == 3
-    assert (
-        receivers["pager"] | {"pager": True, "incidents": 3, "worst_shift": 1} == receivers["pager"]
-    )
-    down = next(one for one in report["alerts"] if one["name"] == "NodeDown")
-    assert (down["episodes"], down["pages"]) == (5, 1)
-    assert down["never_notified"] == {"inhibited by Inside": 4}
-    assert [one["name"] for one in report["nodes"][:2]] == ["n1", "n6"]
-    assert [(one["rule"], one["metrics"]) for one in report["not_evaluated"]] == [
-        ("unknown", ["nodevitals_never_seen"])
-    ]
+EPISODES = [
+    # For 10 minutes, and for 10 more by keep_firing_for; of n2 it is over before it fires.
+    ("GpuLost/n1", "2 03:02:00", "2 03:20:00"),
+    *((f"NodeDown/n{number}", "3 10:03:00", "3 10:30:00") for number in range(1, 5)),
+    ("NodeDown/n6", "3 20:03:00", "3 20:20:00"),
+    ("Hot/n5", "4 02:05:00", "4 02:40:00"),
+]
+
+
+def test_known_faults_fire_when_prometheus_would(server: HistoricPrometheus, site: Path) -> None:
+    report = report_of(server.url, site, *routes(site))
+    assert episodes(report) == EPISODES
+    alerts = {one["name"]: one for one in report["alerts"]}
+    assert [*alerts] == ["NodeDown", "GpuLost", "Hot", "Watchdog"], "worst first"
+    down = alerts["NodeDown"]
+    assert (down["severity"], down["episodes"], down["longest_seconds"]) == ("critical", 5, 1620)
+    assert down["seconds"] == 4 * 1620 + 1020
+    assert down["of"] == {f"n{number}": 1 for number in (1, 2, 3, 4, 6)}
+    # To both of its routes; of a serial of n2 to n9, it would go to one.
+    assert alerts["GpuLost"]["receivers"] == {"pager": 1, "chat": 1}
+    assert report["receivers"] == {"pager": 6, "chat": 6, "desk": 1, "null": 1}
+    (lost,) = [one for one in report["episodes"] if one["labels"]["alertname"] == "GpuLost"]
+    assert lost["labels"]["serial"] == "GPU-1"
+    first = report["instances"][0]
+    assert (first["name"], first["of"]) == ("n1", {"GpuLost": 1, "NodeDown": 1})
     assert report["gaps"] == []
 
 
-def test_table_names_what_matters(server: HistoricPrometheus, site: Path) -> None:
-    text = backtest(server.url, site).stdout
-    assert "pager (pager)  3 " in text
-    assert "4 inhibited by Inside" in text
-    assert (
-        "Not evaluated, no series in this span:\n  unknown (Unknown): nodevitals_never_seen" in text
-    )
+def test_what_the_history_does_not_answer_is_unknown(
+    server: HistoricPrometheus, site: Path
+) -> None:
+    """Not 0: the filesystem of n3 was full all the time, which only a recorded series shows."""
+    report = report_of(server.url, site)
+    assert [(one["alert"], one["missing"], one["until"]) for one in report["unknown"]] == [
+        ("Full", ["nodevitals:free:ratio"], None),
+        ("NodeDown", ["nodevitals_never_seen"], None),
+    ]
+    assert "Full" not in [one["name"] for one in report["alerts"]]
 
 
-def test_finer_steps_in_several_queries_notify_of_the_same(
+def test_series_recorded_for_a_part_of_the_span_answer_for_that_part(
+    tmp_path: Path, site: Path
+) -> None:
+    history = History(START, DAYS * 24 * HOUR)
+    node = {"job": "nodevitals", "cluster": "c", "instance": "n1"}
+    since: list[tuple[float, float | None]] = [(0, None), (at(2, 0), 0.05)]
+    history.add("nodevitals_build_info", 1, **node)
+    history.add("nodevitals:free:ratio", since, **node, kind="local")
+    history.add("nodevitals:threshold", [(0, None), (at(2, 0), 80)], threshold="heat")
+    with HistoricPrometheus(tmp_path, history.write(tmp_path / "blocks")) as prometheus:
+        report = report_of(prometheus.url, site)
+        text = backtest(prometheus.url, site).stdout
+    assert ("Full/n1", "3 00:30:00", "") in episodes(report)
+    (full,) = [one for one in report["unknown"] if one["alert"] == "Full"]
+    assert clock(full["until"]) == "3 00:00:00"
+    assert "series that rules record begin later: nodevitals:free:ratio" in text
+
+
+def test_series_that_promtool_makes_of_the_history_answer(
+    tmp_path: Path, server: HistoricPrometheus, blocks: Path, site: Path
+) -> None:
+    """As docs/backtest.md says."""
+    argv = [PROMTOOL, "tsdb", "create-blocks-from", "rules", "--url", server.url]
+    argv += ["--start", f"{START:.0f}", "--end", f"{START + DAYS * 86400:.0f}"]
+    argv += ["--eval-interval", "1m", "--output-dir", str(tmp_path / "recorded")]
+    subprocess.run([*argv, str(site / "rules/all.yaml")], check=True, capture_output=True)
+    shutil.copytree(blocks, tmp_path / "all")
+    shutil.copytree(tmp_path / "recorded", tmp_path / "all", dirs_exist_ok=True)
+    with HistoricPrometheus(tmp_path, tmp_path / "all") as prometheus:
+        report = report_of(prometheus.url, site)
+    # Full before the span, and still.
+    assert ("Full/n3", "1 12:00:00", "") in [
+        (name, max(start, "1 12:00:00"), end) for name, start, end in episodes(report)
+    ]
+    assert [one["alert"] for one in report["unknown"]] == ["NodeDown"]
+
+
+def test_tables_name_what_matters(server: HistoricPrometheus, site: Path) -> None:
+    lines = backtest(server.url, site, *routes(site)).stdout.splitlines()
+    cells = [line.split() for line in lines]
+    down = ["NodeDown", "critical", "5", "2.1", "0.5", "n1", "1,", "n2", "1,", "n3", "1,", "2"]
+    assert [*down, "more", "pager,", "chat"] in cells
+    assert ["pager", "6"] in cells
+    (full,) = [line for line in lines if line.startswith("Full")]
+    assert full.endswith("no samples of series that rules record: nodevitals:free:ratio")
+    assert "are left out" in "\n".join(lines)
+
+
+def test_finer_steps_in_several_queries_find_the_same(
     server: HistoricPrometheus, site: Path
 ) -> None:
     """20,160 points: more than Prometheus returns at once."""
-    report = json.loads(backtest(server.url, site, "--json", "--step", "15s").stdout)
-    assert [one[1:] for one in notified(report, "new")] == [
-        *(("desk", "Full/"), ("pager", "GpuLost/n1"), ("chat", "GpuLost/n1"), ("desk", "Left/n7")),
-        *(("pager", "RackDown/"), ("chat", "RackDown/"), ("pager", "NodeDown/n6")),
-        *(("chat", "NodeDown/n6"), ("desk", "Hot/n5")),
-    ]
+    report = report_of(server.url, site, "--step", "15s")
+    assert [one[0] for one in episodes(report)] == [one[0] for one in EPISODES]
 
 
 def test_servers_limit_on_samples_is_met_with_shorter_queries(
     tmp_path: Path, server: HistoricPrometheus, blocks: Path, site: Path
 ) -> None:
-    whole = json.loads(backtest(server.url, site, "--json").stdout)
+    whole = report_of(server.url, site)
     with HistoricPrometheus(tmp_path, blocks, "--query.max-samples=8000") as limited:
-        report = json.loads(backtest(limited.url, site, "--json").stdout)
-    assert report["messages"] == whole["messages"]
+        report = report_of(limited.url, site)
+    assert report["episodes"] == whole["episodes"]
     assert report["cost"]["queries"] > 2 * whole["cost"]["queries"]
 
 
@@ -343,7 +314,7 @@ class Faulty:
                 kind = spoil(outer.requests)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if kind == "unavailable":
-                    self.respond(503, b"upstream is restarting")
+                    self.respond(502, b"upstream is restarting")
                     return
                 if kind == "slow":
                     time.sleep(4)
@@ -385,19 +356,19 @@ class Faulty:
 def test_passing_failures_of_the_server_change_nothing(
     server: HistoricPrometheus, site: Path
 ) -> None:
-    kinds = {2: "unavailable", 4: "cut", 6: "slow"}
-    whole = json.loads(backtest(server.url, site, "--json").stdout)
+    kinds = {2: "unavailable", 4: "slow"}
+    whole = report_of(server.url, site)
     with Faulty(server.url, lambda number: kinds.get(number, "")) as proxy:
-        report = json.loads(backtest(proxy.url, site, "--json", "--timeout", "1s").stdout)
-    assert report["messages"] == whole["messages"]
-    assert proxy.requests > whole["cost"]["queries"] + 2
+        report = report_of(proxy.url, site, "--timeout", "1s")
+    assert report["episodes"] == whole["episodes"]
+    assert proxy.requests > whole["cost"]["queries"] + 1
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("unavailable", "/api/v1/query_range: HTTP 503: upstream is restarting"),
-        ("cut", "the answer broke off after"),
+        ("unavailable", "/api/v1/query_range: HTTP 502: upstream is restarting"),
+        ("cut", "/api/v1/query_range: not an answer of Prometheus' API"),
         ("slow", "no answer within 1 s, for "),
     ],
 )
@@ -408,6 +379,35 @@ def test_lasting_failures_end_with_status_2(
         done = backtest(proxy.url, site, "--timeout", "1s" if kind == "slow" else "60s", status=2)
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_query_that_the_server_refuses_is_unknown_and_ends_with_status_2(
+    server: HistoricPrometheus, tmp_path: Path
+) -> None:
+    (tmp_path / "rules").mkdir()
+    text = RULES.replace("vector(1)", "vector(1) +")
+    (tmp_path / "rules/all.yaml").write_text(text)
+    report = json.loads(backtest(server.url, tmp_path, "--json", status=2).stdout)
+    assert episodes(report) == EPISODES
+    (refused,) = [one for one in report["unknown"] if one["alert"] == "Watchdog"]
+    assert "HTTP 400: 1:12: parse error" in refused["reason"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("route: [", 1, "alertmanager.yaml"),
+        ("route: {}", 1, "not an Alertmanager configuration"),
+        ("route: {receiver: nobody}\nreceivers: []", 1, "undefined receiver"),
+    ],
+)
+def test_a_wrong_configuration_of_alertmanager_ends_with_status_1(
+    server: HistoricPrometheus, site: Path, tmp_path: Path, text: str, status: int, message: str
+) -> None:
+    (tmp_path / "alertmanager.yaml").write_text(text)
+    done = backtest(server.url, site, *routes(tmp_path), status=status)
+    assert message in done.stderr
     assert done.stdout == ""
 
 
@@ -430,66 +430,44 @@ def test_gap_in_the_history_is_reported(tmp_path: Path, site: Path) -> None:
     for metric in ("up", "nodevitals_accelerator_up"):
         history.add(metric, steps, **node)
     with HistoricPrometheus(tmp_path, history.write(tmp_path / "blocks")) as prometheus:
-        options = ("--days", "0.25", "--end", "2026-06-01T06:00Z", "--json")
-        report = json.loads(backtest(prometheus.url, site, *options).stdout)
+        report = report_of(prometheus.url, site, "--days", "0.25", "--end", "2026-06-01T06:00Z")
     # A series is gone 5 minutes after its last sample.
     assert [tuple(map(clock, gap)) for gap in report["gaps"]] == [("1 02:05:00", "1 03:00:00")]
-    assert ("1 02:10:10", "pager", "NoTarget/") in notified(report, "new")
+    assert ("NoTarget/", "1 02:10:00", "1 03:00:00") in episodes(report)
 
 
 def test_history_shorter_than_the_span_is_all_of_it(server: HistoricPrometheus, site: Path) -> None:
     """Before it, no target is absent."""
-    report = json.loads(backtest(server.url, site, "--days", "30", "--json").stdout)
+    report = report_of(server.url, site, "--days", "30")
     assert clock(report["start"]) == "1 00:00:00"
-    assert not [one for one in report["alerts"] if one["name"] == "NoTarget"]
+    assert episodes(report) == EPISODES
 
 
-@pytest.mark.parametrize("remembering", [True, False])
-def test_neither_quiet_time_nor_runs_of_promtool_change_an_alert(
-    server: HistoricPrometheus, site: Path, monkeypatch: pytest.MonkeyPatch, remembering: bool
-) -> None:
-    """Evaluated in one run without leaving time out, as usual, and in a run for each event, which
-    needs quiet moments and rules that remember nothing about themselves.
+def test_every_shipped_alert_is_asked(tmp_path: Path) -> None:
+    """Of a server that has the agents' metrics and no recorded series: what it cannot answer is
+    unknown, by the name of the series.
     """
-    rules = [
-        rule
-        for rule in read_rule_set(site / "rules")
-        if remembering or not {"full", "Inside", "Left"} & {rule.name, rule.labels.get("fault")}
-    ]
-    span = Span(START + 2.0 * 86400, START + 3.2 * 86400, 60)
-    runs = 0
-
-    def count_runs(_: str) -> None:
-        nonlocal runs
-        runs += _.startswith("promtool")
-
-    def alerts() -> tuple[dict[Labels, list[tuple[float, float]]], float]:
-        found = evaluate(rules, Server(server.url), span, PROMTOOL, count_runs)
-        assert not found.forced_borders
-        return found.alerts, found.evaluated_seconds
-
-    monkeypatch.setattr(pieces, "WANTED_SLOTS", 1)
-    usual, some = alerts()
-    assert runs == 1 if remembering else runs > 2
-    monkeypatch.setattr(windows, "LEAD_SECONDS", 86400 * DAYS)
-    whole, everything = alerts()
-    assert whole == usual
-    assert everything > 3 * some
-
-
-def test_long_activity_is_cut_into_runs_with_a_warm_up(
-    server: HistoricPrometheus, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A filesystem is full all the time: there is no quiet moment. Only what a rule remembers about
-    itself is lost (nodevitals:known), and the report counts the cuts.
-    """
-    rules = read_rule_set(site / "rules")
-    span = Span(START + 2.05 * 86400, START + 2.5 * 86400, 60)
-    usual = evaluate(rules, Server(server.url), span, PROMTOOL, lambda _: None)
-    monkeypatch.setattr(pieces, "MAX_SAMPLES", 1)
-    monkeypatch.setattr(windows, "LEAD_SECONDS", 86400 * DAYS)
-    found = evaluate(rules, Server(server.url), span, PROMTOOL, lambda _: None)
-    assert found.forced_borders > 2
-    for alerts in (found.alerts, usual.alerts):
-        assert alerts.pop(next(labels for labels in alerts if ("alertname", "Left") in labels))
-    assert found.alerts == usual.alerts
+    alerts, recorded = set(), set()
+    for path in (ROOT / "rules").glob("*.yaml"):
+        rules = [
+            rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]
+        ]
+        alerts |= {rule["alert"] for rule in rules if "alert" in rule}
+        recorded |= {rule["record"] for rule in rules if "record" in rule}
+    history = History(START, 2 * HOUR)
+    node = {"job": "nodevitals", "cluster": "c", "instance": "n1"}
+    for metric in ("up", "nodevitals_build_info", "nodevitals_accelerator_up"):
+        history.add(metric, 0 if metric.endswith("_up") else 1, **node, uuid="GPU-1")
+    with HistoricPrometheus(tmp_path, history.write(tmp_path / "blocks")) as prometheus:
+        done = run(
+            *("rules", "backtest", "--prometheus", prometheus.url, "--end", "2026-06-01T02:00Z"),
+            *("--rules", str(ROOT / "rules"), "--days", "0.05", "--json"),
+        )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {"AcceleratorLost", "Watchdog"} <= {one["name"] for one in report["alerts"]}
+    unknown = {one["alert"]: set(one["missing"]) for one in report["unknown"]}
+    assert set(unknown) < alerts
+    assert unknown["FleetIncident"] == {"nodevitals:incident_nodes"}
+    assert "nodevitals:threshold" not in set().union(*unknown.values())
+    assert all(missing <= recorded or not missing & recorded for missing in unknown.values())

@@ -141,7 +141,7 @@ CASES = {
     ],
     "rules import": [Case("{none} --output {out}", 2)],
     "rules backtest": [
-        Case("--prometheus http://127.0.0.1:9 --rules {none} --alertmanager-config {none}", 2),
+        Case("--prometheus http://127.0.0.1:9 --rules {none}", 2),
         Case("--prometheus http://127.0.0.1:9 --rules {broken}", 1),
     ],
 }

@@ -37,7 +37,7 @@ _shtab_nodevitals_drill_option_strings=(-h --help --fault --severity --component
 _shtab_nodevitals_rules_check_option_strings=(-h --help --promtool --job --json)
 _shtab_nodevitals_rules_render_option_strings=(-h --help --values --output --with-tests --rules --example)
 _shtab_nodevitals_rules_import_option_strings=(-h --help --output --map-metrics --json)
-_shtab_nodevitals_rules_backtest_option_strings=(-h --help --prometheus --days --end --rules --alertmanager-config --pager --promtool --step --timeout --json)
+_shtab_nodevitals_rules_backtest_option_strings=(-h --help --prometheus --days --end --rules --alertmanager-config --amtool --step --timeout --json)
 _shtab_nodevitals_rules_option_strings=(-h --help)
 _shtab_nodevitals_completion_option_strings=(-h --help)
 _shtab_nodevitals_option_strings=(-h --help --version)
@@ -110,7 +110,7 @@ _shtab_nodevitals_rules_import_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_nodevitals_rules_import___output_COMPGEN=_shtab_compgen_dirs
 _shtab_nodevitals_rules_backtest___rules_COMPGEN=_shtab_compgen_dirs
 _shtab_nodevitals_rules_backtest___alertmanager_config_COMPGEN=_shtab_compgen_files
-_shtab_nodevitals_rules_backtest___promtool_COMPGEN=_shtab_compgen_files
+_shtab_nodevitals_rules_backtest___amtool_COMPGEN=_shtab_compgen_files
 
 _shtab_nodevitals_serve___log_level_choices=(debug info warn error)
 _shtab_nodevitals_serve___log_format_choices=(logfmt json)

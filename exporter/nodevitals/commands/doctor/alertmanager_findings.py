@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from nodevitals.commands.doctor.asking import Endpoint
 from nodevitals.commands.doctor.findings import (
@@ -19,12 +21,9 @@ from nodevitals.commands.doctor.findings import (
     printable,
 )
 from nodevitals.commands.doctor.servers import ManagerStatus, ReceivedAlert, Silence
-from nodevitals.commands.rules.backtest.matching import LabelMatcher
-from nodevitals.commands.rules.backtest.routing import Routing, parse_routing
-from nodevitals.document import DocumentError
+from nodevitals.commands.rules.routes import deliveries, holds, matcher_labels
+from nodevitals.document import DocumentError, parse_yaml
 
-UNSET = "unset"
-"""What `Routing` calls a receiver that is not filled in."""
 MISSED_SENDS = 2
 MAX_ROWS = 20
 """Silences that are shown."""
@@ -88,35 +87,49 @@ def watchdog_findings(
 def receiver_findings(config: str) -> Iterator[Finding]:
     """To whom a critical and a warning alert of a node go, and the Watchdog."""
     try:
-        routing = parse_routing(config.encode())
-    except DocumentError as error:
+        routing, kinds = _routing(config)
+    except (DocumentError, ValueError) as error:
         text = printable(f"its configuration cannot be read: {error}")
         yield Finding("receivers", UNKNOWN, text, "amtool config show")
         return
     for severity, labels in _EXAMPLES.items():
         names = _receivers(routing, {**labels, "severity": severity, "instance": "node"})
-        filled = [name for name in names if _kinds(routing, name)]
+        filled = [name for name in names if kinds[name]]
         shown = listed([printable(name, 60) for name in filled or names])
         if filled:
-            kinds = sorted({kind for name in filled for kind in _kinds(routing, name)})
-            text = f"{severity} alerts of a node go to {shown} ({listed(kinds)})"
+            reached = sorted({kind for name in filled for kind in kinds[name]})
+            text = f"{severity} alerts of a node go to {shown} ({listed(reached)})"
             yield Finding("receivers", OK, text)
         else:
             text = f"{severity} alerts of a node go to {shown}, which sends nothing"
             yield Finding("receivers", PROBLEM, text, _FILL_IN)
     watchdog = {"alertname": "Watchdog", "severity": "none", "scope": "fleet"}
-    if not any(_kinds(routing, name) for name in _receivers(routing, watchdog)):
+    if not any(kinds[name] for name in _receivers(routing, watchdog)):
         text = "the Watchdog goes nowhere: a pipeline that is down is noticed by no one"
         remedy = "send it to a service outside: receiver dead-mans-switch in alertmanager.yml"
         yield Finding("dead man's switch", OFF, text, remedy)
 
 
-def _receivers(routing: Routing, labels: Mapping[str, str]) -> list[str]:
-    return sorted({route.receiver for route in routing.root.matching(labels)})
+def _routing(config: str) -> tuple[dict[str, Any], defaultdict[str, set[str]]]:
+    """A configuration, and the kinds of integrations of each receiver. Raises DocumentError,
+    ValueError.
+    """
+    routing: Any = parse_yaml(config.encode())
+    matcher_labels(routing)
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    try:
+        for receiver in routing.get("receivers") or ():
+            configured = {key for key, value in receiver.items() if value}
+            kinds[receiver["name"]] = {
+                key.removesuffix("_configs") for key in configured if key.endswith("_configs")
+            }
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError("not an Alertmanager configuration") from None
+    return routing, kinds
 
 
-def _kinds(routing: Routing, receiver: str) -> set[str]:
-    return {one.kind for one in routing.receivers.get(receiver, ())} - {UNSET}
+def _receivers(routing: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    return sorted({one.receiver for one in deliveries(routing, labels)})
 
 
 def silence_findings(
@@ -155,7 +168,6 @@ def _local(moment: datetime) -> str:
 def _mutes(silence: Silence, alert: Mapping[str, str], instances: Collection[str]) -> bool:
     for one in silence.matchers:
         operator = ("=" if one.isEqual else "!") + ("~" if one.isRegex else "")
-        matcher = LabelMatcher(one.name, operator, one.value)
         if one.name == "instance" and instances:
             values = list(instances)
         elif one.name in alert and "{{" not in alert[one.name]:
@@ -163,7 +175,7 @@ def _mutes(silence: Silence, alert: Mapping[str, str], instances: Collection[str
         else:
             continue
         try:
-            if not any(matcher.matches_value(value) for value in values):
+            if not any(holds(operator, one.value, value) for value in values):
                 return False
         except re.error:
             continue

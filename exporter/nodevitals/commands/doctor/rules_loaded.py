@@ -17,8 +17,7 @@ import msgspec
 
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, listed, printable
 from nodevitals.commands.doctor.servers import RuleGroup
-from nodevitals.commands.rules.backtest.matching import unquoted
-from nodevitals.commands.rules.expression import Token, tokens
+from nodevitals.commands.rules.expression import Token, prometheus_seconds, tokens, unquoted
 from nodevitals.commands.rules.site.names import with_names
 from nodevitals.commands.rules.site.values import Values
 from nodevitals.commands.terminal import CommandError, document_error
@@ -36,10 +35,7 @@ NO_RULES = (
     " the PrometheusRule the label that its ruleSelector wants: helm upgrade … --set"
     " rules.kind=PrometheusRule,rules.labels.release=RELEASE"
 )
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_UNITS["y"] = 365 * _UNITS["d"]
 _PRINTED_TIME = re.compile(r"(?:[0-9]{1,15}(?:ms|[smhdwy])){1,8}")
-_TIME_PART = re.compile(r"([0-9]{1,15})(ms|[smhdwy])")
 _SYNTAX = ("(", ")", "{", "}", ",", "")
 
 Rules = dict[str, "Counter[tuple[str, tuple[str, ...]]]"]
@@ -130,7 +126,7 @@ def _number(text: str) -> str:
 
 
 def _milliseconds(duration: str) -> str:
-    return str(sum(int(count) * _UNITS[unit] for count, unit in _TIME_PART.findall(duration)))
+    return str(round(prometheus_seconds(duration) * 1000))
 
 
 def _fingerprint(group: str, expression: str) -> tuple[str, ...]:

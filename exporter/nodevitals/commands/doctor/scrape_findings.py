@@ -20,7 +20,7 @@ from nodevitals.commands.doctor.findings import (
     printable,
 )
 from nodevitals.commands.doctor.servers import Sample, Target
-from nodevitals.commands.rules.backtest.routing import seconds_of
+from nodevitals.commands.rules.expression import prometheus_seconds
 
 # Agents and their start times. `and`: an agent, and nothing else that runs on the node; scraped in
 # the last two minutes, the longest interval that Prometheus' lookback allows.
@@ -158,6 +158,6 @@ def _states(
 
 def _seconds(interval: str) -> float:
     try:
-        return seconds_of(interval)
+        return prometheus_seconds(interval)
     except ValueError:
         return _DEFAULT_SECONDS

@@ -27,6 +27,10 @@ _AGGREGATIONS = (
 )
 WORDS = (*LABEL_LISTS, *_AGGREGATIONS, "and", "or", "unless", "bool", "offset", "atan2")
 _OPERATORS = ("=", "!=", "=~", "!~")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
+_DURATION = re.compile(r"(?:[0-9]+(?:ms|[smhdwy]))+|0")
+_DURATION_PART = re.compile(r"([0-9]{1,15})(ms|[smhdwy])")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -100,3 +104,19 @@ def _matchers(found: list[Token], position: int) -> tuple[tuple[Matcher, ...], i
         else:
             position += 1
     return tuple(matchers), position + 1
+
+
+def unquoted(text: str) -> str:
+    """The value of a string in quotes, or the text itself."""
+    if len(text) < 2 or text[0] != text[-1] or text[0] not in "\"'`":
+        return text
+    if text[0] == "`":
+        return text[1:-1]
+    return _ESCAPE.sub(lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), text[1:-1])
+
+
+def prometheus_seconds(duration: str) -> float:
+    """Seconds of `30s`, `1h30m` or `0`. Raises ValueError."""
+    if not _DURATION.fullmatch(duration):
+        raise ValueError(f"{duration!r} is not a duration: write it like 30s or 1h30m")
+    return sum(int(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(duration))

@@ -55,12 +55,38 @@ def _walk(
         )
 
 
+def matcher_labels(config: Mapping[str, Any]) -> set[str]:
+    """The labels that the routes of a configuration read. Raises ValueError for what is none."""
+
+    def labels_of(route: Mapping[str, Any]) -> Iterator[str]:
+        for label, operator, value in _matchers(route):
+            if "~" in operator:
+                re.compile(value)
+            yield label
+        for child in route.get("routes") or ():
+            yield from labels_of(child)
+
+    try:
+        config["route"]["receiver"]  # the root needs one
+        return set(labels_of(config["route"]))
+    except (AttributeError, KeyError, TypeError, re.error):
+        raise ValueError("not an Alertmanager configuration") from None
+
+
 def _matches(route: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return all(
-        _holds(match["operator"], match["value"], labels.get(match["label"], ""))
-        for text in route.get("matchers") or ()
-        for match in _parsed(str(text))
+        holds(operator, value, labels.get(label, "")) for label, operator, value in _matchers(route)
     )
+
+
+def _matchers(route: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Label, operator and value of each matcher, in the form of today and in those before 0.22."""
+    for text in route.get("matchers") or ():
+        for match in _parsed(str(text)):
+            yield match["label"], match["operator"], match["value"]
+    for key, operator in (("match", "="), ("match_re", "=~")):
+        for label, value in (route.get(key) or {}).items():
+            yield label, operator, str(value)
 
 
 def _parsed(text: str) -> list[re.Match[str]]:
@@ -74,6 +100,7 @@ def _parsed(text: str) -> list[re.Match[str]]:
     return found
 
 
-def _holds(operator: str, pattern: str, value: str) -> bool:
+def holds(operator: str, pattern: str, value: str) -> bool:
+    """Whether the value of a label matches; '' is that of a missing one. Raises re.error."""
     equal = bool(re.fullmatch(pattern, value)) if "~" in operator else pattern == value
     return equal != operator.startswith("!")

@@ -1,1 +1,1 @@
-"""`nodevitals rules backtest`: what the rules would have notified over the last days."""
+"""`nodevitals rules backtest`: how often the alerts would have fired over the last days."""

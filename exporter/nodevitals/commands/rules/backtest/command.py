@@ -1,57 +1,53 @@
-"""`nodevitals rules backtest`: what the rules would have notified over the last days.
+"""`nodevitals rules backtest`: how often the alerts would have fired over the last days.
 
-In: a Prometheus that has the agents' metrics, rule files, an Alertmanager configuration. Out: who
-would have been notified, how often, of what.
+In: a Prometheus that has the agents' metrics, rule files and, for the receivers, an Alertmanager
+configuration. Out: per alert and instance how often, how long, and to whom it goes.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from nodevitals.commands.rules.backtest.evaluate import Span, evaluate
-from nodevitals.commands.rules.backtest.report import Reporter, pagers_of
-from nodevitals.commands.rules.backtest.routing import Routing, parse_routing
-from nodevitals.commands.rules.backtest.rule_set import EVALUATION_SECONDS, read_rule_set
+from nodevitals.commands.rules.backtest.firing import Span, ask
+from nodevitals.commands.rules.backtest.questions import read_questions
+from nodevitals.commands.rules.backtest.receivers import Routes
+from nodevitals.commands.rules.backtest.report import make_report, print_report
 from nodevitals.commands.rules.backtest.server import Server, ServerError
-from nodevitals.commands.rules.backtest.tables import print_report
-from nodevitals.commands.terminal import CommandError, document_error, print_json
-from nodevitals.document import DocumentError
+from nodevitals.commands.terminal import COULD_NOT_TELL, GOOD, CommandError, print_json
 from nodevitals.quantities import parse_duration
 
-COULD_NOT_TELL = 2
 _LONGEST_STEP_SECONDS = 240
 """Below Prometheus' look-back of five minutes."""
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the report; the status is 2 where the server could not answer."""
-    rules = read_rule_set(Path(options.rules))
-    routing = _routing(options.alertmanager_config)
-    pagers = pagers_of(routing, options.pager)
-    for name in pagers - set(routing.receivers):
-        raise CommandError(f"{options.alertmanager_config}: no receiver {name!r}: --pager")
-    promtool = options.promtool or shutil.which("promtool")
-    if promtool is None:
-        raise CommandError("promtool is not on PATH: install Prometheus, or give --promtool PATH")
+    questions = read_questions(Path(options.rules))
+    routes = None
+    if options.alertmanager_config:
+        routes = Routes(options.alertmanager_config, options.amtool)
     span = _span(options)
+    server = Server(options.prometheus, _duration(options.timeout))
     try:
-        server = Server(options.prometheus, _duration(options.timeout))
-        promtool = str(Path(promtool).absolute())
-        evaluated = evaluate(rules, server, span, promtool, _Progress(sys.stderr.isatty()))
+        answers = ask(questions, server, span, _Progress(sys.stderr.isatty()))
     except ServerError as error:
         print(error, file=sys.stderr)
         return COULD_NOT_TELL
-    report = Reporter(evaluated, routing, pagers).report()
+    report = make_report(answers, routes.receivers if routes else _none, server.cost)
     if options.json:
         print_json(report)
     else:
         print_report(report)
-    return 0
+    return COULD_NOT_TELL if answers.refused or not answers.answered else GOOD
+
+
+def _none(_: Mapping[str, str]) -> tuple[str, ...]:
+    return ()
 
 
 class _Progress:
@@ -65,20 +61,10 @@ class _Progress:
             print(f"\r\033[K{text}\r", end="", file=sys.stderr, flush=True)
 
 
-def _routing(file: str) -> Routing:
-    try:
-        return parse_routing(Path(file).read_bytes())
-    except OSError as error:
-        text = f"{file}: {error.strerror}; choose another --alertmanager-config"
-        raise CommandError(text) from None
-    except DocumentError as error:
-        raise document_error(file, error) from None
-
-
 def _span(options: argparse.Namespace) -> Span:
     step = _duration(options.step)
-    if step % EVALUATION_SECONDS or not 0 < step <= _LONGEST_STEP_SECONDS:
-        raise CommandError(f"--step {options.step}: choose a multiple of 15s up to 4m")
+    if step > _LONGEST_STEP_SECONDS:
+        raise CommandError(f"--step {options.step}: choose up to 4m")
     if not 0 < options.days <= 400:
         raise CommandError(f"--days {options.days:g}: choose more than 0 and at most 400")
     end = time.time() if options.end is None else _time(options.end)

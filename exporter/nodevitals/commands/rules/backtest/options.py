@@ -12,7 +12,7 @@ def add_to(actions: Subparsers) -> None:
     """Add `rules backtest` to the command line."""
     parser = actions.add_parser(
         "backtest",
-        help="what the rules would have notified over the last days, by a Prometheus' history",
+        help="how often the alerts would have fired over the last days, by a Prometheus' history",
         epilog="docs/backtest.md explains the figures and what they leave out.",
     )
     add = parser.add_argument
@@ -28,23 +28,15 @@ def add_to(actions: Subparsers) -> None:
     add("--rules", default="rules", metavar="DIR", help="folder of rule files (default rules)")
     add(
         "--alertmanager-config",
-        default="alertmanager/alertmanager.yaml",
         metavar="FILE",
-        help="routes and inhibition (default alertmanager/alertmanager.yaml)",
+        help="whose routes name the receivers, by amtool (default: none are named)",
     )
-    add(
-        "--pager",
-        action="append",
-        default=[],
-        metavar="RECEIVER",
-        help="a receiver that wakes a person (default: those of paging services)",
-    )
-    add("--promtool", metavar="PATH", help="promtool to run (default: the one on PATH)")
+    add("--amtool", metavar="PATH", help="amtool to run (default: the one on PATH)")
     add(
         "--step",
         default="1m",
         metavar="DURATION",
-        help="between evaluations, up to 4m (default 1m)",
+        help="between two samples, up to 4m (default 1m)",
     )
     add(
         "--timeout",
@@ -52,7 +44,7 @@ def add_to(actions: Subparsers) -> None:
         metavar="DURATION",
         help="longest time of a query (default 120s)",
     )
-    add("--json", action="store_true", help="one JSON object with everything")
+    add("--json", action="store_true", help="one JSON object with every episode")
     parser.set_defaults(run=run)
 
 

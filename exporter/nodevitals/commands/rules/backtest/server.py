@@ -7,34 +7,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Optional, TypeVar
+from typing import Any
 
 import msgspec
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
-TIMEOUT_SECONDS = 120.0
-MAX_POINTS = 10_000
-"""Points per series and query; Prometheus refuses more than 11,000."""
-MAX_ANSWER_BYTES = 24 * 1024 * 1024
-"""A longer answer is asked for in halves: it bounds the memory of this process."""
-_TRIES = 3
+MAX_POINTS = 3_000
+"""Points per series and query: it bounds the memory; Prometheus refuses more than 11,000."""
 _SLOW_TRIES = 3
 """A query that takes too long is halved so often in a row."""
-_BACKOFF_SECONDS = 1.0
+_RETRY = Retry(
+    connect=2,
+    read=False,  # it took too long: a shorter query may pass
+    status=2,
+    backoff_factor=1,
+    status_forcelist=(429, 500, 502),
+    allowed_methods=None,
+    raise_on_status=False,
+)
 # What Prometheus, Thanos and Mimir say to a query that a shorter one may pass.
 _TOO_LARGE = (
-    *("maximum resolution", "too many samples", "exceeds the limit", "limit exceeded"),
-    *("exceeded maximum", "too large", "max-samples", "max_samples"),
+    *("maximum resolution", "too many samples", "limit", "exceeded maximum", "too large"),
+    *("max-samples", "max_samples", "timed out", "timeout", "context deadline"),
 )
-_TOO_SLOW = ("timed out", "timeout", "context deadline")
 
 
 class ServerError(Exception):
-    """The server could not answer; the text is one line. `may_pass`: another try may help."""
+    """The server could not answer; the text is one line."""
 
-    def __init__(self, message: str, may_pass: bool = False) -> None:
-        super().__init__(message)
-        self.may_pass = may_pass
+
+class RefusedError(ServerError):
+    """The server answers, and refuses this query."""
 
 
 class TimeSeries(msgspec.Struct):
@@ -49,30 +54,22 @@ class Cost(msgspec.Struct):
 
     queries: int = 0
     seconds: float = 0.0
-    bytes: int = 0
 
 
 class _Matrix(msgspec.Struct):
-    resultType: str  # noqa: N815
     result: list[TimeSeries]
 
 
 class _Answer(msgspec.Struct):
     status: str
-    data: Optional[_Matrix] = None
+    data: Any = None
     error: str = ""
 
 
-class _Names(msgspec.Struct):
-    status: str
-    data: list[str] = []
-    error: str = ""
+class _TooLargeError(ServerError):
+    """A shorter query may pass. `slow`: it took too long."""
 
-
-class _TooLargeError(Exception):
-    """The server refuses the query, and may answer a shorter one. `slow`: it took too long."""
-
-    def __init__(self, message: str, slow: bool = False) -> None:
+    def __init__(self, message: str, slow: bool) -> None:
         super().__init__(message)
         self.slow = slow
 
@@ -80,138 +77,85 @@ class _TooLargeError(Exception):
 class Server:
     """A Prometheus, or what has its API."""
 
-    def __init__(self, url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, url: str, timeout_seconds: float) -> None:
         self._url = url.rstrip("/")
         self._timeout = timeout_seconds
         self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(max_retries=_RETRY))
         self.cost = Cost()
 
     def metric_names(self, start: float, end: float) -> set[str]:
         """The names of the metrics with samples in a span. Raises ServerError."""
-        path = "/api/v1/label/__name__/values"
-        body = self._tried("GET", path, {"start": f"{start:.3f}", "end": f"{end:.3f}"})
-        answer = _decoded(body, _Names)
-        if answer is None or answer.status != "success":
-            raise ServerError(f"{self._url}{path}: not an answer of Prometheus' API")
-        return set(answer.data)
+        times = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
+        names: set[str] = self._data("GET", "label/__name__/values", times, set[str])
+        return names
 
     def query_range(
         self, expression: str, start: float, end: float, step: float
     ) -> Iterator[list[TimeSeries]]:
         """The series of an expression, part by part in the order of time. Raises ServerError."""
         points, slow = MAX_POINTS, 0
+        form = {"query": expression, "step": f"{step:g}", "timeout": f"{self._timeout:.0f}s"}
         while start <= end:
             last = min(end, start + (points - 1) * step)
+            times = {"start": f"{start:.3f}", "end": f"{last:.3f}"}
             try:
-                yield self._query(expression, start, last, step)
+                yield self._data("POST", "query_range", {**form, **times}, _Matrix).result
             except _TooLargeError as error:
                 asked = round((last - start) / step) + 1
                 points, slow = asked // 2, slow + error.slow
                 if points < 1 or slow >= _SLOW_TRIES:
-                    raise ServerError(
-                        f"{self._url}: {error}, for {asked} points of: {shortened(expression)}; "
-                        "raise the server's --query.timeout or --query.max-samples, or --timeout"
+                    raise RefusedError(
+                        f"{error}, for {asked} points; raise the server's --query.timeout or "
+                        "--query.max-samples, or --timeout"
                     ) from None
             else:
                 start, slow = last + step, 0
 
-    def _query(self, expression: str, start: float, end: float, step: float) -> list[TimeSeries]:
-        form = {
-            "query": expression,
-            "start": f"{start:.3f}",
-            "end": f"{end:.3f}",
-            "step": f"{step:g}",
-            "timeout": f"{self._timeout:.0f}s",
-        }
-        answer = _decoded(self._tried("POST", "/api/v1/query_range", form), _Answer)
-        if answer is None or answer.data is None or answer.data.resultType != "matrix":
-            text = answer.error if answer and answer.error else "not an answer of Prometheus' API"
-            raise ServerError(f"{self._url}: {text}, to the query {shortened(expression)}")
-        return answer.data.result
-
-    def _tried(self, method: str, path: str, form: dict[str, str]) -> bytes:
-        """The body of a good answer; what may pass is tried again."""
-        for number in range(_TRIES):
-            try:
-                return self._request(method, path, form)
-            except ServerError as error:
-                if number == _TRIES - 1 or not error.may_pass:
-                    raise
-                time.sleep(_BACKOFF_SECONDS * 2**number)
-        raise AssertionError
-
-    def _request(self, method: str, path: str, form: dict[str, str]) -> bytes:
+    def _data(self, method: str, path: str, form: dict[str, str], shape: Any) -> Any:
+        """The data of a good answer. Raises ServerError."""
+        place = f"{self._url}/api/v1/{path}"
         began = time.monotonic()
-        is_get = method == "GET"
         try:
-            with self._session.request(
+            response = self._session.request(
                 method,
-                f"{self._url}{path}",
-                params=form if is_get else None,
-                data=None if is_get else form,
+                place,
+                params=form if method == "GET" else None,
+                data=form if method == "POST" else None,
                 timeout=self._timeout * 1.1 + 1,  # the server has its own
-                stream=True,
-            ) as response:
-                body = _limited_body(response)
+            )
         except requests.Timeout:
-            raise _TooLargeError(f"no answer within {self._timeout:.0f} s", slow=True) from None
+            text = f"{place}: no answer within {self._timeout:.0f} s"
+            raise _TooLargeError(text, slow=True) from None
+        except requests.exceptions.ChunkedEncodingError:
+            raise ServerError(f"{place}: the answer broke off") from None
+        except requests.ConnectionError:
+            text = "no connection; check the URL and that Prometheus runs"
+            raise ServerError(f"{place}: {text}") from None
         except requests.RequestException as error:
-            raise ServerError(f"{self._url}{path}: {_reason(error)}", may_pass=True) from None
+            raise ServerError(f"{place}: {' '.join(str(error).split())}") from None
         finally:
             self.cost.queries += 1
             self.cost.seconds += time.monotonic() - began
-        self.cost.bytes += len(body)
-        _check(response.status_code, body, f"{self._url}{path}")
-        return body
+        return _checked(response, place, shape)
 
 
-_Shape = TypeVar("_Shape")
-
-
-def _decoded(body: bytes, shape: type[_Shape]) -> _Shape | None:
+def _checked(response: requests.Response, place: str, shape: Any) -> Any:
+    """The data of an answer as a shape. Raises ServerError for an answer that is none."""
+    status, text = response.status_code, response.text[:200]
     try:
-        return msgspec.json.decode(body, type=shape)
+        answer = msgspec.json.decode(response.content, type=_Answer)
+        if status == 200 and answer.status == "success":
+            return msgspec.convert(answer.data, shape)
+        text = answer.error
     except msgspec.MsgspecError:
-        return None
-
-
-def shortened(expression: str) -> str:
-    """An expression for an error message."""
-    return expression if len(expression) <= 100 else f"{expression[:100]}…"
-
-
-def _limited_body(response: requests.Response) -> bytes:
-    parts, size = [], 0
-    for part in response.iter_content(1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > MAX_ANSWER_BYTES:
-            raise _TooLargeError(f"an answer over {MAX_ANSWER_BYTES >> 20} MiB")
-    return b"".join(parts)
-
-
-def _check(status: int, body: bytes, place: str) -> None:
-    """Raise for an answer that is none: _TooLargeError where a shorter query may pass."""
-    if status == 200:
-        if not body.rstrip().endswith(b"}"):
-            raise ServerError(f"{place}: the answer broke off after {len(body)} bytes", True)
-        return
-    answer = _decoded(body, _Answer)
-    text = answer.error if answer and answer.error else body[:200].decode(errors="replace").strip()
-    text = text or "an empty answer"
-    if any(words in text.lower() for words in (*_TOO_LARGE, *_TOO_SLOW)) or status in (413, 504):
-        slow = status == 504 or any(words in text for words in _TOO_SLOW)
-        raise _TooLargeError(f"HTTP {status}: {' '.join(text.split())}", slow)
-    message = f"{place}: HTTP {status}: {' '.join(text.split())}"
-    if status in (429, 500, 502, 503):
-        raise ServerError(message, may_pass=True)
+        if status == 200:
+            raise ServerError(f"{place}: not an answer of Prometheus' API") from None
+    message = f"{place}: HTTP {status}: {' '.join(text.split()) or 'an empty answer'}"
+    if status in (413, 504) or any(words in text.lower() for words in _TOO_LARGE):
+        raise _TooLargeError(message, slow=status in (503, 504))
+    if status in (400, 422):
+        raise RefusedError(message)
     hint = "; the URL is that of Prometheus, without /api" if status == 404 else ""
     raise ServerError(f"{message}{hint}")
-
-
-def _reason(error: requests.RequestException) -> str:
-    if isinstance(error, requests.exceptions.ChunkedEncodingError):
-        return "the answer broke off"
-    if isinstance(error, requests.ConnectionError):
-        return "no connection; check the URL and that Prometheus runs"
-    return " ".join(str(error).split())
