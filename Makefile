@@ -1,5 +1,5 @@
 # `make demo` and `make test` need nothing but a fresh Debian-like machine.
-.PHONY: demo demo-setup test proof lint generate packages lock setup clean
+.PHONY: demo demo-setup test golden proof lint generate packages lock setup clean
 
 PYTHON := .venv/bin/python
 ONCE ?=
@@ -45,6 +45,9 @@ lint-style:
 lint-servers:
 	.tools/root/usr/bin/amtool check-config alertmanager/alertmanager.yaml alertmanager/minimal.yaml
 	.tools/root/usr/bin/promtool check config --syntax-only exporter/packaging/prometheus.yaml
+
+golden: setup ## write tests/data/golden.prom: what the agent of a whole simulated node exposes
+	PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/exporter tools/test-python -m testbed.golden
 
 proof: setup ## run the benchmarks and the long forms of tests; PART=NAME runs one of them
 	tools/private-mounts $(PYTHON) -m tests.bench $(PART)
