@@ -278,8 +278,8 @@ def _read_load(gpu: GpuReadings, owners: ProcessOwners) -> None:
     gpu.add_common(accelerators.PROCESSES, None if processes is None else len(processes))
     held = owners.held(processes)
     if held is not None:
-        gpu.add(MEMORY_WITHOUT_JOB, held.memory_bytes)
-        gpu.add(PROCESSES_WITHOUT_JOB, held.processes)
+        gpu.add_common(MEMORY_WITHOUT_JOB, held.memory_bytes)
+        gpu.add_common(PROCESSES_WITHOUT_JOB, held.processes)
 
 
 def _read_temperature(gpu: GpuReadings, fields: dict[Field, float]) -> None:
