@@ -38,6 +38,8 @@ CENTRAL = (
     "docs/several-clusters.md",
 )
 HUB_WORDS = ROOT / "hub/nodevitals_hub/notify/texts/words_zh.json"
+COUNTED = ("README.md", "README.zh-CN.md", "docs/comparison.md")
+COUNT = re.compile(r"(<!-- count:alerts -->)\d+(<!-- /count -->)")
 # From the key to the next line that is not indented.
 INHIBITIONS = re.compile(r"^inhibit_rules:.*?(?=^\S)", re.MULTILINE | re.DOTALL)
 
@@ -58,6 +60,13 @@ def probe_tables(pack: Pack) -> dict[Path, str]:
     for name in probes.registered():
         text = tables.replaced(text, name, tables.probe_section(name, pack))
     return {**pages, path: text}
+
+
+def counted(pages: dict[Path, str], pack: Pack) -> dict[Path, str]:
+    """Return the pages with the number of alerts, and what is made of them already."""
+    alerts = len({rule.name for rule in pack.alerts})
+    texts = {ROOT / name: pages.get(ROOT / name) or (ROOT / name).read_text() for name in COUNTED}
+    return {**pages, **{page: COUNT.sub(rf"\g<1>{alerts}\2", text) for page, text in texts.items()}}
 
 
 def minimal_alertmanager(text: str, full: str) -> str:
@@ -141,7 +150,7 @@ def made() -> dict[Path, str]:
             probes.registered()
         ),
         **hub_pages(),
-        **probe_tables(pack),
+        **counted(probe_tables(pack), pack),
         minimal: minimal_alertmanager(minimal.read_text(), full),
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),

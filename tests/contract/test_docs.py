@@ -61,7 +61,6 @@ def test_every_probe_is_in_the_tables(name: str) -> None:
     for page in (README, CHINESE):
         assert f"| [`{name}`](docs/probes.md#{name}) |" in page
     assert f"\n## {name}\n" in PROBES_PAGE
-    assert f"`{name}`" in CHANGELOG
 
 
 def test_every_command_is_in_the_pages_and_no_other() -> None:
@@ -73,9 +72,10 @@ def test_every_command_is_in_the_pages_and_no_other() -> None:
         assert any(line == name or line.startswith(f"{name} ") for name in names), line
 
 
-def test_every_alert_is_in_the_changelog() -> None:
-    missing = [name for name in alerts() if not re.search(rf"\b{name}\b", CHANGELOG)]
-    assert not missing
+@pytest.mark.skipif("## [Unreleased]" in CHANGELOG, reason="written when it is released")
+def test_a_release_lists_every_alert_and_every_probe() -> None:
+    assert not [name for name in alerts() if not re.search(rf"\b{name}\b", CHANGELOG)]
+    assert not [name for name in PROBES if f"`{name}`" not in CHANGELOG]
 
 
 def test_every_flag_of_serve_is_in_the_page_of_commands() -> None:
@@ -135,19 +135,3 @@ def test_no_file_has_the_marks_of_a_merge() -> None:
     texts = (file for file in files if file.suffix in (".md", ".yaml", ".py", ".tmpl"))
     marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
     assert [file for file in texts if marks.search(file.read_text())] == []
-
-
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("README.md", r"(\d+) alerts with tests"),
-        ("README.md", r"\| alerts \| (\d+), tested"),
-        ("README.zh-CN.md", r"(\d+) 条告警都有测试"),
-        ("README.zh-CN.md", r"\| 告警 \| (\d+) 条"),
-        ("docs/comparison.md", r"(\d+) alerts with promtool tests"),
-    ],
-)
-def test_the_number_of_alerts_is_that_of_the_rules(page: str, text: str) -> None:
-    rules = "".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.yaml")))
-    alerts = set(re.findall(r"^ +- alert: (\w+)$", rules, re.MULTILINE))
-    assert re.findall(text, (ROOT / page).read_text()) == [str(len(alerts))]
