@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import yaml
 
-from nodevitals.commands.init import server_files
+from nodevitals.commands.init import outputs
 from testbed.charts import of_kind, render
 from testbed.node import ROOT
 from testbed.servers import BINARIES
@@ -38,10 +38,10 @@ def chart(kind: str, configuration: str) -> dict[str, Any]:
 
 def configurations() -> Iterator[tuple[str, str]]:
     """Yield each configuration as a site gets it, by its place."""
-    site = server_files.Site(cluster="c", nodes=())
+    site = outputs.Site(cluster="c", nodes=())
     for name, text in FILES.items():
         yield name, text
-    made = server_files.alertmanager(FILES["minimal.yaml"], FILES["alertmanager.yaml"], {}, site)
+    made = outputs.alertmanager(FILES["minimal.yaml"], FILES["alertmanager.yaml"], {}, site)
     for name, text in made.items():
         yield f"nodevitals init: {name}", text
     for configuration in ("full", "minimal"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodevitals.commands.init import server_files
+from nodevitals.commands.init import outputs
 from testbed.node import ROOT
 from testbed.servers import BINARIES
 
@@ -37,8 +37,8 @@ def texts() -> Iterator[tuple[str, str]]:
             re.findall(r"```yaml[^\n]*\n(.*?)```", path.read_text(), re.DOTALL)
         ):
             yield f"{path.relative_to(ROOT)}[{number}]", block
-    site = server_files.Site(cluster="c", nodes=tuple(INSTANCES))
-    made = server_files.prometheus(PACKAGED.read_text(), site)
+    site = outputs.Site(cluster="c", nodes=tuple(INSTANCES))
+    made = outputs.prometheus(PACKAGED.read_text(), site)
     yield "nodevitals init", made["prometheus.yml"]
 
 

@@ -11,24 +11,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodevitals.commands.doctor.agent_findings import offset_findings
+from nodevitals.commands.doctor.agent_side import offset_findings
 from nodevitals.commands.doctor.alertmanager_findings import (
     receiver_findings,
     silence_findings,
     watchdog_findings,
 )
-from nodevitals.commands.doctor.asking import Answer, ask, endpoint
-from nodevitals.commands.doctor.findings import Finding, ago, printable, status_of
-from nodevitals.commands.doctor.http_config import HttpConfig, read_http_config
+from nodevitals.commands.doctor.findings import Finding, ago, parse_samples, printable, status_of
+from nodevitals.commands.doctor.http import Answer, HttpConfig, ask, endpoint, read_http_config
 from nodevitals.commands.doctor.permissions import (
     Credentials,
     device_findings,
     may_open,
     parse_status,
 )
-from nodevitals.commands.doctor.prometheus_findings import alert_findings, server_findings
-from nodevitals.commands.doctor.rules_loaded import Expected, fingerprint, rule_findings
-from nodevitals.commands.doctor.samples import parse_samples
+from nodevitals.commands.doctor.prometheus_findings import (
+    Expected,
+    alert_findings,
+    fingerprint,
+    rule_findings,
+    server_findings,
+)
 from nodevitals.commands.doctor.scrape_findings import Node, scrape_findings
 from nodevitals.commands.doctor.servers import (
     FiringAlert,

@@ -12,11 +12,18 @@ import yaml
 
 from nodevitals import probes
 from nodevitals.commands.cli import main
-from nodevitals.commands.init import agent_files, command, server_files
-from nodevitals.commands.init.expected import Expected, Link, expected_of, without_slow
+from nodevitals.commands.init import command, outputs
+from nodevitals.commands.init.expected import (
+    Expected,
+    Link,
+    expected_of,
+    key,
+    quoted,
+    spelled,
+    without_slow,
+)
 from nodevitals.commands.init.node import Node, groups_of, shared_mounts
-from nodevitals.commands.init.server_files import Site
-from nodevitals.commands.init.spelling import key, quoted, spelled
+from nodevitals.commands.init.outputs import Site
 from nodevitals.commands.init.writer import Folder
 from nodevitals.config import parse
 from nodevitals.probes.mounts.mountinfo import Mount
@@ -205,12 +212,12 @@ def test_whatever_is_found_the_configuration_is_valid() -> None:
         for number in range(150)
     )
     found = expected_of(node(mounts=mounts, gpus_on_bus=4))
-    text = agent_files.configuration(EXAMPLE, node(), found)
+    text = outputs.configuration(EXAMPLE, node(), found)
     config = parse(text.encode(), probes.registered())
     assert len(config.probes["mounts"].targets) == 100
     assert "50 more" in of(found, "mounts").warnings[0]
     assert config.probes["nvidia"].expected == 4
-    nothing = agent_files.configuration(EXAMPLE, node(), expected_of(node()))
+    nothing = outputs.configuration(EXAMPLE, node(), expected_of(node()))
     settings = parse(nothing.encode(), probes.registered()).probes
     assert settings == parse(b"", probes.registered()).probes
     assert "    # could not be read on gpu-1, 2026-11-22\n    #expected: null\n" in nothing
@@ -225,7 +232,7 @@ def test_whatever_is_found_the_configuration_is_valid() -> None:
     ],
 )
 def test_the_unit_starts_this_command(command: list[str], line: str) -> None:
-    assert f"\nExecStart={line} serve --config.file=/etc/" in agent_files.unit(UNIT, command)
+    assert f"\nExecStart={line} serve --config.file=/etc/" in outputs.unit(UNIT, command)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +244,7 @@ def test_the_unit_starts_this_command(command: list[str], line: str) -> None:
     ],
 )
 def test_places_that_the_unit_hides_are_reported(places: list[str], said: list[str]) -> None:
-    found = agent_files.place_warnings(places, installed=True)
+    found = outputs.place_warnings(places, installed=True)
     assert [text in line for text, line in zip(said, found, strict=True)] == [True] * len(said)
 
 
@@ -250,20 +257,20 @@ def test_the_choices_of_a_site_are_in_its_files() -> None:
         webhook="http://hook/x",
     )
     shipped: Callable[[str], str] = lambda path: Path(ROOT, path).read_text()  # noqa: E731
-    made = server_files.prometheus(shipped("exporter/packaging/prometheus.yaml"), site)
+    made = outputs.prometheus(shipped("exporter/packaging/prometheus.yaml"), site)
     config = yaml.safe_load(made["prometheus.yml"])
     assert config["global"]["external_labels"] == {"cluster": site.cluster}
     jobs = {one["job_name"]: one for one in config["scrape_configs"]}
     assert jobs["nodevitals"]["file_sd_configs"] == [{"files": ["targets/nodevitals.yml"]}]
     assert jobs["alertmanager"]["static_configs"] == [{"targets": ["am:9093"]}]
     assert yaml.safe_load(made["targets/nodevitals.yml"]) == [{"targets": [*site.nodes]}]
-    routes = server_files.alertmanager(
+    routes = outputs.alertmanager(
         shipped("alertmanager/minimal.yaml"), shipped("alertmanager/alertmanager.yaml"), {}, site
     )
     receivers = yaml.safe_load(routes["alertmanager.yml"])["receivers"]
     assert "Nothing is sent" not in routes["alertmanager.yml"]
     assert receivers[1] == {"name": "operators", "webhook_configs": [{"url": "http://hook/x"}]}
-    grafana = server_files.grafana(
+    grafana = outputs.grafana(
         {"en/a.json": json.dumps({})},
         shipped("dashboards/provisioning/dashboards/nodevitals.yaml"),
         shipped("dashboards/provisioning/datasources/nodevitals.yaml"),
@@ -321,6 +328,6 @@ def test_prometheus_scrapes_itself_where_it_listens(url: str, target: str) -> No
     """An address without a port is that of a proxy in front of it."""
     shipped = (ROOT / "exporter/packaging/prometheus.yaml").read_text()
     site = Site(cluster="atlas", nodes=("gpu-1:9855",), prometheus=url)
-    made = yaml.safe_load(server_files.prometheus(shipped, site)["prometheus.yml"])
+    made = yaml.safe_load(outputs.prometheus(shipped, site)["prometheus.yml"])
     (job,) = [one for one in made["scrape_configs"] if one["job_name"] == "prometheus"]
     assert job["static_configs"] == [{"targets": [target]}]

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from nodevitals import catalogue, probes
-from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN
-from nodevitals.commands.doctor.samples import Samples, parse_samples
+from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Samples, parse_samples
 from nodevitals.commands.preflight.agent import freshness_findings
 from nodevitals.commands.preflight.defects import DEFECTS, PARTS, Defect, defect_findings
-from nodevitals.commands.preflight.nodes import nodes_of_file, parse_nodes, short_name
-from nodevitals.commands.preflight.peers import ssh_options
+from nodevitals.commands.preflight.peers import nodes_of_file, parse_nodes, short_name, ssh_options
 from nodevitals.commands.terminal import CommandError
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.commands.doctor.findings import OFF, OK, PROBLEM, UNKNOWN
-from nodevitals.commands.doctor.samples import parse_samples
+from nodevitals.commands.doctor.findings import OFF, OK, PROBLEM, UNKNOWN, parse_samples
 from nodevitals.commands.preflight import holders
 from nodevitals.commands.preflight.leftovers import chosen, in_use, leftover_findings
 from testbed import processes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.commands.probe_table import Shown, Table, tables
-from nodevitals.commands.probe_values import human, seconds
+from nodevitals.commands.run_probe import Shown, Table, human, seconds, tables
 from nodevitals.families import Family, Kind
 
 

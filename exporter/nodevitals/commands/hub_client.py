@@ -17,7 +17,7 @@ import msgspec
 import requests
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest
-from nodevitals.commands.doctor.asking import Jobs, reason_of
+from nodevitals.commands.doctor.http import Jobs, reason_of
 from nodevitals.commands.terminal import CommandError, printable
 from nodevitals.document import DocumentError, read_file
 

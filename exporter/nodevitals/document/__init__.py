@@ -11,11 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from nodevitals.document.files import read_file
-from nodevitals.document.problems import DocumentError, Problem, UnreadableError
-from nodevitals.document.suggest import meant
-from nodevitals.document.typed import convert
-from nodevitals.document.wording import translated
+from nodevitals.document.problems import DocumentError, Problem, UnreadableError, read_file
+from nodevitals.document.typed import convert, meant, translated
 
 if TYPE_CHECKING:
     from nodevitals.document.settings import SettingsDocument

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from nodevitals.document.wording import allowed_words, wording
+from nodevitals.document.typed import allowed_words, wording
 from nodevitals.quantities import parse_bit_rate, parse_duration, shown
 
 _UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6))

@@ -1,23 +1,210 @@
-"""The agent and its node: what is asked, and which findings follow."""
+"""The agent and its node: what is asked, and which findings follow.
+
+Where the agent answers, its samples do. What only the node itself knows is read as well: its
+configuration, the reasons of failed runs, and the result of one run of each probe where no agent
+runs.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import socket
 import time
 from collections.abc import Iterator
 
-from nodevitals import probes
-from nodevitals.commands.doctor import agent_findings, local
-from nodevitals.commands.doctor.asking import Answer, Endpoint, Jobs, ask, late
-from nodevitals.commands.doctor.findings import PROBLEM, UNKNOWN, Finding
+from nodevitals import __version__, agent, probes
+from nodevitals.commands.doctor.findings import (
+    OFF,
+    OK,
+    PROBLEM,
+    UNKNOWN,
+    Finding,
+    Samples,
+    ago,
+    parse_samples,
+    printable,
+)
+from nodevitals.commands.doctor.http import Answer, Endpoint, Jobs, ask, late
 from nodevitals.commands.doctor.permissions import permission_findings
-from nodevitals.commands.doctor.samples import Samples, parse_samples
 from nodevitals.commands.doctor.targets import from_metrics, from_results, target_findings
 from nodevitals.commands.options import host_of
-from nodevitals.config import Config
-from nodevitals.linux.host import node_name
+from nodevitals.commands.rights import lacks
+from nodevitals.config import Config, load
+from nodevitals.document import DocumentError
+from nodevitals.engine.plan import plan_targets
+from nodevitals.linux.host import Host, node_name
+from nodevitals.state import database, tables
+from nodevitals.wire import ProbeResult
+
+START = "start it: systemctl enable --now nodevitals; journalctl -u nodevitals | tail"
+_CREDENTIALS = "name its CA, user and password: --http.config.file FILE (basic_auth, tls_config)"
+
+
+def unreachable(server: Endpoint, answer: Answer, *, local: bool) -> Finding:
+    """No metrics from the agent."""
+    if answer.status in (401, 403) or "ertificate" in answer.problem:
+        remedy = _CREDENTIALS
+    elif local and answer.status == 0:
+        remedy = START
+    else:
+        remedy = f"check that the agent listens there: curl -v {server.shown}"
+    return Finding("agent", answer.state, f"{server.shown}: {answer.problem}", remedy)
+
+
+def agent_findings(
+    server: Endpoint, samples: Samples, health: Answer, ready: Answer, now: float
+) -> Iterator[Finding]:
+    """The agent answers: its version, its health, its configuration."""
+    version = printable(samples.label("nodevitals_build_info", "version"), 40)
+    yield Finding("agent", OK, f"{server.shown} answers; version {version}")
+    if version != __version__:
+        text = f"the agent has version {version}, this command {__version__}"
+        yield Finding("version", PROBLEM, text, "restart the agent: systemctl restart nodevitals")
+    yield _status(
+        "health", health, "journalctl -u nodevitals | tail -50; systemctl restart nodevitals"
+    )
+    yield _ready(ready)
+    yield from _configuration(samples, now)
+
+
+def _status(check: str, answer: Answer, remedy: str) -> Finding:
+    if _is_ok(answer):
+        return Finding(check, OK, "/healthz answers ok")
+    if answer.status == 503:
+        text = printable(answer.body[:400].decode("utf-8", "replace"))
+        return Finding(check, PROBLEM, f"/healthz: {text}", remedy)
+    problem = answer.problem or "not an answer of nodevitals"
+    return Finding(check, answer.state or UNKNOWN, f"/healthz: {problem}", remedy)
+
+
+def _is_ok(answer: Answer) -> bool:
+    return answer.status == 200 and not answer.problem and answer.body.strip() == b"ok"
+
+
+def _ready(answer: Answer) -> Finding:
+    """Not ready is what an agent is in its first seconds."""
+    if _is_ok(answer):
+        return Finding("readiness", OK, "/readyz: every target has ended a run")
+    if answer.status == 503:
+        text = printable(answer.body[:400].decode("utf-8", "replace"))
+        return Finding("readiness", UNKNOWN, f"/readyz: {text}", "wait for the first runs to end")
+    remedy = "journalctl -u nodevitals | tail -50"
+    problem = answer.problem or "not an answer of nodevitals"
+    return Finding("readiness", answer.state or UNKNOWN, f"/readyz: {problem}", remedy)
+
+
+def _configuration(samples: Samples, now: float) -> Iterator[Finding]:
+    loaded = samples.value("nodevitals_config_last_reload_success_timestamp_seconds")
+    successful = samples.value("nodevitals_config_last_reload_successful")
+    if loaded is None or successful is None:
+        text = "the agent does not expose whether it was loaded"
+        yield Finding("configuration", UNKNOWN, text, "journalctl -u nodevitals | grep reload")
+        return
+    age = ago(now - loaded)
+    if successful:
+        yield Finding("configuration", OK, f"loaded {age} ago")
+        return
+    text = f"the last reload was refused; the configuration of {age} ago is still in use"
+    remedy = "nodevitals check-config /etc/nodevitals/nodevitals.yaml; systemctl reload nodevitals"
+    yield Finding("configuration", PROBLEM, text, remedy)
+
+
+def clock_findings(samples: Samples) -> Iterator[Finding]:
+    """Whether a time daemon synchronizes the node's clock."""
+    synchronized = samples.value("nodevitals_node_clock_synchronized")
+    if synchronized is None:
+        yield Finding("clock", UNKNOWN, "the probe node has not read it", "timedatectl")
+    elif synchronized:
+        yield Finding("clock", OK, "synchronized by a time daemon")
+    else:
+        text = "not synchronized: times of alerts and of the history are wrong"
+        yield Finding("clock", PROBLEM, text, "timedatectl set-ntp true; chronyc tracking")
+
+
+def right_findings(samples: Samples) -> Iterator[Finding]:
+    """What the probes cannot read without capabilities that are off unless someone grants them."""
+    found = ((name, *one) for name, rows in samples.values.items() for one in rows)
+    for lack in lacks(found):
+        yield Finding(f"rights of {lack.probe}", OFF, lack.text, lack.remedy)
+
+
+def offset_findings(answer: Answer, server_time: float | None) -> Iterator[Finding]:
+    """The clock of Prometheus against this machine's; known to half the time of the question."""
+    if server_time is None:
+        return
+    if not math.isfinite(server_time):
+        text = f"Prometheus answers that its time is {server_time}"
+        yield Finding("clock offset", UNKNOWN, text, "check the URL of Prometheus")
+        return
+    margin = (answer.received - answer.sent) / 2
+    offset = server_time - (answer.sent + margin)
+    if abs(offset) - margin > MAX_OFFSET_SECONDS:
+        side = "ahead of" if offset > 0 else "behind"
+        text = f"the clock of Prometheus is {abs(offset):.1f} s {side} this machine's"
+        yield Finding("clock offset", PROBLEM, text, "chronyc tracking, here and on Prometheus")
+    else:
+        yield Finding("clock offset", OK, f"within {abs(offset) + margin:.1f} s of Prometheus")
+
+
+MAX_OFFSET_SECONDS = 1.0
+
+
+def no_history(text: str) -> Finding:
+    """The reasons of failed runs cannot be read."""
+    remedy = "run doctor as root on the node, with the agent's --config.file"
+    return Finding("reasons", OFF, text, remedy)
+
+
+DEFAULT_CONFIG = "/etc/nodevitals/nodevitals.yaml"
+Key = tuple[str, str]
+
+
+def configuration(path: str | None) -> tuple[Config | None, Finding]:
+    """The configuration of a file, or of the usual place; None where it is wrong. And a finding."""
+    if path is None and os.path.exists(DEFAULT_CONFIG):
+        path = DEFAULT_CONFIG
+    try:
+        config = load(path, probes.registered())
+    except DocumentError as error:
+        text = "; ".join(problem.within(str(path)) for problem in error.problems)
+        remedy = f"correct it: nodevitals check-config {path}"
+        return None, Finding("configuration file", PROBLEM, printable(text), remedy)
+    if path is None:
+        return config, Finding("configuration file", OK, "none; every setting has its default")
+    return config, Finding("configuration file", OK, f"{path}: no error")
+
+
+def disabled(config: Config | None) -> list[str]:
+    """The probes that a configuration turns off."""
+    settings = {} if config is None else config.probes
+    return [name for name, one in settings.items() if one.enabled is False]
+
+
+def last_reasons(config: Config | None) -> tuple[dict[Key, tuple[str, str]], str]:
+    """The last state of each target or device, and its detail; or why it cannot be read."""
+    directory = None if config is None else config.state_directory
+    if directory is None:
+        return {}, "state_directory is null" if config else "the configuration cannot be read"
+    try:
+        with tables.open_for_reading(directory) as connection:
+            rows = database.latest(connection)
+    except tables.ERRORS as error:
+        return {}, printable(f"{directory}/{tables.FILE_NAME}: {error}")
+    return {(row.probe, row.device): (row.state, row.detail) for row in rows}, ""
+
+
+def planned(config: Config) -> list[Key]:
+    """Every target of a configuration."""
+    return [spec.key for spec in plan_targets(config, only=probes.registered())]
+
+
+def run_probes(host: Host, config: Config, seconds: float) -> tuple[bytes, dict[Key, ProbeResult]]:
+    """Run each target once, within some seconds: the exposition, and the results so far."""
+    text, results = agent.run_probes(host, config, probes.registered(), seconds)
+    return text.encode(), results
+
 
 # For the end of the processes that a run of the probes has started.
 END_SECONDS = 3.0
@@ -45,7 +232,7 @@ class AgentSide:
         for name, path in paths.items():
             self._jobs.start(name, lambda path=path: ask(server, path, deadline))  # type: ignore[misc]
         if self._is_local:
-            self._jobs.start("configuration", lambda: local.configuration(options.config))
+            self._jobs.start("configuration", lambda: configuration(options.config))
             port, procfs = server.port, options.procfs
             self._jobs.start("permissions", lambda: list(permission_findings(procfs, port)))
 
@@ -74,30 +261,30 @@ class AgentSide:
             if not answer.problem:
                 text = "not the metrics of nodevitals"
                 answer = Answer(answer.status, problem=text, state=UNKNOWN)
-            yield agent_findings.unreachable(self.server, answer, local=self._is_local)
+            yield unreachable(self.server, answer, local=self._is_local)
             yield from about_file
             if self._is_local and not answer.status and config is not None and _refused(answer):
                 yield from self._run_here(config)
             return
         self.started = samples.value("process_start_time_seconds")
         health, ready = self._answer("healthz"), self._answer("readyz")
-        yield from agent_findings.agent_findings(self.server, samples, health, ready, now)
+        yield from agent_findings(self.server, samples, health, ready, now)
         yield from about_file
-        history: dict[local.Key, tuple[str, str]] = {}
+        history: dict[Key, tuple[str, str]] = {}
         problem = "the agent is on another machine"
         if self._is_local:
-            self._jobs.start("history", lambda: local.last_reasons(config))
+            self._jobs.start("history", lambda: last_reasons(config))
             history, problem = self._jobs.result("history", (history, "no answer from its disk"))
         states = from_metrics(samples, history, now)
-        off = local.disabled(config)
+        off = disabled(config)
         if problem and any(one.state == "failing" for one in states):
-            yield agent_findings.no_history(f"the reasons of failed runs cannot be read: {problem}")
+            yield no_history(f"the reasons of failed runs cannot be read: {problem}")
         yield from target_findings(states, off, probes.registered())
         if self._is_local:
             late_finding = Finding("permissions", UNKNOWN, "procfs does not answer")
             yield from self._jobs.result("permissions", [late_finding])
-        yield from agent_findings.right_findings(samples)
-        yield from agent_findings.clock_findings(samples)
+        yield from right_findings(samples)
+        yield from clock_findings(samples)
 
     def _answer(self, name: str) -> Answer:
         return self._jobs.result(name, late(self._deadline - time.monotonic()))
@@ -127,12 +314,12 @@ class AgentSide:
             yield Finding("probes", UNKNOWN, text, "raise --timeout")
             return
         host = host_of(self._options)
-        body, results = local.run_probes(host, config, seconds)
-        states = from_results(results, local.planned(config), seconds)
-        yield from target_findings(states, local.disabled(config), probes.registered())
+        body, results = run_probes(host, config, seconds)
+        states = from_results(results, planned(config), seconds)
+        yield from target_findings(states, disabled(config), probes.registered())
         samples = parse_samples(body)
-        yield from agent_findings.right_findings(samples)
-        yield from agent_findings.clock_findings(samples)
+        yield from right_findings(samples)
+        yield from clock_findings(samples)
 
 
 def _refused(answer: Answer) -> bool:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from nodevitals.commands.doctor.asking import Endpoint
 from nodevitals.commands.doctor.findings import (
     OFF,
     OK,
@@ -20,6 +19,7 @@ from nodevitals.commands.doctor.findings import (
     listed,
     printable,
 )
+from nodevitals.commands.doctor.http import Endpoint
 from nodevitals.commands.doctor.servers import ManagerStatus, ReceivedAlert, Silence
 from nodevitals.commands.rules.routes import deliveries, holds, matcher_labels
 from nodevitals.document import DocumentError, parse_yaml

@@ -16,12 +16,19 @@ from nodevitals import __version__
 from nodevitals.commands.doctor import alertmanager_findings as manager
 from nodevitals.commands.doctor import prometheus_findings as prometheus
 from nodevitals.commands.doctor import servers
-from nodevitals.commands.doctor.agent_findings import offset_findings
-from nodevitals.commands.doctor.agent_side import AgentSide
-from nodevitals.commands.doctor.asking import Answer, Endpoint, Jobs, ask, decoded, endpoint, late
+from nodevitals.commands.doctor.agent_side import AgentSide, offset_findings
 from nodevitals.commands.doctor.findings import Finding
-from nodevitals.commands.doctor.http_config import read_http_config
-from nodevitals.commands.doctor.rules_loaded import Expected, read_expected, rule_findings
+from nodevitals.commands.doctor.http import (
+    Answer,
+    Endpoint,
+    Jobs,
+    ask,
+    decoded,
+    endpoint,
+    late,
+    read_http_config,
+)
+from nodevitals.commands.doctor.prometheus_findings import Expected, read_expected, rule_findings
 from nodevitals.commands.doctor.scrape_findings import AGENTS_QUERY, Node, scrape_findings
 from nodevitals.commands.shipped import shipped
 

@@ -1,4 +1,7 @@
-"""A finding: one row of the table. Findings in; the table, and the exit status, out."""
+"""A finding: one row of the table. Findings in; the table, and the exit status, out.
+
+Samples are the text of /metrics, parsed. Raises ValueError for what is none.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import itertools
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals.commands import terminal
 
@@ -69,3 +74,36 @@ def _wrapped(row: Sequence[str], rows: Sequence[Sequence[str]]) -> list[tuple[st
     )
     columns = ([row[0]], [row[1]], detail, remedy)
     return list(itertools.zip_longest(*columns, fillvalue=""))
+
+
+class Samples(NamedTuple):
+    """Labels and values by the name of the metric."""
+
+    values: Mapping[str, list[tuple[Mapping[str, str], float]]]
+
+    def by_target(self, name: str) -> dict[tuple[str, str], float]:
+        """The values of a metric by probe and target."""
+        return {
+            (found.get("probe", ""), found.get("target", "")): value
+            for found, value in self.values.get(name, ())
+        }
+
+    def value(self, name: str) -> float | None:
+        """The value of a metric that has one series; None without it."""
+        return next((value for _, value in self.values.get(name, ())), None)
+
+    def label(self, name: str, label: str) -> str:
+        """A label of a metric that has one series; '' without it."""
+        return next((found.get(label, "") for found, _ in self.values.get(name, ())), "")
+
+
+def parse_samples(body: bytes) -> Samples:
+    """The samples of an exposition. Raises ValueError."""
+    values: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    try:
+        for family in text_string_to_metric_families(body.decode()):
+            for sample in family.samples:
+                values.setdefault(sample.name, []).append((sample.labels, sample.value))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError("not the format of Prometheus") from error
+    return Samples(values)

@@ -1,13 +1,207 @@
-"""Prometheus: its answers in, findings out."""
+"""Prometheus: its answers in, findings out; also of the rules that it has loaded.
+
+Prometheus returns an expression as it prints it, not as the file has it: other white space,
+parentheses, order of clauses, durations, no comments. So what is compared with the rules of this
+version is the sorted list of the names, strings, numbers and operators of an expression
+(docs/adr/0031).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from nodevitals.commands.doctor.asking import Answer, Endpoint
+import msgspec
+
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, listed, printable
+from nodevitals.commands.doctor.http import Answer, Endpoint
 from nodevitals.commands.doctor.servers import FiringAlert, RuleGroup, Sample
+from nodevitals.commands.rules.expression import Token, prometheus_seconds, tokens, unquoted
+from nodevitals.commands.rules.site.names import with_names
+from nodevitals.commands.rules.site.values import Values
+from nodevitals.commands.terminal import CommandError, document_error
+from nodevitals.document import DocumentError, parse_yaml, read_file
+
+PREFIX = "nodevitals"
+THRESHOLDS = "nodevitals-thresholds"
+"""A site sets its own numbers in this group; they are not compared."""
+COPY = (
+    "copy this version's rules and reload: nodevitals init DIR; cp -r DIR/prometheus/rules"
+    " /etc/prometheus/; systemctl reload prometheus"
+)
+NO_RULES = (
+    "add them to rule_files: nodevitals init DIR writes both; with the Prometheus operator, give"
+    " the PrometheusRule the label that its ruleSelector wants: helm upgrade … --set"
+    " rules.kind=PrometheusRule,rules.labels.release=RELEASE"
+)
+_PRINTED_TIME = re.compile(r"(?:[0-9]{1,15}(?:ms|[smhdwy])){1,8}")
+_SYNTAX = ("(", ")", "{", "}", ",", "")
+
+Rules = dict[str, "Counter[tuple[str, tuple[str, ...]]]"]
+
+
+class Expected(NamedTuple):
+    """The rules of a folder: the name and the fingerprint of each, by group; the names of the
+    thresholds; the labels of the alerts.
+    """
+
+    rules: Rules
+    thresholds: frozenset[str]
+    alerts: tuple[Mapping[str, str], ...]
+
+
+class _RuleShape(msgspec.Struct):
+    record: str = ""
+    alert: str = ""
+    expr: Any = ""
+    labels: dict[str, Any] = {}
+
+
+class _GroupShape(msgspec.Struct):
+    name: str
+    rules: list[_RuleShape] = []
+
+
+class _FileShape(msgspec.Struct):
+    groups: list[_GroupShape] = []
+
+
+def read_expected(folder: Path, job: str) -> Expected:
+    """The rules of every file of a folder, as they are for a scrape job. Raises CommandError."""
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        raise CommandError(f"{folder}: no rule file (*.yaml) here; choose another --rules")
+    rules: Rules = {}
+    thresholds, alerts = set(), []
+    for path in paths:
+        for group in _groups(path, job):
+            own = rules.setdefault(group.name, Counter())
+            for rule in group.rules:
+                own[rule.alert or rule.record, _fingerprint(group.name, str(rule.expr))] += 1
+                labels = {name: str(value) for name, value in rule.labels.items()}
+                if rule.alert:
+                    alerts.append({**labels, "alertname": rule.alert})
+                elif "threshold" in labels:
+                    thresholds.add(labels["threshold"])
+    return Expected(rules, frozenset(thresholds), tuple(alerts))
+
+
+def _groups(path: Path, job: str) -> list[_GroupShape]:
+    try:
+        text = with_names(read_file(path).decode(), Values(job=job))
+        return msgspec.convert(parse_yaml(text.encode()) or {}, _FileShape).groups
+    except DocumentError as error:
+        raise document_error(str(path), error) from None
+    except (msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path}: not a rule file: {error}") from None
+
+
+def fingerprint(expression: str) -> tuple[str, ...]:
+    """What an expression consists of, however it is written."""
+    found = []
+    read = tokens(expression)
+    for index, token in enumerate(read):
+        if token.kind == "string":
+            found.append(repr(unquoted(token.text)))
+        elif token.kind in ("range", "number"):
+            found.append(
+                _PRINTED_TIME.sub(lambda match: _milliseconds(match[0]), _number(token.text))
+            )
+        elif token.text not in _SYNTAX and not _is_without_labels(read, index):
+            found.append(token.text)
+    return tuple(sorted(found))
+
+
+def _is_without_labels(read: Sequence[Token], index: int) -> bool:
+    """Whether it is the `by` of `by ()`, which Prometheus does not print."""
+    return [token.text for token in read[index : index + 3]] == ["by", "(", ")"]
+
+
+def _number(text: str) -> str:
+    try:
+        return repr(float(text))
+    except ValueError:
+        return text
+
+
+def _milliseconds(duration: str) -> str:
+    return str(round(prometheus_seconds(duration) * 1000))
+
+
+def _fingerprint(group: str, expression: str) -> tuple[str, ...]:
+    return () if group == THRESHOLDS else fingerprint(expression)
+
+
+def rule_findings(
+    loaded: Iterable[RuleGroup], expected: Expected, version: str
+) -> Iterator[Finding]:
+    """Whether all rules are loaded, are those of this version, work, and are evaluated in time."""
+    groups = [group for group in loaded if group.name in expected.rules]
+    names = {group.name for group in groups}
+    missing = sorted(expected.rules.keys() - names)
+    if not names:
+        text = f"none of the {len(missing)} rule groups of nodevitals is loaded"
+        yield Finding("rules", PROBLEM, f"{text}: no alert can fire", NO_RULES)
+        return
+    if missing:
+        text = f"{len(missing)} of {len(expected.rules)} rule groups are not loaded"
+        yield Finding("rules", PROBLEM, f"{text}: {listed(missing)}", COPY)
+    differing = sorted(_differing(groups, expected))
+    if differing:
+        text = f"{len(differing)} rules are not those of version {version}: {listed(differing)}"
+        remedy = f"{COPY}; of rules that you rendered, name the folder: --rules FOLDER"
+        yield Finding("rules", PROBLEM, text, remedy)
+    elif not missing:
+        count = sum(len(group.rules) for group in groups)
+        text = f"{count} rules in {len(names)} groups, all of version {version}"
+        yield Finding("rules", OK, text)
+    yield from _health(groups)
+    yield from _speed(groups)
+
+
+def _differing(groups: Iterable[RuleGroup], expected: Expected) -> set[str]:
+    loaded: Rules = {}
+    for group in groups:
+        own = loaded.setdefault(group.name, Counter())
+        for rule in group.rules:
+            own[rule.name, _fingerprint(group.name, rule.query)] += 1
+    found = set()
+    for name, own in loaded.items():
+        wanted = expected.rules[name]
+        found |= {printable(rule, 60) for rule, _ in (wanted - own)}
+        found |= {printable(rule, 60) for rule, _ in (own - wanted)}
+    return found
+
+
+def _health(groups: Sequence[RuleGroup]) -> Iterator[Finding]:
+    rules = [rule for group in groups for rule in group.rules]
+    broken = [rule for rule in rules if rule.health == "err"]
+    waiting = [rule for rule in rules if rule.health not in ("ok", "err")]
+    if broken:
+        first = broken[0]
+        text = f"{len(broken)} rules fail; {first.name}: {first.lastError}"
+        remedy = "see Status > Rules; two jobs that scrape one node are the usual cause"
+        yield Finding("rule evaluation", PROBLEM, printable(text), remedy)
+    elif waiting:
+        text = f"{len(waiting)} of {len(rules)} rules were not evaluated yet"
+        yield Finding("rule evaluation", UNKNOWN, text, "wait for two evaluation intervals")
+
+
+def _speed(groups: Sequence[RuleGroup]) -> Iterator[Finding]:
+    slow = [group for group in groups if group.evaluationTime > group.interval > 0]
+    if slow:
+        worst = max(slow, key=lambda group: group.evaluationTime / group.interval)
+        text = f"{len(slow)} groups take longer than their interval; {worst.name}"
+        text += f" takes {worst.evaluationTime:.1f} s of {worst.interval:.0f} s"
+        remedy = "give Prometheus more CPU, or shard it: docs/several-clusters.md"
+        yield Finding("rule evaluation", PROBLEM, text, remedy)
+    elif all(rule.health == "ok" for group in groups for rule in group.rules):
+        longest = max((group.evaluationTime for group in groups), default=0.0)
+        yield Finding("rule evaluation", OK, f"no errors; the slowest group takes {longest:.2f} s")
+
 
 LOWEST = (2, 42)
 _VERSION = re.compile(r"v?([0-9]{1,6})\.([0-9]{1,6})")

@@ -16,12 +16,12 @@ from nodevitals.commands.doctor.findings import (
     PROBLEM,
     UNKNOWN,
     Finding,
+    Samples,
     ago,
     listed,
     printable,
 )
 from nodevitals.commands.doctor.remedies import remedy_of
-from nodevitals.commands.doctor.samples import Samples
 from nodevitals.wire import ProbeResult
 
 MAX_ROWS = 20

@@ -14,16 +14,17 @@ from nodevitals.checks import remote, ssh_pairs
 from nodevitals.checks.model import Outcome
 from nodevitals.checks.pair_report import Verdict, as_csv, judge, matrix, to_repeat
 from nodevitals.checks.sweep import parse_sizes, spelled_size
-from nodevitals.commands.fabric.hub_options import (
+from nodevitals.commands.fabric.hub import (
     HUB_ONLY,
+    STATUSES,
     add_request_options,
     add_test_options,
     either,
     refuse_given,
     request_of,
+    run_on_hub,
     sizes_of,
 )
-from nodevitals.commands.fabric.on_hub import STATUSES, run_on_hub
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,

@@ -18,16 +18,17 @@ from nodevitals.checks.collective import Collective, verify
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest, Verdict
 from nodevitals.checks.mpirun import MpirunLauncher
 from nodevitals.checks.verdicts import verdict_of
-from nodevitals.commands.fabric.hub_options import (
+from nodevitals.commands.fabric.hub import (
     HUB_ONLY,
+    STATUSES,
     add_request_options,
     assignments,
     either,
     refuse_given,
     request_of,
+    run_on_hub,
     sizes_of,
 )
-from nodevitals.commands.fabric.on_hub import STATUSES, run_on_hub
 from nodevitals.commands.fabric.options import (
     add_node_options,
     chosen_nodes,

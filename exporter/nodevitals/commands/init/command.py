@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 import nodevitals
-from nodevitals.commands.init import agent_files, server_files
+from nodevitals.commands.init import outputs
 from nodevitals.commands.init.expected import Expected, expected_of
 from nodevitals.commands.init.node import Node, read_node
+from nodevitals.commands.init.outputs import Site
 from nodevitals.commands.init.report import print_files, print_found, print_steps
-from nodevitals.commands.init.server_files import Site
 from nodevitals.commands.init.writer import Folder
 from nodevitals.commands.options import add_path_options, host_of
 from nodevitals.commands.rules.site.checks import parse_values
@@ -150,7 +150,7 @@ def _values(folder: str) -> str:
     """The values that an earlier run wrote and the site may have changed, or the shipped ones."""
     path = os.path.join(folder, VALUES)
     if not os.path.lexists(path) or os.path.islink(path):
-        return server_files.values((shipped("rules") / EXAMPLE).read_text(encoding="utf-8"))
+        return outputs.values((shipped("rules") / EXAMPLE).read_text(encoding="utf-8"))
     try:
         return read_file(path).decode("utf-8", "replace")
     except DocumentError as error:
@@ -162,12 +162,12 @@ def _agent_files(command: list[str], node: Node | None, found: list[Expected]) -
     example = (packaging / "nodevitals.example.yaml").read_text(encoding="utf-8")
     unit = (packaging / "nodevitals.service").read_text(encoding="utf-8")
     made = {
-        "nodevitals.yaml": agent_files.configuration(example, node, found),
-        "nodevitals.service": agent_files.unit(unit, command),
+        "nodevitals.yaml": outputs.configuration(example, node, found),
+        "nodevitals.service": outputs.unit(unit, command),
         HARDWARE_HEALTH: (packaging / HARDWARE_HEALTH).read_text(encoding="utf-8"),
     }
     if node is not None and node.groups:
-        made["nodevitals.service.d/groups.conf"] = agent_files.groups_drop_in(node.groups)
+        made["nodevitals.service.d/groups.conf"] = outputs.groups_drop_in(node.groups)
     return made
 
 
@@ -181,12 +181,12 @@ def _server_files(site: Site, values: str, file: str) -> dict[str, str]:
     routes = shipped("alertmanager")
     folders = {
         "prometheus": {
-            **server_files.prometheus(
+            **outputs.prometheus(
                 (shipped("packaging") / "prometheus.yaml").read_text(encoding="utf-8"), site
             ),
             **{f"rules/{name}": text for name, text in rules.items()},
         },
-        "alertmanager": server_files.alertmanager(
+        "alertmanager": outputs.alertmanager(
             (routes / "minimal.yaml").read_text(encoding="utf-8"),
             (routes / "alertmanager.yaml").read_text(encoding="utf-8"),
             {
@@ -202,7 +202,7 @@ def _server_files(site: Site, values: str, file: str) -> dict[str, str]:
 
 def _grafana(site: Site) -> dict[str, str]:
     dashboards, provisioning = shipped("dashboards"), shipped("provisioning")
-    return server_files.grafana(
+    return outputs.grafana(
         {
             str(path.relative_to(dashboards)): path.read_text(encoding="utf-8")
             for path in sorted(dashboards.glob("*/*.json"))
@@ -229,4 +229,4 @@ def _place_warnings(command: list[str]) -> list[str]:
     installed = any(package.is_relative_to(prefix) for prefix in prefixes)
     installed = installed or package.is_relative_to("/usr")
     program = os.path.realpath(command[0])
-    return agent_files.place_warnings([program, str(package), *prefixes], installed=installed)
+    return outputs.place_warnings([program, str(package), *prefixes], installed=installed)

@@ -14,7 +14,6 @@ from typing import Optional
 import msgspec
 
 from nodevitals.commands.init.node import Node
-from nodevitals.commands.init.spelling import key, quoted, spelled
 from nodevitals.probes import network
 from nodevitals.probes.ascend import families as ascend
 from nodevitals.probes.common import accelerators
@@ -22,6 +21,26 @@ from nodevitals.probes.common.links import SLOW_SHARE
 from nodevitals.probes.disks import families as disks
 from nodevitals.probes.nvidia import families as nvidia
 from nodevitals.probes.rdma import reader as rdma
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+# YAML 1.1 reads these as booleans and null.
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+
+
+def spelled(rate: float) -> str:
+    """Bytes per second as the configuration spells them: 400Gb/s."""
+    return f"{rate * 8 / 1e9:g}Gb/s"
+
+
+def key(name: str) -> str:
+    """A name as a key of YAML."""
+    return name if _PLAIN.fullmatch(name) and name.lower() not in _WORDS else quoted(name)
+
+
+def quoted(text: str) -> str:
+    """A text as YAML reads it back."""
+    return msgspec.json.encode(text).decode()
+
 
 MAX_MOUNTS = 100
 

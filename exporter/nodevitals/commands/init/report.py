@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from nodevitals.commands.init.expected import Expected
-from nodevitals.commands.init.server_files import Site
+from nodevitals.commands.init.outputs import Site
 from nodevitals.commands.init.writer import Outcome
 from nodevitals.commands.terminal import print_table
 

@@ -13,8 +13,7 @@ from typing import Literal, Optional
 
 import msgspec
 
-from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, printable
-from nodevitals.commands.doctor.samples import Samples
+from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, Samples, printable
 
 Labels = Mapping[str, str]
 MAX_PART_FINDINGS = 64

@@ -8,24 +8,36 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 
-from nodevitals.commands.doctor.asking import Answer, Endpoint, Jobs, ask, endpoint, late
-from nodevitals.commands.doctor.findings import PROBLEM, UNKNOWN, Finding
-from nodevitals.commands.doctor.http_config import read_http_config
-from nodevitals.commands.doctor.samples import Samples, parse_samples
+from nodevitals.commands.doctor.findings import PROBLEM, UNKNOWN, Finding, Samples, parse_samples
+from nodevitals.commands.doctor.http import (
+    Answer,
+    Endpoint,
+    Jobs,
+    ask,
+    endpoint,
+    late,
+    read_http_config,
+)
 from nodevitals.commands.hub_client import client_of
-from nodevitals.commands.preflight import holders, places
-from nodevitals.commands.preflight.agent import freshness_findings, profile_findings
-from nodevitals.commands.preflight.alerts import PATH, alert_findings
+from nodevitals.commands.preflight import holders
+from nodevitals.commands.preflight.agent import (
+    PATH,
+    alert_findings,
+    freshness_findings,
+    profile_findings,
+)
 from nodevitals.commands.preflight.deep import DeepTests
 from nodevitals.commands.preflight.defects import defect_findings
 from nodevitals.commands.preflight.leftovers import chosen, in_use, leftover_findings
-from nodevitals.commands.preflight.nodes import nodes_of_file, parse_nodes, short_name
 from nodevitals.commands.preflight.peers import (
     AT_A_TIME,
     PeerAnswer,
     dial,
     login,
+    nodes_of_file,
+    parse_nodes,
     peer_findings,
+    short_name,
     ssh_options,
 )
 from nodevitals.commands.terminal import CommandError
@@ -70,7 +82,9 @@ class Preflight:
 
     def findings(self) -> Iterator[Finding]:
         """All findings."""
-        started = places.start(self._options.path, self._options.write, max(self._left(), 0.1))
+        started = holders.start_search(
+            self._options.path, self._options.write, max(self._left(), 0.1)
+        )
         self._holders = holders.start(self._options.procfs, max(self._left(), 0.1))
         half = time.monotonic() + self._left() / 2
         self._jobs.start("agent", lambda: self._ask(self._agent, self._agent.path or "/metrics"))
@@ -79,7 +93,7 @@ class Preflight:
             self._jobs.start("alerts", lambda: self._ask(server, server.path + PATH))
         pool, asked = self._ask_peers()
         yield from self._of_agent()
-        yield from places.place_findings(started, half)
+        yield from holders.place_findings(started, half)
         if self._prometheus is not None:
             answer = self._jobs.result("alerts", late(self._left()))
             yield from alert_findings(answer, self._names, self._options.cluster)

@@ -1,8 +1,9 @@
-"""Which processes have which GPU open, for the line about one that is in use.
+"""Which processes have which GPU open, and whether file systems answer on the paths of a job.
 
-In: procfs. Out: descriptions by the index of the GPU. The agent exposes numbers of processes only.
-It is asked for only where a GPU is in use: there may be thousands of processes, and the file of a
-GPU calls the driver.
+Both may hang in the kernel: each is looked at in a process of its own, which may be left behind. A
+thread in uninterruptible sleep would keep the whole process from ending: its parent, a prolog,
+would wait for it. Processes are looked at only where a GPU is in use: there may be thousands, and
+the file of a GPU calls the driver. The agent exposes numbers of processes only.
 """
 
 from __future__ import annotations
@@ -10,20 +11,128 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Iterator, Mapping
+import select
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
-from nodevitals.commands.doctor.findings import listed, printable
-from nodevitals.commands.preflight import children
+from nodevitals.commands.doctor.findings import OK, PROBLEM, Finding, listed, printable
 from nodevitals.linux.sysfs import list_names, read_text
 from nodevitals.probes.common.cgroups import parse_job_id
 from nodevitals.probes.common.device_files import WATCHERS, open_accelerators
 from nodevitals.probes.common.nvidia import normal_bus_id
 from nodevitals.probes.jobs.devices import GPUS, parse_information
 from nodevitals.probes.jobs.slurm import parse_uid
+
+_CHUNK_BYTES = 1 << 16
+MAX_BYTES = 1 << 22
+
+
+class Child(NamedTuple):
+    """A process, and the end of its pipe."""
+
+    pid: int
+    read_end: int
+
+
+def start_child(work: Callable[[], Iterable[bytes]], seconds: float) -> Child:
+    """Start a process that writes what `work` returns, and ends after so many seconds. It forks:
+    call it before threads are started.
+    """
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            # Its own end, also where this process is killed.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            os.close(read_end)
+            # It may be left behind: a reader of the command's output must not wait for it.
+            with open(os.devnull, "r+b", buffering=0) as nothing:
+                for descriptor in (0, 1, 2):
+                    os.dup2(nothing.fileno(), descriptor)
+            with open(write_end, "wb", buffering=0) as pipe:
+                pipe.writelines(work())
+        finally:
+            os._exit(0)  # whatever was raised: there must not be a second preflight
+    os.close(write_end)
+    return Child(pid, read_end)
+
+
+def answer(child: Child, deadline: float) -> bytes:
+    """What it wrote by then. It is ended; one that hangs in the kernel is left behind."""
+    parts: list[bytes] = []
+    size, ended = 0, False
+    while not ended and size < MAX_BYTES:
+        left = max(deadline - time.monotonic(), 0.0 if parts else 0.05)
+        if not select.select([child.read_end], [], [], left)[0]:
+            break
+        part = os.read(child.read_end, _CHUNK_BYTES)
+        parts.append(part)
+        size += len(part)
+        ended = not part
+    os.close(child.read_end)
+    with suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(child.pid, 0 if ended else os.WNOHANG)
+    return b"".join(parts)
+
+
+_TEXT_BYTES = 512
+
+Started = dict[str, Child]
+"""By path the process that looks at it."""
+
+
+def start_search(paths: Sequence[str], write: bool, seconds: float) -> Started:
+    """Start to look at paths, for so many seconds at most. It forks: call it before threads are
+    started.
+    """
+    return {path: _start(path, write, seconds) for path in dict.fromkeys(paths)}
+
+
+def place_findings(started: Started, deadline: float) -> list[Finding]:
+    """A finding per path."""
+    return [_finding(path, one, deadline) for path, one in started.items()]
+
+
+def _start(path: str, write: bool, seconds: float) -> Child:
+    return start_child(
+        lambda: [_search(path, write).encode("utf-8", "replace")[:_TEXT_BYTES]], seconds
+    )
+
+
+def _search(path: str, write: bool) -> str:
+    """What is wrong with a path; `ok` where nothing is."""
+    try:
+        with os.scandir(path) as entries:
+            next(entries, None)
+        os.statvfs(path)
+    except OSError as error:
+        return error.strerror or "cannot be listed"
+    except ValueError as error:  # a NUL
+        return str(error)
+    if write and not os.access(path, os.W_OK | os.X_OK):
+        return "no permission to write, or read-only"
+    return "ok"
+
+
+def _finding(path: str, child: Child, deadline: float) -> Finding:
+    text = answer(child, deadline).decode("utf-8", "replace")
+    name = printable(path, 160)
+    if text == "ok":
+        return Finding("paths", OK, f"{name} answers")
+    problem = text or "does not answer: its file server or the network to it hangs"
+    remedy = f"findmnt -T {shlex.quote(name)}"
+    return Finding("paths", PROBLEM, printable(f"{name}: {problem}"), remedy)
+
 
 MAX_PROCESSES = 5000
 _SHOWN = 3
@@ -53,7 +162,7 @@ class _Lines(msgspec.Struct):
 class Holders(NamedTuple):
     """The child that looks when it is asked to, and the end of the pipe that asks."""
 
-    child: children.Child
+    child: Child
     ask_end: int
 
 
@@ -66,7 +175,7 @@ def start(procfs: str, seconds: float) -> Holders:
         if os.read(wait_end, 1):
             yield from _look(procfs)
 
-    child = children.start(work, seconds)
+    child = start_child(work, seconds)
     os.close(wait_end)
     return Holders(child, ask_end)
 
@@ -78,7 +187,7 @@ def descriptions(holders: Holders, bus_ids: Mapping[str, str], deadline: float) 
     with suppress(OSError):  # its time is up
         os.write(holders.ask_end, b"?" if bus_ids else b"")
     os.close(holders.ask_end)
-    lines = _parsed(children.answer(holders.child, deadline if bus_ids else 0.0))
+    lines = _parsed(answer(holders.child, deadline if bus_ids else 0.0))
     by_minor: dict[int, list[Process]] = {}
     for one in lines.processes:
         by_minor.setdefault(one.minor, []).append(one)

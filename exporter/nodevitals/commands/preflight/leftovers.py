@@ -16,10 +16,10 @@ from nodevitals.commands.doctor.findings import (
     PROBLEM,
     UNKNOWN,
     Finding,
+    Samples,
     listed,
     printable,
 )
-from nodevitals.commands.doctor.samples import Samples
 
 # A driver and its daemons keep some memory of each device themselves.
 MAX_USED_SHARE = 0.1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Union
 
-from nodevitals.commands.profile.learned import profile_of
-from nodevitals.commands.profile.source import Node, read_either, read_node
+from nodevitals.commands.profile.facts import Node, profile_of, read_either, read_node
 from nodevitals.commands.terminal import (
     COULD_NOT_TELL,
     FOUND_WRONG,

@@ -1,19 +1,22 @@
-"""Where the commands read facts: a running agent, a saved exposition, or a profile.
+"""Facts of a node: read from a running agent, a saved exposition or a profile, and written as one.
 
-In: a URL or a path. Out: what each has, by fact. Raises CommandError.
+In: a URL or a path. Out: what each has, by fact, and a profile in YAML for a person to edit. Raises
+CommandError.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from typing import NamedTuple, Union
 
-from nodevitals.commands.doctor.asking import ask, endpoint
-from nodevitals.commands.doctor.http_config import read_http_config
-from nodevitals.commands.doctor.samples import parse_samples
+from nodevitals.commands.doctor.findings import parse_samples
+from nodevitals.commands.doctor.http import ask, endpoint, read_http_config
 from nodevitals.commands.terminal import CommandError, document_error
 from nodevitals.document import DocumentError, read_file
-from nodevitals.probes.profile.document import CHECK_INFO, CONFORMS, Profile, parse_profile
+from nodevitals.probes.profile.conditions import found_texts
+from nodevitals.probes.profile.document import CHECK_INFO, CONFORMS, Profile, known, parse_profile
 
 MAX_BYTES = 32 << 20
 SECONDS = 20.0
@@ -69,3 +72,35 @@ def _facts(source: str, body: bytes) -> Node:
         text = "no facts: is it an agent, and is its probe `profile` enabled?"
         raise CommandError(f"{source}: {text}")
     return dict(sorted(found.items()))
+
+
+# The kernel's share of the memory differs a little between nodes.
+_MEMORY_SHARE = 0.98
+_LOWER = ("memory.bytes",)
+# What differs between healthy nodes of one kind, or is not what makes a node healthy.
+_LEFT_OUT = ("memory.dimm_errors",)
+
+
+def profile_of(name: str, node: Node) -> str:
+    """The text of a profile that this node fulfils."""
+    lines = [
+        "# Learned from one node. Remove what need not be alike, and loosen what may differ:",
+        "# a list of values, at_least, at_most, or matches with * for any characters.",
+        f"name: {json.dumps(name, ensure_ascii=False)}",
+        "expect:",
+    ]
+    for fact, one in node.items():
+        what = known(fact)
+        texts = found_texts(one.found)
+        if what is None or fact in _LEFT_OUT:
+            continue
+        if not texts:
+            lines.append(f"  # {fact}: unknown, or not alike on the devices of this node")
+        elif fact in _LOWER:
+            low = math.floor(float(texts[0]) * _MEMORY_SHARE)
+            lines.append(f"  {fact}: {{at_least: {low}}}")
+        else:
+            values = [text if what.kind == "number" else json.dumps(text) for text in texts]
+            value = values[0] if len(values) == 1 else f"[{', '.join(values)}]"
+            lines.append(f"  {fact}: {value}")
+    return "\n".join(lines) + "\n"
