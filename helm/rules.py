@@ -20,11 +20,10 @@ import yaml
 from nodevitals.commands.rules.alert_labels import label_sets, recorded_faults
 from nodevitals.commands.rules.findings import Finding
 from nodevitals.commands.rules.rule_files import Rule, RuleFile, parse_rules
-from nodevitals.commands.rules.site.names import with_names
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.pools import pool_problem, with_pools
 from nodevitals.commands.rules.site.severity import severity_edit
-from nodevitals.commands.rules.site.values import AlertValues, Values
+from nodevitals.commands.rules.site.values import AlertValues, Values, with_names
 
 # The dot is [.] where the job is part of a regular expression.
 NAMES = Values(job="__job.__", runbook_base="__runbook_base__")

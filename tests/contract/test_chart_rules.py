@@ -15,8 +15,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from nodevitals.commands.rules.alert_labels import label_sets, recorded_faults, severities
+from nodevitals.commands.rules.render import write
 from nodevitals.commands.rules.site.checks import MUTED_BY, parse_values
-from nodevitals.commands.rules.site.output import write
 from nodevitals.commands.rules.site.pack import read_pack
 from nodevitals.commands.rules.site.pools import pool_problem
 from nodevitals.commands.rules.site.rendering import render

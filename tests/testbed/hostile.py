@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nodevitals.checks.remote import parse_gids
+from nodevitals.commands.rules.check_expressions import changed_meanings
 from nodevitals.commands.rules.expression import selectors
-from nodevitals.commands.rules.prometheus3 import changed_meanings
 from nodevitals.linux.kmsg import parse_record
 from nodevitals.linux.process import parse_load_average, parse_process_stat
 from nodevitals.linux.sysfs import parse_integer

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from nodevitals.commands.rules.render import write
 from nodevitals.commands.rules.site.checks import parse_values
-from nodevitals.commands.rules.site.output import write
 from nodevitals.commands.rules.site.pack import Pack, read_pack
 from nodevitals.commands.rules.site.rendering import render
 from testbed.servers import BINARIES

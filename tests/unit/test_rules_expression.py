@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nodevitals.commands.rules.check_expressions import changed_meanings
 from nodevitals.commands.rules.expression import Matcher, Selector, selectors
-from nodevitals.commands.rules.prometheus3 import changed_meanings
 
 
 @pytest.mark.parametrize(

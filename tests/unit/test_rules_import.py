@@ -13,8 +13,8 @@ import yaml
 
 from nodevitals import catalogue
 from nodevitals.commands.rules.repair_manager.convert import Converted, convert
-from nodevitals.commands.rules.repair_manager.files import ALERTMANAGER_OUT, RULES_OUT
-from nodevitals.commands.rules.repair_manager.metrics import map_metrics
+from nodevitals.commands.rules.repair_manager.rules import map_metrics
+from nodevitals.commands.rules.repair_manager.settings import ALERTMANAGER_OUT, RULES_OUT
 from nodevitals.document import DocumentError
 from testbed.node import run
 from testbed.servers import BINARIES

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from nodevitals.commands.rules.check import check
+from nodevitals.commands.rules.render import write
 from nodevitals.commands.rules.sampled_rules import parse
-from nodevitals.commands.rules.site.names import with_names
-from nodevitals.commands.rules.site.output import write
 from nodevitals.commands.rules.site.rendering import HEAD
-from nodevitals.commands.rules.site.values import Values
+from nodevitals.commands.rules.site.values import Values, with_names
 from nodevitals.commands.terminal import CommandError
 from testbed.node import ROOT
 from testbed.pack import RULES, THRESHOLDS, promtool, rendered, write_rendered

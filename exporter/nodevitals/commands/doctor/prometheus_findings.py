@@ -20,8 +20,7 @@ from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, l
 from nodevitals.commands.doctor.http import Answer, Endpoint
 from nodevitals.commands.doctor.servers import FiringAlert, RuleGroup, Sample
 from nodevitals.commands.rules.expression import Token, prometheus_seconds, tokens, unquoted
-from nodevitals.commands.rules.site.names import with_names
-from nodevitals.commands.rules.site.values import Values
+from nodevitals.commands.rules.site.values import Values, with_names
 from nodevitals.commands.terminal import CommandError, document_error
 from nodevitals.document import DocumentError, parse_yaml, read_file
 

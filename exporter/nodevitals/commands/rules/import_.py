@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nodevitals.commands.rules.repair_manager.convert import Converted, convert
-from nodevitals.commands.rules.repair_manager.files import FILES
+from nodevitals.commands.rules.repair_manager.settings import FILES
 from nodevitals.commands.terminal import (
     FOUND_WRONG,
     CommandError,

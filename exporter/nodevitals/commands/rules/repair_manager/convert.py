@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-from nodevitals.commands.rules.repair_manager.alertmanager import alertmanager_file
-from nodevitals.commands.rules.repair_manager.files import (
+from nodevitals.commands.rules.repair_manager.alertmanager import alertmanager_file, setting_keys
+from nodevitals.commands.rules.repair_manager.rules import convert_rules
+from nodevitals.commands.rules.repair_manager.settings import (
     ALERTMANAGER_OUT,
     ALERTS,
     CONFIG,
     RULES_OUT,
     ConvertedKey,
+    References,
+    Settings,
+    read,
 )
-from nodevitals.commands.rules.repair_manager.references import References, read
-from nodevitals.commands.rules.repair_manager.rules import convert_rules
-from nodevitals.commands.rules.repair_manager.setting_keys import setting_keys
-from nodevitals.commands.rules.repair_manager.settings import Settings
 from nodevitals.commands.rules.sampled_rules import SampledRule, alert, rule_file
 from nodevitals.document import DocumentError, Problem
 

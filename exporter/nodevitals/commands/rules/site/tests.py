@@ -12,10 +12,9 @@ from typing import Any
 import yaml
 
 from nodevitals.commands.rules.check_alerts import SEVERITIES
-from nodevitals.commands.rules.site.names import with_names
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.severity import FAULT_SEVERITY, changes_of, severity_of
-from nodevitals.commands.rules.site.values import Values
+from nodevitals.commands.rules.site.values import Values, with_names
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -1,7 +1,11 @@
-"""The values file of `nodevitals rules render`: YAML text in, typed values out."""
+"""The values file of `nodevitals rules render`: YAML text in, typed values out.
+
+Its scrape job and URL of the runbooks are put in the text of rules and of tests.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Optional, cast
 
 import msgspec
@@ -78,3 +82,24 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def convert_values(document: SettingsDocument, problems: list[Problem]) -> Values | None:
     """The values of a document; None where its shape is wrong, with what is added to `problems`."""
     return cast("Values | None", convert(document.values(), Values, "", problems))
+
+
+# job="nodevitals", or =~"|nodevitals" for that or none; also within a YAML string, where the quotes
+# are escaped.
+_MATCHER = re.compile(rf'\bjob(\s*(?:=~|!~|!=|=)\s*\\?"\|?)(?:{JOB})(\\?")')
+_KEY = re.compile(rf'\bjob: "?{JOB}"?(?=[,}}\s])')
+_PHRASE = re.compile(rf"\b(job must be named ){JOB}\b")
+
+
+def with_names(text: str, values: Values) -> str:
+    """The text with the site's job and runbooks."""
+    if values.job != JOB:
+        text = _MATCHER.sub(lambda match: f"job{match[1]}{_job(match[1], values)}{match[2]}", text)
+        text = _KEY.sub(lambda _: f'job: "{values.job}"', text)
+        text = _PHRASE.sub(lambda match: f"{match[1]}{values.job}", text)
+    return text.replace(RUNBOOK_BASE, f"{values.runbook_base.rstrip('/')}/")
+
+
+def _job(operator: str, values: Values) -> str:
+    """The job as the operator reads it: a dot matches any character in a regular expression."""
+    return values.job.replace(".", "[.]") if "~" in operator else values.job
