@@ -1,22 +1,30 @@
-"""One message through Apprise, which blocks: called in a thread (channels.py).
+"""The process that sends one message through Apprise (apprise_process.py).
 
-In: a URL, a title, a text. Out: nothing, or DeliveryError. Nothing of Apprise's log is repeated,
-because it may have the URL: only what stands in the closed lists below.
+In: a Message on the standard input. Out: Progress on the standard output. Nothing of Apprise's log
+is repeated, because it may have the URL: only what stands in the closed lists below.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
-import time
+import resource
+import signal
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import apprise
+import msgspec
 
-from nodevitals_hub.notify.channels import bounded_answers
-from nodevitals_hub.notify.channels.delivery import Context, DeliveryError, quiet, retry_after
+from nodevitals.linux import process
+from nodevitals_hub.notify.channels.apprise_process import Message, Progress
+from nodevitals_hub.notify.channels.delivery import Context, DeliveryError, quiet
 
+MAX_BYTES = 256 << 20
+"""Of memory that the process may use, for Apprise and what it is answered."""
+_ANSWER_FIELDS = 8
 # One attempt ends within the deadline of channels.py.
 CONNECT_SECONDS, READ_SECONDS = 5.0, 8.0
 _HTTP_CODE = re.compile(r"\berror=([1-5][0-9]{2})\b")
@@ -38,31 +46,68 @@ _PHRASES = (
 )
 
 
-def send(url: str, title: str, text: str, context: Context) -> None:
-    """Send one message. Raises DeliveryError."""
+class _StatusHandler(logging.Handler):
+    """Reports the HTTP status of each answer, which urllib3 logs before the body is read."""
+
+    status = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record of urllib3.connectionpool: scheme, host, port, method, path, version,
+        status, length.
+        """
+        if isinstance(record.args, tuple) and len(record.args) == _ANSWER_FIELDS:
+            self.status = int(str(record.args[6]))
+            report(Progress(self.status))
+
+
+def report(progress: Progress) -> None:
+    """Write a line for the hub."""
+    sys.stdout.buffer.write(msgspec.json.encode(progress) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    """Send the message on the standard input."""
+    process.die_with_parent(signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
+    message = msgspec.json.decode(sys.stdin.buffer.read(), type=Message)
+    if os.getppid() != message.hub:
+        return  # it was killed while Apprise was imported, and sends the message again
     quiet()
+    statuses = _StatusHandler()
+    answers = logging.getLogger("urllib3.connectionpool")
+    answers.propagate = False
+    answers.setLevel(logging.DEBUG)
+    answers.addHandler(statuses)
+    try:
+        error = _send(message)
+    except DeliveryError as raised:
+        error = str(raised)
+    if statuses.status and not 200 <= statuses.status < 300:
+        error = f"HTTP {statuses.status}"
+    report(Progress(statuses.status, True, error))
+
+
+def _send(message: Message) -> str:
+    """Send the message. Returns why it was not delivered, or ''. Raises DeliveryError."""
     said: list[str] = []
-    service = _service(url)
-    _adjust(service, context)
+    service = _service(message.url)
+    _adjust(service, message.context)
     sender = apprise.Apprise(asset=service.asset)
     sender.add(service)
+    text = message.text
     try:
-        with bounded_answers.watched() as answered:
-            result = sender.notify(
-                body=text.replace("\n", "\n\n") if service.schema in _TEAMS else text,
-                title=title,
-                body_format=_format_of(service),
-                notify_type=_type_of(context),
-                log_callback=lambda entry, _: said.append(entry.message),
-                log_level=logging.DEBUG,
-            )
+        result = sender.notify(
+            body=text.replace("\n", "\n\n") if service.schema in _TEAMS else text,
+            title=message.title,
+            body_format=_format_of(service),
+            notify_type=_type_of(message.context),
+            log_callback=lambda entry, _: said.append(entry.message),
+            log_level=logging.DEBUG,
+        )
     except Exception as error:  # noqa: BLE001 # whatever one of its many classes raises
         raise DeliveryError(f"Apprise failed: {type(error).__name__}") from None
-    if not result and answered.status is not None and not 200 <= answered.status < 300:
-        wait = retry_after(answered.retry_after, time.time())
-        raise DeliveryError(f"HTTP {answered.status}", wait)
-    if not result:
-        raise DeliveryError(_reason(said))
+    return "" if result else _reason(said)
 
 
 def _service(url: str) -> Any:
@@ -134,3 +179,7 @@ def _reason(said: Sequence[str]) -> str:
         if phrase in whole:
             return reason
     return "refused"
+
+
+if __name__ == "__main__":
+    main()

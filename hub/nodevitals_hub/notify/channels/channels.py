@@ -18,7 +18,8 @@ from urllib.parse import quote, urlsplit
 
 from nodevitals.checks.deadlines import within
 from nodevitals.document import DocumentError, read_file
-from nodevitals_hub.notify.channels import robot_sender, robots
+from nodevitals_hub.notify.channels import apprise_process, robot_sender, robots
+from nodevitals_hub.notify.channels.apprise_process import Message
 from nodevitals_hub.notify.channels.attempt import Attempt
 from nodevitals_hub.notify.channels.delivery import Context, DeliveryError
 from nodevitals_hub.notify.texts.rendering import Room, Text
@@ -26,7 +27,7 @@ from nodevitals_hub.settings.response import ChannelSettings
 
 DEADLINE_SECONDS = 15.0
 MAX_HANGING = 3
-"""Threads of one channel that may still wait for an attempt which was given up."""
+"""Threads of one robot that may still wait after the deadline."""
 PLACE = "{owner}"
 
 ChannelKind = Literal[
@@ -152,37 +153,26 @@ class Channel:
         except ValueError as error:
             raise DeliveryError(str(error)) from None
 
-        async def by_robot(robot: robots.Robot) -> None:
-            await within(robot_sender.send(robot, title, text), DEADLINE_SECONDS)
-
-        def work(begin: Callable[[], None]) -> None:
-            if robot is not None:
-                asyncio.run(by_robot(robot))
-                return
-            # 45 MB, 0.6 s: imported where it is used.
-            from nodevitals_hub.notify.channels import apprise_sender
-
-            begin()  # an import that is given up would fail each later one
-            apprise_sender.send(url, title, text, context or Context())
-
         try:
-            await self._do(work)
+            if robot is None:
+                message = Message(url, title, text, context or Context())
+                await apprise_process.send(message, DEADLINE_SECONDS)
+            else:
+                await self._by_robot(robot, title, text)
         except TimeoutError:
             raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
 
-    async def _do(self, work: Callable[[Callable[[], None]], None]) -> None:
-        """Work in a thread of its own: a name server that does not answer holds those of asyncio,
-        which others need.
-        """
+    async def _by_robot(self, robot: robots.Robot, title: str, text: str) -> None:
+        """Send in a thread, which a name server that does not answer holds beyond the deadline."""
+
+        def work() -> None:
+            asyncio.run(within(robot_sender.send(robot, title, text), DEADLINE_SECONDS))
+
         if self._hanging >= MAX_HANGING:
             raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")
         self._hanging += 1
         attempt = Attempt(work, self._ended)
-        try:
-            await within(asyncio.shield(attempt.done), DEADLINE_SECONDS)
-        except TimeoutError:
-            attempt.give_up()
-            raise
+        await within(asyncio.shield(attempt.done), DEADLINE_SECONDS)
 
     def _ended(self) -> None:
         self._hanging -= 1
