@@ -12,13 +12,14 @@ BENCH = Path(__file__).parent / "bench"
 # Long forms of tests, by the name in their mark `proof`.
 MARKS = {
     "dashboards": "the panels' data on a fleet without faults, and on one without pods",
-    "images": "the hub's container image, and packages built twice",
+    "images": "the hub's container image, packages built twice, the bill of materials",
     "kills": "the hub killed at each write, and each of its limits in a storm of faults",
     "lock_race": "a user who races for a lock file",
     "mount_race": "a user who races with the probe of mounts",
     "npu": "each kind of NPU machine, and rows of npu-smi that cannot be parsed",
     "nvml": "each NVML call with each error code",
     "pipeline": "whole sites: the demo, several clusters, the Prometheus operator",
+    "preflight": "each defect for which preflight refuses a node",
     "quiet": "a healthy fleet and its noise",
     "rendered": "the chart's rules for many values",
     "replay": "a public trace of faults",

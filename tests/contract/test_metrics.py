@@ -57,7 +57,11 @@ def test_every_exposed_series_is_declared_with_its_labels(node: Node) -> None:
 
 def test_the_exposition_is_the_golden_one(node: Node) -> None:
     """Each family, its series and their values. `make golden` writes what is exposed now."""
-    assert golden.settled_differences(node) == {}
+    found = golden.settled_differences(node)
+    lines = [line for one in found.values() for line in one]
+    assert found == {}, "\n".join(
+        ["differ: " + ", ".join(found), *lines[:40], "", node.log()[-2000:]]
+    )
 
 
 def test_the_golden_exposition_has_every_declared_family() -> None:

@@ -62,6 +62,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("built"))
 
 
+@pytest.mark.proof("images")
 def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     """From another folder, with files of another time and mode."""
     again = build(tmp_path / "dist", source=checkout(tmp_path / "elsewhere"))
@@ -107,6 +108,7 @@ def sbom_options() -> list[str]:
     return str(options).split()
 
 
+@pytest.mark.proof("images")
 def test_bill_of_materials_names_what_is_locked(built: Path, tmp_path: Path) -> None:
     """cyclonedx-py validates it by the schema; twice from different folders it is the same."""
     written = []

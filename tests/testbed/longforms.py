@@ -16,6 +16,6 @@ def long_forms(part: str, values: Iterable[Any], short: Container[Any]) -> list[
     return [
         value
         if value in short
-        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=mark)
+        else pytest.param(*(value if type(value) is tuple else (value,)), marks=mark)
         for value in values
     ]
