@@ -12,7 +12,7 @@ BENCH = Path(__file__).parent / "bench"
 # Long forms of tests, by the name in their mark `proof`.
 MARKS = {
     "dashboards": "the panels' data on a fleet without faults, and on one without pods",
-    "images": "the hub's container image, packages built twice, the bill of materials",
+    "images": "the hub's container image, packages that are damaged, the bill of materials",
     "kills": "the hub killed at each write, and each of its limits in a storm of faults",
     "lock_race": "a user who races for a lock file",
     "mount_race": "a user who races with the probe of mounts",

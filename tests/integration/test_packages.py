@@ -360,6 +360,7 @@ def test_maintainer_scripts_do_without_any_systemd(machine: Machine, old: dict[s
     succeed(machine.dpkg("--purge", "nodevitals"))
 
 
+@pytest.mark.proof("images")
 def test_damaged_debian_package_is_refused(
     machine: Machine, old: dict[str, Path], new: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -374,6 +375,7 @@ def test_damaged_debian_package_is_refused(
     assert version(machine) == "0.1.1"
 
 
+@pytest.mark.proof("images")
 def test_half_installed_debian_package_is_completed(
     machine: Machine, old: dict[str, Path], new: dict[str, Path]
 ) -> None:
@@ -413,6 +415,7 @@ def test_agent_of_the_rpm_package_serves(rpms: Machine, old: dict[str, Path]) ->
     assert runs_of_node(rpms, 1) == 1
 
 
+@pytest.mark.proof("images")
 def test_rpm_upgrade_keeps_configuration_history_and_counters(
     rpms: Machine, old: dict[str, Path], new: dict[str, Path]
 ) -> None:
@@ -464,6 +467,7 @@ def test_rpm_keeps_the_configuration_of_an_installation_by_pip(
     assert "# as of 0.1.0" in (rpms.root / f"{CONFIG}.rpmnew").read_text()
 
 
+@pytest.mark.proof("images")
 def test_damaged_rpm_is_refused_and_damage_repaired(
     rpms: Machine, old: dict[str, Path], new: dict[str, Path], tmp_path: Path
 ) -> None:
