@@ -5,10 +5,12 @@ is an error.
 
 from __future__ import annotations
 
+import itertools
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -29,6 +31,8 @@ _FILES = {AgentConfig: "#/definitions/config", HubConfig: "#/definitions/hub"}
 _DURATION = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}
 # As Prometheus reads it: without fractions.
 _WAIT = {"type": "string", "pattern": r"^[0-9]+(ms|s|m|h|d)$"}
+_SHARED_CHARACTERS = 100
+"""A shorter part is written out: a reference is no shorter."""
 _RATE = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?[MGT]b(/s|it/s|ps)$"}
 
 
@@ -41,7 +45,49 @@ def values_schema(probes: Mapping[str, type[Probe]], pack: Pack) -> str:
         "definitions": {"config": _config(probes), "hub": _hub()},
     }
     name_rules(schema, pack)
+    _share(schema)
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _share(schema: dict[str, Any]) -> None:
+    """Move each part that is there several times into `definitions`, once."""
+    counts: Counter[str] = Counter()
+
+    def count(part: dict[str, Any]) -> None:
+        text = json.dumps(part)
+        counts[text] += 1
+        if counts[text] == 1:
+            for _, _, _, inner in _parts(part):
+                count(inner)
+
+    def replace(part: dict[str, Any]) -> None:
+        for container, key, name, inner in [*_parts(part)]:  # definitions grow
+            text = json.dumps(inner)
+            if counts[text] == 1 or len(text) < _SHARED_CHARACTERS:
+                replace(inner)
+                continue
+            if text not in references:
+                names = (f"{name}{number or ''}" for number in itertools.count())
+                references[text] = next(one for one in names if one not in definitions)
+                definitions[references[text]] = inner
+                replace(inner)
+            container[key] = {"$ref": f"#/definitions/{references[text]}"}
+
+    count(schema)
+    definitions: dict[str, Any] = schema["definitions"]
+    references: dict[str, str] = {}
+    replace(schema)
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[tuple[Any, Any, str, Any]]:
+    """The schemas right inside one: what has each of them, its key there, a name, itself."""
+    for key, value in [*schema.items()]:
+        if key in ("properties", "definitions"):
+            yield from ((value, one, one, value[one]) for one in [*value])
+        elif key in ("anyOf", "allOf") or (key == "items" and isinstance(value, list)):
+            yield from ((value, number, key, one) for number, one in enumerate(value))
+        elif key in ("items", "additionalProperties", "propertyNames") and isinstance(value, dict):
+            yield schema, key, key, value
 
 
 def _config(probes: Mapping[str, type[Probe]]) -> dict[str, Any]:
