@@ -81,7 +81,9 @@ OPEN_TO_THE_HUB = (
     "web_config",
     "logs",
     "checks",
-    # The lock of a state directory, and the passwords of a web configuration file.
+    # The lock of a state directory and its damaged files, and the passwords of a web
+    # configuration file.
+    "state.damaged_files",
     "state.lock",
     "web.passwords",
     # How nodes and URLs are spelled.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.state import database, tables
+from nodevitals.state import damaged_files, database, tables
 from nodevitals.state.records import Row
 from nodevitals.wire import Sample, decode
 from testbed.statefile import (
@@ -108,10 +108,10 @@ def test_file_that_was_set_aside_can_be_opened_and_the_last_three_are_kept(
         path = state.directory / tables.FILE_NAME
         path.write_bytes(state.original)
         moment = time.strptime(f"2026-01-31T12:00:0{second}", "%Y-%m-%dT%H:%M:%S")
-        tables.set_aside(path, "reason", moment)
+        damaged_files.set_aside(path, "reason", moment)
     names = sorted(file.name for file in state.directory.glob("*damaged*"))
     assert names == [f"history.db.damaged-20260131T12000{second}Z" for second in (2, 3, 4)]
-    assert tables.set_aside_time(state.directory) == 1769860804.0
+    assert damaged_files.times(path) == [1769860802.0, 1769860803.0, 1769860804.0]
     with closing(sqlite3.connect(state.directory / names[0])) as connection:
         assert database.row_count(connection) == 2 * DEVICES
 

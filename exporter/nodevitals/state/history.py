@@ -17,7 +17,7 @@ from typing import Any, Union
 import msgspec
 
 from nodevitals.probe import Families, Probe, ProbeError, ProbeSettings, Readings
-from nodevitals.state import database, tables
+from nodevitals.state import damaged_files, database, tables
 from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
 from nodevitals.state.records import Batch, Reply
 from nodevitals.state.reference import Reference, advance, limits
@@ -97,7 +97,7 @@ class HistoryProbe(Probe):
                 self._lock = DirectoryLock(directory, LOCK_SECONDS if batch.load else 0.0)
             was_empty = self._path.exists() and not self._path.stat().st_size
             connection = tables.connect(directory)
-            self._set_aside_time = tables.set_aside_time(self._path.parent)
+            self._set_aside_time = max(damaged_files.times(self._path), default=None)
         except DirectoryInUseError as error:
             raise ProbeError("in_use", f"{directory}: {error}; {_CONSEQUENCE}") from None
         except OSError as error:
@@ -125,7 +125,7 @@ class HistoryProbe(Probe):
                 if not tables.is_damage(error, self._path):
                     raise
                 self._close_file()
-                self._lost = tables.set_aside(self._path, str(error) or type(error).__name__)
+                self._lost = damaged_files.set_aside(self._path, str(error) or type(error).__name__)
                 reply, rows = self._commit(batch)
         except (*ERRORS, OSError) as error:
             raise self._failure(error) from None

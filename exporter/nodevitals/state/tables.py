@@ -1,4 +1,4 @@
-"""Opens the SQLite file in the state directory; renames one that is damaged.
+"""Opens the SQLite file in the state directory, and says whether it is damaged.
 
 SQLite notices damage to its structure, not a changed bit in a value. Functions that take a
 connection raise sqlite3.Error.
@@ -6,11 +6,8 @@ connection raise sqlite3.Error.
 
 from __future__ import annotations
 
-import calendar
-import contextlib
 import os
 import sqlite3
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -23,11 +20,6 @@ BUSY_SECONDS = 5.0
 # A larger file, which only a raised `max_rows` makes, would take longer than the deadline: of its
 # history only the structure of what is used is checked, when it is used.
 MAX_CHECKED_BYTES = 64 * 1024 * 1024
-MAX_FILES_SET_ASIDE = 3
-_ASIDE = FILE_NAME + ".damaged-"
-_TIME_FORMAT = "%Y%m%dT%H%M%SZ"
-_TIME_PATTERN = f"{'[0-9]' * 8}T{'[0-9]' * 6}Z"
-_LOGS = ("-wal", "-shm")
 
 TABLES = {
     "totals": ("boot_id", "probe", "target", "part", "family", "labels", "value"),
@@ -133,33 +125,3 @@ def is_damage(error: Exception, path: Path) -> bool:
     if "readonly" in str(error):  # what a damaged version number in its header looks like, too
         return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     return not any(text in str(error) for text in _OTHER_FAILURES)
-
-
-def set_aside(path: Path, reason: str, moment: time.struct_time | None = None) -> str:
-    """Rename a damaged file, and its log with it; remove the oldest of those renamed before.
-    `moment` is the time in UTC. Returns a line about it. Raises OSError.
-    """
-    aside = path.with_name(_ASIDE + time.strftime(_TIME_FORMAT, moment or time.gmtime()))
-    # In this order: SQLite removes the log of a file that is not there.
-    os.replace(path, aside)
-    for suffix in _LOGS:
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(f"{path}{suffix}", f"{aside}{suffix}")
-    for file in _files_set_aside(path.parent)[:-MAX_FILES_SET_ASIDE]:
-        for suffix in ("", *_LOGS):
-            Path(f"{file}{suffix}").unlink(missing_ok=True)
-    short = " ".join(reason.split())
-    return f"{path} is damaged ({short}): it is now {aside}, and a new one begins"
-
-
-def set_aside_time(directory: Path) -> float | None:
-    """When the newest of the damaged files there was renamed, in seconds since the epoch."""
-    files = _files_set_aside(directory)
-    if not files:
-        return None
-    moment = time.strptime(files[-1].name[len(_ASIDE) :], _TIME_FORMAT)
-    return float(calendar.timegm(moment))
-
-
-def _files_set_aside(directory: Path) -> list[Path]:
-    return sorted(directory.glob(_ASIDE + _TIME_PATTERN))

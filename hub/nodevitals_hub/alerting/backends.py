@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nodevitals_hub import families
 from nodevitals_hub.alerting.prometheus_queries import Server
 from nodevitals_hub.settings.response import ServerSettings
-from nodevitals_hub.store import aside_tables, sound_files
+from nodevitals_hub.store import aside_tables
 from nodevitals_hub.store.response_database import FILE_NAME, Database
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Respond:
 
 def exists(hub: Hub) -> bool:
     """Whether there is a database: modules that nothing asks for do not make one."""
-    return sound_files.is_there(Path(hub.settings.state_directory, FILE_NAME))
+    return Path(hub.settings.state_directory, FILE_NAME).exists()
 
 
 def samples(hub: Hub) -> Iterator[tuple[Any, tuple[str, ...], float]]:
@@ -61,9 +61,12 @@ def samples(hub: Hub) -> Iterator[tuple[Any, tuple[str, ...], float]]:
     found: dict[str, tuple[int, float]] = {}
     if hub.respond is not None:
         found = {one.kind: (one.number, one.newest) for one in hub.respond.database.aside}
-    if hub.store.lost:
+    times = list(hub.store.set_aside)
+    if hub.respond is not None:
+        times += hub.respond.database.set_aside
+    if times:
         number, newest = found.get("file", (0, 0.0))
-        found["file"] = number + 1, max(newest, hub.store.opened)
+        found["file"] = number + len(times), max(newest, *times)
     for kind in aside_tables.KINDS:
         number, newest = found.get(kind, (0, 0.0))
         yield families.SET_ASIDE, (kind,), number

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from nodevitals.checks.model import Check, RunResult
+from nodevitals.state import damaged_files
 from nodevitals.state.lock import DirectoryInUseError, DirectoryLock
 from nodevitals_hub.store import check_tables
 
@@ -70,8 +70,7 @@ class Store:
         self._unreadable: set[int] = set()
         """Records that were logged."""
         self.lost = ""
-        """What was lost when a damaged file was replaced, in one line."""
-        self.opened = time.time()
+        """What was lost when a damaged file was set aside, in one line."""
         try:
             os.makedirs(directory, mode=0o755, exist_ok=True)
             self._lock = DirectoryLock(directory, LOCK_SECONDS)
@@ -89,6 +88,8 @@ class Store:
             self._thread.shutdown()
             self._lock.release()
             raise StoreError(f"{self._path}: {error}") from None
+        self.set_aside = damaged_files.times(self._path)
+        """When damaged files that are kept were set aside (seconds since the epoch)."""
 
     async def close(self) -> None:
         """Close the file and release the directory."""

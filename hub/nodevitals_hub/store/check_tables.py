@@ -5,10 +5,8 @@ Functions raise sqlite3.Error. `sequence` orders the checks, not their time: clo
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,37 +49,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def open_sound(path: Path) -> tuple[sqlite3.Connection, str]:
-    """Open the file; a damaged one is set aside as `.corrupt`, and a new one begins with what can
-    still be read. Returns what was lost, in one line, or ''.
-    """
-    return sound_files.open_sound(path, connect, _copied)
-
-
-def _copied(source: sqlite3.Connection, target: sqlite3.Connection) -> str:
-    """Copy the ended checks that can be read, and the schedules."""
-    kept = 0
-    with target:
-        for row in sound_files.readable(
-            source, f"SELECT sequence, {_NAMES} FROM checks", "sequence"
-        ):
-            with contextlib.suppress(*ERRORS):
-                blob = source.execute("SELECT blob FROM results WHERE id = ?", (row[1],)).fetchone()
-                if blob is not None:
-                    values = (*row, *blob)
-                    kept += _insert_ended(target, values)
-        for row in sound_files.readable(source, "SELECT name, record FROM schedules", "name"):
-            target.execute("INSERT OR IGNORE INTO schedules VALUES (?, ?)", row)
-    return f"{kept} checks were kept"
-
-
-def _insert_ended(target: sqlite3.Connection, values: Sequence[Any]) -> int:
-    """Add a check with its results, with the `sequence` that it had; 0 where it is there."""
-    *row, blob = values
-    into = f"INSERT OR IGNORE INTO checks (sequence, {_NAMES}) VALUES (?, {_MARKS})"
-    if not target.execute(into, row).rowcount:
-        return 0
-    target.execute("INSERT INTO results VALUES (?, ?)", (row[1], blob))
-    return 1
+    """Open the file; a damaged one is set aside. Returns what was lost, in one line, or ''."""
+    return sound_files.open_sound(path, connect)
 
 
 _NAMES = "id, key, created, kind, phase, outcome, likeness, nodes, record"

@@ -17,7 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
-from nodevitals_hub.store import aside_tables, salvage_tables, sound_files
+from nodevitals.state import damaged_files
+from nodevitals_hub.store import aside_tables, sound_files
 from nodevitals_hub.store.check_store import StoreError
 
 FILE_NAME = "respond.db"
@@ -78,7 +79,9 @@ class Database:
         self.aside: tuple[aside_tables.Aside, ...] = ()
         """What was set aside, as the last transaction left it."""
         self.lost = ""
-        """What was lost when a damaged file was replaced, in one line."""
+        """What was lost when a damaged file was set aside, in one line."""
+        self.set_aside: list[float] = []
+        """When damaged files that are kept were set aside (seconds since the epoch)."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="respond")
         try:
             self._connection = self._thread.submit(self._open).result()
@@ -87,8 +90,9 @@ class Database:
             raise StoreError(f"{self._path}: {' '.join(str(error).split())}") from None
 
     def _open(self) -> sqlite3.Connection:
-        connection, self.lost = sound_files.open_sound(self._path, _connect, salvage_tables.copy)
+        connection, self.lost = sound_files.open_sound(self._path, _connect)
         self.aside = aside_tables.counts(connection)
+        self.set_aside = damaged_files.times(self._path)
         if self.lost:
             log.error("%s", self.lost)
         return connection

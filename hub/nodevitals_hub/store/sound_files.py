@@ -1,36 +1,28 @@
-"""Opens an SQLite file of the hub. One that is damaged is replaced by what of it can be read.
+"""Opens an SQLite file of the hub. One that is damaged is set aside, and a new one begins.
 
-In: a path, how its tables are made, how rows are copied. Out: a connection, and what was lost, in
-one line. What is done in which order: the new file is complete before the damaged one is moved, so
-that a process that is killed at any point leaves one of them, and the next start goes on.
+In: a path, how its tables are made. Out: a connection, and what was lost, in one line.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sqlite3
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+
+from nodevitals.state import damaged_files
 
 ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-_LOGS = ("-wal", "-shm")
-_UNREADABLE = object()
 Connect = Callable[[Path], sqlite3.Connection]
-Copy = Callable[[sqlite3.Connection, sqlite3.Connection], str]
 
 
-def open_sound(path: Path, connect: Connect, copy: Copy) -> tuple[sqlite3.Connection, str]:
-    """Open the file; a damaged one is set aside as `.corrupt`, and a new one begins with what
-    `copy` can still read: it returns a few words about that. Returns what was lost, or ''.
+def open_sound(path: Path, connect: Connect) -> tuple[sqlite3.Connection, str]:
+    """Open the file; a damaged one is set aside, and a new one begins. Returns what was lost, or
+    ''. Raises those of ERRORS and OSError.
     """
-    _finish(path)
-    found = _kind_of(path)
-    if not found:
+    problem = _kind_of(path)
+    if not problem:
         try:
             connection = connect(path)
         except sqlite3.OperationalError:
@@ -38,18 +30,14 @@ def open_sound(path: Path, connect: Connect, copy: Copy) -> tuple[sqlite3.Connec
         except sqlite3.NotSupportedError:
             raise
         except ERRORS as error:
-            found = " ".join(str(error).split())
+            problem = str(error)
         else:
-            found = _damage_of(connection)
-            if not found:
+            problem = _damage_of(connection)
+            if not problem:
                 return connection, ""
             connection.close()
-    return _replaced(path, found, connect, copy)
-
-
-def is_there(path: Path) -> bool:
-    """Whether there is a file to open, also where a process was killed as it replaced it."""
-    return path.exists() or path.with_suffix(".db.mended").exists()
+    lost = damaged_files.set_aside(path, problem)
+    return connect(path), lost
 
 
 def create(connection: sqlite3.Connection, migrations: tuple[str, ...], level: str) -> None:
@@ -68,20 +56,6 @@ def create(connection: sqlite3.Connection, migrations: tuple[str, ...], level: s
     except BaseException:
         connection.close()
         raise
-
-
-def readable(connection: sqlite3.Connection, select: str, order: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a damaged table from its beginning, and from its end where there is a gap; some
-    of them twice.
-    """
-    for direction in ("ASC", "DESC"):
-        try:
-            for row in connection.execute(f"{select} ORDER BY {order} {direction}"):
-                if not any(value is _UNREADABLE for value in row):
-                    yield row
-        except ERRORS:
-            continue
-        return
 
 
 def _tables_of(scripts: tuple[str, ...]) -> set[str]:
@@ -116,55 +90,4 @@ def _damage_of(connection: sqlite3.Connection) -> str:
         raise
     except ERRORS as error:
         answer = error
-    return "" if answer == "ok" else " ".join(str(answer).split())
-
-
-def _replaced(
-    path: Path, found: str, connect: Connect, copy: Copy
-) -> tuple[sqlite3.Connection, str]:
-    new, aside = path.with_suffix(".db.new"), path.with_suffix(".db.corrupt")
-    for leftover in (new, *(Path(f"{new}{suffix}") for suffix in _LOGS)):
-        leftover.unlink(missing_ok=True)
-    readable_path = path if path.is_file() else ":memory:"
-    with closing(connect(new)) as target:
-        with closing(sqlite3.connect(readable_path, isolation_level=None)) as source:
-            # Otherwise no page of a file that was cut can be read.
-            with contextlib.suppress(*ERRORS):
-                source.execute("PRAGMA writable_schema = ON")
-            source.text_factory = _text
-            kept = copy(source, target)
-        target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    os.replace(new, path.with_suffix(".db.mended"))
-    _finish(path)
-    lost = f"{path} is damaged ({found}); {kept}, it is now {aside}"
-    return connect(path), lost
-
-
-def _text(data: bytes) -> Any:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return _UNREADABLE
-
-
-def _finish(path: Path) -> None:
-    """Put a new file that is complete in the place of the damaged one."""
-    mended, aside = path.with_suffix(".db.mended"), path.with_suffix(".db.corrupt")
-    if not mended.exists():
-        return
-    if os.path.lexists(path):
-        _move(path, aside)
-    for suffix in _LOGS:
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(f"{path}{suffix}", f"{aside}{suffix}")
-    os.replace(mended, path)
-
-
-def _move(path: Path, aside: Path) -> None:
-    """Rename it; an earlier one is replaced, where that can be."""
-    for suffix in _LOGS:
-        Path(f"{aside}{suffix}").unlink(missing_ok=True)
-    try:
-        os.replace(path, aside)
-    except OSError:  # one of them is a folder
-        os.replace(path, f"{aside}-{time.time_ns()}")
+    return "" if answer == "ok" else str(answer)
