@@ -50,16 +50,13 @@ def probe_tables(pack: Pack) -> dict[Path, str]:
     from tools import probe_tables as tables
 
     if unknown := tables.unknown(pack):
-        raise SystemExit(f"tools/main_of_probes.py has or lacks: {'; '.join(unknown)}")
+        raise SystemExit("\n".join(unknown))
     pages = {}
     for name, words in {"README.md": tables.ENGLISH, "README.zh-CN.md": tables.CHINESE}.items():
         table = tables.readme_table(pack, words)
         pages[ROOT / name] = tables.replaced((ROOT / name).read_text(), "probes", table)
     path = ROOT / "docs/probes.md"
-    text = path.read_text()
-    for name in probes.registered():
-        text = tables.replaced(text, name, tables.probe_section(name, pack))
-    return {**pages, path: text}
+    return {**pages, path: tables.probes_page(path.read_text(), pack)}
 
 
 def counted(pages: dict[Path, str], pack: Pack) -> dict[Path, str]:

@@ -1,7 +1,8 @@
 """What a reader should know first of each probe: its main metrics and alerts, its Chinese text.
 
-The one list for the tables that tools/probe_tables.py makes. It has no code: `make generate` fails
-where a name in it does not exist, or where it lacks a probe.
+For the tables that tools/probe_tables.py makes. A probe needs no entry: without one, its first
+metrics and all alerts that read it are listed, and its class has the Chinese text (`chinese`).
+`make generate` fails where a name in the list does not exist.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ exist; which metrics an alert reads, also through the rules that record them.
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,6 +23,10 @@ from nodevitals.commands.rules.site.pack import Pack
 MARK = "<!-- {}: made by make generate -->\n"
 END = "<!-- end of {} -->\n"
 
+# The probes whose whole section is generated.
+OTHERS = "other probes"
+# Metrics of a probe that is not in the list.
+MOST = 7
 # The table of a README has the first of each, docs/probes.md all.
 SHOWN = 3
 
@@ -47,7 +53,7 @@ def readme_table(pack: Pack, words: Words) -> str:
     """The table of a README: one row per probe."""
     lines = [words.head, "|---|---|---|---|"]
     for name in probes.registered():
-        main = MAIN[name]
+        main = main_of(name, pack)
         text = main.chinese if words.chinese else described(name).rstrip(".")
         metrics = [_metric(name, one, words.pages) for one in main.metrics[:SHOWN]]
         alerts = [f"[{one}]({_runbook(one, pack, words)})" for one in main.alerts[:SHOWN]]
@@ -56,15 +62,48 @@ def readme_table(pack: Pack, words: Words) -> str:
     return "\n".join(lines) + "\n"
 
 
+def main_of(name: str, pack: Pack) -> Main:
+    """What a reader should know of a probe first. Of one that is not in the list: its first
+    metrics, the alerts that read any of its metrics, and the Chinese text of its class.
+    """
+    if name in MAIN:
+        return MAIN[name]
+    kind = probes.registered()[name]
+    families = [family.name for family in kind.families]
+    alerts = dict.fromkeys(rule.name for rule in pack.alerts)
+    return Main(
+        tuple(family.removeprefix("nodevitals_") for family in families[:MOST]),
+        tuple(one for one in alerts if depends_on(one, pack.rules) & {*families}),
+        kind.chinese,
+    )
+
+
+def probes_page(text: str, pack: Pack) -> str:
+    """Return docs/probes.md with the generated parts: of a probe without a section by hand, the
+    whole section, with the docstring of its module.
+    """
+    added = []
+    for name, kind in probes.registered().items():
+        if MARK.format(name) in text:
+            text = replaced(text, name, probe_section(name, pack))
+        else:
+            docstring = inspect.cleandoc(sys.modules[kind.__module__].__doc__ or "")
+            notes = docstring.partition("\n\n")[2]
+            added.append(f"## {name}\n\n{probe_section(name, pack)}\n{notes}".rstrip() + "\n")
+    return replaced(text, OTHERS, "\n".join(added))
+
+
 def probe_section(name: str, pack: Pack) -> str:
     """The generated part of a probe's section in docs/probes.md."""
     families = {family.name: family for family in probes.registered()[name].families}
     lines = [described(name), "", "| main metric | is |", "|---|---|"]
-    for metric in MAIN[name].metrics:
+    main = main_of(name, pack)
+    for metric in main.metrics:
         link = _metric(name, metric, "", prefix="nodevitals_")
         lines.append(f"| {link} | {families[f'nodevitals_{metric}'].help} |")
-    lines += ["", "| main alert | severity | component |", "|---|---|---|"]
-    for alert in MAIN[name].alerts:
+    if main.alerts:
+        lines += ["", "| main alert | severity | component |", "|---|---|---|"]
+    for alert in main.alerts:
         rules = [rule for rule in pack.alerts if rule.name == alert]
         labels = [_labels(rule, pack) for rule in rules]
         severity, component = (
@@ -78,9 +117,11 @@ def probe_section(name: str, pack: Pack) -> str:
 
 
 def unknown(pack: Pack, wanted: Mapping[str, Main] = MAIN) -> list[str]:
-    """What the list lacks of the probes, and what it names that does not exist."""
+    """What probes outside the list lack, and what the list names that does not exist."""
     kinds, alerts = probes.registered(), {rule.name for rule in pack.alerts}
-    found = [f"probe {name}" for name in sorted(kinds.keys() ^ wanted.keys())]
+    unnamed = {name for name in kinds.keys() - wanted.keys() if not kinds[name].chinese}
+    found = [f"probe {name}: no `chinese` in its class" for name in sorted(unnamed)]
+    found += [f"no probe {name}" for name in sorted(wanted.keys() - kinds.keys())]
     for name in sorted(kinds.keys() & wanted.keys()):
         families = {family.name for family in kinds[name].families}
         found += [

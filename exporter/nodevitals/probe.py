@@ -7,7 +7,7 @@ I/O happens here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, Optional, Protocol, Union
 
 import msgspec
@@ -263,6 +263,10 @@ class Probe(ABC):
     reports is exposed within a second."""
     unusable: ClassVar[str] = ""
     """Set by the registry: why this probe cannot be used."""
+    chinese: ClassVar[str] = ""
+    """What it looks at, for README.zh-CN.md; the docstring of the class is the English text."""
+    remedies: ClassVar[Mapping[str, str]] = {}
+    """What `nodevitals doctor` advises, by the reason of a ProbeError; {target} is the target."""
     needs: ClassVar[tuple[str, ...]] = ()
     """The keys of which one must be set for the probe to have a target."""
     start_seconds: ClassVar[float] = 0.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodevitals.commands.doctor.permissions import COSTS, NUMBERS, granted_by_unit
-from nodevitals.commands.doctor.remedies import REMEDIES, remedy_of
+from nodevitals.commands.doctor.remedies import REMEDIES, remedies_of, remedy_of
 from nodevitals.probes import registered
 from nodevitals.probes.ascend import probe as ascend
 from nodevitals.probes.mounts import access
@@ -86,7 +86,7 @@ def probe_of(name: str) -> str:
 @pytest.mark.parametrize("name", list(source_files()))
 def test_every_reason_has_a_remedy(name: str) -> None:
     probe = probe_of(name)
-    known = {**REMEDIES["*"], **REMEDIES.get(probe, {})}
+    known = remedies_of(probe)
     if not probe:  # any probe may give it
         known = {**known, **{word: "" for words in REMEDIES.values() for word in words}}
     assert set(reasons_in(name)) <= known.keys()

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 from tools.main_of_probes import MAIN, Main
-from tools.probe_tables import depends_on, unknown
+from tools.probe_tables import (
+    END,
+    MARK,
+    OTHERS,
+    depends_on,
+    described,
+    main_of,
+    probes_page,
+    unknown,
+)
 
 from nodevitals import catalogue, probes
 from nodevitals.commands.rules.site.pack import read_pack
@@ -58,7 +67,7 @@ def test_what_does_not_exist_is_found() -> None:
     wrong["node"] = Main(("made_up",), ("MadeUp",), "")
     assert unknown(PACK) == []
     assert unknown(PACK, wrong) == [
-        "probe rdma",
+        "probe rdma: no `chinese` in its class",
         "metric nodevitals_made_up of node",
         "alert MadeUp of node",
     ]
@@ -70,6 +79,19 @@ def test_what_does_not_exist_is_found() -> None:
 def test_an_alert_reads_a_metric_of_its_probe(probe: str, alert: str) -> None:
     families = {family.name for family in probes.registered()[probe].families}
     assert families & depends_on(alert, PACK.rules)
+
+
+def test_a_probe_without_an_entry_has_a_section_of_its_docstrings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(MAIN, "services")
+    main = main_of("services", PACK)
+    assert {"FilesystemReadOnly", "ServiceDown", "ThreadsHigh"} <= {*main.alerts}
+    assert "NodeDown" not in main.alerts
+    assert "services_unit_active" in main.metrics
+    marks = f"{MARK.format(OTHERS)}{END.format(OTHERS)}"
+    page = probes_page(marks, PACK)
+    assert f"\n## services\n\n{described('services')}\n" in page
 
 
 def test_an_alert_does_not_read_the_metrics_of_others() -> None:

@@ -1,12 +1,14 @@
 """What to do about the reason of a failed run: a probe and its reason in, one instruction out.
 
-tests/contract/test_doctor.py holds that every reason that the code gives is here. `{target}` is the
+A probe may have its own in its class, `Probe.remedies`. tests/contract/test_doctor.py holds that
+every reason that the code gives has one. `{target}` is the
 target's name; `*` holds for every probe.
 """
 
 from __future__ import annotations
 
 from nodevitals.commands.rights import DROP_IN
+from nodevitals.probes import registered
 
 _READ_LOG = "read the trace: journalctl -u nodevitals | grep -A20 '{probe}'; report it"
 _CHECK = "check the file: nodevitals check-config /etc/nodevitals/nodevitals.yaml"
@@ -195,8 +197,14 @@ REMEDIES: dict[str, dict[str, str]] = {
 UNKNOWN_REMEDY = "see the reason: nodevitals history --device {target}; nodevitals probe {probe}"
 
 
+def remedies_of(probe: str) -> dict[str, str]:
+    """The remedies by reason, of every probe, of this table, and of the probe's own class."""
+    kind = registered().get(probe)
+    own = kind.remedies if kind else {}
+    return {**REMEDIES["*"], **REMEDIES.get(probe, {}), **own}
+
+
 def remedy_of(probe: str, reason: str, target: str) -> str:
     """What to do about a failed run; of a reason that no table has, where to read more."""
-    general = REMEDIES["*"].get(reason, UNKNOWN_REMEDY)
-    text = REMEDIES.get(probe, {}).get(reason, general)
+    text = remedies_of(probe).get(reason, UNKNOWN_REMEDY)
     return text.replace("{target}", target).replace("{probe}", probe)
