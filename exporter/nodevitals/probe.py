@@ -257,7 +257,7 @@ class Probe(ABC):
     shared: ClassVar[bool] = False
     """Whether a process may run other targets after a run of this probe that succeeded: True where
     it starts no program and leaves nothing behind. A fork takes longer than most runs. A resident
-    that is shared stays open there; it opens anew when that process ends, whatever ended it."""
+    has a process of its own."""
     prompt: ClassVar[bool] = False
     """Whether a message that differs from its sender's last one makes it run at once, and what it
     reports is exposed within a second."""

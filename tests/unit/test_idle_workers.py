@@ -11,12 +11,7 @@ from contextlib import suppress
 import pytest
 
 from nodevitals.engine.channel import Worker
-from nodevitals.engine.idle import (
-    IDLE_SECONDS,
-    KEEPER_PATIENCE_SECONDS,
-    MAX_IDLE,
-    IdleWorkers,
-)
+from nodevitals.engine.idle import IDLE_SECONDS, MAX_IDLE, IdleWorkers
 from nodevitals.engine.worker import MAX_SHARED_KIBIBYTES, MAX_SHARED_RUNS, is_worn
 from nodevitals.wire import ProbeResult, frame
 
@@ -61,13 +56,8 @@ def ended() -> list[Worker]:
 
 
 @pytest.fixture
-def lost() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def idle(ended: list[Worker], lost: list[str]) -> IdleWorkers:
-    return IdleWorkers(ended.append, lambda: lost.append("keeper"))
+def idle(ended: list[Worker]) -> IdleWorkers:
+    return IdleWorkers(ended.append)
 
 
 def read(selector: selectors.BaseSelector) -> None:
@@ -79,7 +69,7 @@ def test_the_one_that_was_used_last_serves_next(idle: IdleWorkers, new: New) -> 
     first, second = new(), new()
     idle.put(first, 0.0)
     idle.put(second, 1.0)
-    assert [idle.take(0.0) for _ in range(3)] == [second, first, None]
+    assert [idle.take() for _ in range(3)] == [second, first, None]
 
 
 def test_all_but_one_end_after_a_while(idle: IdleWorkers, new: New, ended: list[Worker]) -> None:
@@ -91,7 +81,7 @@ def test_all_but_one_end_after_a_while(idle: IdleWorkers, new: New, ended: list[
     idle.expire(IDLE_SECONDS)
     assert ended == [first]
     idle.expire(1000.0)
-    assert idle.take(0.0) is second
+    assert idle.take() is second
 
 
 def test_no_more_wait_than_are_permitted(idle: IdleWorkers, new: New, ended: list[Worker]) -> None:
@@ -108,7 +98,7 @@ def test_one_that_has_ended_does_not_serve(
     idle.put(worker, 0.0)
     far[worker.number].close()
     read(selector)
-    assert idle.take(0.0) is None
+    assert idle.take() is None
 
 
 def test_one_whose_fork_server_is_gone_does_not_serve(
@@ -120,7 +110,7 @@ def test_one_whose_fork_server_is_gone_does_not_serve(
     assert ended == [late]
     idle.put(early, 0.0)
     idle.forget(early)
-    assert idle.take(0.0) is None
+    assert idle.take() is None
 
 
 @pytest.mark.parametrize("data", [frame(ProbeResult(outcome="ok")), b"\0\0\0\7garbage"])
@@ -136,71 +126,7 @@ def test_one_that_sends_something_without_a_run_is_ended(
     far[worker.number].sendall(data)
     read(selector)
     assert ended == [worker]
-    assert idle.take(0.0) is None
-
-
-def test_the_keeper_serves_first_and_waits_for_as_long_as_it_takes(
-    idle: IdleWorkers, new: New, ended: list[Worker]
-) -> None:
-    keeper, other = new(), new()
-    idle.keep_in(keeper, 0.0)
-    idle.put(keeper, 0.0)
-    idle.put(other, 1.0)
-    assert [idle.take(2.0) for _ in range(3)] == [keeper, other, None]
-    idle.put(other, 3.0)
-    assert idle.wake == 3.0 + IDLE_SECONDS
-    idle.expire(3.0 + IDLE_SECONDS)
-    assert ended == [other]
-    idle.put(keeper, 4.0)
-    idle.expire(1000.0)
-    assert ended == [other]
-
-
-def test_what_is_kept_open_waits_for_the_keeper_for_a_while(idle: IdleWorkers, new: New) -> None:
-    assert idle.keeper_free(0.0) == 0.0
-    keeper = new()
-    idle.keep_in(keeper, 0.0)
-    assert idle.keeper_free(0.1) == KEEPER_PATIENCE_SECONDS
-    assert idle.keeper_free(5.0) == 5.0
-    idle.put(keeper, 5.0)
-    assert idle.keeper_free(6.0) == 6.0
-    assert idle.take(7.0) is keeper
-    assert idle.keeper_free(7.5) == 7.0 + KEEPER_PATIENCE_SECONDS
-
-
-def test_keeper_that_is_busy_for_long_is_replaced_and_ends_with_its_run(
-    idle: IdleWorkers, new: New, ended: list[Worker], lost: list[str]
-) -> None:
-    first, second = new(), new()
-    idle.keep_in(first, 0.0)
-    idle.keep_in(second, 5.0)
-    assert (lost, ended) == (["keeper"], [])
-    idle.put(first, 9.0)
-    assert ended == [first]
-    idle.put(second, 9.0)
-    assert idle.take(10.0) is second
-    assert lost == ["keeper"]
-
-
-def test_keeper_that_is_dismissed_ends(
-    idle: IdleWorkers, new: New, ended: list[Worker], lost: list[str]
-) -> None:
-    keeper = new()
-    idle.dismiss_keeper()
-    idle.keep_in(keeper, 0.0)
-    idle.put(keeper, 0.0)
-    idle.dismiss_keeper()
-    assert (ended, lost) == ([keeper], ["keeper"])
-    assert idle.take(1.0) is None
-
-
-def test_keeper_that_has_ended_is_lost_once(idle: IdleWorkers, new: New, lost: list[str]) -> None:
-    keeper = new()
-    idle.keep_in(keeper, 0.0)
-    idle.forget(keeper)
-    idle.forget(keeper)
-    assert lost == ["keeper"]
-    assert idle.keeper_free(0.1) == 0.1
+    assert idle.take() is None
 
 
 def test_a_process_ends_after_many_runs_or_with_much_memory() -> None:

@@ -28,7 +28,7 @@ def test_counters_are_declared_once(tmp_path: Path) -> None:
     log.write_text(LOCKUP.format(number=1))
     host = Host(procfs="/proc", sysfs=str(tmp_path), rootfs=str(tmp_path))
     settings = encode(KernelLogSettings(path=str(log)))
-    job = Job("kernel_log", "kernel_log", settings, Timing(), host, keep_open=True, shared=True)
+    job = Job("kernel_log", "kernel_log", settings, Timing(), host)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         runner = _Runner(job, Outlet(theirs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 
 import msgspec
@@ -10,7 +9,6 @@ import msgspec
 from nodevitals import probes
 from nodevitals.config import Config
 from nodevitals.engine.protocol import TargetSpec
-from nodevitals.linux.capabilities import Kept, kept_by_environment
 from nodevitals.probe import Probe, ProbeSettings, Timing
 from nodevitals.state.history import HistoryProbe, HistoryProbeSettings
 from nodevitals.wire import encode, one_line
@@ -67,12 +65,6 @@ def _spec(
     timing: Timing,
     problem: str = "",
 ) -> TargetSpec:
-    """One target. A resident that keeps a capability does not stay open in a shared process: that
-    has those that no probe needs.
-    """
-    kept: Kept = {}
-    with contextlib.suppress(ValueError):  # `serve` does not start with a wrong variable
-        kept = kept_by_environment()
     return TargetSpec(
         probe=kind.name,
         target=target,
@@ -80,7 +72,7 @@ def _spec(
         timing=timing,
         resident=kind.resident,
         prompt=kind.prompt,
-        shared=kind.is_shared(target) and not (kind.resident and kind.name in kept),
+        shared=kind.is_shared(target) and not kind.resident,
         persistent=kind.persistent,
         start_seconds=kind.start_seconds,
         required=settings.required,

@@ -62,11 +62,7 @@ class Processes:
         self._selector = selector
         self._clock = clock
         self._workers: dict[int, Worker] = {}
-        self._idle = IdleWorkers(
-            lambda worker: self.signal(worker, signal.SIGKILL), lambda: self.on_keeper_lost()
-        )
-        self.on_keeper_lost: Callable[[], None] = lambda: None
-        """Called when the probes that are kept open in a shared process are open no more."""
+        self._idle = IdleWorkers(lambda worker: self.signal(worker, signal.SIGKILL))
         self.on_wanted: Callable[[Wanted], None] = lambda _: None
         """Called when a probe that is open has something to read."""
         self._next_number = 1
@@ -89,19 +85,13 @@ class Processes:
         self._control = Control(ours, self._selector, self._clock, self._receive)
         self._control.send(Ping(), patience_seconds=FIRST_ANSWER_SECONDS)
 
-    def spawn(self, reuse: bool = False, keep: bool = False) -> Worker:
-        """A worker for a job: a new one, or with `reuse` one that was released. `keep`: it is the
-        one that keeps the probes of such jobs open.
+    def spawn(self, reuse: bool = False) -> Worker:
+        """A worker for a job: a new one, or with `reuse` one that was released.
 
         Raises OSError when the agent is out of descriptors or waits to start a fork server.
         """
-        now = self._clock.monotonic()
-        worker = self._idle.take(now) if reuse else None
-        if worker is None:
-            worker = self._new_worker(now)
-        if keep:
-            self._idle.keep_in(worker, now)
-        return worker
+        worker = self._idle.take() if reuse else None
+        return worker or self._new_worker(self._clock.monotonic())
 
     def _new_worker(self, now: float) -> Worker:
         if self._control is None or not self._control.open:
@@ -125,22 +115,6 @@ class Processes:
     def release(self, worker: Worker) -> None:
         """Keep a worker whose run has ended for another target, or end it."""
         self._idle.put(worker, self._clock.monotonic())
-
-    def end(self, worker: Worker) -> None:
-        """End a worker whose run has ended."""
-        self._idle.end(worker)
-
-    def keeper_free(self, now: float) -> float:
-        """When a target may start whose probe is kept open in the shared process."""
-        return self._idle.keeper_free(now)
-
-    def shared_free(self, now: float) -> float:
-        """When a target may start without a process more, where its process is shared."""
-        return self._idle.shared_free(now)
-
-    def dismiss_keeper(self) -> None:
-        """Close all probes that are kept open in the shared process."""
-        self._idle.dismiss_keeper()
 
     def room(self, now: float) -> float:
         """When another worker may start: now, when one gets older, or infinity: when a worker is

@@ -38,11 +38,6 @@ class TargetSpec(msgspec.Struct, frozen=True, array_like=True):
     """Why it cannot run at all: each of its runs fails with this, without a process."""
 
     @property
-    def kept_open(self) -> bool:
-        """Whether its probe stays open in the process that it shares with others."""
-        return self.resident and self.shared
-
-    @property
     def key(self) -> tuple[str, str]:
         """Its identity in labels, in the journal and in the supervisor."""
         return self.probe, self.target
@@ -50,9 +45,8 @@ class TargetSpec(msgspec.Struct, frozen=True, array_like=True):
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
     """The probe and the target of the runs that follow: sent once, or where the process is shared
-    before each run. `settings` is msgpack of the target's
-    settings; `required` makes the absence of the hardware a failure; `shared`: the process may get
-    the job of another target after a run, and `keep_open` keeps the probe open meanwhile.
+    before each run. `settings` is msgpack of the target's settings; `required` makes the absence of
+    the hardware a failure; `shared`: the process may get the job of another target after a run.
     """
 
     probe: str
@@ -62,7 +56,6 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
     host: Host
     required: bool = False
     shared: bool = False
-    keep_open: bool = False
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True):

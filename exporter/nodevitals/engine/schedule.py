@@ -16,30 +16,16 @@ from nodevitals.engine.target import Target
 
 # How often the age of an overdue run, or of timeouts in a row, is exposed anew.
 OVERDUE_SECONDS = 1.0
-# For the shared process: most runs take less time than a fork.
-SHARED_PATIENCE_SECONDS = 0.1
 
 
 class Schedule:
-    """`room`: when another process may start, given now: `Processes.room`. `keeper_free`: when a
-    target may start whose probe is kept open in a shared process; `shared_free`: when another one
-    may that shares a process.
-    """
+    """`room`: when another process may start, given now: `Processes.room`."""
 
-    def __init__(
-        self,
-        room: Callable[[float], float],
-        keeper_free: Callable[[float], float],
-        shared_free: Callable[[float], float],
-    ) -> None:
+    def __init__(self, room: Callable[[float], float]) -> None:
         self._room = room
-        self._keeper_free = keeper_free
-        self._shared_free = shared_free
         self._agenda: Agenda[Target] = Agenda()
         self._held: deque[Target] = deque()
         """Targets that wait for room, the first that was due first."""
-        self._held_to_share: deque[Target] = deque()
-        """Those that wait until a shared process is free."""
         self.loading = True
         """Whether states may still be loaded: persistent targets wait for them."""
 
@@ -63,25 +49,13 @@ class Schedule:
             target = self._held.popleft()
             target.held = False
             yield target
-        for _ in range(len(self._held_to_share)):
-            target = self._held_to_share.popleft()
-            if self._share_at(target, now) <= now:
-                target.held = False
-                yield target
-            else:
-                self._held_to_share.append(target)
 
     def hold(self, target: Target, now: float) -> bool:
-        """Whether a target that is due must wait for room, or for a shared process; it then comes
-        when it may start.
-        """
+        """Whether a target that is due must wait for room; it then comes when it may start."""
         starts = target.lifecycle.phase is Phase.WAITING and target.lifecycle.wake <= now
         if not starts or target.held or target.spec.problem:
             return target.held
-        if self._share_at(target, now) > now:
-            target.held = True
-            self._held_to_share.append(target)
-        elif self._room(now) > now:
+        if self._room(now) > now:
             target.held = True
             self._held.append(target)
         return target.held
@@ -89,13 +63,4 @@ class Schedule:
     def wake(self, now: float) -> float:
         """When `due` may next return something, but for changes."""
         room = self._room(now) if self._held else math.inf
-        share = min((self._share_at(one, now) for one in self._held_to_share), default=math.inf)
-        return min(self._agenda.next(), room, share)
-
-    def _share_at(self, target: Target, now: float) -> float:
-        """Until when a target that is due waits for a shared process."""
-        if not target.sharing or target.failing:
-            return now
-        if target.spec.kept_open:
-            return self._keeper_free(now)
-        return min(self._shared_free(now), target.lifecycle.due + SHARED_PATIENCE_SECONDS)
+        return min(self._agenda.next(), room)

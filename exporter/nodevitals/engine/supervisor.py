@@ -64,10 +64,7 @@ class Supervisor:
         self.loader = Loader(self.processes, self._clock)
         self.targets: dict[tuple[str, str], Target] = {}
         self._retired: list[Target] = []
-        self._schedule = Schedule(
-            self.processes.room, self.processes.keeper_free, self.processes.shared_free
-        )
-        self.processes.on_keeper_lost = self._open_again
+        self._schedule = Schedule(self.processes.room)
         self.processes.on_wanted = self._on_wanted
         self._intake = Intake(snapshot, journal)
         self._status = Status(snapshot, journal)
@@ -218,15 +215,12 @@ class Supervisor:
             timing=spec.timing,
             host=self._host,
             required=spec.required,
-            shared=target.sharing,
-            keep_open=spec.kept_open and target.sharing and not target.failing,
+            shared=spec.shared,
         )
         target.garbage = ""
-        target.shares = job.shared
+        target.shares = spec.shared
         try:
-            worker = target.worker = self.processes.spawn(
-                reuse=job.shared and not target.failing, keep=job.keep_open
-            )
+            worker = target.worker = self.processes.spawn(reuse=spec.shared and not target.failing)
         except OSError as error:
             target.lifecycle.exited(now)
             self._ended(target, failure("spawn", f"cannot start a worker: {error.strerror}"))
@@ -279,25 +273,19 @@ class Supervisor:
             self._schedule.plan(target, now)
         if result.unfinished_at or not running:
             return  # past its deadline: the run has been judged
-        target.finished(result.duration_seconds)
-        moves = target.sharing != target.shares
-        leaves = target.shares or moves
-        target.lifecycle.answered(now, result.stays and not leaves)
+        target.finished()
+        target.lifecycle.answered(now, result.stays and not target.shares)
         if target.has_news:  # that came during this run
             self._prompt(target, now)
         taken = self._intake.finished(target, result, now, self._clock.time())
         if taken is result:
             self._deliver(target, result, now)
         self._ended(target, taken)
-        if leaves and result.stays and target.worker is not None:
+        if target.shares and result.stays and target.worker is not None:
             if taken is result:
                 worker, target.worker = target.worker, None
                 target.lifecycle.exited(now)
-                if moves:
-                    self.processes.end(worker)
-                    target.lifecycle.hurry(now)
-                else:
-                    self.processes.release(worker)
+                self.processes.release(worker)
             else:
                 target.worker.close_channel()  # its memory may be damaged: this ends it
         self._schedule.plan(target, now)
@@ -396,24 +384,12 @@ class Supervisor:
         if self.targets.get(target.spec.key) is target:
             self._status.show(target, now)
 
-    def _open_again(self) -> None:
-        """Run what was kept open in a process that has ended, or hangs: a watch of links sees
-        nothing meanwhile.
-        """
-        now = self._clock.monotonic()
-        for target in self.targets.values():
-            if target.spec.kept_open:
-                target.lifecycle.hurry(now)
-                self._schedule.plan(target, now)
-
     def _retire(self, target: Target, now: float) -> None:
         target.lifecycle.retire(now)
         self._status.remove(target)
         target.fresh_until = -math.inf
         if target.spec.probe == HistoryProbe.name:
             self.journal.requeue()  # nothing more will be loaded or written
-        if target.spec.kept_open:
-            self.processes.dismiss_keeper()
         if not target.lifecycle.gone:
             self._retired.append(target)
         self._schedule.plan(target, now)

@@ -7,7 +7,6 @@ import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from nodevitals.engine.idle import KEEPER_PATIENCE_SECONDS
 from nodevitals.engine.lifecycle import Lifecycle
 from nodevitals.engine.protocol import TargetSpec
 from nodevitals.exposition import Source
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 # Together with a state of the largest size they fit into one frame.
 MAX_MESSAGES = 32
 MAX_INTERRUPTED = 128
-# A resident whose run held up the others shares no process for so many runs.
-SLOW_RUNS = 20
 
 
 class Input(Protocol):
@@ -123,7 +120,6 @@ class Target:
         self.input = source
         self.lifecycle = Lifecycle(spec.timing, spread, now, spec.start_seconds)
         self.worker: Worker | None = None
-        self._slow_runs = 0
         self.shares = False
         """Whether that process may run other targets."""
         self._received: list[tuple[str, bytes]] = []
@@ -175,10 +171,8 @@ class Target:
         """A run has returned a result: its messages need not be delivered again."""
         self._unanswered = []
 
-    def finished(self, seconds: float) -> None:
-        """A run has returned a result after so long: nothing that it has read is known to hang."""
-        slow = seconds > KEEPER_PATIENCE_SECONDS
-        self._slow_runs = SLOW_RUNS if slow else max(0, self._slow_runs - 1)
+    def finished(self) -> None:
+        """A run has returned a result: nothing that it has read is known to hang."""
         self.unfinished_at = self.unfinished_call = ""
         self.interrupted.clear()
 
@@ -223,11 +217,6 @@ class Target:
         """Time between two runs under a lease; None without one."""
         interval = self.lifecycle.interval_seconds
         return interval if interval < self.spec.timing.interval_seconds else None
-
-    @property
-    def sharing(self) -> bool:
-        """Whether its next process is shared: a resident that is slow has one of its own."""
-        return self.spec.shared and not (self.spec.resident and self._slow_runs)
 
     @property
     def failing(self) -> bool:

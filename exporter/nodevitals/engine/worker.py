@@ -118,7 +118,7 @@ def _set_limit(which: int, limit: int) -> None:
 def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
     outlet = Outlet(channel)
-    runners = _Runners(outlet)
+    jobs = _Jobs(outlet)
     wakeups = Wakeups(channel, outlet)
     while data := wakeups.receive():
         for body in reader.feed(data):
@@ -127,17 +127,17 @@ def _serve(channel: socket.socket) -> None:
                 _load(message, channel)
                 return
             if isinstance(message, Job):
-                runners.take(message)
+                jobs.take(message)
                 continue
-            result = runners.run(message)
+            result = jobs.run(message)
             stays = result.stays
             # An agent that is gone may have left runs to do: the history's last batches.
             with contextlib.suppress(ConnectionError):
                 stays &= outlet.send(result)
             if not stays:
                 return
-            wakeups.after_run(*runners.wakes_on())
-    runners.close()
+            wakeups.after_run(*jobs.wakes_on())
+    jobs.close()
 
 
 def _load(message: Load, channel: socket.socket) -> None:
@@ -147,49 +147,40 @@ def _load(message: Load, channel: socket.socket) -> None:
         channel.sendall(framed(load(message.files)))
 
 
-class _Runners:
-    """The probes that are open in this process, by target: one, or in a shared process several,
-    which run one after the other.
+class _Jobs:
+    """Runs one job after the other: the last one again and again, or in a shared process a job of
+    another target before each run.
     """
 
     def __init__(self, outlet: Outlet) -> None:
         self._outlet = outlet
-        self._open: dict[tuple[str, str], _Runner] = {}
-        self._current: _Runner | None = None
+        self._runner: _Runner | None = None
 
     def take(self, job: Job) -> None:
-        """The next run is of this job. A probe that is open for the same job stays so."""
+        """The next runs are of this job."""
         # The agent has checked the variable, and said where the kernel refuses.
         with contextlib.suppress(OSError, ValueError):
             keep_own(job.probe)
         set_name(f"{WORKER}{job.probe}")
-        before = self._open.get((job.probe, job.target))
-        if before is not None and before.job == job:
-            self._current = before
-            return
-        if before is not None:
-            before.close()
-        self._current = self._open[job.probe, job.target] = _Runner(job, self._outlet)
+        self.close()
+        self._runner = _Runner(job, self._outlet)
 
     def run(self, run: Run) -> ProbeResult:
         """Run the last job once. Raises ProtocolError where there was none."""
-        if self._current is None:
+        if self._runner is None:
             raise ProtocolError("a run before its job")
-        result = self._current.run(run)
-        if not self._current.open:
-            self._open.pop((self._current.job.probe, self._current.job.target), None)
-        return result
+        return self._runner.run(run)
 
     def wakes_on(self) -> tuple[Wanted, int | None]:
         """The target that has just run, and the descriptor that says when it is to run next."""
-        assert self._current is not None
-        job = self._current.job
-        return Wanted(job.probe, job.target), self._current.wakes_on()
+        assert self._runner is not None
+        job = self._runner.job
+        return Wanted(job.probe, job.target), self._runner.wakes_on()
 
     def close(self) -> None:
-        """Release what the probes hold."""
-        for runner in self._open.values():
-            runner.close()
+        """Release what the probe holds."""
+        if self._runner is not None:
+            self._runner.close()
 
 
 class _End(NamedTuple):
@@ -222,7 +213,7 @@ class _Runner:
             end, readings = self._attempt(run, watch)
         finally:
             watch.stop()
-        stays = end.stays and (self.job.keep_open or not self.job.shared)
+        stays = end.stays and not self.job.shared
         if not stays:
             self.close()
         if self.job.shared and end.outcome in ("ok", "absent"):
@@ -290,11 +281,6 @@ class _Runner:
         probe = kind(job.host, settings, job.target, job.timing)
         probe.open()
         return probe
-
-    @property
-    def open(self) -> bool:
-        """Whether the probe holds what it has opened, for another run."""
-        return self._probe is not None
 
     def wakes_on(self) -> int | None:
         """The probe's descriptor, where it is open and has one."""

@@ -161,7 +161,6 @@ class NetworkProbe(Probe):
     Settings = NetworkSettings
     State = NetworkState
     resident = True
-    shared = True
     persistent = True
     settings: NetworkSettings
     state: NetworkState

@@ -44,7 +44,6 @@ class KernelLogProbe(Probe):
     State = KernelLogState
     Message = Union[DeviceNames, NvmlXids]
     resident = True
-    shared = True
     persistent = True
     prompt = True
     settings: KernelLogSettings

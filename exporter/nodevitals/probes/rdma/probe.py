@@ -76,7 +76,6 @@ class RdmaProbe(Probe):
     Settings = RdmaSettings
     State = RdmaState
     resident = True
-    shared = True
     persistent = True
     settings: RdmaSettings
     state: RdmaState

@@ -1,10 +1,9 @@
-"""The same, kept open in the process that other targets share."""
+"""The same, kept open between its runs."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 
 from nodevitals.probes.misbehave import (  # type: ignore[import-untyped]
     VALUE,
@@ -12,21 +11,18 @@ from nodevitals.probes.misbehave import (  # type: ignore[import-untyped]
     write_raw,
 )
 
-from nodevitals.engine.idle import KEEPER_PATIENCE_SECONDS
 from nodevitals.probe import Readings
 from nodevitals.wire import Wanted, frame
 
 
 class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
     """One behaviour. `counts` exposes its process id and the number of runs since it was opened;
-    `counts-slow` takes longer than others wait, while the folder has a file `slow`;
     `counts-wanted` asks for another run after each, whatever there is to read, and
     `counts-messages` sends itself a message that differs from its last one.
     """
 
     name = "misbehave_kept"
     resident = True
-    shared = True
     prompt = True
     _runs = 0
 
@@ -36,8 +32,6 @@ class KeptMisbehaveProbe(MisbehaveProbe):  # type: ignore[misc]
         if not self.target.startswith("counts"):
             super().run(readings)
             return
-        if self.target == "counts-slow" and os.path.exists(f"{self.settings.folder}/slow"):
-            time.sleep(KEEPER_PATIENCE_SECONDS * 1.5)
         if self.target == "counts-wanted":
             asked = frame(Wanted(self.name, self.target))
             threading.Timer(0.1, write_raw, [asked]).start()
