@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nodevitals_hub.checks.check_requests import Checks
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.settings.hub import HubSettings
@@ -59,6 +58,6 @@ class Hub:
         """The schedules, as triggers.schedule_book.ScheduleState; set by schedules.py."""
 
     @property
-    def checks(self) -> Checks:
+    def checks(self) -> Coordinator:
         """The checks."""
         return self.coordinator

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, Requester
-from nodevitals_hub.checks.check_requests import Checks, Member, RefusedError
+from nodevitals_hub.checks.check_requests import Member, RefusedError
+from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.settings.hub import AlertCheckSettings, HubSettings
 from nodevitals_hub.triggers.alert_plan import (
     MAX_GROUPS,
@@ -39,14 +40,14 @@ def members(count: int = 8, leaves: int = 2) -> list[Member]:
     ]
 
 
-class Queue(Checks):
+class Queue(Coordinator):
     """What is below the alerts: takes every check, once per key, or refuses it."""
 
     def __init__(self, nodes: Sequence[Member]) -> None:
         self.nodes = nodes
         self.taken: dict[str, CheckRequest] = {}
         self.refusal: RefusedError | None = None
-        self.in_use: set[str] = set()
+        self.nodes_in_use: set[str] = set()
         self.leases: list[tuple[str, set[str]]] = []
 
     def members(self) -> Sequence[Member]:
@@ -69,7 +70,7 @@ class Queue(Checks):
         return Check(id=identity, request=request, requester=requester, cost=cost, created=NOW)
 
     async def used(self, request: CheckRequest) -> Sequence[str]:
-        return sorted(self.in_use & set(request.nodes))
+        return sorted(self.nodes_in_use & set(request.nodes))
 
     async def lease(self, alertname: str, nodes: Iterable[str]) -> None:
         self.leases.append((alertname, set(nodes)))
@@ -134,13 +135,13 @@ def test_a_node_is_tested_with_good_ones_of_its_group(tmp_path: Path) -> None:
 
 def test_nodes_in_use_are_no_partners_and_are_not_tested(tmp_path: Path) -> None:
     bed = Bed(tmp_path, members(12))
-    bed.queue.in_use = {"gpu-7", "gpu-5"}
+    bed.queue.nodes_in_use = {"gpu-7", "gpu-5"}
     _, refused = bed.send("gpu-3", "gpu-5")
     assert refused == {"in use by jobs": 1}
     assert bed.queue.nodes_of_checks == [("gpu-3", "gpu-9", "gpu-1", "gpu-11")]
     with pytest.raises(RefusedError, match="NodeFabricSlow of gpu-5: no check: in use by jobs"):
         bed.alerts.newest(fingerprint("gpu-5"))
-    bed.queue.in_use = set()
+    bed.queue.nodes_in_use = set()
     checks, refused = bed.send("gpu-3", "gpu-5")
     assert (len(checks), refused) == (2, {})
 

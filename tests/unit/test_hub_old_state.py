@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodevitals_hub.incidents import drill_tables, incident_tables
+from nodevitals_hub.incidents import drill, incident_tables
 from nodevitals_hub.isolation import isolation_tables
 from nodevitals_hub.leases.lease_book import HubLease
 from nodevitals_hub.leases.leases import FILE_NAME as LEASES_FILE
@@ -83,8 +83,8 @@ def test_incidents_isolations_and_what_belongs_to_them(
         [repair] = repair_tables.running(connection)
         assert str(repair.target) == "Job repairs/reset-gpu-node-1"
         assert repair_tables.starts(connection)[0].name == "reset"
-        [drill] = drill_tables.newest(connection, 10)
-        assert drill.ended == BEGAN + 300
+        [ended] = drill.newest(connection, 10)
+        assert ended.ended == BEGAN + 300
         [waiting] = delivery_tables.newest(connection, "waiting", 10)
         assert (waiting.attempts, waiting.alerts) == (2, tuple(incident.alerts.values()))
         assert len(delivery_tables.newest(connection, "sent", 10)) == 1

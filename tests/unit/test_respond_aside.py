@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from nodevitals_hub.incidents import drill_tables, incident_tables
+from nodevitals_hub.incidents import drill, incident_tables
 from nodevitals_hub.isolation import isolation_tables
 from nodevitals_hub.isolation.isolation_marks import meaning
 from nodevitals_hub.isolation.ledger import Act, Ledger
@@ -127,8 +127,8 @@ def test_an_incident_is_found_by_its_alert_beside_damaged_ones(tmp_path: Path) -
 
 def test_drills(tmp_path: Path) -> None:
     bad = poisoned("drills VALUES (?, ?, ?)", NAME, 1.0)
-    good = lambda c: drill_tables.write(c, DRILL)  # noqa: E731
-    *_, found, aside = done(tmp_path, bad, good, lambda c: drill_tables.newest(c, 100))
+    good = lambda c: drill.write(c, DRILL)  # noqa: E731
+    *_, found, aside = done(tmp_path, bad, good, lambda c: drill.newest(c, 100))
     assert (found, aside) == ([DRILL], [("drill", len(POISON))])
 
 

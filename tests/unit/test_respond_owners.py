@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals_hub.notify.owner_deliveries import Made, made_of
-from nodevitals_hub.notify.owner_texts import owner_text
+from nodevitals_hub.notify.owner_deliveries import Made, made_of, owner_text
 from nodevitals_hub.notify.owners import Notice, notices, owner_channel, owner_channels, owner_query
 from nodevitals_hub.notify.texts.rendering import Room
 from nodevitals_hub.records import Alert

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals_hub.notify.texts.watchdog_texts import text_of
-from nodevitals_hub.notify.watchdog import Change, Watch
+from nodevitals_hub.notify.watchdog import Change, Watch, text_of
 from nodevitals_hub.settings.response import Language
 
 AFTER = 300.0

@@ -31,7 +31,7 @@ from nodevitals_hub import stopping
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.changes import Changes
 from nodevitals_hub.checks.check_procedure import left_of, limit_of, perform
-from nodevitals_hub.checks.check_requests import Checks, Member, RefusedError
+from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.execution import Execution, until_stored
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import Runner
@@ -54,8 +54,10 @@ def new_identity() -> str:
     return f"{stamp}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
 
 
-class Coordinator(Checks):
-    """All checks of this hub."""
+class Coordinator:
+    """All checks of this hub: what pages, REST, resources, schedules and alerts call. Methods run
+    in the event loop and never block it.
+    """
 
     def __init__(
         self, settings: HubSettings, store: Store, members: Members, runner: Runner
@@ -104,7 +106,9 @@ class Coordinator(Checks):
     async def estimate(
         self, request: CheckRequest, requester: Requester, without: Collection[str] = ()
     ) -> Check:
-        """The check as it would be started, with its cost. Raises RefusedError."""
+        """The check as it would be started, with its cost, and without some of the nodes that the
+        request names or chooses. Raises RefusedError.
+        """
         if requester.role == "read":
             raise RefusedError("forbidden", "a check needs the role run")
         if request.force and requester.role != "act":

@@ -23,7 +23,7 @@ from nodevitals_hub import families
 from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.coordinator import new_identity
-from nodevitals_hub.incidents import drill_tables
+from nodevitals_hub.incidents import drill
 from nodevitals_hub.records import Drill
 from nodevitals_hub.settings.response import Severity
 from nodevitals_hub.web.access import needs
@@ -31,6 +31,35 @@ from nodevitals_hub.web.api import requester_of
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
+
+
+import sqlite3
+
+from nodevitals_hub.store import aside_tables
+
+_drill = msgspec.json.Decoder(Drill).decode
+
+
+def write(connection: sqlite3.Connection, drill: Drill) -> None:
+    """Store a drill, or its end."""
+    connection.execute(
+        "INSERT OR REPLACE INTO drills VALUES (?, ?, ?)",
+        (drill.id, drill.until, msgspec.json.encode(drill)),
+    )
+
+
+def newest(connection: sqlite3.Connection, most: int) -> list[Drill]:
+    """The newest drills first."""
+    return aside_tables.read(connection, "drill", "ORDER BY id DESC LIMIT ?", (most,), _drill)
+
+
+def prune(connection: sqlite3.Connection, most: int) -> None:
+    """Remove the oldest beyond a number."""
+    connection.execute(
+        "DELETE FROM drills WHERE id NOT IN (SELECT id FROM drills ORDER BY id DESC LIMIT ?)",
+        (most,),
+    )
+
 
 PATH = "/api/v1/drills"
 KEEP = 200
@@ -69,7 +98,7 @@ class Drills:
         was begun in the future, before the clock was set back, has ended.
         """
         self._newest = await backends.of(self._hub).database.do(
-            lambda connection: drill_tables.newest(connection, KEEP)
+            lambda connection: drill.newest(connection, KEEP)
         )
         now, moment = time.time(), time.monotonic()
         self._ends = {
@@ -137,9 +166,9 @@ class Drills:
 
     async def _store(self, drill: Drill) -> None:
         def work(connection: Any) -> list[Drill]:
-            drill_tables.write(connection, drill)
-            drill_tables.prune(connection, KEEP)
-            return drill_tables.newest(connection, KEEP)
+            write(connection, drill)
+            prune(connection, KEEP)
+            return newest(connection, KEEP)
 
         self._newest = await backends.of(self._hub).database.do(work)
 

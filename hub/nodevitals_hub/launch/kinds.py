@@ -7,19 +7,42 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from nodevitals.checks.launchers import Launcher
+from nodevitals.checks.manifests import JobOptions
 from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
 from nodevitals.checks.mpirun import MpirunLauncher
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
 from nodevitals_hub.launch.agent_orders import Agents
-from nodevitals_hub.launch.collective_launcher import launcher_of
 from nodevitals_hub.launch.collectives import CollectiveRunner
 from nodevitals_hub.launch.node_checks import NodeRunner, Nodes, short_of_devices
 from nodevitals_hub.launch.node_watch import NodeWatch
 from nodevitals_hub.launch.pair_runs import PairRunner
-from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.settings.hub import CollectivesSettings, HubSettings
 from nodevitals_hub.store.check_store import Issued
+
+
+def launcher_of(settings: CollectivesSettings) -> Launcher | None:
+    """The launcher; None where collectives are refused."""
+    if settings.launcher == "mpirun":
+        return MpirunLauncher(settings.ssh_user)
+    if settings.launcher == "none":
+        return None
+    from nodevitals.checks.kubernetes_launcher import KubernetesLauncher  # imports lightkube
+
+    options = JobOptions(
+        image=settings.image,
+        namespace=settings.namespace,
+        rdma_resource=settings.rdma_resource,
+        rdma_count=settings.rdma_count,
+        networks=settings.networks,
+        host_network=settings.host_network,
+        shared_memory=settings.shared_memory,
+        queue=settings.queue,
+    )
+    return KubernetesLauncher(settings.launcher, options)
+
 
 log = logging.getLogger(__name__)
 

@@ -7,16 +7,159 @@ to remember. Pure: what is written in one transaction names each job once, acros
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from datetime import tzinfo
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
-from nodevitals_hub.notify.owner_texts import owner_text
-from nodevitals_hub.notify.owners import Notice, owner_channel
-from nodevitals_hub.notify.texts.rendering import Room, fitted
+from nodevitals_hub.notify.owners import Job, Notice, NoticeKind, owner_channel
+from nodevitals_hub.notify.texts.rendering import Room, Text, fitted
+from nodevitals_hub.plain_text import clean, cut, cut_bytes, length, moment
 from nodevitals_hub.records import Delivery
 from nodevitals_hub.settings.notification_routes import zone_of
-from nodevitals_hub.settings.response import ChannelSettings, NotifySettings
+from nodevitals_hub.settings.response import ChannelSettings, Language, NotifySettings
+
+MAX_JOBS = 19
+
+
+class _Words(NamedTuple):
+    subject: str
+    head: str
+    do: str
+    steps: tuple[str, ...]
+    next: str
+    after: str
+    node: str
+    container: str
+    since: str
+    more: str
+    colon: str
+    unnamed: str
+
+
+_COMMON_ZH = ("节点", "容器", "开始时间", "以及另外 {} 个", "：", "未命名集群")
+_COMMON_EN = ("node", "container", "since", "and {} more", ": ", "unnamed cluster")
+_ZH: dict[NoticeKind, _Words] = {
+    "at_risk": _Words(
+        "作业可能失败，请保存进度",
+        "您的作业所在的节点发生故障。作业可能失败、卡住或算出错误的结果，"
+        "请保存进度并准备重启作业：",
+        "您需要做什么",
+        (
+            "尽快保存能保存的内容；故障发生之后写出的检查点和结果请勿直接采用。",
+            "停止作业，用故障发生之前的最后一个检查点重新提交，并避开上述节点。",
+            "如果作业已自动重启，请确认它已不在上述节点上运行。",
+        ),
+        "接下来",
+        "运维人员已收到通知，会停用并维修该节点；届时仍在该节点上运行的进程会被终止。"
+        "维修完成后不再另行通知。如有疑问，请联系集群运维。",
+        *_COMMON_ZH,
+    ),
+    "killed": _Words(
+        "容器内存不足被终止",
+        "以下容器使用的内存超过上限，其中的进程被内核终止。作业可能失败、卡住或缺少工作进程：",
+        "您需要做什么",
+        (
+            (
+                "调大该容器的 limits.memory，或减小 batch size、"
+                "减少数据加载（dataloader）的工作进程数。"
+            ),
+            "用最后一个检查点重新启动作业；如果作业已自动重启，请确认它没有再次被终止。",
+        ),
+        "接下来",
+        "同一作业再次被终止时，24 小时内不再重复通知；恢复正常后也不另行通知。"
+        "如有疑问，请联系集群运维。",
+        *_COMMON_ZH,
+    ),
+}
+_EN: dict[NoticeKind, _Words] = {
+    "at_risk": _Words(
+        "Job at risk, save your work",
+        "Your jobs run on a faulty node. They may fail, hang or compute wrong results. Save what"
+        " you can and expect a restart:",
+        "What to do",
+        (
+            "Save what you can now. Do not rely on checkpoints or results written after the fault.",
+            (
+                "Stop the job and restart it from the last checkpoint before the fault, not on"
+                " this node."
+            ),
+            "If it restarts by itself, check that it no longer runs on this node.",
+        ),
+        "What happens next",
+        "The operators have been notified. They take the node out of service and repair it;"
+        " processes that still run on it then will be ended. There is no mail when the repair is"
+        " done.",
+        *_COMMON_EN,
+    ),
+    "killed": _Words(
+        "Killed, out of memory",
+        "These containers needed more memory than they may use, and the kernel killed processes in"
+        " them. The jobs may have failed, hang or lack workers:",
+        "What to do",
+        (
+            (
+                "Raise limits.memory of the container, or lower the batch size or the number of"
+                " data loader workers."
+            ),
+            (
+                "Restart the job from its last checkpoint. If it restarts by itself, check that it"
+                " is not killed again."
+            ),
+        ),
+        "What happens next",
+        "Further kills of the same job are not mailed within 24 hours, and there is no mail when"
+        " they end.",
+        *_COMMON_EN,
+    ),
+}
+_LANGUAGES: dict[Language, tuple[dict[NoticeKind, _Words], ...]] = {
+    "en": (_EN,),
+    "zh": (_ZH,),
+    "both": (_ZH, _EN),
+}
+
+
+def owner_text(
+    notice: Notice, cluster: str, language: Language, max_bytes: int, zone: tzinfo
+) -> Text:
+    """The message to an owner; `cluster` is for jobs without that label. Fewer jobs are listed
+    where they do not fit.
+    """
+    words = [table[notice.kind] for table in _LANGUAGES[language]]
+    place = clean(notice.jobs[0].cluster or cluster, 30) or words[-1].unnamed
+    others = ", …" if len(notice.jobs) > 1 else ""
+    job = cut(clean(notice.jobs[0].name, 200), 60)
+    subject = " / ".join(one.subject for one in words)
+    title = cut_bytes(f"[{place}] {subject}{words[-1].colon}{job}{others}", max_bytes // 2)
+    body, room = "", max_bytes - length(title) - 1
+    for shown in range(min(len(notice.jobs), MAX_JOBS), 0, -1):
+        body = "\n\n".join(_body(one, notice, cluster, shown, zone) for one in words)
+        if length(body) <= room:
+            break
+    return Text(title, cut_bytes(body, room))
+
+
+def _body(words: _Words, notice: Notice, cluster: str, shown: int, zone: tzinfo) -> str:
+    lines = [words.head]
+    for job in notice.jobs[:shown]:
+        lines += _job_lines(words, job, cluster, zone)
+    if len(notice.jobs) > shown:
+        lines.append(f"  {words.more.format(len(notice.jobs) - shown)}")
+    steps = [f"  {number}. {step}" for number, step in enumerate(words.steps, 1)]
+    return "\n".join([*lines, "", words.do, *steps, words.next, f"  {words.after}"])
+
+
+def _job_lines(words: _Words, job: Job, cluster: str, zone: tzinfo) -> list[str]:
+    place = f"{clean(job.cluster or cluster, 80)} {clean(job.node, 80)}".strip()
+    since = moment(job.since, zone)
+    facts = (
+        (words.container, clean(job.container, 100)),
+        (words.node, place if job.node else ""),
+        (words.since, f"{since:%Y-%m-%d %H:%M %Z}" if since else ""),
+    )
+    named = [f"      {name}{words.colon}{value}" for name, value in facts if value]
+    return [f"  - {clean(job.name, 200)}", *named]
 
 
 class Made(NamedTuple):

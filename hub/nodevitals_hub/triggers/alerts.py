@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest, Requester
 from nodevitals_hub.checks import planning
-from nodevitals_hub.checks.check_requests import Checks, Member, RefusedError
+from nodevitals_hub.checks.check_requests import Member, RefusedError
+from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.settings.hub import AlertCheckSettings, HubSettings
 from nodevitals_hub.triggers.alert_plan import (
     Alert,
@@ -37,6 +38,15 @@ from nodevitals_hub.triggers.alert_plan import (
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
+
+from litestar import Request, Response, get, post
+from litestar.exceptions import ClientException
+from litestar.params import FromPath
+
+from nodevitals_hub.triggers.alert_plan import decode
+from nodevitals_hub.web.gate import MAX_MESSAGE_BYTES
+
+PATH = "/api/v1/alerts"
 FILE_NAME = "alerts.json"
 MAX_RECORDS = 10_000
 FIRING_SECONDS = 86400.0
@@ -74,7 +84,11 @@ class Alerts:
     """All alerts of this hub."""
 
     def __init__(
-        self, settings: Callable[[], HubSettings], checks: Checks, in_use: InUse, lease: AskLease
+        self,
+        settings: Callable[[], HubSettings],
+        checks: Coordinator,
+        in_use: InUse,
+        lease: AskLease,
     ) -> None:
         """Read the file; one that is damaged has no alerts."""
         self._settings, self._checks = settings, checks
@@ -243,7 +257,28 @@ def _replace(path: Path, data: bytes) -> None:
 def routes(hub: Hub) -> list[Any]:
     """The webhook, and the address of an alert's newest check."""
     from nodevitals_hub.leases import leases
-    from nodevitals_hub.triggers.alert_routes import made
 
     lease = leases.of(hub).ask_for_alert
     return made(Alerts(lambda: hub.settings, hub.checks, hub.coordinator.in_use, lease))
+
+
+def made(alerts: Alerts) -> list[Any]:
+    """The handlers."""
+
+    @post(PATH, status_code=200, request_max_body_size=MAX_MESSAGE_BYTES)
+    async def take(request: Request[Any, Any, Any]) -> dict[str, Any]:
+        """Start the checks that a message of Alertmanager (webhook, version 4) asks for."""
+        try:
+            message = decode(await request.body())
+        except ValueError as error:
+            raise ClientException(str(error)) from None
+        answer = await alerts.take(message)
+        return {"checks": answer.checks, "refused": answer.refused}
+
+    @get("/alerts/{fingerprint:str}", include_in_schema=False)
+    async def newest(fingerprint: FromPath[str]) -> Response[str]:
+        """The newest check of an alert."""
+        place = {"location": f"/checks/{alerts.newest(fingerprint)}"}
+        return Response("", status_code=303, media_type="text/html", headers=place)
+
+    return [take, newest]

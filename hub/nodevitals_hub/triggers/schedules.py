@@ -22,11 +22,23 @@ from nodevitals_hub.settings import schedule_times as plan
 from nodevitals_hub.settings.hub import ScheduleSettings
 from nodevitals_hub.settings.schedule_times import ScheduledCheck
 from nodevitals_hub.store.check_store import StoreError
-from nodevitals_hub.triggers import schedule_routes
+from nodevitals_hub.triggers import schedules
 from nodevitals_hub.triggers.schedule_book import Book, ScheduleState
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
+
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from litestar import Request, Response, get
+
+from nodevitals_hub.web.errors import page
+
+if TYPE_CHECKING:
+    from nodevitals_hub.context import Hub
+
 
 TICK_SECONDS = 0.5
 PAGE = 1000
@@ -250,4 +262,28 @@ async def run(hub: Hub) -> None:
 
 def routes(hub: Hub) -> list[Any]:
     """The REST API and the page."""
-    return schedule_routes.made(hub, of(hub).all, list[Schedule])
+    return schedules.made(hub, of(hub).all, list[Schedule])
+
+
+SCHEDULES_PATH = "/api/v1/schedules"
+
+
+def made(hub: Hub, schedules: Callable[[], Any], listed: Any) -> list[Any]:
+    """The handlers; `schedules` are those of schedules.py, which imports this module, and `listed`
+    is the type of what it returns.
+    """
+
+    async def list_schedules() -> Any:
+        """The schedules of the configuration, by name, with their last and next checks."""
+        return schedules()
+
+    # The schema of the answer is in the description of the API.
+    list_schedules.__annotations__["return"] = listed
+
+    @get("/schedules", include_in_schema=False)
+    async def show(request: Request[Any, Any, Any]) -> Response[str]:
+        """The same as a page."""
+        cluster = hub.settings.cluster
+        return page(request, "schedules.html", schedules=schedules(), cluster=cluster)
+
+    return [get(SCHEDULES_PATH)(list_schedules), show]

@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException, ValidationException
 
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web.rendering import language_of, render
-from nodevitals_hub.web.texts.reasons import reason_in
+from nodevitals_hub.web.texts.texts_reasons import reason_in
 
 STATUS = {
     "invalid": 422,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from nodevitals.checks import figures, outliers
 from nodevitals.checks.model import Check, CheckDetail, RunResult
 from nodevitals.checks.sweep import parse_sizes
-from nodevitals_hub.checks.check_requests import Checks
+from nodevitals_hub.checks.coordinator import Coordinator
 
 MAX_MATRIX_NODES = 64
 MAX_ROWS = 100
@@ -242,7 +242,7 @@ MOST = 32
 class Overviews:
     """Up to MOST overviews."""
 
-    def __init__(self, checks: Checks) -> None:
+    def __init__(self, checks: Coordinator) -> None:
         self._checks = checks
         self._known: dict[str, tuple[tuple[str, int], Overview]] = {}
 

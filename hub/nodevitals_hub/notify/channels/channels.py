@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from nodevitals.checks.deadlines import within
 from nodevitals.document import DocumentError, read_file
-from nodevitals_hub.notify.channels import apprise_process, robot_sender, robots
+from nodevitals_hub.notify.channels import apprise_process, robots
 from nodevitals_hub.notify.channels.apprise_process import Message
 from nodevitals_hub.notify.channels.attempt import Attempt
 from nodevitals_hub.notify.channels.delivery import Context, DeliveryError
@@ -166,7 +166,7 @@ class Channel:
         """Send in a thread, which a name server that does not answer holds beyond the deadline."""
 
         def work() -> None:
-            asyncio.run(within(robot_sender.send(robot, title, text), DEADLINE_SECONDS))
+            asyncio.run(within(robots.send(robot, title, text), DEADLINE_SECONDS))
 
         if self._hanging >= MAX_HANGING:
             raise DeliveryError(f"{self._hanging} earlier attempts have not ended yet")

@@ -6,6 +6,7 @@ Names, values and words that a field takes are the same in both languages.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import Formatter
 from types import MappingProxyType
 
 _FIELDS = {
@@ -180,3 +181,29 @@ _INCIDENTS = {
 }
 REASONS: Mapping[str, str] = MappingProxyType({**_FIELDS, **_NODES, **_TEST, **_HUB, **_INCIDENTS})
 """English to Chinese; the first one that fits is taken."""
+
+
+def reason_in(language: str, text: str) -> str:
+    """A reason in a language."""
+    if language == "zh":
+        for english, chinese in REASONS.items():
+            values = values_of(english, text)
+            if values is not None:
+                return chinese.format(**values)
+    return text
+
+
+def values_of(template: str, text: str) -> dict[str, str] | None:
+    """The values with which a template gives a text; None where there are none."""
+    found: dict[str, str] = {}
+    name = ""
+    for literal, field, _, _ in Formatter().parse(template):
+        value, matched, rest = text.partition(literal) if literal else ("", " ", text)
+        if not matched or bool(value) != bool(name):
+            return None
+        if name:
+            found[name] = value
+        name, text = field or "", rest
+    if name:
+        found[name], text = text, ""
+    return found if not text else None
