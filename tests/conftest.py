@@ -41,7 +41,8 @@ LONGEST = (
     "e2e/test_operator_relabeling.py",
     "integration/test_hub_kills.py",
 )
-COMPILED = (TESTS.parent / "exporter/nodevitals", TESTS / "testbed")
+_SOURCES = ("exporter/nodevitals", "hub/nodevitals_hub", "tests/testbed")
+COMPILED = tuple(TESTS.parent / folder for folder in _SOURCES)
 
 
 # How long an example takes says how busy the machine is.
