@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 from dashboards.preview.draw import draw
-from dashboards.preview.frames import Frame
-from dashboards.preview.queries import Prometheus, QueryError, panels, read, result, variables
+from dashboards.preview.queries import Json, Prometheus, QueryError, panels, read, variables
+from dashboards.preview.results import Result, result
 from dashboards.preview.span import Span, seconds
-from dashboards.preview.tables import text_table
-from dashboards.preview.values import Json
+from dashboards.preview.values import text_table
 
 FOLDER = Path(__file__).parents[1] / "json" / "en"
 
@@ -29,7 +28,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="since", metavar="now-6h", help="default: the dashboard's")
     parser.add_argument("--to", type=float, metavar="SECONDS", help="time stamp; default: now")
     parser.add_argument("--scrape-interval", default="15s", metavar="DURATION")
-    parser.add_argument("--theme", choices=("dark", "light"), default="dark")
     parser.add_argument("--output", type=Path, metavar="FILE.png")
     parser.add_argument("--lines", type=int, default=0, help="only rows within as many grid lines")
     parser.add_argument("--tables", action="store_true", help="print each panel's result")
@@ -45,9 +43,9 @@ def chosen(given: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def printed(panel: Json, frames: list[Frame], now: float, took: float) -> str:
+def printed(panel: Json, answered: Result, now: float, took: float) -> str:
     """Return a panel's result as text."""
-    lines = text_table(panel, frames, now)
+    lines = text_table(panel, answered, now)
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rows = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -63,7 +61,6 @@ def render(
     span: Span,
     given: dict[str, list[str]],
     output: Path | None,
-    theme: str = "dark",
     tables: bool = False,
     most: int = 0,
 ) -> None:
@@ -76,11 +73,11 @@ def render(
             results[panel["id"]] = result(panel, known, span, prometheus)
         except QueryError as error:  # as in Grafana, the other panels are shown
             print(f"{panel.get('title')}: {error}", file=sys.stderr)
-            results[panel["id"]] = []
+            results[panel["id"]] = Result()
         if tables:
             print(printed(panel, results[panel["id"]], span.end, time.monotonic() - started))
     if output:
-        draw(dashboard, results, known, span, output, theme, most)
+        draw(dashboard, results, known, span, output, most)
 
 
 def main() -> None:
@@ -100,7 +97,6 @@ def main() -> None:
         span,
         chosen(given.variable),
         given.output,
-        given.theme,
         given.tables,
         given.lines,
     )

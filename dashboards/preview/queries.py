@@ -1,7 +1,7 @@
 """A dashboard's queries, asked of a Prometheus as Grafana asks them.
 
-In: the JSON of a dashboard, values of its variables, a time range, a Prometheus. Out: the result of
-each panel as data frames, before and after its transformations.
+In: the JSON of a dashboard, values of its variables, a time range, a Prometheus. Out: the queries
+of each panel, and their answers.
 """
 
 from __future__ import annotations
@@ -14,21 +14,13 @@ from typing import Any, NamedTuple
 
 import requests
 
-from dashboards.preview.frames import (
-    Frame,
-    Series,
-    bucket_frames,
-    selector,
-    series_frames,
-    table_frames,
-)
 from dashboards.preview.span import PIXELS_PER_COLUMN, Span
-from dashboards.preview.tables import transformed
-from dashboards.preview.values import Json
-from dashboards.preview.variables import ALL, Variable, interpolate, narrowed, natural
+from dashboards.preview.variables import ALL, Variable, interpolate
 
+Json = dict[str, Any]
+Series = dict[str, Any]
+"""`metric` and `values` of Prometheus' answer."""
 LABEL_VALUES = re.compile(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*")
-QUERY_RESULT = re.compile(r"query_result\((.+)\)\s*", re.DOTALL)
 
 
 class QueryError(Exception):
@@ -84,7 +76,6 @@ class Query(NamedTuple):
     instant: bool
     step: float
     legend: str
-    format: str
 
 
 def read(path: Path) -> Json:
@@ -131,34 +122,15 @@ def options(
     model: Json, known: Mapping[str, Variable], prometheus: Prometheus, span: Span
 ) -> list[str]:
     """Return the values that a variable offers."""
-    kind, query = model["type"], model.get("query", "")
-    if kind == "datasource":
+    if model["type"] == "datasource":
         return ["prometheus"]
-    if kind == "custom":
-        return [part.split(" : ")[-1].strip() for part in query.split(",")]
-    if kind in ("textbox", "constant"):
-        return [query]
-    if kind != "query":
-        raise ValueError(f"unknown kind of variable {kind}")
+    query = model.get("query", "")
     text = query["query"] if isinstance(query, dict) else query
     sent = interpolate(text, known, span.words(24 * PIXELS_PER_COLUMN))
-    labels, result = LABEL_VALUES.fullmatch(sent), QUERY_RESULT.fullmatch(sent)
-    if labels:
-        values = prometheus.label_values(labels[2], labels[1] or "", span)
-    elif result:
-        values = [_line(one) for one in prometheus.now(result[1], span.end)]
-    else:
-        raise ValueError(f"unknown query of the variable {model['name']}: {text}")
-    values = narrowed(values, model.get("regex") or "")
-    return sorted(values, key=natural) if model.get("sort") else values
-
-
-def _line(series: Series) -> str:
-    """Return a series as the text of `query_result`."""
-    labels = {name: value for name, value in series["metric"].items() if name != "__name__"}
-    [[at, value]] = series["values"]
-    shown = selector(labels).replace(", ", ",")
-    return f"{series['metric'].get('__name__', '')}{shown} {value} {round(at * 1000)}"
+    labels = LABEL_VALUES.fullmatch(sent)
+    if model["type"] != "query" or labels is None or model.get("regex"):
+        raise ValueError(f"unknown kind of the variable {model['name']}: {text}")
+    return sorted(prometheus.label_values(labels[2], labels[1] or "", span))
 
 
 def queries(panel: Json, known: Mapping[str, Variable], span: Span) -> list[Query]:
@@ -171,10 +143,9 @@ def queries(panel: Json, known: Mapping[str, Variable], span: Span) -> list[Quer
         minimum = target.get("interval") or panel.get("interval") or ""
         words = span.words(points, minimum)
         expression = interpolate(target["expr"], known, words)
-        legend = interpolate(target.get("legendFormat") or "", known, words, "text")
-        instant, style = bool(target.get("instant")), target.get("format") or "time_series"
-        step = span.step(points, minimum) * (target.get("intervalFactor") or 1)
-        found.append(Query(target["refId"], expression, instant, step, legend, style))
+        instant, step = bool(target.get("instant")), span.step(points, minimum)
+        legend = target.get("legendFormat") or ""
+        found.append(Query(target["refId"], expression, instant, step, legend))
     return found
 
 
@@ -183,24 +154,3 @@ def answer(query: Query, span: Span, prometheus: Prometheus) -> list[Series]:
     if query.instant:
         return prometheus.now(query.expression, span.end)
     return prometheus.over_time(query.expression, span, query.step)
-
-
-def frames(sent: Sequence[Query], answers: Sequence[Sequence[Series]]) -> list[Frame]:
-    """Return results as data frames; tables stand behind series, as in Grafana."""
-    found: list[Frame] = []
-    tables: dict[str, Sequence[Series]] = {}
-    for query, series in zip(sent, answers, strict=True):
-        if query.format == "table":
-            tables[query.ref] = series
-            continue
-        made = series_frames(query.ref, query.legend, query.expression, series)
-        found += bucket_frames(made) if query.format == "heatmap" else made
-    return found + table_frames(tables)
-
-
-def result(
-    panel: Json, known: Mapping[str, Variable], span: Span, prometheus: Prometheus
-) -> list[Frame]:
-    """Return what a panel shows."""
-    sent = queries(panel, known, span)
-    return transformed(frames(sent, [answer(one, span, prometheus) for one in sent]), panel)

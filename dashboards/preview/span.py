@@ -93,12 +93,7 @@ class Span:
         step, rate = self.step(points, minimum), self.rate(points, minimum)
         return {
             "__interval": duration(step),
-            "__interval_ms": str(round(step * 1000)),
             "__rate_interval": duration(rate),
-            "__rate_interval_ms": str(round(rate * 1000)),
             "__range": f"{round(self.length)}s",
             "__range_s": str(round(self.length)),
-            "__range_ms": str(round(self.length * 1000)),
-            "__from": str(round(self.start * 1000)),
-            "__to": str(round(self.end * 1000)),
         }

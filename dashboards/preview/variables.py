@@ -7,17 +7,11 @@ variable's own pattern: `interpolateQueryExpr` of Grafana's Prometheus data sour
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote
 
 ALL = "$__all"
-REFERENCE = re.compile(
-    r"\$(?P<plain>\w+)"
-    r"|\$\{(?P<braced>\w+)(?::(?P<format>[^}]+))?\}"
-    r"|\[\[(?P<old>\w+)(?::(?P<oldformat>\w+))?\]\]"
-)
+REFERENCE = re.compile(r"\$(?P<plain>\w+)|\$\{(?P<braced>\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -36,19 +30,14 @@ class Variable:
         return ALL in self.values
 
     @property
-    def chosen(self) -> tuple[str, ...]:
-        """Return the single values that are chosen."""
-        return self.options if self.every else self.values
-
-
-def prometheus(variable: Variable) -> str:
-    """Return a variable as a query has it."""
-    if variable.every and variable.pattern:
-        return variable.pattern
-    if not variable.several:
-        return variable.values[0].replace("\\", "\\\\").replace("'", "\\\\'")
-    found = [_escaped(value) for value in variable.chosen]
-    return found[0] if len(found) == 1 else f"({'|'.join(found)})"
+    def query(self) -> str:
+        """Return the variable as a query has it."""
+        if self.every and self.pattern:
+            return self.pattern
+        if not self.several:
+            return self.values[0].replace("\\", "\\\\").replace("'", "\\\\'")
+        found = [_escaped(value) for value in (self.options if self.every else self.values)]
+        return found[0] if len(found) == 1 else f"({'|'.join(found)})"
 
 
 def _escaped(value: str) -> str:
@@ -56,74 +45,19 @@ def _escaped(value: str) -> str:
     return re.sub(r"[$^*{}\[\]+?.()|]", r"\\\\\g<0>", value.replace("\\", "\\\\\\\\"))
 
 
-def _queryparam(variable: Variable) -> str:
-    return "&".join(f"var-{variable.name}={quote(value, safe='')}" for value in variable.values)
-
-
-def _joined(separator: str) -> Callable[[Variable], str]:
-    return lambda variable: separator.join(variable.chosen)
-
-
-FORMATS: dict[str, Callable[[Variable], str]] = {
-    "": prometheus,
-    "queryparam": _queryparam,
-    "percentencode": lambda variable: quote(",".join(variable.chosen), safe=""),
-    "regex": lambda variable: (
-        variable.pattern
-        if variable.every and variable.pattern
-        else f"({'|'.join(re.escape(value) for value in variable.chosen)})"
-    ),
-    "pipe": _joined("|"),
-    "csv": _joined(","),
-    "raw": _joined(","),
-    "text": lambda variable: "All" if variable.every else " + ".join(variable.values),
-}
-
-
-def interpolate(
-    text: str, variables: Mapping[str, Variable], words: Mapping[str, str], default: str = ""
-) -> str:
+def interpolate(text: str, variables: Mapping[str, Variable], words: Mapping[str, str]) -> str:
     """Return the text with the values of all variables. An unknown one is an error: Grafana would
     send its name to Prometheus.
     """
 
-    def value(found: re.Match[str]) -> str:
-        name = found["plain"] or found["braced"] or found["old"]
+    def value(reference: re.Match[str]) -> str:
+        name = reference["plain"] or reference["braced"]
         if name.isdigit():  # a group of label_replace
-            return found[0]
+            return reference[0]
         if name in words:
             return words[name]
         if name not in variables:
             raise ValueError(f"no variable {name} in {text}")
-        style = found["format"] or found["oldformat"] or default
-        if style not in FORMATS:
-            raise ValueError(f"unknown format {style} of the variable {name} in {text}")
-        return FORMATS[style](variables[name])
+        return variables[name].query
 
     return REFERENCE.sub(value, text)
-
-
-def narrowed(values: list[str], regex: str) -> list[str]:
-    """Return the values that a variable's own regular expression leaves: its first group, or the
-    one that is named `value`.
-    """
-    if not regex:
-        return values
-    pattern = re.compile(regex.strip("/").replace("(?<", "(?P<"))
-    found = []
-    for value in values:
-        match = pattern.search(value)
-        if match:
-            groups = match.groupdict()
-            part = groups["value"] if "value" in groups else (*match.groups(), match[0])[0]
-            found.append(part)
-    return list(dict.fromkeys(found))
-
-
-def natural(value: str) -> list[Any]:
-    """Return a key that sorts node-9 before node-10."""
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part.lower())
-        for part in re.split(r"(\d+)", value)
-        if part
-    ]

@@ -38,10 +38,8 @@ BOTH = [(f"{language}/{name}", board) for language, boards in (("en", ENGLISH), 
 KNOWN = Known(ROOT / "rules")
 FOREIGN: frozenset[str] = frozenset().union(*OTHERS.values())
 COLUMNS_OF_GRID = 24
-KINDS = {
-    "bargauge", "heatmap", "piechart", "stat", "state-timeline", "table", "text", "timeseries",
-}  # fmt: skip
-# The preview emulates these.
+# The preview knows these, and no other transformation.
+KINDS = {"bargauge", "stat", "state-timeline", "table", "timeseries"}
 TRANSFORMATIONS = {"merge", "organize", "sortBy", "groupingToMatrix"}
 # The Prometheus data source reads these of an annotation; the SDK's schema lacks them.
 NOT_IN_SCHEMA = ("titleFormat", "textFormat", "step")

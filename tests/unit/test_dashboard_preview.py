@@ -1,25 +1,29 @@
-"""What the preview emulates of Grafana: steps, variables, frames, transformations, units."""
+"""The preview: steps, variables, queries, transformations, values, and that all is drawn."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards.preview import units
-from dashboards.preview.frames import Field, Frame, series_frames, table_frames, title
-from dashboards.preview.queries import queries
-from dashboards.preview.span import Span, duration, rounded, seconds
-from dashboards.preview.tables import (
+from dashboards.preview.draw import KINDS, draw, upper
+from dashboards.preview.queries import Query, queries
+from dashboards.preview.results import (
+    Result,
+    Table,
     grouping_to_matrix,
+    lines,
     merge,
     organize,
     sort_by,
-    text_table,
+    tables,
     transformed,
 )
-from dashboards.preview.values import settings, shown
-from dashboards.preview.variables import ALL, Variable, interpolate, narrowed, natural
+from dashboards.preview.span import Span, duration, rounded, seconds
+from dashboards.preview.values import number, settings, shown, text_table
+from dashboards.preview.variables import ALL, Variable, interpolate
+from PIL import Image
 
 DAY = 86400.0
 
@@ -71,8 +75,8 @@ def test_a_range_is_aligned_to_the_step() -> None:
 
 def test_grafanas_own_variables() -> None:
     words = Span.last("now-6h", 1_700_000_000.0).words(1000)
-    text = "rate(x[$__rate_interval]) $__interval ${__interval_ms} [$__range] $__range_s"
-    assert interpolate(text, {}, words) == "rate(x[1m]) 20s 20000 [21600s] 21600"
+    text = "rate(x[$__rate_interval]) ${__interval} [$__range] $__range_s"
+    assert interpolate(text, {}, words) == "rate(x[1m]) 20s [21600s] 21600"
 
 
 def node(*values: str, several: bool = True, pattern: str = ".*") -> dict[str, Variable]:
@@ -90,28 +94,14 @@ def node(*values: str, several: bool = True, pattern: str = ".*") -> dict[str, V
     ],
 )
 def test_a_variable_in_a_query(variables: dict[str, Variable], written: str) -> None:
-    for text in ('{i=~"$node"}', '{i=~"${node}"}', '{i=~"[[node]]"}'):
+    for text in ('{i=~"$node"}', '{i=~"${node}"}'):
         assert interpolate(text, variables, {}) == written
 
 
-def test_formats_of_variables() -> None:
-    chosen = node("a b", "c")
-    assert interpolate("${node:queryparam}", chosen, {}) == "var-node=a%20b&var-node=c"
-    assert interpolate("${node:queryparam}", node(ALL), {}) == "var-node=%24__all"
-    assert interpolate("${node:pipe} ${node:csv}", chosen, {}) == "a b|c a b,c"
-    assert interpolate("${node:regex}", node(ALL), {}) == ".*"
-    assert interpolate("${node:text}", node(ALL), {}) == "All"
+def test_an_unknown_variable_is_an_error_and_a_group_is_none() -> None:
     assert interpolate('label_replace(x, "a", "$1", "b", "(.+)")', {}, {}).count("$1") == 1
     with pytest.raises(ValueError, match="no variable pool"):
-        interpolate("$pool", chosen, {})
-    with pytest.raises(ValueError, match="unknown format glob"):
-        interpolate("${node:glob}", chosen, {})
-
-
-def test_the_values_of_a_variable_are_narrowed_and_sorted() -> None:
-    values = ["x node-10 up", "x node-9 up", "other"]
-    assert sorted(narrowed(values, r"/x (?<value>\S+) up/"), key=natural) == ["node-9", "node-10"]
-    assert narrowed(values, "node-.*") == ["node-10 up", "node-9 up"]
+        interpolate("$pool", node("a b"), {})
 
 
 def series(**labels: str) -> dict[str, Any]:
@@ -130,87 +120,77 @@ def series(**labels: str) -> dict[str, Any]:
     ],
 )
 def test_legends(legend: str, found: list[dict[str, Any]], names: list[str]) -> None:
-    frames = series_frames("A", legend, "sum(up)", found)
-    assert [title(frame.fields[1], frames) for frame in frames] == names
-    assert frames[0].fields[1].values == [1.0, 2.5]
+    made = lines(Query("A", "sum(up)", False, 15, legend), found)
+    assert [line.name for line in made] == names
+    assert made[0][1:] == ([100.0, 115.0], [1.0, 2.5])
 
 
 def at(value: str, **labels: str) -> dict[str, Any]:
     return {"metric": labels, "values": [[100, value]]}
 
 
+def asked(**answers: list[dict[str, Any]]) -> list[Table]:
+    return tables([(Query(ref, "x", True, 15, ""), found) for ref, found in answers.items()])
+
+
 def test_tables_merge_on_their_common_labels() -> None:
-    frames = table_frames(
-        {
-            "A": [at("1", node="n1"), at("2", node="n2")],
-            "B": [at("3", node="n2"), at("NaN", node="n3")],
-        }
+    found = asked(
+        A=[at("1", node="n1"), at("2", node="n2")], B=[at("3", node="n2"), at("NaN", node="n3")]
     )
-    [merged] = merge(frames, {})
-    rows = [(row["node"], row["Value #A"], row["Value #B"]) for row in merged.rows]
+    [merged] = merge(found, {})
+    rows = [(row["node"], row.get("Value #A"), row.get("Value #B")) for row in merged.rows]
     assert rows[:2] == [("n1", 1.0, None), ("n2", 2.0, 3.0)]
     assert rows[2][:2] == ("n3", None)
     assert len(rows) == 3
 
 
 def test_a_query_without_an_answer_leaves_the_other_columns() -> None:
-    frames = table_frames({"A": [at("1", node="n1"), at("2", node="n2")], "B": []})
-    [merged] = merge(frames, {})
+    [merged] = merge(asked(A=[at("1", node="n1"), at("2", node="n2")], B=[]), {})
     assert [(row["node"], row["Value #A"]) for row in merged.rows] == [("n1", 1.0), ("n2", 2.0)]
 
 
 def test_rows_that_contradict_each_other_stay_apart() -> None:
-    frames = table_frames(
-        {"A": [at("1", node="n1", port="1")], "B": [at("2", node="n1", rail="r")]}
-    )
-    [merged] = merge(frames, {})
+    [merged] = merge(asked(A=[at("1", node="n1", port="1")], B=[at("2", node="n1", rail="r")]), {})
     assert len(merged.rows) == 1, "port and rail do not contradict each other"
-    frames = table_frames(
-        {
-            "A": [at("1", node="n1", port="1"), at("1", node="n1", port="2")],
-            "B": [at("2", node="n1", rail="r")],
-        }
+    found = asked(
+        A=[at("1", node="n1", port="1"), at("1", node="n1", port="2")],
+        B=[at("2", node="n1", rail="r")],
     )
-    [merged] = merge(frames, {})
+    [merged] = merge(found, {})
     assert [(row["port"], row["rail"]) for row in merged.rows] == [("1", "r"), ("2", "r")]
 
 
 def test_one_query_has_a_column_without_its_name() -> None:
-    [frame] = table_frames({"A": [at("1", node="n1")]})
-    assert [one.name for one in frame.fields] == ["Time", "node", "Value"]
-    time = frame.fields[0]
-    assert shown(time.values[0], settings({}, time, [frame])).text == "1970-01-01 00:01:40"
-    assert merge([frame], {}) == [frame]
+    [table] = asked(A=[at("1", node="n1")])
+    assert table.columns == ["Time", "node", "Value"]
+    assert merge([table], {}) == [table]
 
 
 def test_columns_are_kept_ordered_and_renamed() -> None:
-    frames = table_frames({"A": [at("1", node="n1", job="j")]})
+    found = asked(A=[at("1", node="n1", job="j")])
     options = {
         "includeByName": {"Value": True, "node": True},
         "indexByName": {"Value": 1, "node": 0},
         "renameByName": {"Value": "Health", "node": "Node"},
     }
-    assert [one.name for one in organize(frames, options)[0].fields] == ["Node", "Health"]
-    excluded = organize(frames, {"excludeByName": {"Time": True, "job": True}})
-    assert [one.name for one in excluded[0].fields] == ["node", "Value"]
+    assert organize(found, options)[0].columns == ["Node", "Health"]
+    excluded = organize(found, {"excludeByName": {"Time": True, "job": True}})
+    assert excluded[0].columns == ["node", "Value"]
 
 
 def test_a_matrix() -> None:
-    found = [at("1", a="x", b="y"), at("2", a="y", b="x")]
+    found = asked(A=[at("1", a="x", b="y"), at("2", a="y", b="x")])
     options = {"rowField": "a", "columnField": "b", "valueField": "Value"}
-    [matrix] = grouping_to_matrix(table_frames({"A": found}), options)
-    assert [(one.name, one.values) for one in matrix.fields] == [
-        ("a\\b", ["x", "y"]),
-        ("y", [1.0, ""]),
-        ("x", ["", 2.0]),
-    ]
+    [matrix] = grouping_to_matrix(found, options)
+    assert matrix.columns == ["a\\b", "y", "x"]
+    assert matrix.rows == [{"a\\b": "x", "y": 1.0}, {"a\\b": "y", "x": 2.0}]
 
 
 def test_rows_are_sorted_by_a_column() -> None:
-    frames = table_frames({"A": [at("1", node="b"), at("2", node="a")]})
-    [ordered] = sort_by(frames, {"sort": [{"field": "node"}]})
+    found = asked(A=[at("1", node="b"), at("2", node="a")])
+    [ordered] = sort_by(found, {"sort": [{"field": "node"}]})
     assert [(row["node"], row["Value"]) for row in ordered.rows] == [("a", 2.0), ("b", 1.0)]
-    [ordered] = sort_by(frames, {"sort": [{"field": "Value", "desc": True}]})
+    [ordered] = sort_by(found, {"sort": [{"field": "Value", "desc": True}]})
     assert [row["node"] for row in ordered.rows] == ["a", "b"]
 
 
@@ -222,93 +202,75 @@ def test_other_transformations_are_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (0, "none", "0"), (2.0, "none", "2"), (0.123456, "none", "0.123"), (1234.5, "none", "1235"),
-        (1532.82, "short", "1.53 K"), (2_500_000, "short", "2.5 Mil"), (12, "short", "12"),
-        (0.5, "percentunit", "50%"), (0.12345, "percentunit", "12.3%"), (99.95, "percent", "100%"),
-        (8 * 2**30, "bytes", "8 GiB"), (512, "bytes", "512 B"), (0, "bytes", "0 B"),
-        (80e9, "decbytes", "80 GB"), (1, "gbytes", "1 GiB"), (1500, "mbytes", "1.46 GiB"),
-        (25e9, "Bps", "25 GB/s"), (3 * 2**20, "binBps", "3 MiB/s"), (400e9, "bps", "400 Gb/s"),
-        (0.0025, "s", "2.5 ms"), (90, "s", "1.5 mins"), (7200, "s", "2 hours"), (0, "s", "0 s"),
-        (172800, "s", "2 days"), (1250, "ms", "1.25 s"), (1e-7, "s", "100 ns"),
-        (61, "celsius", "61 °C"), (700, "watt", "700 W"), (12_500, "watt", "12.5 kW"),
-        (0.25, "watt", "250 mW"), (3.6e6, "joule", "3.6 MJ"), (1.98e9, "hertz", "1.98 GHz"),
-        (1234567.0, "locale", "1,234,567"), (-5, "none", "-5"), (float("inf"), "short", "∞"),
-        (5, "suffix:nodes", "5 nodes"), (1_700_000_000_000, "dateTimeAsIso", "2023-11-14 22:13:20"),
+        (0.0, "none", "0"), (0.123456, "none", "0.123"), (1234.5, "none", "1234"),
+        (1532.82, "short", "1.53 k"), (2.5e6, "short", "2.5 M"), (12.0, "short", "12"),
+        (0.5, "percentunit", "50%"), (0.12345, "percentunit", "12.3%"),
+        (8.0 * 2**30, "bytes", "8 GiB"), (512.0, "bytes", "512 B"), (0.0, "bytes", "0 B"),
+        (25e9, "Bps", "25 GB/s"), (400e9, "bps", "400 Gb/s"),
+        (0.0025, "s", "2.5 ms"), (90.0, "s", "1.5 min"), (7200.0, "s", "2 h"), (0.0, "s", "0 s"),
+        (172800.0, "s", "2 d"), (1e-7, "s", "100 ns"), (61.0, "celsius", "61 °C"),
+        (12_500.0, "watt", "12.5 kW"), (1.98e9, "hertz", "1.98 GHz"), (-5.0, "none", "-5"),
+        (float("inf"), "short", "∞"), (5.0, "suffix:nodes", "5 nodes"),
+        (1_700_000_000_000.0, "dateTimeAsIso", "2023-11-14 22:13:20"),
     ],
 )  # fmt: skip
 def test_units(value: float, unit: str, text: str) -> None:
-    assert units.text(value, unit) == text
+    assert number(value, unit) == text
 
 
 def test_fixed_decimals_and_distances_in_time() -> None:
-    assert units.text(100.0, "none", 1) == "100.0"
-    assert units.text(0.98765, "percentunit", 2) == "98.77%"
-    now = 1_700_000_000.0
-    for seconds_ago, text in (
-        (10, "a few seconds ago"),
-        (90, "2 minutes ago"),
-        (-7200, "in 2 hours"),
-    ):
-        assert units.text((now - seconds_ago) * 1000, "dateTimeFromNow", now=now) == text
+    assert number(100.0, "none", 1) == "100.0"
+    assert number(0.98765, "percentunit", 2) == "98.77%"
+    assert number(1_699_999_280_000.0, "dateTimeFromNow", now=1_700_000_000.0) == "12 min ago"
 
 
 def test_an_unknown_unit_is_an_error() -> None:
     with pytest.raises(ValueError, match="unknown unit 'percents'"):
-        units.text(1, "percents")
+        number(1.0, "percents")
 
 
 STATES = [
     {"type": "value", "options": {"0": {"text": "healthy", "color": "green"}}},
-    {"type": "range", "options": {"from": 1, "to": None, "result": {"text": "bad"}}},
-    {"type": "special", "options": {"match": "null", "result": {"text": "unknown"}}},
-    {"type": "regex", "options": {"pattern": "crit.*", "result": {"color": "red"}}},
+    {"type": "value", "options": {"critical": {"color": "red"}}},
 ]
 LIMITS = {"steps": [{"value": None, "color": "green"}, {"value": 0.9, "color": "red"}]}
 
 
 def test_mappings_and_thresholds() -> None:
     config = {"mappings": STATES, "thresholds": LIMITS, "unit": "percentunit", "noValue": "-"}
-    assert shown(0.0, config) == ("healthy", "green", True)
-    assert shown(4.0, config) == ("bad", "", True)
-    assert shown(None, config)[:2] == ("unknown", "")
-    assert shown("critical", config) == ("critical", "red", True)
-    assert shown(0.5, config) == ("50%", "green", False)
-    assert shown(0.9, config) == ("90%", "red", False)
-    assert shown("", config) == ("-", "", False)
+    assert shown(0.0, config) == ("healthy", "green")
+    assert shown("critical", config) == ("critical", "red")
+    assert shown(0.5, config) == ("50%", "green")
+    assert shown(0.9, config) == ("90%", "red")
+    assert shown("", config) == shown(None, config) == ("-", "")
+    with pytest.raises(ValueError, match="unknown mapping range"):
+        shown(1.0, {"mappings": [{"type": "range", "options": {}}]})
 
 
 def test_overrides_by_the_shown_name() -> None:
-    field = Field("Value", "number", [1.0], {"a": "x"}, "x")
+    change = [{"id": "unit", "value": "short"}, {"id": "custom.hidden", "value": True}]
     panel: dict[str, Any] = {
         "fieldConfig": {
             "defaults": {"unit": "s", "custom": {"width": 1}},
-            "overrides": [
-                {
-                    "matcher": {"id": "byName", "options": "x"},
-                    "properties": [
-                        {"id": "unit", "value": "short"},
-                        {"id": "custom.hidden", "value": True},
-                    ],
-                },
-                {"matcher": {"id": "byRegexp", "options": "/^y/"}, "properties": [{"id": "min"}]},
-            ],
+            "overrides": [{"matcher": {"id": "byName", "options": "x"}, "properties": change}],
         }
     }
-    found = settings(panel, field, [Frame("A", [field])])
-    assert found == {"unit": "short", "custom": {"width": 1, "hidden": True}}
-    assert panel["fieldConfig"]["defaults"]["custom"] == {"width": 1}
+    assert settings(panel, "x") == {"unit": "short", "custom": {"width": 1, "hidden": True}}
+    assert settings(panel, "y") == {"unit": "s", "custom": {"width": 1}}
 
 
 def test_a_table_is_sorted_with_missing_values_lowest() -> None:
-    frames = merge(
-        table_frames(
-            {"A": [at("1", n="a"), at("2", n="b")], "B": [at("7", n="b"), at("9", n="c")]}
-        ),
-        {},
-    )
-    panel = {"type": "table", "options": {"sortBy": [{"displayName": "Value #A", "desc": True}]}}
-    lines = text_table(panel, organize(frames, {"excludeByName": {"Time": True}}), 0.0)
-    assert lines == [["n", "Value #A", "Value #B"], ["b", "2", "7"], ["a", "1", ""], ["c", "", "9"]]
+    found = asked(A=[at("1", n="a"), at("2", n="b")], B=[at("7", n="b"), at("9", n="c")])
+    panel = {
+        "type": "table",
+        "transformations": [
+            {"id": "merge"},
+            {"id": "organize", "options": {"excludeByName": {"Time": True}}},
+        ],
+        "options": {"sortBy": [{"displayName": "Value #A", "desc": True}]},
+    }
+    text = text_table(panel, Result(table=transformed(found, panel)), 0.0)
+    assert text == [["n", "Value #A", "Value #B"], ["b", "2", "7"], ["a", "1", ""], ["c", "", "9"]]
 
 
 def test_queries_of_a_panel() -> None:
@@ -320,4 +282,42 @@ def test_queries_of_a_panel() -> None:
     )
     first, second = queries(panel, node("gpu-1"), Span.last("now-6h", 1_700_000_000.0))
     assert first[:4] == ("A", 'rate(x{i=~"gpu-1"}[1m])', False, 20)
-    assert (second.instant, second.format, second.step) == (True, "table", 300)
+    assert (second.instant, second.step) == (True, 300)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_every_kind_of_panel_is_drawn(tmp_path: Path, empty: bool) -> None:
+    span = Span(1_700_000_000.0, 1_700_003_600.0)
+    series = [
+        {"metric": {"n": name}, "values": [[span.start + 60 * step, "1"] for step in range(61)]}
+        for name in "abcdefghijklmnopqrstuvwxyz"
+    ]
+    grid = {"x": 0, "w": 12, "h": 8}
+    defaults = {"thresholds": LIMITS, "custom": {"cellOptions": {"type": "color-background"}}}
+    board: dict[str, Any] = {"title": "All kinds", "templating": {"list": []}, "panels": []}
+    board["panels"] = [
+        {"id": number, "type": kind, "gridPos": {**grid, "y": 8 * number}, "title": f"$ {kind}",
+         "fieldConfig": {"defaults": defaults}, "options": {"colorMode": "background"}}
+        for number, kind in enumerate(KINDS)
+    ]  # fmt: skip
+    answered = Result(lines(Query("A", "x", False, 60, "{{n}}"), series))
+    results = {
+        panel["id"]: Result()
+        if empty
+        else Result(table=asked(A=series)[0])
+        if panel["type"] == "table"
+        else answered
+        for panel in board["panels"]
+    }
+    file = tmp_path / "picture.png"
+    draw(board, results, {}, span, file)
+    with Image.open(file) as image:
+        assert image.width == 1600
+        assert len(image.convert("RGB").getcolors(1 << 20) or []) > 8
+
+
+def test_the_upper_rows_of_a_long_dashboard() -> None:
+    places = [("stat", 0, 8), ("row", 8, 1), ("stat", 9, 8)]
+    panels = [{"type": kind, "gridPos": {"y": y, "h": height}} for kind, y, height in places]
+    assert upper(panels, 0) == upper(panels, 17) == panels
+    assert upper(panels, 16) == panels[:1], "a row without its panels is left out as well"
