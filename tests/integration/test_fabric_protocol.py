@@ -20,10 +20,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nodevitals.linux.host import Host
-from nodevitals.probes.fabric.budget import Meter
-from nodevitals.probes.fabric.guard import Guard
+from nodevitals.probes.fabric.admission import Meter, Occupancy
 from nodevitals.probes.fabric.members import MemberLists
-from nodevitals.probes.fabric.occupancy import Occupancy
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import OrderRefused, OrderStatus
 from nodevitals.probes.fabric.protocol import (
@@ -37,7 +35,7 @@ from nodevitals.probes.fabric.protocol import (
 )
 from nodevitals.probes.fabric.secrets import HubToken, Secrets
 from nodevitals.probes.fabric.server import FabricServer
-from nodevitals.probes.fabric.server_side import ServerSide
+from nodevitals.probes.fabric.server_side import Guard, ServerSide
 from nodevitals.probes.fabric.settings import (
     FabricSettings,
     FabricTlsSettings,

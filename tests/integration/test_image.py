@@ -278,7 +278,7 @@ import subprocess, sys
 question, procfs = sys.argv[1:]
 ask = (
     "from nodevitals.linux.host import Host\\n"
-    "from nodevitals.probes.fabric.gate import Gate, GateSettings, TestedLink\\n"
+    "from nodevitals.probes.fabric.admission import Gate, GateSettings, TestedLink\\n"
     f"gate = Gate(GateSettings(), Host(procfs={procfs!r}))\\n"
     f"print(gate.{question})"
 )

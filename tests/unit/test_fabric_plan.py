@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.probes.fabric.budget import BudgetSettings, Meter, Spent
+from nodevitals.probes.fabric.admission import BudgetSettings, Meter, Spent
 from nodevitals.probes.fabric.plan import ACROSS_EVERY, Roster, rounds
 
 

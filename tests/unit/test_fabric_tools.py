@@ -17,13 +17,11 @@ from msgspec.structs import replace
 from nodevitals.linux.host import Host
 from nodevitals.probe import Readings
 from nodevitals.probes.fabric import measurement
-from nodevitals.probes.fabric.budget import BudgetSettings, Meter
-from nodevitals.probes.fabric.gate import GateSettings
-from nodevitals.probes.fabric.guard import Guard
-from nodevitals.probes.fabric.order_entry import limited
-from nodevitals.probes.fabric.order_log import OrderLog
+from nodevitals.probes.fabric.admission import BudgetSettings, GateSettings, Meter
+from nodevitals.probes.fabric.orders import limited
 from nodevitals.probes.fabric.report import ResultRow
-from nodevitals.probes.fabric.results import FinishedOrder
+from nodevitals.probes.fabric.results import FinishedOrder, OrderLog
+from nodevitals.probes.fabric.server_side import Guard
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
 from testbed import tooloutput as out

@@ -14,8 +14,7 @@ import httpx
 from msgspec.structs import replace
 
 from nodevitals.checks.validity import LARGEST_RATE, LEAST_RATE
-from nodevitals.probes.fabric.order_entry import MAX_ROWS
-from nodevitals.probes.fabric.orders import MAX_RAW_BYTES, MAX_TESTS, OrderStatus
+from nodevitals.probes.fabric.orders import MAX_RAW_BYTES, MAX_ROWS, MAX_TESTS, OrderStatus
 
 MAX_MESSAGE = 300
 MAX_WORD = 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodevitals.probe import Families
-from nodevitals.probes.fabric.gate import GATE_REASONS
+from nodevitals.probes.fabric.admission import GATE_REASONS
 from nodevitals.probes.fabric.report import COLLECTIVES, REASONS
 from nodevitals.probes.fabric.results import ORDER_OUTCOMES
 from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS

@@ -6,7 +6,7 @@ from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import exists, read_integer, read_text
 from nodevitals.probes.common.rdma_fields import parse_rate
 from nodevitals.probes.common.rdma_gids import gid_of_port
-from nodevitals.probes.fabric.gate import TestedLink
+from nodevitals.probes.fabric.admission import TestedLink
 from nodevitals.probes.fabric.report import Report, ResultRow, failed, still_transferring
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, iperf3, perftest

@@ -1,35 +1,42 @@
 """The orders of the hub on this node: accepts one at a time, and remembers those before it.
 
-In: messages of the hub, in the threads of connections. Out: their states. What an order runs, runs
-in the runner's thread.
+In: requests of the hub, in the threads of connections. Out: their states, and HTTP
+statuses. What an order runs, runs in the runner's thread.
 """
 
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections import OrderedDict
-from typing import Callable
+from http import HTTPStatus
+from typing import Callable, Union
 
 from nodevitals import __version__
 from nodevitals.probes.fabric import measurement
+from nodevitals.probes.fabric.admission import Occupancy
 from nodevitals.probes.fabric.members import MemberLists
-from nodevitals.probes.fabric.occupancy import Occupancy
-from nodevitals.probes.fabric.order_entry import OrderEntry
 from nodevitals.probes.fabric.orders import (
     CLOCK_SECONDS,
     MAX_AGE_SECONDS,
     MAX_WAIT_SECONDS,
+    ORDERS_PATH,
     Order,
+    OrderEntry,
     OrderRefusal,
     OrderRefused,
     OrderStatus,
     problem_of,
 )
+from nodevitals.probes.fabric.protocol import parse
 from nodevitals.probes.fabric.results import AcceptedOrder, FinishedOrder, FinishedTest, outcome_of
 from nodevitals.probes.fabric.settings import HubSettings
 from nodevitals.probes.fabric.tool_process import version_of
+
+Response = tuple[HTTPStatus, Union[OrderStatus, OrderRefused]]
+_PATH = re.compile(rf"{ORDERS_PATH}/([a-zA-Z0-9-]{{8,64}})(?:\?wait=([0-9]{{1,4}}))?")
 
 MAX_RESULTS = 32
 """Number of orders whose results are kept; of the others, the identities."""
@@ -219,3 +226,42 @@ def _tool_versions(entry: OrderEntry) -> dict[str, str]:
 
 def _unknown(message: str) -> OrderRefused:
     return OrderRefused(refusal="unknown", message=message)
+
+
+class OrderPath:
+    """The path of a request for an order. Raises ValueError for any other path."""
+
+    def __init__(self, path: str) -> None:
+        match = _PATH.fullmatch(path)
+        if match is None:
+            raise ValueError(f"write {ORDERS_PATH}/ID, or {ORDERS_PATH}/ID?wait=SECONDS")
+        self.identity = match[1]
+        self.wait_seconds = min(float(match[2] or 0), MAX_WAIT_SECONDS)
+
+
+def put(orders: OrderBook, path: OrderPath, body: bytes) -> Response:
+    """Accept an order, or refuse it."""
+    try:
+        order = parse(body, Order)
+    except ValueError as error:
+        return _answer(orders.refuse("invalid", str(error)[:300]))
+    if order.id != path.identity:
+        return _answer(orders.refuse("invalid", "the path has another id"))
+    return _answer(orders.put(order))
+
+
+def get(orders: OrderBook, path: OrderPath) -> Response:
+    """The state of an order; waits for its end where the path says so."""
+    return _answer(orders.get(path.identity, path.wait_seconds))
+
+
+def delete(orders: OrderBook, path: OrderPath) -> Response:
+    """End an order."""
+    return _answer(orders.cancel(path.identity))
+
+
+def _answer(message: Union[OrderStatus, OrderRefused]) -> Response:
+    if isinstance(message, OrderStatus):
+        return HTTPStatus.OK, message
+    forbidden = message.refusal == "forbidden"
+    return HTTPStatus.FORBIDDEN if forbidden else HTTPStatus.CONFLICT, message

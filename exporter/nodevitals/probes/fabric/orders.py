@@ -10,10 +10,15 @@ issued before the agent started, or long ago, is refused.
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Mapping
 from typing import Annotated, Literal, Optional
 
 import msgspec
+from msgspec.structs import replace
 
+from nodevitals.probes.common.addresses import ListedTarget
 from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.settings import TestSettings
 
@@ -31,17 +36,17 @@ MAX_AGE_SECONDS = 120.0
 """An order that was issued longer ago is refused: it is a replay."""
 CLOCK_SECONDS = 2.0
 """The hub's clock may be ahead of the agent's by so much; an order issued later is refused."""
-
 ORDER_ENDS = ("canceled", "lease")
 """Why the hub ended an order, or it ended without the hub."""
-
 OrderState = Literal["waiting", "running", "done"]
 OrderRefusal = Literal[
     "not_this_node", "not_listed", "stale", "busy", "forbidden", "invalid", "unknown"
 ]
 OrderId = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9-]{8,64}\Z")]
-
 _DEVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}")
+
+MAX_ROWS = 8
+_OMITTED = "\n[…]\n"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,3 +105,96 @@ def problem_of(order: Order) -> str:
         for problem in test.problems():
             return f"tests[{number}].{problem.path}: {problem.message}"
     return ""
+
+
+class OrderEntry:
+    """An accepted order. `peer` is where the target is, on the source; None on the target."""
+
+    def __init__(self, order: Order, peer: ListedTarget | None, versions: dict[str, str]) -> None:
+        self.order = order
+        self.peer = peer
+        self.reason = ""
+        """Why it must end, or ended, before its tests were through."""
+        self._status = OrderStatus(id=order.id, state="waiting", versions=versions)
+        self._changed = threading.Condition()
+        self._closing = False
+        self._opened: set[str] = set()
+        self._accepted = self._asked = time.monotonic()
+
+    def renew(self) -> None:
+        """The hub has asked for it."""
+        self._asked = time.monotonic()
+
+    def end(self, reason: str = "") -> None:
+        """Let it end, for this reason, or as its tests are through; the first call counts."""
+        with self._changed:
+            if not self._closing:
+                self._closing, self.reason = True, reason
+
+    def must_end(self) -> bool:
+        """Whether it must end now: `end` was called, or the hub has not asked for it."""
+        if time.monotonic() - self._asked > LEASE_SECONDS:
+            self.end("lease")
+        return self._closing
+
+    def start(self, port_bytes_per_second: float | None = None) -> None:
+        """A test starts, on a port of this rate."""
+        with self._changed:
+            if self._status.state == "waiting":
+                self._status = replace(
+                    self._status, state="running", port_bytes_per_second=port_bytes_per_second
+                )
+
+    def open_once(self, key: str) -> bool:
+        """Whether this test is opened for the first time (the runner's peer, under a lock)."""
+        if key in self._opened:
+            return False
+        self._opened.add(key)
+        return True
+
+    def test(self, key: str) -> TestSettings | None:
+        """The test with this key."""
+        return next((test for test in self.order.tests if test.key == key), None)
+
+    def add(self, report: Report) -> None:
+        """Keep the report of a test: a failed one may have any number of rows."""
+        report = replace(report, rows=report.rows[:MAX_ROWS])
+        with self._changed:
+            self._status = replace(self._status, reports=(*self._status.reports, report))
+
+    def keep(self, text: str) -> None:
+        """Keep the output of a tool: each test has its share of the limit."""
+        text = limited(text, MAX_RAW_BYTES // len(self.order.tests))
+        with self._changed:
+            self._status = replace(self._status, raw=self._status.raw + text)
+
+    def finish(self, versions: Mapping[str, str]) -> None:
+        """It has ended: no tool runs. `versions` are those of its tools."""
+        with self._changed:
+            self._status = replace(
+                self._status,
+                state="done",
+                skipped=self.reason,
+                seconds=time.monotonic() - self._accepted,
+                versions={**self._status.versions, **versions},
+            )
+            self._changed.notify_all()
+
+    def status(self, wait_seconds: float = 0.0) -> OrderStatus:
+        """Its state, when it is done or after so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._status.state == "done", wait_seconds)
+            status = self._status
+        if status.state == "done":
+            return status
+        return replace(status, seconds=time.monotonic() - self._accepted)
+
+
+def limited(text: str, size: int) -> str:
+    """The text, or its beginning and its end where it has more than so many bytes in UTF-8."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= size:
+        return text
+    half = (size - len(_OMITTED.encode())) // 2
+    head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
+    return head + _OMITTED + tail

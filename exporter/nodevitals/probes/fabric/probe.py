@@ -15,14 +15,14 @@ import msgspec
 from nodevitals.probe import Probe, ProbeError, Readings
 from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
-from nodevitals.probes.fabric.budget import Meter, Spent
+from nodevitals.probes.fabric.admission import Meter, Spent
 from nodevitals.probes.fabric.leases import LeaseMailbox
-from nodevitals.probes.fabric.order_log import OrderLog
 from nodevitals.probes.fabric.report import REASONS, Report
 from nodevitals.probes.fabric.results import (
     ORDER_OUTCOMES,
     AcceptedOrder,
     FinishedOrder,
+    OrderLog,
     ServedTest,
     StartedTest,
 )

@@ -1,4 +1,4 @@
-"""What the runner reports of finished tests."""
+"""What the runner reports of finished tests, and the lines of the agent's log on orders."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Literal, Optional, Union, get_args
 
 import msgspec
 
+from nodevitals.probe import Readings
 from nodevitals.probes.fabric.orders import OrderStatus
 from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.settings import TestSettings
+
+MAX_REFUSALS = 10
+REFUSAL_SECONDS = 60.0
 
 OrderOutcome = Literal["ok", "failed", "skipped", "canceled", "lease", "refused"]
 ORDER_OUTCOMES: tuple[OrderOutcome, ...] = get_args(OrderOutcome)
@@ -65,3 +69,27 @@ def outcome_of(status: OrderStatus) -> OrderOutcome:
     if status.skipped:
         return "skipped"
     return "failed" if any(one.outcome != "ok" for one in status.reports) else "ok"
+
+
+class OrderLog:
+    """Logs orders that have ended or were refused; of refusals at most MAX_REFUSALS in
+    REFUSAL_SECONDS, and how many were left out.
+    """
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._refused = 0
+
+    def note(self, readings: Readings, order: FinishedOrder, now: float) -> None:
+        """Log one order."""
+        if order.outcome != "refused":
+            readings.note(order.text, warning=order.outcome in ("failed", "lease"))
+            return
+        if not self._refused or now - self._since > REFUSAL_SECONDS:
+            if self._refused > MAX_REFUSALS:
+                more = self._refused - MAX_REFUSALS
+                readings.note(f"{more} more orders were refused since", warning=True)
+            self._since, self._refused = now, 0
+        self._refused += 1
+        if self._refused <= MAX_REFUSALS:
+            readings.note(order.text, warning=True)

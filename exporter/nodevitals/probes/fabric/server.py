@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import http.server
+import io
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,12 +20,7 @@ from typing import Any
 import msgspec
 
 from nodevitals.connections import RESPONSE_SECONDS, CappedServer
-from nodevitals.probes.fabric import order_requests
-from nodevitals.probes.fabric.bounded_reader import (
-    MAX_HEAD_BYTES,
-    BoundedReader,
-    HeadTooLargeError,
-)
+from nodevitals.probes.fabric import order_book
 from nodevitals.probes.fabric.leases import LEASE_PATH, REPLY_SECONDS, LeaseMailbox
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import (
@@ -44,11 +40,42 @@ from nodevitals.probes.fabric.protocol import (
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name, is_issued_for
 from nodevitals.probes.fabric.server_side import OPEN_SECONDS, ServerSide
 
+# A peer's request has some 300 bytes. A connection costs its thread's stack, TLS, and this.
+MAX_HEAD_BYTES = 8 * 1024
+
 # A node has one partner in a slot; connections beyond these close the oldest unfinished one.
 MAX_PEER_CONNECTIONS = 32
 # Requests of the hub that wait at a time; others get the state at once.
 MAX_WAITS = 8
 _LENGTH = re.compile(r"[0-9]{1,5}")
+
+
+class HeadTooLargeError(Exception):
+    """The head of a request is over the limit."""
+
+
+class BoundedReader:
+    """The stream of one request: a limit on the bytes of its head, and on those of its body."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+        self._left = MAX_HEAD_BYTES
+
+    def readline(self, _limit: int = -1) -> bytes:
+        """A line of the head, within the rest of the limit."""
+        line = self._stream.readline(self._left + 1)
+        self._left -= len(line)
+        if self._left < 0:
+            raise HeadTooLargeError
+        return line
+
+    def body(self, size: int) -> bytes:
+        """The body, of a size within its limit."""
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
 
 
 class FabricHandler(http.server.BaseHTTPRequestHandler):
@@ -111,7 +138,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         found = self._order()
         body = self._body(MAX_ORDER_BYTES) if found else None
         if found and body is not None:
-            status, message = order_requests.put(*found, body)
+            status, message = order_book.put(*found, body)
             self._respond(message, status)
 
     def do_GET(self) -> None:
@@ -125,7 +152,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             if seconds:
                 self.record.completed = True  # not closed to make room while it waits
                 self.record.expect(MAX_WAIT_SECONDS + RESPONSE_SECONDS)
-            status, message = order_requests.get(orders, path)
+            status, message = order_book.get(orders, path)
         self._respond(message, status)
 
     def _put_lease(self) -> None:
@@ -139,13 +166,13 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             status, message = self.server.leases.respond(body, seconds)
         self._respond(message, status)
 
-    def _order(self) -> tuple[OrderBook, order_requests.OrderPath] | None:
+    def _order(self) -> tuple[OrderBook, order_book.OrderPath] | None:
         """The orders and the path of the hub's request; None where it was refused."""
         orders = self.server.orders
         if not self._is_hub() or orders is None:
             return None
         try:
-            return orders, order_requests.OrderPath(self.path)
+            return orders, order_book.OrderPath(self.path)
         except ValueError as error:
             self.send_error(HTTPStatus.NOT_FOUND, explain=str(error))
             return None
@@ -205,7 +232,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             found = self._order()
             if found is not None:
                 self.record.completed = True  # not closed to make room while the tool ends
-                status, message = order_requests.delete(*found)
+                status, message = order_book.delete(*found)
                 self._respond(message, status)
         elif self._has_token(self.server.secrets.token):
             identity = self.path[len(PATH) + 1 :]

@@ -2,7 +2,8 @@
 the order that runs.
 
 `open` and `close` run in the threads of connections, which only wait. What they put into the
-queue `work` runs in the runner's thread: it starts the tool, watches it, and ends it.
+queue `work` runs in the runner's thread: it starts the tool, watches it, and ends it. The guard is
+that of both sides of a test.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from typing import Callable
 
 from nodevitals.linux.host import Host
 from nodevitals.probes.fabric import measurement
-from nodevitals.probes.fabric.guard import Guard
+from nodevitals.probes.fabric.admission import PLANNED, Gate, Meter, Occupancy
 from nodevitals.probes.fabric.members import MemberLists
-from nodevitals.probes.fabric.occupancy import PLANNED, Occupancy
 from nodevitals.probes.fabric.order_book import OrderBook
-from nodevitals.probes.fabric.order_entry import OrderEntry
+from nodevitals.probes.fabric.orders import OrderEntry
 from nodevitals.probes.fabric.plan import Pairing
 from nodevitals.probes.fabric.port_rate import promised_here
 from nodevitals.probes.fabric.protocol import Closed, Opened, OpenRequest, Refused
@@ -28,6 +28,8 @@ from nodevitals.probes.fabric.results import FinishedTest, ServedTest
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess, listens
 
+CHECK_SECONDS = 0.1
+
 START_SECONDS = 3.0
 OPEN_SECONDS = 8.0
 """Time that opening may take: checking the traffic, the site's command, starting the tool."""
@@ -35,6 +37,55 @@ CLOSE_SECONDS = 3.0
 # How far the clocks of two nodes may differ: a slot is accepted so long before and after.
 SKEW_SECONDS = 30.0
 MAX_ENDED = 64
+
+
+class Guard:
+    """The gate and the budget: whether a test may start here, and when its tool must stop."""
+
+    def __init__(self, settings: FabricSettings, host: Host, meter: Meter) -> None:
+        self._host = host
+        self._meter = meter
+        self._gate = Gate(settings.gate, host)
+
+    def refusal(self, test: TestSettings, order: OrderEntry | None = None) -> str:
+        """Why this test, planned or of an order, may not start now; '' where it may."""
+        forced = order is not None and order.order.force
+        reason = self._gate.check_before_start(measurement.link_of(test, self._host), forced)
+        if reason:
+            return reason
+        size = measurement.bytes_of(test, self._host)
+        return "" if self._meter.allows(time.time(), test.timeout, size) else "budget"
+
+    def watch(
+        self,
+        process: ToolProcess,
+        seconds: float,
+        closing: threading.Event | None = None,
+        order: OrderEntry | None = None,
+    ) -> str:
+        """Wait until the tool ends or `closing` is set: then ''; else why it must stop, `timeout`,
+        a reason of the gate, or of the end of its order.
+        """
+        deadline = time.monotonic() + seconds
+        closing = closing or threading.Event()
+        forced = order is not None and order.order.force
+        while process.status() is None and not closing.wait(CHECK_SECONDS):
+            reason = self._gate.check(forced)
+            if reason:
+                return reason
+            if order is not None and order.must_end():
+                return order.reason
+            if time.monotonic() > deadline:
+                return "timeout"
+        return ""
+
+    def charge(self, test: TestSettings, started: float, seconds: float) -> float:
+        """Charge a test that ran here from `started` (seconds since the epoch) to the budget.
+        Returns its bytes.
+        """
+        size = measurement.bytes_of(test, self._host, seconds)
+        self._meter.charge(started, seconds, size)
+        return size
 
 
 class _Session:

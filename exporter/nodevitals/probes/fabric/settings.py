@@ -9,8 +9,7 @@ import msgspec
 
 from nodevitals.probe import BytesPerSecond, ProbeSettings, Problem, Seconds
 from nodevitals.probes.common.discovery import FileSource, NameSource, path_problems
-from nodevitals.probes.fabric.budget import BudgetSettings
-from nodevitals.probes.fabric.gate import GateSettings
+from nodevitals.probes.fabric.admission import BudgetSettings, GateSettings
 from nodevitals.probes.fabric.report import BANDWIDTH, LATENCY
 from nodevitals.quantities import parse_listen_address, shown
 

@@ -25,7 +25,7 @@ import msgspec
 from nodevitals.linux.host import Host
 from nodevitals.linux.process import die_with_parent
 from nodevitals.probes.common.device_files import OwnProcesses
-from nodevitals.probes.fabric.gate import GATE_REASONS, Gate, GateSettings
+from nodevitals.probes.fabric.admission import GATE_REASONS, Gate, GateSettings
 from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.tool_process import listens
 from nodevitals.probes.fabric.tools import nccl, perftest

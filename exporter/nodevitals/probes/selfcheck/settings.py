@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Optional
 import msgspec
 
 from nodevitals.probe import BytesPerSecond, ProbeSettings, Problem, Seconds
-from nodevitals.probes.fabric.gate import GateSettings
+from nodevitals.probes.fabric.admission import GateSettings
 from nodevitals.probes.selfcheck.results import Kind
 from nodevitals.probes.selfcheck.tools import dcgm
 

@@ -1,12 +1,18 @@
-"""The gate: no test runs while a job uses the node, or the site asked for none.
+"""Whether a test may run on this node now: its gate, its budget, and its place.
 
-In: procfs (processes that have an accelerator open), sysfs (traffic), files and a command of the
-site. Out: the reason in one word, or None. The checks made during a test take well under 0.1 s.
+The gate: no test runs while a job uses the node, or the site asked for none. In: procfs (processes
+that have an accelerator open), sysfs (traffic), files and a command of the site. Out: the reason in
+one word, or None. The checks made during a test take well under 0.1 s.
+
+The budget: seconds and bytes in any hour. The place: at most one planned test, as source or target,
+or one order. Nothing waits for it: what comes second is refused, so that two nodes cannot wait for
+each other.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Annotated, Literal, Optional, get_args
 
@@ -24,13 +30,86 @@ from nodevitals.probes.common.device_files import (
     sees_kernel,
 )
 
+HOUR = 3600.0
+
+PLANNED = "a planned test"
+
 GateReason = Literal[
     "maintenance", "job_marker", "accelerator_in_use", "processes_unseen", "link_busy"
 ]
 GATE_REASONS: tuple[GateReason, ...] = get_args(GateReason)
-
 COMMAND_SECONDS = 2.0
 TRAFFIC_SECONDS = 0.2
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits for any hour. A test is charged to both of its nodes."""
+
+    seconds_per_hour: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
+    """Time for which test tools may run on this node."""
+    bytes_per_hour: Annotated[int, msgspec.Meta(ge=1, le=10**15)] = 100_000_000_000
+    """Number of bytes that tests may move on this node."""
+
+
+class Spent(msgspec.Struct, array_like=True, frozen=True):
+    """The cost of one test: its start (seconds since the epoch), its duration, its bytes."""
+
+    time: float
+    seconds: float
+    bytes: float
+
+
+class Meter:
+    """The cost of the tests in the last hour. A clock that was set back frees nothing."""
+
+    def __init__(self, settings: BudgetSettings, spent: tuple[Spent, ...] = ()) -> None:
+        self.settings = settings
+        self._spent = list(spent)
+
+    def allows(self, now: float, seconds: float, size: float) -> bool:
+        """Whether one more test fits, at its highest cost."""
+        self._spent = [one for one in self._spent if now - one.time < HOUR]
+        total_seconds = sum(one.seconds for one in self._spent) + seconds
+        total_bytes = sum(one.bytes for one in self._spent) + size
+        return (
+            total_seconds <= self.settings.seconds_per_hour
+            and total_bytes <= self.settings.bytes_per_hour
+        )
+
+    def charge(self, now: float, seconds: float, size: float) -> None:
+        """Charge a test that has ended, whatever its outcome."""
+        self._spent.append(Spent(now, seconds, size))
+
+    def spent(self) -> tuple[Spent, ...]:
+        """What must be kept over a restart."""
+        return tuple(self._spent)
+
+
+class Occupancy:
+    """The place for one test, with the name of what has it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = ""
+
+    @property
+    def holder(self) -> str:
+        """What has the place; '' where it is free."""
+        return self._holder
+
+    def take(self, holder: str) -> bool:
+        """Take the place; False where it is taken."""
+        with self._lock:
+            if self._holder:
+                return False
+            self._holder = holder
+            return True
+
+    def free(self, holder: str) -> None:
+        """Free the place where this has it."""
+        with self._lock:
+            if self._holder == holder:
+                self._holder = ""
 
 
 class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
