@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.engine.agenda import Agenda
+from nodevitals.engine.schedule import Agenda
 
 TIMES = st.one_of(st.integers(0, 20).map(float), st.just(math.inf))
 STEPS = st.lists(st.one_of(st.tuples(st.integers(0, 5), TIMES), st.integers(0, 20)))

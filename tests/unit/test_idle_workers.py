@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from nodevitals.engine.channel import Worker
-from nodevitals.engine.idle import IDLE_SECONDS, MAX_IDLE, IdleWorkers
+from nodevitals.engine.processes import IDLE_SECONDS, MAX_IDLE, IdleWorkers
 from nodevitals.engine.worker import MAX_SHARED_KIBIBYTES, MAX_SHARED_RUNS, is_worn
 from nodevitals.wire import ProbeResult, frame
 

@@ -17,7 +17,7 @@ from nodevitals.engine.watch import Outlet
 from nodevitals.wire import FrameReader, FromWorker, Wanted, decode
 from testbed.node import PATIENCE_SECONDS
 
-ONE, TWO = Wanted("kernel_log", "kernel_log"), Wanted("kernel_log", "another")
+ONE = Wanted("kernel_log", "kernel_log")
 # What is reported twice arrives within this time: it is longer than the pause of these tests.
 MORE_SECONDS = 1.0
 
@@ -94,20 +94,6 @@ def test_what_is_always_readable_is_reported_after_a_pause(process: Process) -> 
         assert process.reports() == [ONE]
         assert process.reported_at - began >= 0.5
         assert process.end() == b"a run"
-
-
-def test_each_of_several_is_reported(process: Process) -> None:
-    first, second = os.pipe(), os.pipe()
-    process.wakeups.after_run(ONE, first[0])
-    process.wakeups.after_run(TWO, second[0])
-    process.start()
-    os.write(second[1], b"x")
-    assert process.reports() == [TWO]
-    os.write(first[1], b"x")
-    assert process.reports() == [ONE]
-    process.end()
-    for descriptor in (*first, *second):
-        os.close(descriptor)
 
 
 def test_a_target_without_a_descriptor_is_not_waited_for(process: Process) -> None:

@@ -6,16 +6,56 @@ long the loop may sleep. Pure, but for the clock's time that it is given.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Generic, TypeVar
 
-from nodevitals.engine.agenda import Agenda
 from nodevitals.engine.lifecycle import Phase
 from nodevitals.engine.target import Target
 
 # How often the age of an overdue run, or of timeouts in a row, is exposed anew.
 OVERDUE_SECONDS = 1.0
+T = TypeVar("T")
+
+
+class Agenda(Generic[T]):
+    """Which target is due next: thousands of targets cost the loop no more than a few.
+
+    A heap with one valid entry per target; entries that were replaced are skipped.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, T]] = []
+        self._times: dict[T, float] = {}
+        self._order = count()
+
+    def put(self, target: T, time: float) -> None:
+        """Make a target due at this time and no other; at infinity: not at all."""
+        if self._times.get(target, math.inf) == time:
+            return
+        if time == math.inf:
+            self._times.pop(target, None)
+            return
+        self._times[target] = time
+        heapq.heappush(self._heap, (time, next(self._order), target))
+
+    def next(self) -> float:
+        """When the first target is due; infinity where none is."""
+        while self._heap and self._times.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
+
+    def due(self, now: float) -> list[T]:
+        """Take out the targets that are due."""
+        found = []
+        while self.next() <= now:
+            target = heapq.heappop(self._heap)[2]
+            del self._times[target]
+            found.append(target)
+        return found
 
 
 class Schedule:
