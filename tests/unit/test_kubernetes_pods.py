@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.probes.kubernetes.cache import GONE_SECONDS, MAX_BYTES, MAX_READS, PodCache
 from nodevitals.probes.kubernetes.pods import KnownPod, choose, known_pod, parse_node, parse_pods
 from nodevitals.probes.kubernetes.settings import DEFAULT_NAMES, KubernetesSettings
+from nodevitals.probes.kubernetes.state import GONE_SECONDS, MAX_BYTES, MAX_READS, PodCache
 from nodevitals.wire import decode, encode
 from testbed.apiserver import pod_object
 from testbed.kubelet import Pod

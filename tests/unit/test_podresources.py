@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from nodevitals.probes.kubernetes.podresources import (
     Claim,
     Devices,
+    Message,
     parse_allocatable,
     parse_list,
 )
-from nodevitals.probes.kubernetes.protobuf import Message
 from testbed.kubelet import field, varint
 
 SHORT = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)

@@ -1,23 +1,108 @@
-"""What the probe `kubernetes` keeps from run to run and over restarts of the agent."""
+"""What the probe `kubernetes` keeps from run to run and over restarts of the agent.
+
+The pods of the node are bounded in number and in bytes, because a pod's annotations may be of any
+size; what is left out is counted. A pod that is gone is kept for a while: the kernel's log may
+still name it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Optional
 
 import msgspec
 
 from nodevitals.probe import ProbeError
-from nodevitals.probes.kubernetes.cache import PodCache
 from nodevitals.probes.kubernetes.devices import Node
 from nodevitals.probes.kubernetes.messages import Accelerators, OomKills
 from nodevitals.probes.kubernetes.oom import OomKillCounts
 from nodevitals.probes.kubernetes.podresources import Container
-from nodevitals.probes.kubernetes.pods import KnownNode
+from nodevitals.probes.kubernetes.pods import KnownNode, KnownPod
 from nodevitals.wire import encode
+
+GONE_SECONDS = 900.0
+# Of the 1 MiB that the state of a probe may have.
+MAX_BYTES = 384 * 1024
+# A pod that is missing from so many reads waits for the next refresh: kubelets before 1.34 also
+# list pods that were deleted.
+MAX_READS = 3
 
 # With the pods of the cache and the OOM kills it fits into a state, which may have 1 MiB.
 MAX_CONTAINERS_BYTES = 192 * 1024
 MAX_WAIT_SECONDS = 600.0
+
+
+class PodCache(msgspec.Struct):
+    """The known pods; `reads` is the number of reads that each listed pod was missing from;
+    `changed` are pods whose devices have changed since the last read.
+    """
+
+    pods: list[KnownPod] = []
+    read_at: float = 0.0
+    dropped: int = 0
+    names: dict[str, tuple[str, ...]] = {}
+    reads: dict[str, int] = {}
+    changed: set[str] = set()
+
+    def by_key(self) -> dict[str, KnownPod]:
+        """The pods by namespace and name; of several, the one that is there, or was last."""
+        ordered = sorted(self.pods, key=lambda pod: pod.gone_at or math.inf)
+        return {pod.key: pod for pod in ordered}
+
+    def by_uid(self) -> dict[str, KnownPod]:
+        """The pods by every uid under which the kernel's log may name them."""
+        found = {pod.static_uid: pod for pod in self.pods if pod.static_uid}
+        return found | {pod.uid: pod for pod in self.pods if pod.uid}
+
+    def is_current(self, names: Mapping[str, tuple[str, ...]], now: float, refresh: float) -> bool:
+        """Whether it was read lately, with this configuration."""
+        return names == self.names and 0 <= now - self.read_at < refresh
+
+    def wanted(self, keys: Iterable[str]) -> set[str]:
+        """Of these pods those that reading may bring: unknown ones, those whose NPUs are not known
+        yet, and those that may be other pods of the same name.
+        """
+        known = {pod.key for pod in self.pods if pod.npus != () and not pod.gone_at}
+        known -= self.changed
+        return {key for key in keys if key not in known and self.reads.get(key, 0) < MAX_READS}
+
+    def update(
+        self,
+        found: Iterable[KnownPod],
+        listed: AbstractSet[str],
+        names: Mapping[str, tuple[str, ...]],
+        now: float,
+        max_pods: int,
+    ) -> None:
+        """Take in what was read; `listed` are the pods with devices, which come first."""
+        last = self.by_key()
+        replaced = {pod.uid for pod in self.pods if pod.uid != last[pod.key].uid}
+        # A server may answer from an older state than another one did before.
+        here = {pod.uid or pod.key: pod for pod in found if pod.uid not in replaced}
+        gone = [pod for pod in self.pods if (pod.uid or pod.key) not in here]
+        for pod in gone:
+            pod.gone_at = pod.gone_at or now
+        gone = [pod for pod in gone if 0 <= now - pod.gone_at < GONE_SECONDS]
+        ordered = sorted(
+            [*here.values(), *gone], key=lambda pod: (bool(pod.gone_at), pod.key not in listed)
+        )
+        self.pods = _fitting(ordered, max_pods)
+        self.dropped = len(ordered) - len(self.pods)
+        known = {pod.key for pod in here.values() if pod.npus != ()}
+        self.reads = {key: self.reads.get(key, 0) + 1 for key in listed - known}
+        self.names, self.read_at, self.changed = dict(names), now, set()
+
+
+def _fitting(pods: list[KnownPod], max_pods: int) -> list[KnownPod]:
+    kept, size = [], 0
+    for pod in pods[:max_pods]:
+        size += len(encode(pod))
+        if size > MAX_BYTES:
+            break
+        kept.append(pod)
+    return kept
 
 
 class Failure(msgspec.Struct, array_like=True):
