@@ -14,9 +14,8 @@ import pytest
 from nodevitals.document import Problem
 from nodevitals.probes.disks import families, nvme, smartctl
 from nodevitals.probes.disks.arrays import parse_progress
-from nodevitals.probes.disks.block import Disk, parse_stat
+from nodevitals.probes.disks.block import Disk, Inventory, parse_stat
 from nodevitals.probes.disks.health import Health, HealthError
-from nodevitals.probes.disks.inventory import Inventory
 from nodevitals.probes.disks.reader import Call, Reader
 from nodevitals.probes.disks.settings import DisksSettings, RaidDisks
 from testbed.disks import ata, identify, nvme_output, page, refused, scsi

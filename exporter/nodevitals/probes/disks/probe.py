@@ -31,6 +31,7 @@ from nodevitals.probes.disks import families, nvme, smartctl
 from nodevitals.probes.disks.arrays import report_arrays, report_mappings
 from nodevitals.probes.disks.block import (
     Disk,
+    Inventory,
     is_physical,
     list_block_devices,
     list_disks,
@@ -38,7 +39,6 @@ from nodevitals.probes.disks.block import (
     read_size,
 )
 from nodevitals.probes.disks.health import Health, HealthError, report
-from nodevitals.probes.disks.inventory import Inventory
 from nodevitals.probes.disks.reader import Call, Reader, Slot
 from nodevitals.probes.disks.settings import DisksSettings, DisksTarget
 from nodevitals.wire import encode
