@@ -1,4 +1,5 @@
-"""The golden exposition: every series of `testbed.wholenode`, in tests/data/golden.prom.
+"""The golden exposition: every series of `testbed.wholenode`, in tests/data/golden.prom. It covers
+the probes that run there; `make golden` names the others.
 
 A line is a series and its value; `*` where the value is a moment, a duration or this machine's.
 `make golden` writes the file: `git diff` shows what a change exposes more, less or otherwise.
@@ -12,6 +13,7 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
+from nodevitals import probes
 from testbed.node import ROOT, Node, wait_until
 from testbed.wholenode import runs, whole_node
 
@@ -66,6 +68,12 @@ def read() -> Exposition:
     return dict(found)
 
 
+def covered(exposed: Exposition) -> set[str]:
+    """The names of the probes that ran."""
+    text = "\n".join(exposed["nodevitals_probe_success"])
+    return probes.registered().keys() & set(re.findall(r'probe="(\w+)"', text))
+
+
 def differences(expected: Exposition, exposed: Exposition) -> dict[str, list[str]]:
     """What is missing (-) and what is new (+) of each family that differs."""
     return {
@@ -97,8 +105,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, whole_node(Path(folder)) as node:
         last = min(runs(node)) + MORE_RUNS
         wait_until(lambda: min(runs(node)) >= last)
-        lines = [line for lines in exposition(node).values() for line in lines]
-    FILE.write_text("\n".join(lines) + "\n")
+        exposed = exposition(node)
+    FILE.write_text("".join(f"{line}\n" for lines in exposed.values() for line in lines))
+    others = sorted(probes.registered().keys() - covered(exposed))
+    print(f"{FILE.name} written, without the probes {', '.join(others)}: not in wholenode.py")
 
 
 if __name__ == "__main__":

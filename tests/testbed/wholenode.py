@@ -1,4 +1,8 @@
-"""An agent with every shipped probe, on a machine with all hardware and with faults."""
+"""An agent on a machine with all hardware and with faults, with the probes of its configuration.
+
+The golden exposition is that of these probes. One that is not among them is off: a new probe has no
+series there until it gets its hardware and a key of the configuration here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+from nodevitals import probes
 from testbed import conditions, gpus, processes
 from testbed.apiserver import ApiServer
 from testbed.bmc import Bmc
@@ -89,7 +95,7 @@ def whole_node(folder: Path) -> Iterator[Node]:
         log.write("mlx5_core 0000:41:00.0: device's health compromised - reached miss count")
         log.write(kill)
         target = {"path": str(folder / "disk"), "access": "write", "fstype": "tmpfs"}
-        config = {
+        config: dict[str, dict[str, Any]] = {
             "labels": {"rack": "r1"},
             "defaults": {"interval": "500ms"},
             "probes": {
@@ -110,6 +116,7 @@ def whole_node(folder: Path) -> Iterator[Node]:
                 },
                 "rdma": {"counters": ["rx_read_requests"]},
                 "network": {},
+                "node": {},
                 "switches": {
                     "interval": "500ms",
                     "ports": {"mlx5_1/1": "leaf-1"},
@@ -142,6 +149,12 @@ def whole_node(folder: Path) -> Iterator[Node]:
                 "ascend": {"interval": "8s", "timeout": "8s", "expected": 8, **npus.settings},
             },
         }
+        others = (
+            name
+            for name, kind in probes.registered().items()
+            if probes.is_own(kind) and name not in config["probes"]
+        )
+        config["probes"] |= {name: {"enabled": False} for name in others}
         flags = machine.flags
         environment = preloaded(machine.environment, disks.environment, kernel.environment)
         with Node(
