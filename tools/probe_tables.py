@@ -27,6 +27,8 @@ END = "<!-- end of {} -->\n"
 OTHERS = "other probes"
 # Metrics of a probe that is not in the list.
 MOST = 7
+# A pattern of every fault.
+ANY = ".*"
 # The table of a README has the first of each, docs/probes.md all.
 SHOWN = 3
 
@@ -134,14 +136,16 @@ def unknown(pack: Pack, wanted: Mapping[str, Main] = MAIN) -> list[str]:
 
 
 def depends_on(alert: str, rules: Iterable[Rule]) -> set[str]:
-    """The metrics that an alert reads, also those from which rules record what it reads."""
+    """The metrics that an alert reads, also those from which rules record what it reads. Those of
+    the faults are not among them where it is on whatever fault there is, as FleetIncident is.
+    """
     rules = list(rules)
     found: set[str] = set()
     waiting = [rule.expression for rule in rules if rule.is_alert and rule.name == alert]
     while waiting:
         for name, faults in _read(waiting.pop()):
             key = f"{name} {faults}"
-            if key not in found:
+            if key not in found and (name, faults) != (FAULT, ANY):
                 found |= {key, name}
                 waiting += [
                     rule.expression
@@ -160,7 +164,7 @@ def _read(expression: str) -> Iterator[tuple[str, str]]:
             for one in selector.matchers
             if one.label == "fault" and one.operator in ("=", "=~")
         ]
-        yield selector.name, patterns[0] if patterns and selector.name == FAULT else ".*"
+        yield selector.name, patterns[0] if patterns and selector.name == FAULT else ANY
 
 
 def _labels(rule: Rule, pack: Pack) -> dict[str, str]:
