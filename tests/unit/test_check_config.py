@@ -91,6 +91,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 
 def expected(file: Path, printed: str) -> str:
+    printed = printed.replace("{probes}", ", ".join(registered()))
     return "".join(f"{file}:{line}\n" for line in printed.split("\n"))
 
 
