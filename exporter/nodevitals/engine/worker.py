@@ -334,6 +334,7 @@ def _changed_state(probe: Probe, before: bytes) -> bytes:
 def _place_of(error: Exception) -> str:
     """File and line of the probe's code that raised, or that called what raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}probes{os.sep}" in frame.filename]
+    home = os.sep.join(("", "nodevitals", "probes", ""))
+    own = [frame for frame in frames if home in frame.filename]
     frame = own[-1] if own else frames[-1]
     return f"{frame.filename}:{frame.lineno}"
