@@ -292,7 +292,9 @@ class Probe(ABC):
         """When a target with these settings runs, given the timing of its probe: with the keys of
         its own, where its settings are a TargetTiming. No I/O.
         """
-        return timing.changed_by(own) if isinstance(own, TargetTiming) else timing
+        # `timing` already has the keys of the probe itself.
+        is_of_target = isinstance(own, TargetTiming) and not isinstance(own, ProbeSettings)
+        return timing.changed_by(own) if is_of_target else timing
 
     @classmethod
     def is_shared(cls, target: str) -> bool:

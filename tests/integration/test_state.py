@@ -123,7 +123,6 @@ def test_counters_of_another_boot_are_removed(tmp_path: Path) -> None:
     assert "is damaged" not in node.log()
 
 
-@pytest.mark.xfail(reason="known fault: the second agent logs a timeout, not in_use")
 def test_second_agent_on_a_state_directory_does_not_use_it(tmp_path: Path) -> None:
     """Nor does it take the counters of the first one when that has ended. The command reads."""
     (tmp_path / "second").mkdir()
