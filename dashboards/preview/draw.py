@@ -24,8 +24,9 @@ from dashboards.preview.span import Span, duration
 from dashboards.preview.values import number, settings, shown, visible
 from dashboards.preview.variables import Variable
 
-# Pixels: the picture, a line of Grafana's grid, the heading, a line of text and a letter of it.
-WIDTH, LINE, HEADER, TEXT, LETTER = 1600, 38, 60, 20, 6.2
+# In pixels: width of the picture; height of a row of Grafana's grid, of the heading and of a line
+# of text; mean width of a character.
+WIDTH, LINE, HEADER, TEXT, CHARACTER = 1600, 38, 60, 20, 6.2
 DPI = 100
 COLUMNS = 24
 FONT: dict[str, Any] = {"fontsize": 8}
@@ -237,17 +238,17 @@ def table(axes: Axes, panel: Json, result: Result, span: Span, size: tuple[float
         for row in rows
     ]
     texts = [columns, *([cell.text for cell in row] for row in cells)]
-    letters = [max(len(row[place]) + 2 for row in texts) for place in range(len(columns))]
-    while sum(letters) * LETTER > size[0]:
-        letters[letters.index(max(letters))] -= 1
+    widths = [max(len(row[place]) + 2 for row in texts) for place in range(len(columns))]
+    while sum(widths) * CHARACTER > size[0]:
+        widths[widths.index(max(widths))] -= 1
     cut = [
         [_plain(text if len(text) < most else f"{text[: most - 2]}…") for text, most in pairs]
-        for pairs in ([*zip(row, letters, strict=True)] for row in texts)
+        for pairs in ([*zip(row, widths, strict=True)] for row in texts)
     ]
     axes.axis("off")
     drawn: Any = axes.table(
         cut,
-        colWidths=[most / sum(letters) for most in letters],
+        colWidths=[most / sum(widths) for most in widths],
         cellLoc="left",
         bbox=Bbox.from_bounds(0, 1 - len(cut) * TEXT / size[1], 1, len(cut) * TEXT / size[1]),
     )

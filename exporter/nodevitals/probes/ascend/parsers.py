@@ -177,7 +177,7 @@ def parse_statistics(text: str) -> dict[str, int]:
 
 
 class Optical(msgspec.Struct, frozen=True, kw_only=True):
-    """An optical module: received power per lane, and its own lower threshold for it."""
+    """Received power of an optical module per lane in watts, and its lower threshold."""
 
     receive_watts: dict[int, float] = {}
     receive_low_watts: Optional[float] = None

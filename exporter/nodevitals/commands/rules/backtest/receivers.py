@@ -30,7 +30,7 @@ class Routes:
         except DocumentError as error:
             raise document_error(file, error) from None
         try:
-            # amtool runs once for all label sets that the routes do not tell apart.
+            # amtool runs once per set of values of the labels that the routes match.
             self._names = matcher_labels(config)
         except ValueError as error:
             raise CommandError(f"{file}: {error}", FOUND_WRONG) from None
