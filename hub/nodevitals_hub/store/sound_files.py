@@ -5,6 +5,7 @@ In: a path, how its tables are made. Out: a connection, and what was lost, in on
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -21,6 +22,8 @@ def open_sound(path: Path, connect: Connect) -> tuple[sqlite3.Connection, str]:
     """Open the file; a damaged one is set aside, and a new one begins. Returns what was lost, or
     ''. Raises those of ERRORS and OSError.
     """
+    if not os.path.lexists(path):
+        return _begun(path, connect), ""
     problem = _kind_of(path)
     if not problem:
         try:
@@ -37,7 +40,20 @@ def open_sound(path: Path, connect: Connect) -> tuple[sqlite3.Connection, str]:
                 return connection, ""
             connection.close()
     lost = damaged_files.set_aside(path, problem)
-    return connect(path), lost
+    return _begun(path, connect), lost
+
+
+def _begun(path: Path, connect: Connect) -> sqlite3.Connection:
+    """A new database. It gets its name once it has its tables: a kill in between would leave an
+    empty file, which the next start takes for a damaged one.
+    """
+    fresh = path.with_name(f"{path.name}.new")
+    # A log of the earlier file that a kill has left would be read into this one.
+    for left in (fresh, f"{fresh}-wal", f"{fresh}-shm", f"{path}-wal", f"{path}-shm"):
+        Path(left).unlink(missing_ok=True)
+    connect(fresh).close()
+    fresh.replace(path)
+    return connect(path)
 
 
 def create(connection: sqlite3.Connection, migrations: tuple[str, ...], level: str) -> None:
@@ -72,11 +88,8 @@ def _names(connection: sqlite3.Connection) -> set[str]:
 
 
 def _kind_of(path: Path) -> str:
-    """Why what is there is no database; '' where it may be one, or is not there."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return ""
+    """Why what is there is no database; '' where it may be one."""
+    found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         return "not a regular file"
     return "" if found.st_size else "empty"
