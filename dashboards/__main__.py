@@ -1,4 +1,7 @@
-"""Write the JSON of every dashboard in both languages."""
+"""Write the JSON of every dashboard in both languages.
+
+It is in the chart, because Helm reads no file outside a chart; everything else reads it there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 from dashboards import agents, conformity, fabric, fleet, hardware, job, node, usage
 from dashboards.language import LANGUAGES, Say
 
-FOLDER = Path(__file__).parent / "json"
+FOLDER = Path(__file__).parents[1] / "helm/nodevitals/files/dashboards"
 MODULES = (fleet, node, hardware, fabric, conformity, job, usage, agents)
 
 

@@ -146,13 +146,16 @@ class Board:
         return self
 
     def json(self) -> str:
-        """Return the file's content. Panels have numbers from 1 on."""
+        """Return the file's content. Panels have numbers from 1 on. It has no spaces: Helm keeps
+        the whole chart in one Secret of at most 1 MiB.
+        """
         made = self._builder.build()
         for number, panel in enumerate(made.panels or (), 1):
             panel.id_val = number
-        return (
-            json.dumps(made, cls=JSONEncoder, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        text = json.dumps(
+            made, cls=JSONEncoder, separators=(",", ":"), ensure_ascii=False, sort_keys=True
         )
+        return text + "\n"
 
 
 class _Built(Builder[AnnotationQuery]):

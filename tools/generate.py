@@ -6,7 +6,7 @@ ThresholdMissing. Then from rules, families, settings, probes and parsers: docs/
 example configurations and their pages, those of the hub as well, the tables of probes in the
 READMEs and docs/probes.md (with tools/main_of_probes.py), docs/alerts.md, the example of the values
 file, the inhibitions of Alertmanager's minimal configuration, the JSON of the dashboards, the
-schema of the chart's values and its copies of rules, dashboards and Alertmanager's configuration,
+schema of the chart's values, its rules and its forms of Alertmanager's configuration,
 docs/commands.md, completions and the man page.
 """
 
@@ -92,17 +92,15 @@ def several_clusters() -> dict[Path, str]:
     return {ROOT / name: filled((ROOT / name).read_text()) for name in CENTRAL}
 
 
-def chart(pack: Pack, boards: dict[Path, str]) -> dict[Path, str]:
-    """Return the schema of the chart's values, and its copies of rules, dashboards and
-    Alertmanager's configuration.
-    """
+def chart(pack: Pack) -> dict[Path, str]:
+    """Return the schema of the chart's values, its rules and its Alertmanager configurations."""
     from helm.files import CHART, chart_files
     from helm.schema import values_schema
 
     schema = values_schema(probes.registered(), pack)
     return {
         CHART / "values.schema.json": schema,
-        **chart_files(pack, boards),
+        **chart_files(pack),
     }
 
 
@@ -139,7 +137,6 @@ def made() -> dict[Path, str]:
     pack = read_pack(ROOT / "rules")
     routes = yaml.safe_load((ROOT / "alertmanager/alertmanager.yaml").read_text())
     alerts = ROOT / "docs/alerts.md"
-    boards = dashboards()
     return {
         ROOT / "docs/METRICS.md": catalogue.markdown(catalogue.hub_families()),
         ROOT / "docs/configuration.md": configuration_page(probes.registered()),
@@ -152,9 +149,9 @@ def made() -> dict[Path, str]:
         alerts: alerts_page(pack, routes, present(alerts)),
         ROOT / "rules" / EXAMPLE: example_values(pack),
         **command_line(),
-        **boards,
+        **dashboards(),
         **several_clusters(),
-        **chart(pack, boards),
+        **chart(pack),
     }
 
 

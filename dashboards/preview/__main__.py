@@ -13,7 +13,7 @@ from dashboards.preview.results import Result, result
 from dashboards.preview.span import Span, seconds
 from dashboards.preview.values import text_table
 
-FOLDER = Path(__file__).parents[1] / "json" / "en"
+FOLDER = Path(__file__).parents[2] / "helm/nodevitals/files/dashboards/en"
 
 
 def arguments() -> argparse.Namespace:

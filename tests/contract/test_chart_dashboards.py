@@ -14,7 +14,7 @@ import pytest
 from testbed.charts import CHART, Object, of_kind, render
 from testbed.node import ROOT
 
-SHIPPED = ROOT / "dashboards/json"
+SHIPPED = ROOT / "helm/nodevitals/files/dashboards"
 # https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size
 SECRET_LIMIT = 2**20
 

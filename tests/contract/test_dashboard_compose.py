@@ -18,6 +18,7 @@ from testbed.pack import promtool
 from testbed.servers import BINARIES
 
 FOLDER = Path(__file__).parents[2] / "dashboards"
+JSON = FOLDER.parent / "helm/nodevitals/files/dashboards"
 COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 # Those of the compose specification that are used: a misspelt one would be refused by compose.
@@ -155,7 +156,9 @@ def test_all_dashboards_are_provisioned_once() -> None:
     assert len({one["folderUid"] for one in providers}) == len(providers)
     assert not any(one["allowUiUpdates"] for one in providers)
     folders = {on_host("grafana", one["options"]["path"]) for one in providers}
-    assert folders == {path.parent for path in (FOLDER / "json").rglob("*.json")}
+    assert {folder.resolve() for folder in folders} == {
+        path.parent for path in JSON.rglob("*.json")
+    }
     uids = [
         json.loads(path.read_text())["uid"] for folder in folders for path in folder.glob("*.json")
     ]

@@ -11,7 +11,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dashboards.md").read_text()
-BOARDS = sorted((ROOT / "dashboards" / "json" / "en").glob("*.json"))
+BOARDS = sorted((ROOT / "helm/nodevitals/files/dashboards/en").glob("*.json"))
 PICTURE = re.compile(r"!\[([^]]+)\]\((pictures/[a-z]+\.png)\)")
 
 

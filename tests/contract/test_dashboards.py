@@ -65,7 +65,7 @@ _FIELD = re.compile(r'\$\{__data\.fields\["([^"]+)"\]')
 def test_the_json_is_what_the_code_makes() -> None:
     for path, text in files().items():
         assert path.read_text() == text, f"{path} is stale: make generate"
-    committed = set((ROOT / "dashboards/json").rglob("*.json"))
+    committed = set((ROOT / "helm/nodevitals/files/dashboards").rglob("*.json"))
     assert committed == set(files()), "a file that no module makes"
 
 

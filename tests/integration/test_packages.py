@@ -23,7 +23,7 @@ from testbed.node import ROOT, Node, wait_until
 TOOL = ROOT / "tools/packages.py"
 PARTS = (
     *("exporter", "rules", "alertmanager", "docs"),
-    *("dashboards/json", "dashboards/provisioning"),
+    *("helm/nodevitals/files/dashboards", "dashboards/provisioning"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"),
 )
 CONFIG = "etc/nodevitals/nodevitals.yaml"

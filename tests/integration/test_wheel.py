@@ -145,7 +145,7 @@ def test_init_writes_every_file_from_the_wheel(installed: Path, tmp_path: Path) 
         list((ROOT / "rules").glob("*.yaml"))
     )
     assert len(list((made / "grafana/dashboards").glob("*/*.json"))) == len(
-        list((ROOT / "dashboards/json").glob("*/*.json"))
+        list((ROOT / "helm/nodevitals/files/dashboards").glob("*/*.json"))
     )
     assert (made / "grafana/provisioning/dashboards/nodevitals.yaml").exists()
     assert (made / "alertmanager/templates/nodevitals.tmpl").exists()

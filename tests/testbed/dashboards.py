@@ -11,7 +11,7 @@ from typing import Any
 from testbed.node import ROOT
 
 Json = dict[str, Any]
-FOLDER = ROOT / "dashboards/json"
+FOLDER = ROOT / "helm/nodevitals/files/dashboards"
 FILES = {
     language: sorted((FOLDER / language).glob("*.json"))
     for language in sorted(path.name for path in FOLDER.iterdir())

@@ -14,7 +14,7 @@ _PACKAGE = Path(nodevitals.__file__).parent
 _IN_CHECKOUT = {
     "rules": "rules",
     "alertmanager": "alertmanager",
-    "dashboards": "dashboards/json",
+    "dashboards": "helm/nodevitals/files/dashboards",
     "provisioning": "dashboards/provisioning",
     "packaging": "exporter/packaging",
 }
