@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from nodevitals import __version__, catalogue, probes
 from nodevitals.config import Config
 from nodevitals.document import DocumentError
+from nodevitals.engine.configuration import plan_targets
 from nodevitals.engine.loader import LOAD_SECONDS
-from nodevitals.engine.plan import plan_targets
 from nodevitals.engine.protocol import Files, Loaded
 from nodevitals.engine.supervisor import Supervisor
 from nodevitals.exposition import Snapshot, Source, Variant, escape_label, render_samples

@@ -20,7 +20,7 @@ from nodevitals.state.history import HistoryProbe
 from testbed.node import ROOT
 
 PACKAGE = ROOT / "exporter/nodevitals"
-ENGINE = ("engine/intake.py", "engine/supervisor.py", "engine/watch.py", "engine/worker.py")
+ENGINE = ("engine/results.py", "engine/supervisor.py", "engine/worker_end.py", "engine/worker.py")
 # The position of the reason among the arguments.
 CALLS = {"ProbeError": 0, "CallError": 1, "failure": 0, "_End": 1}
 # What a reason that is no constant may be, by the expression. Of the kernel's other errors, mounts
@@ -38,7 +38,7 @@ COMPUTED = {
     ("linux/tool.py", "reason"): {"timeout", "too_long"},
     ("state/history.py", "reason"): {"disk_full", "state_directory"},
     # Passed on: their words are found where they arise.
-    ("engine/intake.py", "reason"): set(),
+    ("engine/results.py", "reason"): set(),
     ("engine/worker.py", "error.reason"): set(),
     ("engine/worker.py", "one_line(end.reason, MAX_REASON_CHARACTERS)"): set(),
     ("probes/kubernetes/state.py", "self.reason"): set(),

@@ -32,7 +32,10 @@ XIDS = "nodevitals_nvidia_xid_errors_total"
 LOST = "nodevitals_kernel_log_lost_total"
 OOM_KILL = "Out of memory: Killed process 1 (x)"
 # The agent waits so long for the state directory; otherwise 10 s.
-SHORT_HISTORY_TIMEOUT = "from nodevitals.engine import plan; plan.HISTORY_TIMEOUT_SECONDS = 1"
+SHORT_HISTORY_TIMEOUT = """
+from nodevitals.engine import configuration
+configuration.HISTORY_TIMEOUT_SECONDS = 1
+"""
 
 
 def xid_line(code: int, bus: str = "0000:1a:00") -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nodevitals.engine.control import SILENCE_SECONDS
+from nodevitals.engine.forkserver_client import SILENCE_SECONDS
 from testbed.faultyfs import FaultyFileSystem
 from testbed.node import Node, environment, run, wait_until
 

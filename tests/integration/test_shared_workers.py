@@ -147,7 +147,7 @@ def test_target_of_a_hung_run_waits_alone(tmp_path: Path) -> None:
 NOTE_MODULES = """
 import os, pathlib, sys
 sys.modules["typing_extensions"] = None  # the agent alone has it not, and msgspec would import it
-from nodevitals.engine import forkserver, server_process
+from nodevitals.engine import forkserver
 def note(name):
     pathlib.Path({folder!r}, name).write_text("\\n".join(sys.modules))
 make_ready, serve = forkserver.make_ready, forkserver.ForkServer.serve

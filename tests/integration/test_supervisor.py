@@ -16,9 +16,9 @@ import pytest
 from nodevitals import probes
 from nodevitals.agent import new_supervisor
 from nodevitals.config import parse
+from nodevitals.engine.configuration import HISTORY_TIMEOUT_SECONDS, plan_targets
 from nodevitals.engine.lifecycle import GRACE_SECONDS, REAP_SECONDS
-from nodevitals.engine.plan import HISTORY_TIMEOUT_SECONDS, plan_targets
-from nodevitals.engine.publisher import LONGEST_SECONDS
+from nodevitals.engine.schedule import LONGEST_SECONDS
 from nodevitals.engine.supervisor import PROMPT_SECONDS, Supervisor
 from nodevitals.exposition import Variant
 from nodevitals.linux.host import Clock, Host

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from nodevitals import catalogue, probes
 from nodevitals.config import Config, parse
 from nodevitals.document import DocumentError
+from nodevitals.engine.configuration import plan_targets
 from nodevitals.engine.lifecycle import Command, Lifecycle
-from nodevitals.engine.plan import plan_targets
 from nodevitals.quantities import Spelling
 from nodevitals.wire import decode
 from testbed.node import ROOT

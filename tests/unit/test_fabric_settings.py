@@ -9,7 +9,7 @@ import pytest
 
 from nodevitals.config import parse
 from nodevitals.document import DocumentError
-from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.configuration import plan_targets
 from nodevitals.probes import registered
 
 OWN = {

@@ -8,9 +8,8 @@ import math
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals import catalogue
-from nodevitals.engine.intake import Intake, has_news
 from nodevitals.engine.protocol import TargetSpec
-from nodevitals.engine.status import Status
+from nodevitals.engine.results import Intake, Status, has_news
 from nodevitals.engine.target import StateInput, Target
 from nodevitals.exposition import InvalidSampleError, Snapshot, Variant
 from nodevitals.probe import Timing

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodevitals import catalogue
-from nodevitals.engine.leases import MAX_TARGETS, Leases
 from nodevitals.engine.lifecycle import Command, Lifecycle, Phase
 from nodevitals.engine.protocol import TargetSpec
+from nodevitals.engine.schedule import MAX_LEASED_TARGETS, Leases
 from nodevitals.engine.target import StateInput, Target
 from nodevitals.probe import Timing
 from nodevitals.state.journal import Journal
@@ -90,7 +90,7 @@ def test_failing_target_runs_as_configured(outcome: Outcome) -> None:
 
 
 def test_states_of_what_a_lease_cannot_have() -> None:
-    mounts = [target("mounts", f"/data/{number}") for number in range(MAX_TARGETS + 1)]
+    mounts = [target("mounts", f"/data/{number}") for number in range(MAX_LEASED_TARGETS + 1)]
     others = [target("nvidia", outcome="absent"), target("fabric"), target("history")]
     leases = Leases()
     names = ("mounts", "nvidia", "fabric", "history", "rdma")

@@ -8,7 +8,7 @@ import msgspec
 
 from nodevitals import probes
 from nodevitals.config import parse
-from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.configuration import plan_targets
 from nodevitals.engine.protocol import TargetSpec
 from nodevitals.probes.mounts.probe import MountsProbe, MountsSettings, MountTarget
 from nodevitals.wire import encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.engine.overview import STATES, TargetView
+from nodevitals.engine.results import STATES, TargetView
 from nodevitals.web.page import MAX_PROBLEMS, Overview, render, span
 
 NOW = 1000.0

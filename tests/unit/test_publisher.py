@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodevitals.engine.publisher import LONGEST_SECONDS, PUBLISH_SECONDS, Publisher
+from nodevitals.engine.schedule import LONGEST_SECONDS, PUBLISH_SECONDS, Publisher
 from nodevitals.exposition import Snapshot, Source, Variant
 from nodevitals.families import Families
 

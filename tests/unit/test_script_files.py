@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nodevitals import probes
 from nodevitals.config import parse
 from nodevitals.document import DocumentError
-from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.configuration import plan_targets
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
 from nodevitals.probes.scripts.probe import ScriptsProbe

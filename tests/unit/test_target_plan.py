@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodevitals import probes
 from nodevitals.config import parse
-from nodevitals.engine.plan import HISTORY_TIMEOUT_SECONDS, plan_targets
+from nodevitals.engine.configuration import HISTORY_TIMEOUT_SECONDS, plan_targets
 from nodevitals.engine.protocol import TargetSpec
 
 

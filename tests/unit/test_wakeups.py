@@ -11,9 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from nodevitals.engine import wakeups
-from nodevitals.engine.wakeups import Wakeups
-from nodevitals.engine.watch import Outlet
+from nodevitals.engine import worker_end
+from nodevitals.engine.worker_end import Outlet, Wakeups
 from nodevitals.wire import FrameReader, FromWorker, Wanted, decode
 from testbed.node import PATIENCE_SECONDS
 
@@ -67,7 +66,7 @@ class Process:
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    monkeypatch.setattr(wakeups, "PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(worker_end, "PAUSE_SECONDS", 0.5)
     found = Process()
     yield found
     found.close()

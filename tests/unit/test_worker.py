@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 
 from nodevitals.engine.protocol import Job, Run
-from nodevitals.engine.watch import Outlet
 from nodevitals.engine.worker import _Runner
+from nodevitals.engine.worker_end import Outlet
 from nodevitals.linux.host import Host
 from nodevitals.probe import Timing
 from nodevitals.probes.kernel_log.probe import KernelLogSettings

@@ -9,7 +9,7 @@ import sys
 
 from nodevitals.commands.options import add_web_config_option, files_of
 from nodevitals.commands.terminal import COULD_NOT_TELL, FOUND_WRONG, CommandError, Subparsers
-from nodevitals.engine.loading import load
+from nodevitals.engine.configuration import load
 
 EXAMPLES = """\
 examples:

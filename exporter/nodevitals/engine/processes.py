@@ -22,7 +22,7 @@ from itertools import islice
 from typing import NamedTuple, Optional
 
 from nodevitals.engine.channel import Worker
-from nodevitals.engine.control import Control
+from nodevitals.engine.forkserver_client import Control, ServerProcess, execute_server, fork_server
 from nodevitals.engine.protocol import (
     FromForkServer,
     Kill,
@@ -32,7 +32,6 @@ from nodevitals.engine.protocol import (
     Spawn,
     Started,
 )
-from nodevitals.engine.server_process import ServerProcess, execute_server, fork_server
 from nodevitals.linux.host import Clock
 from nodevitals.linux.process import become_subreaper, children, processes
 from nodevitals.wire import Wanted

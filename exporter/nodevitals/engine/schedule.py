@@ -1,23 +1,41 @@
-"""Which targets are due: by the agenda, and by the room for another process.
+"""When each target runs, and when the snapshot is published.
 
-In: targets whose lifecycle or samples have changed. Out: the targets to attend to now, and how
-long the loop may sleep. Pure, but for the clock's time that it is given.
+In: targets whose lifecycle or samples have changed, leases of the hub, and the clock's time. Out:
+the targets to attend to now, the interval of each, and how long the loop may sleep.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
 from nodevitals.engine.lifecycle import Phase
 from nodevitals.engine.target import Target
+from nodevitals.exposition import Snapshot
+from nodevitals.state.history import HistoryProbe
+from nodevitals.wire import Lease, LeaseReply, LeaseState, ProtocolError, decode, encode
 
 # How often the age of an overdue run, or of timeouts in a row, is exposed anew.
 OVERDUE_SECONDS = 1.0
+# The interval under a lease.
+LEASE_INTERVAL_SECONDS = 1.0
+# Of the interval, a run may take half: the other half is the node's.
+DURATIONS_PER_INTERVAL = 2.0
+# Each run of a target without a resident process is a fork.
+MAX_LEASED_TARGETS = 16
+# What arrives within this time is published together: a run's result and the write of its counts,
+# and the results of other targets. A publication joins and compresses everything, so that there is
+# one per four seconds at most, unless results come more often than that.
+PUBLISH_SECONDS = 0.1
+LONGEST_SECONDS = 4.0
+INTERVAL_SHARE = 4 / 15
+# Of the loop's time at most: with thousands of targets, to publish takes a tenth of a second.
+PUBLISH_SHARE = 0.1
 T = TypeVar("T")
 
 
@@ -50,12 +68,12 @@ class Agenda(Generic[T]):
 
     def due(self, now: float) -> list[T]:
         """Take out the targets that are due."""
-        found = []
+        due = []
         while self.next() <= now:
             target = heapq.heappop(self._heap)[2]
             del self._times[target]
-            found.append(target)
-        return found
+            due.append(target)
+        return due
 
 
 class Schedule:
@@ -104,3 +122,99 @@ class Schedule:
         """When `due` may next return something, but for changes."""
         room = self._room(now) if self._held else math.inf
         return min(self._agenda.next(), room)
+
+
+class Leases:
+    """The lease that holds, if any: probes run every second for some time, because the hub asked
+    for it. A lease is nowhere but in memory, so it ends with the agent.
+    """
+
+    def __init__(self) -> None:
+        self._probes: frozenset[str] = frozenset()
+        self.wake = math.inf
+        """When the lease ends."""
+
+    def take(self, sender: Target, body: bytes, targets: Iterable[Target], now: float) -> bytes:
+        """Take a lease in place of the one before it; the reply to its sender."""
+        try:
+            lease = decode(body, Lease)
+        except ProtocolError:
+            lease = Lease((), 0.0)
+        listed = list(targets)
+        states = {name: self._state(name, sender, listed) for name in lease.probes}
+        lasting = ("active", "failing", "slow")  # the next run may be ok, or shorter
+        self._probes = frozenset(name for name, state in states.items() if state in lasting)
+        self.wake = now + lease.seconds if self._probes else math.inf
+        return encode(LeaseReply(lease.number, states))
+
+    def expired(self, now: float) -> bool:
+        """Whether the lease has ended just now."""
+        if now < self.wake:
+            return False
+        self._probes, self.wake = frozenset(), math.inf
+        return True
+
+    def interval(self, target: Target, now: float) -> float:
+        """The time between two runs of a target, in seconds."""
+        configured = target.spec.timing.interval_seconds
+        if target.spec.probe not in self._probes or now >= self.wake:
+            return configured
+        return min(_leased(target), configured)
+
+    def _state(self, name: str, sender: Target, targets: Iterable[Target]) -> LeaseState:
+        if name in (HistoryProbe.name, sender.spec.probe):
+            return "excluded"
+        own = [target for target in targets if target.spec.probe == name and not target.absent]
+        if not own:
+            return "off"
+        if len(own) > MAX_LEASED_TARGETS:
+            return "targets"
+        intervals = [(_leased(target), target.spec.timing.interval_seconds) for target in own]
+        if any(leased < configured for leased, configured in intervals):
+            return "active"
+        return "failing" if all(leased == math.inf for leased, _ in intervals) else "slow"
+
+
+def _leased(target: Target) -> float:
+    """What a lease allows. A target whose last run failed is run as it is configured: a driver that
+    hangs is not called, and its process not killed, more often than without a lease.
+    """
+    if target.last is None or target.last.outcome != "ok":
+        return math.inf
+    needed = math.ceil(DURATIONS_PER_INTERVAL * target.last.duration_seconds)
+    return max(LEASE_INTERVAL_SECONDS, float(needed))
+
+
+class Publisher:
+    """Publishes one snapshot soon after a change, and not too often."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._took_seconds = 0.0
+        self._wanted = math.inf
+        self._allowed = 0.0
+        self.wake = math.inf
+        """When `publish` is due next, once something has changed."""
+
+    def expect(self, now: float, interval_seconds: float) -> None:
+        """A result has come of a target with this interval: publish within a share of that."""
+        wait = min(max(PUBLISH_SECONDS, interval_seconds * INTERVAL_SHARE), LONGEST_SECONDS)
+        self._wanted = min(self._wanted, now + wait)
+
+    def publish(self, now: float, eager: bool) -> bool:
+        """Publish where it is due; `eager`: without waiting for what may arrive with it. Whether
+        it was due.
+        """
+        if not self._snapshot.changed:
+            return False
+        if self.wake == math.inf:
+            self._allowed = now + self._took_seconds / PUBLISH_SHARE
+            self._wanted = min(self._wanted, now + LONGEST_SECONDS)
+        self.wake = self._allowed if eager else max(self._allowed, self._wanted)
+        if now < self.wake:
+            return False
+        self.wake = self._wanted = math.inf
+        started = time.thread_time()
+        self._snapshot.publish(now)
+        self._took_seconds = time.thread_time() - started
+        return True

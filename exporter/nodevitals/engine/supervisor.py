@@ -12,23 +12,22 @@ import signal
 from collections.abc import Callable, Iterable
 
 from nodevitals.engine.channel import Worker
-from nodevitals.engine.intake import (
+from nodevitals.engine.lifecycle import Command, Phase
+from nodevitals.engine.loader import Loader
+from nodevitals.engine.processes import Processes
+from nodevitals.engine.protocol import Files, Job, Loaded, Run, TargetSpec
+from nodevitals.engine.results import (
     Intake,
+    Status,
+    TargetView,
     failure,
     has_news,
+    state_of,
     stuck,
     timeout,
     without_readings,
 )
-from nodevitals.engine.leases import Leases
-from nodevitals.engine.lifecycle import Command, Phase
-from nodevitals.engine.loader import Loader
-from nodevitals.engine.overview import TargetView
-from nodevitals.engine.processes import Processes
-from nodevitals.engine.protocol import Files, Job, Loaded, Run, TargetSpec
-from nodevitals.engine.publisher import Publisher
-from nodevitals.engine.schedule import Schedule
-from nodevitals.engine.status import Status, state_of
+from nodevitals.engine.schedule import Leases, Publisher, Schedule
 from nodevitals.engine.target import Target, input_of
 from nodevitals.exposition import InvalidSampleError, Snapshot
 from nodevitals.linux.host import Clock, Host, node_name, stable_fraction
@@ -376,9 +375,10 @@ class Supervisor:
         if target.spec.probe != HistoryProbe.name:
             return target.spec.prompt
         written = (
-            self.targets.get((one.probe, one.target)) for one in self.journal.urgent_in_batch
+            self.targets.get((source.probe, source.target))
+            for source in self.journal.urgent_in_batch
         )
-        return any(one is not None and one.spec.prompt for one in written)
+        return any(target is not None and target.spec.prompt for target in written)
 
     def _show(self, target: Target, now: float) -> None:
         if self.targets.get(target.spec.key) is target:

@@ -235,5 +235,5 @@ def _newest(messages: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     """
     while len(messages) > MAX_MESSAGES:
         ((most, _),) = Counter(sender for sender, _ in messages).most_common(1)
-        messages.remove(next(one for one in messages if one[0] == most))
+        messages.remove(next(kept for kept in messages if kept[0] == most))
     return messages

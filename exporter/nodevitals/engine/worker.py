@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from nodevitals.engine.protocol import Job, Load, Run, ToWorker
-from nodevitals.engine.wakeups import Wakeups
-from nodevitals.engine.watch import Outlet, Watch
+from nodevitals.engine.worker_end import Outlet, Wakeups, Watch
 from nodevitals.errors import Absent, ProbeError
 from nodevitals.linux.capabilities import keep_own
 from nodevitals.linux.process import WORKER, die_with_parent, set_name, set_nice
@@ -141,7 +140,7 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _load(message: Load, channel: socket.socket) -> None:
-    from nodevitals.engine.loading import framed, load  # not needed by the worker of a probe
+    from nodevitals.engine.configuration import framed, load  # no probe needs it
 
     with contextlib.suppress(ConnectionError):
         channel.sendall(framed(load(message.files)))
@@ -269,11 +268,11 @@ class _Runner:
         """What has counted, or is declared for the first time: most runs of the kernel log declare
         a hundred counters and count nothing.
         """
-        for one in increments:
-            key = (one.family, one.labels)
-            if one.value or key not in self._declared:
+        for increment in increments:
+            key = (increment.family, increment.labels)
+            if increment.value or key not in self._declared:
                 self._declared.add(key)
-                yield one
+                yield increment
 
     def _opened(self, kind: type[Probe]) -> Probe:
         job = self.job

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from nodevitals.engine.overview import STATES, TargetView
+from nodevitals.engine.results import STATES, TargetView
 
 # A page of more rows is of no use to a reader; with these limits it has 4 MB at most.
 MAX_ROWS = 1000

@@ -33,7 +33,7 @@ from nodevitals.commands.options import host_of
 from nodevitals.commands.rights import lacks
 from nodevitals.config import Config, load
 from nodevitals.document import DocumentError
-from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.configuration import plan_targets
 from nodevitals.linux.host import Host, node_name
 from nodevitals.state import database, tables
 from nodevitals.wire import ProbeResult

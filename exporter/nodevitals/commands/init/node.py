@@ -16,7 +16,7 @@ from nodevitals import probes
 from nodevitals.agent import STOP_SECONDS, new_supervisor
 from nodevitals.commands.terminal import CommandError
 from nodevitals.config import Config, parse
-from nodevitals.engine.plan import plan_targets
+from nodevitals.engine.configuration import plan_targets
 from nodevitals.linux.host import Host, node_name
 from nodevitals.linux.sysfs import read_bytes, read_text
 from nodevitals.probes.mounts.mountinfo import Mount, find_mount, parse_mountinfo
