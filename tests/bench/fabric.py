@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from integration.test_fabric import chaos, job
-from nodevitals.probes.fabric.plan import Roster
+from nodevitals.probes.fabric.members import Roster
 from testbed.loopback import TEST, Loopback
 from testbed.node import wait_until
 

@@ -23,7 +23,7 @@ from nodevitals.checks.cost import cost
 from nodevitals.checks.model import CheckRequest, RunResult
 from nodevitals.checks.plan import plan
 from nodevitals.checks.verdicts import verdict_of
-from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.tools.report import Report
 from testbed.slowfleet import (
     COLLECTIVE_SECONDS,
     PAIR_SECONDS,

@@ -92,7 +92,7 @@ OPEN_TO_THE_HUB = (
     # The records of the fabric API.
     "probes.fabric.leases",
     "probes.fabric.orders",
-    "probes.fabric.report",
+    "probes.fabric.tools.report",
     "probes.fabric.secrets",
     "probes.fabric.settings",
 )
@@ -196,7 +196,7 @@ def test_there_is_no_circle_of_modules(package: Path) -> None:
 def test_a_probe_imports_no_other_probe_but_the_messages_it_sends() -> None:
     """One home per probe. Messages are of the receiver's types."""
     # Self-checks run some of the tools of the tests between nodes, behind the same gate.
-    shared = {("selfcheck", "fabric"): ("admission", "report", "tool_process", "tools")}
+    shared = {("selfcheck", "fabric"): ("admission", "tools")}
     senders = {
         "kernel_log": ("nvidia",),
         "kubernetes": ("nvidia", "ascend", "kernel_log"),

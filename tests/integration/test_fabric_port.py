@@ -17,7 +17,7 @@ import psutil
 import pytest
 import trustme
 
-from nodevitals.probes.fabric.plan import Roster
+from nodevitals.probes.fabric.members import Roster
 from testbed.fabricport import PATH, TEST_KEY, FabricPort
 from testbed.loopback import TEST, Loopback
 from testbed.node import Node, wait_until

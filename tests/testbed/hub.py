@@ -36,7 +36,7 @@ import yaml
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester, RunResult
 from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
-from nodevitals.probes.fabric.report import Report, ResultRow
+from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub import service, stopping
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.runners import PlannedRun, Runner

@@ -19,7 +19,7 @@ from nodevitals.checks import cost
 from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, Trigger, Verdict
 from nodevitals.checks.parameters import resolve
 from nodevitals.checks.sweep import parse_sizes
-from nodevitals.probes.fabric.report import LATENCY, Report, ResultRow, failed
+from nodevitals.probes.fabric.tools.report import LATENCY, Report, ResultRow, failed
 from nodevitals_hub.checks import planning
 from nodevitals_hub.leases.lease_book import LeaseWanted
 from nodevitals_hub.leases.leases import of as leases_of

@@ -20,7 +20,7 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
-from nodevitals.probes.fabric.report import Report, ResultRow
+from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals.web.passwords import Passwords
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members

@@ -14,7 +14,7 @@ from nodevitals.checks.isolation import Bisection, IsolationState, request_of, s
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
 from nodevitals.checks.plan import plan
 from nodevitals.checks.suspects import Group
-from nodevitals.probes.fabric.report import Report, ResultRow, failed
+from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed
 
 RATE = 48e9
 SIZE = 1 << 20

@@ -15,7 +15,7 @@ from nodevitals.checks.isolation import Bisection, IsolationState, request_of, s
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
 from nodevitals.checks.rails import HCA, rails_of
 from nodevitals.checks.suspects import Group
-from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.tools.report import Report
 from testbed.slowfleet import (
     RATE,
     Fleet,

@@ -12,9 +12,9 @@ from nodevitals.checks.reasons import OF_REPORT, reason_of
 from nodevitals.checks.verdicts import verdict_of
 from nodevitals.linux.host import Host
 from nodevitals.probes.fabric import measurement
-from nodevitals.probes.fabric.report import REASONS, Report, failed
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS
+from nodevitals.probes.fabric.tools.report import REASONS, Report, failed
 from testbed import tooloutput
 
 BUSY = '{"start": {}, "error": "the server is busy running a test. try again later"}'

@@ -24,7 +24,7 @@ from nodevitals.checks.outliers import at_least
 from nodevitals.checks.plan import plan
 from nodevitals.checks.reference import to_repeat
 from nodevitals.checks.verdicts import is_bad, judge
-from nodevitals.probes.fabric.report import (
+from nodevitals.probes.fabric.tools.report import (
     REASONS,
     Report,
     ResultRow,

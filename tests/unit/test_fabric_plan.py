@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodevitals.probes.fabric.admission import BudgetSettings, Meter, Spent
-from nodevitals.probes.fabric.plan import ACROSS_EVERY, Roster, rounds
+from nodevitals.probes.fabric.members import ACROSS_EVERY, Roster, rounds
 
 
 def one_group(count: int) -> Roster:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodevitals.linux.host import Host
-from nodevitals.probes.fabric.port_rate import (
+from nodevitals.probes.fabric.measurement import (
     PORT_SCRIPT,
     place_of,
     promised_here,

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 
 from nodevitals.checks.collective import Collective
 from nodevitals.commands.fabric.push import PushError, metrics, push
-from nodevitals.probes.fabric.report import Report, ResultRow
+from nodevitals.probes.fabric.tools.report import Report, ResultRow
 
 ROW = ResultRow(message_bytes=1024, operation="all_reduce", bus_bandwidth_bytes_per_second=2e9)
 GOOD = Report(outcome="ok", rows=(ROW,))

@@ -18,12 +18,12 @@ from nodevitals.linux.host import Host
 from nodevitals.probe import Readings
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import BudgetSettings, GateSettings, Meter
-from nodevitals.probes.fabric.orders import limited
-from nodevitals.probes.fabric.report import ResultRow
-from nodevitals.probes.fabric.results import FinishedOrder, OrderLog
+from nodevitals.probes.fabric.orders import FinishedOrder, limited
+from nodevitals.probes.fabric.probe import OrderLog
 from nodevitals.probes.fabric.server_side import Guard
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, hccl, iperf3, nccl, perftest
+from nodevitals.probes.fabric.tools.report import ResultRow
 from testbed import tooloutput as out
 from testbed.node import environment, run
 

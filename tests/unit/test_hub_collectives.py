@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from nodevitals.checks.collective import Collective
 from nodevitals.checks.launchers import Launched, launched, refused
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Cost, Requester, RunResult
-from nodevitals.probes.fabric.report import Report, ResultRow
 from nodevitals.probes.fabric.settings import StaticSource
+from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.checks.check_procedure import RESUME_SECONDS, left_of
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.coordinator import Coordinator

@@ -20,7 +20,7 @@ from nodevitals.checks.model import (
     Verdict,
 )
 from nodevitals.families import Family
-from nodevitals.probes.fabric.report import Report, ResultRow, failed
+from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed
 from nodevitals_hub import families
 from nodevitals_hub.checks.newest import MAX_FINDINGS, MAX_KEYS, MAX_SIZES, NewestChecks
 

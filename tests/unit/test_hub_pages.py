@@ -19,7 +19,7 @@ from nodevitals.checks.pair_report import as_csv
 from nodevitals.checks.plan import plan
 from nodevitals.checks.ssh_pairs import Pair
 from nodevitals.checks.verdicts import judge
-from nodevitals.probes.fabric.report import Report, ResultRow
+from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.web import form, pages, rendering, spellings
 from nodevitals_hub.web.api import csv_of
 from nodevitals_hub.web.heatmap import TONES, labels_of, natural, overview

@@ -15,8 +15,8 @@ import msgspec
 from nodevitals.checks import CheckError, allowed, sweep
 from nodevitals.checks.model import TestRequest
 from nodevitals.checks.validity import OPERATIONS
-from nodevitals.probes.fabric.report import Report, ResultRow, failed, untagged
 from nodevitals.probes.fabric.tools import PARSERS, hccl, nccl
+from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed, untagged
 from nodevitals.quantities import shown
 
 Backend = Literal["nccl", "hccl"]

@@ -11,8 +11,8 @@ from nodevitals.checks.model import CheckRequest, Cost
 from nodevitals.checks.plan import Plan
 from nodevitals.checks.runs import WARM_UP, collective_seconds, sizes_of, tests_of
 from nodevitals.probes.fabric.measurement import fastest_of
-from nodevitals.probes.fabric.report import LATENCY
 from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.tools.report import LATENCY
 
 # 1.6 Tb/s, in bytes per second: no port of today is faster.
 FASTEST = 200e9

@@ -15,7 +15,7 @@ import msgspec
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, TestRequest
 from nodevitals.checks.reasons import reason_of
 from nodevitals.checks.sweep import parse_sizes
-from nodevitals.probes.fabric.report import LATENCY, Report, failed
+from nodevitals.probes.fabric.tools.report import LATENCY, Report, failed
 
 # Seconds of a latency, bytes per second of any fabric; their ratios and sums are finite.
 _LEAST, _MOST = 1e-12, 1e18

@@ -19,7 +19,7 @@ from nodevitals.checks.job_script import Kind
 from nodevitals.checks.kubernetes_api import TRANSIENT, ApiFaultError, Jobs
 from nodevitals.checks.launchers import Launched, launched, refused, verify_name
 from nodevitals.checks.manifests import JobOptions
-from nodevitals.probes.fabric.report import Report, failed
+from nodevitals.probes.fabric.tools.report import Report, failed
 
 POLL_SECONDS = 2.0
 PENDING_SECONDS = 120.0

@@ -16,8 +16,8 @@ from nodevitals.checks import CheckError
 from nodevitals.checks.collective import Collective
 from nodevitals.checks.model import Reason
 from nodevitals.checks.reasons import reason_of
-from nodevitals.probes.fabric import report as fabric
-from nodevitals.probes.fabric.report import Report, failed
+from nodevitals.probes.fabric.tools import report as fabric
+from nodevitals.probes.fabric.tools.report import Report, failed
 from nodevitals.quantities import shown
 
 MAX_NAMED = 8

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Optional, get_args
 
 import msgspec
 
-from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.tools.report import Report
 
 Kind = Literal["pair", "matrix", "collective", "node"]
 """pair: two nodes. matrix: all pairs of some nodes, or a tournament of them. collective: NCCL or

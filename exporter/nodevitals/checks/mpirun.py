@@ -18,7 +18,7 @@ from nodevitals.checks import CheckError, processes, remote
 from nodevitals.checks import collective as one
 from nodevitals.checks.collective import Collective, Sweep
 from nodevitals.checks.launchers import Launched, launched, named, refused, verify_name
-from nodevitals.probes.fabric.report import Report, failed
+from nodevitals.probes.fabric.tools.report import Report, failed
 
 VARIABLE = "NODEVITALS_RUN"
 """In the environment of mpirun: the name of the run."""

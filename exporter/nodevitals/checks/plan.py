@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Union, overload
 
 from nodevitals.checks.model import CheckRequest
-from nodevitals.probes.fabric.plan import Pairing, Roster, rounds
+from nodevitals.probes.fabric.members import Pairing, Roster, rounds
 
 Round = tuple[Pairing, ...]
 

@@ -23,8 +23,8 @@ import re
 from typing import Optional
 
 from nodevitals.checks.model import Reason
-from nodevitals.probes.fabric import report as fabric
-from nodevitals.probes.fabric.report import STILL_TRANSFERRING, Report
+from nodevitals.probes.fabric.tools import report as fabric
+from nodevitals.probes.fabric.tools.report import STILL_TRANSFERRING, Report
 
 OF_REPORT: dict[fabric.Reason, Reason] = {
     "peer_busy": "workload",

@@ -25,7 +25,7 @@ from nodevitals.checks.judgement import percent
 from nodevitals.checks.model import CheckRequest, RunResult
 from nodevitals.checks.sweep import parse_sizes
 from nodevitals.probes.fabric.measurement import LARGE_BYTES
-from nodevitals.probes.fabric.report import LATENCY
+from nodevitals.probes.fabric.tools.report import LATENCY
 
 # Published limits of healthy links are 0.9 of the line rate
 # (https://github.com/Mellanox/ngc_multinode_perf); one flow of a routed network may meet another.

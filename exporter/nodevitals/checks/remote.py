@@ -16,9 +16,10 @@ from nodevitals.linux.process import WORKER
 from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
 from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
-from nodevitals.probes.fabric import port_rate, tool_process
+from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.settings import TestSettings
-from nodevitals.probes.fabric.tool_process import TCP_TABLES, ToolMissingError, ToolProcess
+from nodevitals.probes.fabric.tools import process as tool_process
+from nodevitals.probes.fabric.tools.process import TCP_TABLES, ToolMissingError, ToolProcess
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5")
 REACH_SECONDS = 15.0
@@ -124,10 +125,10 @@ def port_rates(nodes: Iterable[str], test: TestSettings) -> dict[str, float | No
     """The rate that each node's port promises, in bytes per second; None where it promises none."""
     if not test.device:
         return dict.fromkeys(nodes)
-    directory, rate = port_rate.place_of(test)
-    argv = ["sh", "-c", port_rate.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
+    directory, rate = measurement.place_of(test)
+    argv = ["sh", "-c", measurement.PORT_SCRIPT, "sh", f"/sys/{directory}", rate]
     found = on_each(nodes, lambda node: run(node, argv, 10))
-    return {node: port_rate.promised_there(test, done.text) for node, done in found.items()}
+    return {node: measurement.promised_there(test, done.text) for node, done in found.items()}
 
 
 def is_connected(node: str, port: int) -> bool:

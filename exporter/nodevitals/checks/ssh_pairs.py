@@ -17,10 +17,10 @@ import msgspec
 
 from nodevitals.checks import remote
 from nodevitals.probes.fabric import measurement
-from nodevitals.probes.fabric.plan import Pairing, Roster, rounds
-from nodevitals.probes.fabric.report import Report, failed
+from nodevitals.probes.fabric.members import Pairing, Roster, rounds
 from nodevitals.probes.fabric.settings import TestSettings
-from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
+from nodevitals.probes.fabric.tools.process import ToolMissingError, ToolProcess
+from nodevitals.probes.fabric.tools.report import Report, failed
 
 TRIES = 10
 TRY_SECONDS = 0.3

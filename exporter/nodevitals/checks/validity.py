@@ -13,8 +13,8 @@ from nodevitals.checks import sweep
 from nodevitals.checks.allowed import ENVIRONMENT, MCA, VARIABLES, problem_of
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
 from nodevitals.document import Problem
-from nodevitals.probes.fabric.report import BANDWIDTH, COLLECTIVES, LATENCY
 from nodevitals.probes.fabric.settings import MAX_GID_INDEX
+from nodevitals.probes.fabric.tools.report import BANDWIDTH, COLLECTIVES, LATENCY
 from nodevitals.quantities import shown
 
 MAX_NODES = 10_000

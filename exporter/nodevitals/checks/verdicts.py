@@ -15,7 +15,7 @@ from nodevitals.checks.failures import EVERYWHERE, findings_of, port_of, rail_of
 from nodevitals.checks.judgement import Judgement, finding, percent, some
 from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
 from nodevitals.checks.sweep import parse_sizes, spelled_size
-from nodevitals.probes.fabric.report import LATENCY
+from nodevitals.probes.fabric.tools.report import LATENCY
 
 MAX_SLOW_SHARE = 0.05
 """Where more of the pairs of nodes that are well are slow, the network is shared: no link is

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from nodevitals.checks.model import Check, RunResult
-from nodevitals.probes.fabric.report import failed
+from nodevitals.probes.fabric.tools.report import failed
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
 from nodevitals_hub.store.check_store import Issued, Store, StoreError, Unfinished
 

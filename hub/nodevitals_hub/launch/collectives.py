@@ -18,7 +18,7 @@ from nodevitals.checks.judgement import some
 from nodevitals.checks.launchers import Launched, Launcher, refused
 from nodevitals.checks.model import Check, RunResult
 from nodevitals.checks.runs import collective_seconds
-from nodevitals.probes.fabric.report import Report, failed
+from nodevitals.probes.fabric.tools.report import Report, failed
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
 from nodevitals_hub.launch.node_watch import NodeWatch
 from nodevitals_hub.store.check_store import Issued

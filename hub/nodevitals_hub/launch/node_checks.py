@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, NodeVerdict, RunResult
-from nodevitals.probes.fabric.report import Report, failed
+from nodevitals.probes.fabric.tools.report import Report, failed
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped

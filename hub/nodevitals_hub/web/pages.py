@@ -12,7 +12,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from nodevitals.checks.model import KINDS, CheckRequest
-from nodevitals.probes.fabric.report import LATENCY
+from nodevitals.probes.fabric.tools.report import LATENCY
 from nodevitals_hub.web import form, form_pages
 from nodevitals_hub.web.access import Access, rank
 from nodevitals_hub.web.api import requester_of

@@ -41,8 +41,8 @@ from nodevitals.commands.terminal import (
     print_json,
     print_table,
 )
-from nodevitals.probes.fabric.report import COLLECTIVES, Report, ResultRow
 from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.tools.report import COLLECTIVES, Report, ResultRow
 
 EXAMPLES = """\
 examples:

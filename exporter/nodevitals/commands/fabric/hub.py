@@ -35,8 +35,8 @@ from nodevitals.commands.terminal import (
     print_table,
     printable,
 )
-from nodevitals.probes.fabric.report import Report, failed
 from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.tools.report import Report, failed
 
 HUB_ONLY = ("where", "preset", "limit", "note", "token_file", "ca_file")
 

@@ -15,8 +15,7 @@ from nodevitals.commands.terminal import (
     print_json,
     print_table,
 )
-from nodevitals.probes.fabric.members import roster_of
-from nodevitals.probes.fabric.plan import Pairing, Roster
+from nodevitals.probes.fabric.members import Pairing, Roster, roster_of
 
 DAY_SECONDS = 86400.0
 

@@ -14,7 +14,7 @@ from nodevitals.checks.collective import Collective
 from nodevitals.families import Family
 from nodevitals.linux.host import node_name
 from nodevitals.probes.fabric.families import BUS, COLLECTIVE_SUCCESS
-from nodevitals.probes.fabric.report import Report
+from nodevitals.probes.fabric.tools.report import Report
 
 PUSH_SECONDS = 10.0
 _SHOWN_BYTES = 300

@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, listed, printable
 from nodevitals.commands.terminal import CommandError
 from nodevitals.document import DocumentError, read_file
-from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess
+from nodevitals.probes.fabric.tools.process import ToolMissingError, ToolProcess
 
 MAX_NODES = 10_000
 # As in the names of hosts; int() refuses or is slow where there are thousands.

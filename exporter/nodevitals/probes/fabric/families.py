@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nodevitals.probe import Families
 from nodevitals.probes.fabric.admission import GATE_REASONS
-from nodevitals.probes.fabric.report import COLLECTIVES, REASONS
-from nodevitals.probes.fabric.results import ORDER_OUTCOMES
+from nodevitals.probes.fabric.orders import ORDER_OUTCOMES
 from nodevitals.probes.fabric.settings import OPERATIONS, TOOLS
+from nodevitals.probes.fabric.tools.report import COLLECTIVES, REASONS
 
 SKIPS = (*GATE_REASONS, "budget", "peer_busy", "plan_differs")
 STATISTICS = ("minimum", "median", "mean", "p99", "p999", "maximum")

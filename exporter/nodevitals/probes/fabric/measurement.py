@@ -1,38 +1,124 @@
-"""A configured test for its tool: the link, the command line, and the result from the output."""
+"""A configured test on its node: the port and its rate, the command line, the result from the
+output, and the records of what ran.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Optional, Union
+
+import msgspec
+
 from nodevitals.linux.host import Host
-from nodevitals.linux.sysfs import exists, read_integer, read_text
+from nodevitals.linux.pci import BUS_ID
+from nodevitals.linux.sysfs import exists, link_name, read_text
+from nodevitals.probes.common.interface import parse_speed
 from nodevitals.probes.common.rdma_fields import parse_rate
 from nodevitals.probes.common.rdma_gids import gid_of_port
 from nodevitals.probes.fabric.admission import TestedLink
-from nodevitals.probes.fabric.report import Report, ResultRow, failed, still_transferring
+from nodevitals.probes.fabric.orders import AcceptedOrder, FinishedOrder
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import PARSERS, iperf3, perftest
+from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed, still_transferring
 
-MEGABIT = 1e6 / 8
 # NVIDIA's own multi-node check demands this of an idle link. Messages below 1 MiB may not fill the
 # link with one queue pair (https://github.com/Mellanox/ngc_multinode_perf).
 LINE_RATE_SHARE = 0.9
 LARGE_BYTES = 1 << 20
 # Bytes per second of a link whose rate is unknown, at most: 4X XDR has 800 Gb/s.
 FASTEST_LINK = 100e9
+# PCI functions that hypervisors emulate, of clouds, and virtual functions inside a machine, where
+# nothing links to the physical one.
+_VIRTUAL_DRIVERS = (
+    *("vmxnet3", "ena", "efa", "gve", "mana", "erdma"),
+    *("iavf", "ixgbevf", "igbvf"),
+)
+# Of mlx5: https://github.com/torvalds/linux/blob/master/drivers/net/ethernet/mellanox/mlx5/core/main.c
+_VIRTUAL_FUNCTIONS = (
+    *("0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e"),
+    "0xa2d3",
+)
+# `parent` is a file of soft-RoCE alone. siw describes itself so; the text of a real device is its
+# host's, and may be anything else.
+_SOFTWARE = ("rxe", "Software iWARP stack")
+PORT_SCRIPT = """\
+cd "$1" 2>/dev/null || exit 0
+for file in node_desc device/device; do
+  [ -f $file ] && echo "$file $(cat $file 2>/dev/null)"
+done
+for link in device device/driver; do
+  [ -L $link ] && echo "$link $(basename "$(readlink $link)")"
+done
+for path in parent device/physfn; do
+  [ -e $path ] || [ -L $path ] && echo "$path yes"
+done
+echo "rate $(cat "$2" 2>/dev/null)"
+"""
+"""Prints the facts of the port whose directory and file of its rate are its arguments."""
+
+
+def place_of(test: TestSettings) -> tuple[str, str]:
+    """The directory of the device below sysfs, and in it the file with the rate of the port."""
+    if test.tool == "perftest":
+        return f"class/infiniband/{test.device}", f"ports/{test.ib_port}/rate"
+    return f"class/net/{test.device}", "speed"
+
+
+def promised_here(test: TestSettings, host: Host) -> Optional[float]:
+    """The rate that the test's port on this node promises, in bytes per second: that of a physical
+    port. None where it is unknown, and for what has no port of its own (veth, bridges, bonds,
+    virtio, soft-RoCE, virtual functions): their rate is invented, or shared.
+    """
+    if not test.device:
+        return None
+    directory, rate = place_of(test)
+    folder = host.sys(directory)
+    facts = {
+        "node_desc": read_text(folder / "node_desc"),
+        "device/device": read_text(folder / "device/device"),
+        "device": link_name(folder / "device"),
+        "device/driver": link_name(folder / "device/driver"),
+        "rate": read_text(folder / rate),
+    }
+    for path in ("parent", "device/physfn"):
+        if exists(folder / path) is not False:  # also where that cannot be read
+            facts[path] = "yes"
+    return _promised(test, {name: text for name, text in facts.items() if text is not None})
+
+
+def promised_there(test: TestSettings, printed: str) -> Optional[float]:
+    """The same, from what PORT_SCRIPT printed on a node."""
+    pairs = (line.partition(" ") for line in printed.splitlines())
+    return _promised(test, {name: text.strip() for name, _, text in pairs})
+
+
+def _promised(test: TestSettings, facts: Mapping[str, str]) -> Optional[float]:
+    virtual = (
+        BUS_ID.fullmatch(facts.get("device", "")) is None
+        or facts.keys() & {"parent", "device/physfn"}
+        or facts.get("device/driver") in _VIRTUAL_DRIVERS
+        or facts.get("device/device") in _VIRTUAL_FUNCTIONS
+        or facts.get("node_desc", "").startswith(_SOFTWARE)
+    )
+    if virtual:
+        return None
+    return _parse_rate(test, facts.get("rate", ""))
+
+
+def _parse_rate(test: TestSettings, text: str) -> Optional[float]:
+    return parse_rate(text) if test.tool == "perftest" else parse_speed(text)
 
 
 def link_of(test: TestSettings, host: Host) -> TestedLink:
     """The link whose traffic shows that it is in use."""
+    rate = _parse_rate(test, read_text(host.sys("/".join(place_of(test)))) or "")
     if test.tool == "perftest":
         folder = f"class/infiniband/{test.device}/ports/{test.ib_port}"
-        return TestedLink(
-            tuple(f"{folder}/counters/{name}" for name in ("port_xmit_data", "port_rcv_data")),
-            4,
-            parse_rate(read_text(host.sys(f"{folder}/rate")) or ""),
-        )
+        files = tuple(f"{folder}/counters/{name}" for name in ("port_xmit_data", "port_rcv_data"))
+        return TestedLink(files, 4, rate)
     folder = f"class/net/{test.device}"
-    speed = read_integer(host.sys(f"{folder}/speed"))
     files = tuple(f"{folder}/statistics/{name}" for name in ("tx_bytes", "rx_bytes"))
-    return TestedLink(files, 1, speed * MEGABIT if speed else None)
+    return TestedLink(files, 1, rate)
 
 
 def problem_of(test: TestSettings, host: Host, node: str) -> Report | None:
@@ -127,3 +213,34 @@ def judge(test: TestSettings, text: str, status: int) -> Report:
 def _is_of(test: TestSettings, row: ResultRow) -> bool:
     figure = row.latency_seconds if test.is_latency else row.bandwidth_bytes_per_second
     return figure is not None and (test.tool == "iperf3" or row.message_bytes == test.message_bytes)
+
+
+class StartedTest(msgspec.Struct, frozen=True, kw_only=True):
+    """A test that this node started at `time` (seconds since the epoch). `skipped` is one of SKIPS
+    where it was not started or was stopped, else ''; `seconds` is how long the tool ran here, and
+    `bytes` the most that it moved.
+    """
+
+    test: TestSettings
+    source: str
+    peer: str
+    time: float
+    seconds: float = 0.0
+    bytes: float = 0.0
+    skipped: str = ""
+    report: Optional[Report] = None
+    ordered: bool = False
+    """Whether the hub ordered it."""
+    forced: bool = False
+    """Whether it ran though the node may have been in use."""
+
+
+class ServedTest(msgspec.Struct, frozen=True, kw_only=True):
+    """A test of a peer's, how long its server side ran here, and the most that it moved."""
+
+    test: TestSettings
+    seconds: float
+    bytes: float
+
+
+FinishedTest = Union[StartedTest, ServedTest, AcceptedOrder, FinishedOrder]

@@ -17,23 +17,26 @@ from typing import Callable, Union
 from nodevitals import __version__
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import Occupancy
+from nodevitals.probes.fabric.measurement import FinishedTest
 from nodevitals.probes.fabric.members import MemberLists
 from nodevitals.probes.fabric.orders import (
     CLOCK_SECONDS,
     MAX_AGE_SECONDS,
     MAX_WAIT_SECONDS,
     ORDERS_PATH,
+    AcceptedOrder,
+    FinishedOrder,
     Order,
     OrderEntry,
     OrderRefusal,
     OrderRefused,
     OrderStatus,
+    outcome_of,
     problem_of,
 )
 from nodevitals.probes.fabric.protocol import parse
-from nodevitals.probes.fabric.results import AcceptedOrder, FinishedOrder, FinishedTest, outcome_of
 from nodevitals.probes.fabric.settings import HubSettings
-from nodevitals.probes.fabric.tool_process import version_of
+from nodevitals.probes.fabric.tools.process import version_of
 
 Response = tuple[HTTPStatus, Union[OrderStatus, OrderRefused]]
 _PATH = re.compile(rf"{ORDERS_PATH}/([a-zA-Z0-9-]{{8,64}})(?:\?wait=([0-9]{{1,4}}))?")
@@ -118,8 +121,8 @@ class OrderBook:
     def active(self, identity: str) -> OrderEntry | None:
         """The order that runs, where it has this identity and goes on."""
         entry = self._current
-        found = entry is not None and entry.order.id == identity and not entry.must_end()
-        return entry if found else None
+        goes_on = entry is not None and entry.order.id == identity and not entry.must_end()
+        return entry if goes_on else None
 
     def close(self, identity: str, is_owner: Callable[[str], bool]) -> bool:
         """The source has run all tests of an order of which this node is the target; False where
@@ -220,8 +223,8 @@ class OrderBook:
 def _tool_versions(entry: OrderEntry) -> dict[str, str]:
     """The versions of the tools of an order; without those that report none."""
     programs = {test.tool: measurement.argv(test, None, 0)[0] for test in entry.order.tests}
-    found = {tool: version_of(program) for tool, program in programs.items()}
-    return {tool: version for tool, version in found.items() if version}
+    versions = {tool: version_of(program) for tool, program in programs.items()}
+    return {tool: version for tool, version in versions.items() if version}
 
 
 def _unknown(message: str) -> OrderRefused:

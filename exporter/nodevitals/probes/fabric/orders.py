@@ -13,14 +13,14 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from typing import Annotated, Literal, Optional
+from typing import Annotated, Literal, Optional, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from nodevitals.probes.common.addresses import ListedTarget
-from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.settings import TestSettings
+from nodevitals.probes.fabric.tools.report import Report
 
 ORDERS_PATH = "/fabric/v1/orders"
 MAX_ORDER_BYTES = 32 * 1024
@@ -38,6 +38,8 @@ CLOCK_SECONDS = 2.0
 """The hub's clock may be ahead of the agent's by so much; an order issued later is refused."""
 ORDER_ENDS = ("canceled", "lease")
 """Why the hub ended an order, or it ended without the hub."""
+OrderOutcome = Literal["ok", "failed", "skipped", "canceled", "lease", "refused"]
+ORDER_OUTCOMES: tuple[OrderOutcome, ...] = get_args(OrderOutcome)
 OrderState = Literal["waiting", "running", "done"]
 OrderRefusal = Literal[
     "not_this_node", "not_listed", "stale", "busy", "forbidden", "invalid", "unknown"
@@ -105,6 +107,28 @@ def problem_of(order: Order) -> str:
         for problem in test.problems():
             return f"tests[{number}].{problem.path}: {problem.message}"
     return ""
+
+
+class FinishedOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """An order that has ended here, or was refused; `text` is its line in the log."""
+
+    outcome: OrderOutcome
+    text: str
+
+
+class AcceptedOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """An order that was accepted here; `text` is its line in the log."""
+
+    text: str
+
+
+def outcome_of(status: OrderStatus) -> OrderOutcome:
+    """The outcome of an order that is done."""
+    if status.skipped in ("canceled", "lease"):
+        return "canceled" if status.skipped == "canceled" else "lease"
+    if status.skipped:
+        return "skipped"
+    return "failed" if any(report.outcome != "ok" for report in status.reports) else "ok"
 
 
 class OrderEntry:

@@ -17,19 +17,13 @@ from nodevitals.probes.fabric import families as fabric
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import Meter, Spent
 from nodevitals.probes.fabric.leases import LeaseMailbox
-from nodevitals.probes.fabric.report import REASONS, Report
-from nodevitals.probes.fabric.results import (
-    ORDER_OUTCOMES,
-    AcceptedOrder,
-    FinishedOrder,
-    OrderLog,
-    ServedTest,
-    StartedTest,
-)
+from nodevitals.probes.fabric.measurement import ServedTest, StartedTest
+from nodevitals.probes.fabric.orders import ORDER_OUTCOMES, AcceptedOrder, FinishedOrder
 from nodevitals.probes.fabric.settings import (
     FabricSettings,
     TestSettings,
 )
+from nodevitals.probes.fabric.tools.report import REASONS, Report
 from nodevitals.wire import LEASES, LeaseReply
 
 if TYPE_CHECKING:
@@ -38,6 +32,9 @@ if TYPE_CHECKING:
 # The newest results of each test are exposed: enough for a median. A node that was repaired is
 # healthy again after twice as many slots, as it is the source in every second one.
 RESULTS_PER_TEST = 8
+# Refused orders are logged so many times in so long.
+MAX_REFUSALS = 10
+REFUSAL_SECONDS = 60.0
 
 
 class PairResult(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +55,30 @@ class FabricState(msgspec.Struct):
     spent: tuple[Spent, ...] = ()
     results: list[PairResult] = []
     last_success: dict[str, float] = {}
+
+
+class OrderLog:
+    """Logs orders that have ended or were refused; of refusals at most MAX_REFUSALS in
+    REFUSAL_SECONDS, and how many were left out.
+    """
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._refused = 0
+
+    def note(self, readings: Readings, order: FinishedOrder, now: float) -> None:
+        """Log one order."""
+        if order.outcome != "refused":
+            readings.note(order.text, warning=order.outcome in ("failed", "lease"))
+            return
+        if not self._refused or now - self._since > REFUSAL_SECONDS:
+            if self._refused > MAX_REFUSALS:
+                more = self._refused - MAX_REFUSALS
+                readings.note(f"{more} more orders were refused since", warning=True)
+            self._since, self._refused = now, 0
+        self._refused += 1
+        if self._refused <= MAX_REFUSALS:
+            readings.note(order.text, warning=True)
 
 
 class FabricProbe(Probe):

@@ -20,11 +20,10 @@ from nodevitals.linux.host import Host, stable_fraction
 from nodevitals.probes.common.addresses import ListedTarget
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import GATE_REASONS, PLANNED, Meter, Occupancy
-from nodevitals.probes.fabric.members import MemberLists, Membership
+from nodevitals.probes.fabric.measurement import FinishedTest, StartedTest, promised_here
+from nodevitals.probes.fabric.members import MemberLists, Membership, Pairing
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import ORDER_ENDS, OrderEntry
-from nodevitals.probes.fabric.plan import Pairing
-from nodevitals.probes.fabric.port_rate import promised_here
 from nodevitals.probes.fabric.protocol import (
     FabricClient,
     Opened,
@@ -32,16 +31,15 @@ from nodevitals.probes.fabric.protocol import (
     Refused,
     TransportError,
 )
-from nodevitals.probes.fabric.report import REASONS, Reason, Report, failed
-from nodevitals.probes.fabric.results import FinishedTest, StartedTest
 from nodevitals.probes.fabric.server_side import CLOSE_SECONDS, OPEN_SECONDS, Guard, ServerSide
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
-from nodevitals.probes.fabric.tool_process import (
+from nodevitals.probes.fabric.tools.process import (
     ToolMissingError,
     ToolProcess,
     is_connected,
     tcp_tables,
 )
+from nodevitals.probes.fabric.tools.report import REASONS, Reason, Report, failed
 
 # Tests start in the middle half of a slot: clocks may differ by a quarter of it.
 EARLIEST, SPREAD = 0.25, 0.5

@@ -17,16 +17,14 @@ from typing import Callable
 from nodevitals.linux.host import Host
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.admission import PLANNED, Gate, Meter, Occupancy
-from nodevitals.probes.fabric.members import MemberLists
+from nodevitals.probes.fabric.measurement import FinishedTest, ServedTest, promised_here
+from nodevitals.probes.fabric.members import MemberLists, Pairing
 from nodevitals.probes.fabric.order_book import OrderBook
 from nodevitals.probes.fabric.orders import OrderEntry
-from nodevitals.probes.fabric.plan import Pairing
-from nodevitals.probes.fabric.port_rate import promised_here
 from nodevitals.probes.fabric.protocol import Closed, Opened, OpenRequest, Refused
-from nodevitals.probes.fabric.report import Report
-from nodevitals.probes.fabric.results import FinishedTest, ServedTest
 from nodevitals.probes.fabric.settings import FabricSettings, TestSettings
-from nodevitals.probes.fabric.tool_process import ToolMissingError, ToolProcess, listens
+from nodevitals.probes.fabric.tools.process import ToolMissingError, ToolProcess, listens
+from nodevitals.probes.fabric.tools.report import Report
 
 CHECK_SECONDS = 0.1
 

@@ -10,7 +10,7 @@ import msgspec
 from nodevitals.probe import BytesPerSecond, ProbeSettings, Problem, Seconds
 from nodevitals.probes.common.discovery import FileSource, NameSource, path_problems
 from nodevitals.probes.fabric.admission import BudgetSettings, GateSettings
-from nodevitals.probes.fabric.report import BANDWIDTH, LATENCY
+from nodevitals.probes.fabric.tools.report import BANDWIDTH, LATENCY
 from nodevitals.quantities import parse_listen_address, shown
 
 DEFAULT_PORT = 9856

@@ -26,9 +26,9 @@ from nodevitals.linux.host import Host
 from nodevitals.linux.process import die_with_parent
 from nodevitals.probes.common.device_files import OwnProcesses
 from nodevitals.probes.fabric.admission import GATE_REASONS, Gate, GateSettings
-from nodevitals.probes.fabric.report import Report
-from nodevitals.probes.fabric.tool_process import listens
 from nodevitals.probes.fabric.tools import nccl, perftest
+from nodevitals.probes.fabric.tools.process import listens
+from nodevitals.probes.fabric.tools.report import Report
 from nodevitals.probes.selfcheck.checks import Check, has_memory
 from nodevitals.probes.selfcheck.results import Outcome, Result, for_all, measured
 from nodevitals.probes.selfcheck.tools import ascend_dmi, dcgm, mbw, nvbandwidth

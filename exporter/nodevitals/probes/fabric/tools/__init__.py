@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nodevitals.probes.fabric.report import Report
 from nodevitals.probes.fabric.tools import hccl, iperf3, nccl, perftest
+from nodevitals.probes.fabric.tools.report import Report
 
 PARSERS: dict[str, Callable[[str], Report]] = {
     "perftest": perftest.parse,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nodevitals.probes.fabric.report import (
+from nodevitals.probes.fabric.tools.report import (
     Report,
     ResultRow,
     agrees,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nodevitals.probes.fabric.report import (
+from nodevitals.probes.fabric.tools.report import (
     Report,
     ResultRow,
     agrees,

@@ -13,7 +13,13 @@ from typing import Optional
 
 import msgspec
 
-from nodevitals.probes.fabric.report import Report, ResultRow, agrees, failure_patterns, judged
+from nodevitals.probes.fabric.tools.report import (
+    Report,
+    ResultRow,
+    agrees,
+    failure_patterns,
+    judged,
+)
 
 BYTES_OF_UNIT = {"MB/sec": 2**20, "MiB/sec": 2**20, "Gb/sec": 1e9 / 8}
 _OPERATIONS = {"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send", "Atomic": "atomic"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from nodevitals.probes.fabric.report import agrees
+from nodevitals.probes.fabric.tools.report import agrees
 from nodevitals.probes.selfcheck.results import Kind, Result, for_all, measured
 
 DIRECTIONS: dict[Kind, str] = {"host_to_device": "h2d", "device_to_host": "d2h"}

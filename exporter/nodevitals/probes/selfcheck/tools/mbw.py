@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nodevitals.probes.fabric.report import agrees
+from nodevitals.probes.fabric.tools.report import agrees
 from nodevitals.probes.selfcheck.results import Result, for_all, measured
 
 MEBI = 2**20

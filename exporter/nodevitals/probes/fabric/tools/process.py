@@ -94,11 +94,11 @@ def is_connected(port: int, tables: str) -> bool:
 
 def tcp_tables() -> str:
     """All TCP sockets of this network namespace."""
-    found = []
+    texts = []
     for table in TCP_TABLES:
         with suppress(OSError), open(table, encoding="ascii") as file:
-            found.append(file.read())
-    return "".join(found)
+            texts.append(file.read())
+    return "".join(texts)
 
 
 def _has(tables: str, state: str, end: int, port: int) -> bool:
