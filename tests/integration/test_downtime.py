@@ -14,8 +14,7 @@ import pytest
 
 from nodevitals.linux.link_events import LinkEvents, index_of
 from nodevitals.probes.common.downtime import MAX_GAP_SECONDS
-from nodevitals.probes.common.link_sights import InterfaceFiles, PortFiles
-from nodevitals.probes.common.link_watch import now_seconds
+from nodevitals.probes.common.link_watch import InterfaceFiles, PortFiles, now_seconds
 from testbed.namespaces import Network, ip
 from testbed.nics import Machine
 from testbed.node import Node, run, wait_until

@@ -13,7 +13,7 @@ import pytest
 
 from nodevitals.linux.host import Host
 from nodevitals.probe import Absent, ProbeError, Readings
-from nodevitals.probes.common.rdma_gids import gid_of_port
+from nodevitals.probes.common.rdma import gid_of_port
 from nodevitals.probes.rdma import reader
 from nodevitals.probes.rdma.probe import RdmaProbe, RdmaSettings, RdmaState
 from nodevitals.wire import decode, encode

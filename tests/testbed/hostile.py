@@ -22,8 +22,7 @@ from nodevitals.probes.ascend.queries import MAPPING, Query
 from nodevitals.probes.ascend.table import parse_table
 from nodevitals.probes.common.addresses import parse_address
 from nodevitals.probes.common.interface import parse_speed
-from nodevitals.probes.common.rdma_fields import parse_id, parse_rate
-from nodevitals.probes.common.rdma_gids import parse_gid
+from nodevitals.probes.common.rdma import parse_gid, parse_id, parse_rate
 from nodevitals.probes.fabric.tools import PARSERS
 from nodevitals.probes.kernel_log.families import PATTERNS, event_of, suppressed
 from nodevitals.probes.kernel_log.xid import action_of, parse_sxid, parse_xid

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodevitals.linux.sysfs import parse_integer
-from nodevitals.probes.common.rdma_fields import parse_id, parse_rate
-from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
+from nodevitals.probes.common.rdma import Gid, choose, parse_gid, parse_id, parse_rate
 from nodevitals.probes.rdma.reader import CONGESTION, ERRORS, LIMITS, OTHER, RECEIVED, wanted
 from testbed.nics import BNXT_COUNTERS, IRDMA_COUNTERS, LINK_COUNTERS, MLX5_COUNTERS
 

@@ -15,7 +15,7 @@ import msgspec
 from nodevitals.linux.process import WORKER
 from nodevitals.linux.sysfs import parse_integer
 from nodevitals.probes.common.device_files import WATCHERS
-from nodevitals.probes.common.rdma_gids import Gid, choose, parse_gid
+from nodevitals.probes.common.rdma import Gid, choose, parse_gid
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools import process as tool_process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from nodevitals.errors import ProbeError
 
@@ -124,3 +125,8 @@ def exists(path: str | os.PathLike[str]) -> bool | None:
     except OSError:
         return None
     return True
+
+
+def unescape(text: str) -> str:
+    r"""Undo the kernel's octal escapes of space, tab, newline and backslash (\040)."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

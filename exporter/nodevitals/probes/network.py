@@ -28,11 +28,10 @@ from nodevitals.probe import (
     Problem,
     Readings,
 )
-from nodevitals.probes.common import downtime_report, links
+from nodevitals.probes.common import links
 from nodevitals.probes.common.downtime import Downtimes
 from nodevitals.probes.common.interface import Interface, parse_speed, read_interface
-from nodevitals.probes.common.link_sights import InterfaceFiles
-from nodevitals.probes.common.link_watch import LinkWatch
+from nodevitals.probes.common.link_watch import InterfaceFiles, LinkWatch, report_downtimes
 from nodevitals.probes.common.links import Link, Links
 
 KINDS = ("physical", "bond")
@@ -266,6 +265,6 @@ class NetworkProbe(Probe):
         files = {name: InterfaceFiles(name, f"{self._directory}/{name}") for name in names}
         self._watch.update(files, labels)
         families = (DOWN_SECONDS, LONGEST_DOWN)
-        self.state.downtimes = downtime_report.report(
+        self.state.downtimes = report_downtimes(
             self._watch, self.state.downtimes, labels, families, readings
         )

@@ -1,4 +1,5 @@
-"""What the accelerators of every vendor share: the families, and the inventory of a node.
+"""What the accelerators of every vendor share: the families, also of the workloads that have them,
+and the inventory of a node.
 
 `Inventory` is pure: the devices that answer go in, those that once did and no longer do come out.
 """
@@ -20,6 +21,10 @@ Action = Literal[
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 DEVICE_LABELS = ("vendor", "device", "uuid")
+# Which pod, job or user has a device. `namespace` and `pod` name the unit of work everywhere: a pod
+# of Kubernetes, a job of Slurm (`slurm`, its id), the processes of a user (`user`, the name).
+OWNER_LABELS = ("job_name", "owner", "queue")
+WORKLOAD_LABELS = ("namespace", "pod", "container", *OWNER_LABELS)
 ECC_KINDS = ("corrected", "uncorrected")
 ECC_LIFETIMES = ("volatile", "aggregate")
 ECC_LOCATIONS = (
@@ -91,6 +96,12 @@ MEMORY_TOTAL = metrics.gauge("memory_total_bytes", "Size of the device memory.")
 TEMPERATURE = metrics.gauge("temperature_celsius", "Temperature of the chip.")
 POWER = metrics.gauge("power_watts", "Power draw of the device.")
 PROCESSES = metrics.gauge("processes", "Number of compute processes on the device.")
+ACCELERATOR_INFO = Families("pod", *WORKLOAD_LABELS).open_gauge(
+    "accelerator_info",
+    "Always 1; the pod (or job of another scheduler) that has the accelerator; of a MIG instance, "
+    "uuid is that of its GPU.",
+    *DEVICE_LABELS,
+)
 # What the probe `profile` compares.
 PROFILE_FACTS = (
     Fact("accelerator.count", PRESENT),
@@ -151,29 +162,29 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         known is identified by its slot. `withheld` are the slots or uuids of devices whose state is
         unknown. `codes` are the vendor's errors, by slot or uuid.
         """
-        before = {one.device.uuid: one.device for one in self.known}
+        before = {entry.device.uuid: entry.device for entry in self.known}
         devices = {device.uuid: completed(device, before.get(device.uuid)) for device in present}
         slots = {device.slot for device in devices.values() if device.slot}
         known = [
             KnownDevice(device=device, state=states.get(device.uuid, ""))
             for device in devices.values()
         ]
-        gone = [one for one in self.known if one.device.uuid not in devices]
-        for one in gone:
-            device = one.device
+        gone = [entry for entry in self.known if entry.device.uuid not in devices]
+        for entry in gone:
+            device = entry.device
             if device.slot in slots or device.uuid in forgotten:
                 continue
             away = not withheld.isdisjoint((device.slot, device.uuid))
-            since = one.lost_at if away or one.lost_at is not None else now
+            since = entry.lost_at if away or entry.lost_at is not None else now
             code = codes.get(device.uuid) or codes.get(device.slot, "")
             known.append(KnownDevice(device=device, lost_at=since, withheld=away, code=code))
-        known_slots = {one.device.slot for one in known}
+        known_slots = {entry.device.slot for entry in known}
         for slot in lost - known_slots - forgotten:
             device = Device(uuid=slot, index="", slot=slot)
             known.append(KnownDevice(device=device, lost_at=now, code=codes.get(slot, "")))
-        retired = sum(one.device.uuid in forgotten for one in gone)
+        retired = sum(entry.device.uuid in forgotten for entry in gone)
         return Inventory(
-            known=tuple(sorted(known, key=lambda one: (one.device.slot, one.device.uuid))),
+            known=tuple(sorted(known, key=lambda entry: (entry.device.slot, entry.device.uuid))),
             baseline=max(len(devices), self.baseline - retired),
         )
 
@@ -192,38 +203,38 @@ def report(inventory: Inventory, vendor: str, readings: Readings) -> None:
     exposes INFO of the devices that answer.
     """
     expose(inventory, vendor, readings)
-    for one in inventory.known:
-        device = one.device
-        if one.code or (one.lost_at is not None and not one.withheld):
+    for entry in inventory.known:
+        device = entry.device
+        if entry.code or (entry.lost_at is not None and not entry.withheld):
             labels = (vendor, device.index, device.uuid)
             bus_id = device.slot.partition("/")[0]
             readings.add(INFO, 1, *labels, device.serial, bus_id, device.model, "", "", "")
-        _record_condition(one, vendor, readings)
+        _record_condition(entry, vendor, readings)
 
 
 def expose(inventory: Inventory, vendor: str, readings: Readings) -> None:
     """Expose which devices answer, and the errors of the others."""
-    here = [one for one in inventory.known if not one.withheld]
-    readings.add(PRESENT, sum(one.lost_at is None for one in here), vendor)
+    here = [entry for entry in inventory.known if not entry.withheld]
+    readings.add(PRESENT, sum(entry.lost_at is None for entry in here), vendor)
     readings.add(BASELINE, inventory.baseline, vendor)
-    for one in inventory.known:
-        device = one.device
+    for entry in inventory.known:
+        device = entry.device
         labels = (vendor, device.index, device.uuid)
-        if not one.withheld:
-            readings.add(UP, one.lost_at is None, *labels)
-            readings.add(LOST_TIMESTAMP, one.lost_at, *labels)
-        if one.code:
-            readings.add(ERROR_INFO, 1, *labels, one.code)
+        if not entry.withheld:
+            readings.add(UP, entry.lost_at is None, *labels)
+            readings.add(LOST_TIMESTAMP, entry.lost_at, *labels)
+        if entry.code:
+            readings.add(ERROR_INFO, 1, *labels, entry.code)
 
 
-def _record_condition(one: KnownDevice, vendor: str, readings: Readings) -> None:
-    if one.withheld and not one.code:
+def _record_condition(entry: KnownDevice, vendor: str, readings: Readings) -> None:
+    if entry.withheld and not entry.code:
         return
-    device = one.device
-    well = one.state in ("", "none")
-    lost = "lost" if one.lost_at is not None else ""
-    state = "unreadable" if one.withheld else lost or ("ok" if well else one.state)
+    device = entry.device
+    well = entry.state in ("", "none")
+    lost = "lost" if entry.lost_at is not None else ""
+    state = "unreadable" if entry.withheld else lost or ("ok" if well else entry.state)
     serial = f", serial {device.serial}" if device.serial else ""
-    code = f", error {one.code}" if one.code else ""
+    code = f", error {entry.code}" if entry.code else ""
     detail = f"{vendor} {device.index} at {device.slot}{serial}{code}"
     readings.condition(device.uuid, state, detail)

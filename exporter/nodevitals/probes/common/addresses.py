@@ -1,17 +1,25 @@
-"""Addresses as people write them, and lists of them in the format of Prometheus' file_sd.
+"""Addresses as people write them, lists of them in the format of Prometheus' file_sd, and look-ups
+of many names at once.
 
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
 """
 
 from __future__ import annotations
 
+import queue
 import socket
+import threading
+import time
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 
 from nodevitals.document import DocumentError, Problem, convert
 
+MAX_THREADS = 32
+# The usual stack of 8 MiB, 32 times, would use all the memory that a worker may have.
+STACK_BYTES = 512 * 1024
 TcpPort = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
@@ -82,3 +90,49 @@ def is_address(host: str) -> bool:
             continue
         return True
     return False
+
+
+def resolve(hosts: Iterable[str], deadline: float) -> dict[str, tuple[str, ...]]:
+    """Every address of each host, best first; () for an unknown name, and for a name that was
+    looked up without an answer by `deadline` (monotonic seconds). Names whose look-up did not
+    start by then are left out. The C library's resolver blocks, so each name has a thread; one that
+    hangs in the name service is left behind, and ends with the worker.
+    """
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, tuple[str, ...]]] = queue.SimpleQueue()
+    wanted = set(hosts)
+    for host in sorted(wanted):
+        waiting.put(host)
+    started: list[str] = []
+    threading.stack_size(STACK_BYTES)
+    for _ in range(min(MAX_THREADS, len(wanted))):
+        threading.Thread(target=_resolve_all, args=(waiting, started, answers), daemon=True).start()
+    resolved: dict[str, tuple[str, ...]] = {}
+    while len(resolved) < len(wanted):
+        try:
+            host, addresses = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        resolved[host] = addresses
+    return dict.fromkeys(started, ()) | resolved
+
+
+def _resolve_all(
+    waiting: queue.SimpleQueue[str],
+    started: list[str],
+    answers: queue.SimpleQueue[tuple[str, tuple[str, ...]]],
+) -> None:
+    while True:
+        try:
+            host = waiting.get_nowait()
+        except queue.Empty:
+            return
+        started.append(host)
+        try:
+            # AI_ADDRCONFIG omits the family to which this node has no route.
+            rows = socket.getaddrinfo(
+                host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+            )
+        except (OSError, ValueError):  # ValueError: no possible name, such as `a..b`
+            rows = []
+        answers.put((host, tuple(dict.fromkeys(str(row[4][0]) for row in rows))))

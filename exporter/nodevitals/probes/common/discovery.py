@@ -19,8 +19,13 @@ from nodevitals.document import DocumentError, Problem
 from nodevitals.linux.beneath import read_file
 from nodevitals.linux.host import Host
 from nodevitals.probe import ProbeError
-from nodevitals.probes.common.addresses import ListedTarget, TcpPort, is_address, parse_file
-from nodevitals.probes.common.names import resolve
+from nodevitals.probes.common.addresses import (
+    ListedTarget,
+    TcpPort,
+    is_address,
+    parse_file,
+    resolve,
+)
 
 # If every node resolved every name in every run, the name service would have to bear it.
 NAME_SECONDS = 300.0

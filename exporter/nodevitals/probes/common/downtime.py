@@ -18,7 +18,7 @@ MAX_GAP_SECONDS = 3.0
 WINDOW_SECONDS = 3600.0
 _MAX_OUTAGES = 16
 
-# `away` is switched off, or gone; in neither case somebody expects it to be up.
+# `away` is switched off, or gone: it is not expected to be up.
 Sight = Literal["up", "down", "away", "unknown"]
 
 
@@ -69,7 +69,7 @@ class Downtime(msgspec.Struct):
         """End the outage that goes on, if there is one. Returns its length."""
         seconds, self.down_seconds = self.down_seconds, 0.0
         if seconds:
-            longer = [one for one in self.outages if one.seconds > seconds]
+            longer = [outage for outage in self.outages if outage.seconds > seconds]
             kept = (*longer, Outage(self.looked_at, seconds))
             self.outages = kept[:_MAX_OUTAGES]
         self.looked_at, self.down_count = 0.0, None
@@ -78,7 +78,7 @@ class Downtime(msgspec.Struct):
     def longest_seconds(self, now: float) -> float:
         """The longest outage that goes on or has ended within the window; 0 without one."""
         since = now - WINDOW_SECONDS
-        recent = [one.seconds for one in self.outages if one.ended_at >= since]
+        recent = [outage.seconds for outage in self.outages if outage.ended_at >= since]
         return max(self.down_seconds, 0.0, *recent)
 
     def copied(self) -> Downtime:

@@ -1,9 +1,12 @@
-"""Looks at the links of a node between the runs of a probe, to see outages of seconds.
+"""Looks at the links of a node between the runs of a probe, to see and report outages of
+seconds.
 
 A thread of the probe's worker: it looks when the kernel announces a change of an interface, and
 every second while a link is down or cannot be announced (InfiniBand; a network namespace other than
 the agent's). While all links are up and announced, it sleeps. A call that hangs in a driver holds
-up neither the run nor the scrape.
+up neither the run nor the scrape. A look reads few files of sysfs. A RoCE port is looked at through
+its network interface: the kernel announces its changes, while a look at the port itself is a
+request to the firmware.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Union
 
+from nodevitals.linux import netdev
 from nodevitals.linux.link_events import LinkEvents, index_of
-from nodevitals.linux.sysfs import read_integer
-from nodevitals.probes.common.downtime import Downtime, Downtimes
-from nodevitals.probes.common.link_sights import InterfaceFiles, LinkFiles
+from nodevitals.linux.sysfs import exists, read_integer, read_text
+from nodevitals.probe import Family, Readings
+from nodevitals.probes.common.downtime import Downtime, Downtimes, Sight
+from nodevitals.probes.common.rdma import ACTIVE, ACTIVE_DEFER, parse_id
 
 LOOK_SECONDS = 1.0
 # Also where nothing is announced: a lost message costs no more.
@@ -28,6 +34,59 @@ _PAUSE_SECONDS = 0.1
 _HANGING_SECONDS = 1.0
 _STACK_BYTES = 256 * 1024
 _MAX_OUTAGES = 8
+_DOWN_STATES = (1, 2, 3)  # down, initializing, armed
+_DISABLED = 3
+
+
+class InterfaceFiles(NamedTuple):
+    """A network interface, by its name and its directory in /sys/class/net."""
+
+    name: str
+    directory: str
+
+    def look(self) -> Sight:
+        """Whether it is up. One that is switched off is away, as one that is gone."""
+        switched_on = netdev.is_switched_on(self.directory)
+        if switched_on is None:
+            return "away" if exists(self.directory) is False else "unknown"
+        up = netdev.is_up(self.directory) if switched_on else None
+        if not switched_on:
+            return "away"
+        return "unknown" if up is None else "up" if up else "down"
+
+    def down_count(self) -> int | None:
+        """Number of times that it lost its carrier."""
+        counted = netdev.carrier_down_count(self.directory)
+        return counted[0] if counted else None
+
+
+class PortFiles(NamedTuple):
+    """An RDMA port, by its directory in /sys/class/infiniband; `saturated` is the largest value of
+    its `link_downed`.
+    """
+
+    directory: str
+    saturated: int
+
+    def look(self) -> Sight:
+        """Whether it is active. One that is disabled is away, as one that is gone."""
+        state = parse_id(read_text(f"{self.directory}/state") or "")
+        if state in (ACTIVE, ACTIVE_DEFER):
+            return "up"
+        if state is None and exists(self.directory) is False:
+            return "away"
+        physical = parse_id(read_text(f"{self.directory}/phys_state") or "")
+        if state not in _DOWN_STATES or physical is None:
+            return "unknown"
+        return "away" if physical == _DISABLED else "down"
+
+    def down_count(self) -> int | None:
+        """Number of times that its link went down."""
+        count = read_integer(f"{self.directory}/counters/link_downed")
+        return None if count == self.saturated else count
+
+
+LinkFiles = Union[InterfaceFiles, PortFiles]
 
 
 def now_seconds() -> float:
@@ -79,7 +138,9 @@ class LinkWatch:
         the name and the length of each.
         """
         # Looks replace a Downtime; what is handed out does not change.
-        known = {name: one for name, one in list(self._known.items()) if name in self._links}
+        known = {
+            name: downtime for name, downtime in list(self._known.items()) if name in self._links
+        }
         ended, self._ended = self._ended, []
         return Downtimes(self._boot_id, known), ended
 
@@ -89,9 +150,9 @@ class LinkWatch:
         if self._started:
             self._thread.join(_HANGING_SECONDS)
         if not self._thread.is_alive():
-            for one in (self._events, self._waker, self._wakened):
-                if one is not None:
-                    one.close()
+            for source in (self._events, self._waker, self._wakened):
+                if source is not None:
+                    source.close()
 
     def _wake(self, last: bool = False) -> None:
         with contextlib.suppress(OSError):
@@ -112,7 +173,7 @@ class LinkWatch:
             poll.register(self._events, select.POLLIN)
         deadline = time.monotonic() + self._seconds()
         while (left := deadline - time.monotonic()) > 0:
-            ready = [one for one, _ in poll.poll(left * 1000)]
+            ready = [descriptor for descriptor, _ in poll.poll(left * 1000)]
             if self._wakened.fileno() in ready:
                 if not self._wakened.recv(4096):
                     return False
@@ -126,7 +187,7 @@ class LinkWatch:
 
     def _seconds(self) -> float:
         """How long the thread may sleep."""
-        down = any(one.seen == "down" for one in list(self._known.values()))
+        down = any(downtime.seen == "down" for downtime in list(self._known.values()))
         return LOOK_SECONDS if down or not self._all_announced else _QUIET_LOOK_SECONDS
 
     def _look(self) -> None:
@@ -142,10 +203,10 @@ class LinkWatch:
     def _look_at(self, name: str, files: LinkFiles) -> None:
         sight = files.look()
         count = files.down_count() if sight == "down" else None
-        one = self._known.get(name, Downtime())
-        if sight == one.seen == "up":
+        before = self._known.get(name, Downtime())
+        if sight == before.seen == "up":
             return
-        changed = one.copied()
+        changed = before.copied()
         ended = changed.look(now_seconds(), sight, count)
         self._known = {**self._known, name: changed}
         if ended and len(self._ended) < _MAX_OUTAGES:
@@ -159,3 +220,27 @@ def _indexes(links: Mapping[str, LinkFiles]) -> Iterator[int]:
             index = index_of(files.name)
             if index is not None and index == read_integer(f"{files.directory}/ifindex"):
                 yield index
+
+
+def report_downtimes(
+    watch: LinkWatch,
+    before: Downtimes,
+    labels: Mapping[str, tuple[str, ...]],
+    families: tuple[Family, Family],
+    readings: Readings,
+) -> Downtimes:
+    """Report the links of which `labels` are known: the total of their downtime, and the longest
+    outage. `before` is the state of the last run that was counted; returns the next one.
+    """
+    total, longest = families
+    seen, ended = watch.seen()
+    counted = before.links if before.boot_id == seen.boot_id else {}
+    now = now_seconds()
+    for name, own in labels.items():
+        downtime = seen.links.get(name, Downtime())
+        more = downtime.seconds - counted.get(name, Downtime()).seconds
+        readings.increment(total, max(0.0, more), *own)
+        readings.add(longest, downtime.longest_seconds(now), *own)
+    for name, seconds in ended:
+        readings.event(name, "outage", f"down for {seconds:.1f} s")
+    return seen

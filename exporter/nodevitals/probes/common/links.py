@@ -74,7 +74,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
         its place (it was renamed or replaced), or until it is forgotten. Nothing is counted across
         a boot, nor while the identifier of the boot is unknown (''): that is counted later.
         """
-        before = {one.link.name: one for one in self.known}
+        before = {entry.link.name: entry for entry in self.known}
         flaps: dict[str, int] = {}
         known: list[KnownLink] = []
         places = set()
@@ -103,7 +103,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             gone = msgspec.structs.replace(old.link, up=False, rate=None, down_count=None)
             known.append(KnownLink(link=gone, best_rate=old.best_rate, missing=True))
-        known.sort(key=lambda one: one.link.name)
+        known.sort(key=lambda entry: entry.link.name)
         return Links(known=tuple(known), boot_id=boot_id or self.boot_id), flaps
 
 
@@ -138,44 +138,44 @@ def count_flaps(before: KnownLink | None, now: Link) -> tuple[int, Counted]:
     return 0, ""
 
 
-def state_of(one: KnownLink, expected_rate: float | None, flaps: int = 0) -> str:
+def state_of(known: KnownLink, expected_rate: float | None, flaps: int = 0) -> str:
     """The state for the history, one word. A link that is up and went down since the last run has
     flapped: a series of flaps has one row at its start and one at its end.
     """
-    if one.missing:
+    if known.missing:
         return "missing"
-    if flaps and one.link.up:
+    if flaps and known.link.up:
         return "flapped"
-    if one.link.up is None:
+    if known.link.up is None:
         return "unknown"
-    if not one.link.up:
+    if not known.link.up:
         return "down" if expected_rate is not None else "unused"
-    rate = one.link.rate
+    rate = known.link.rate
     slow = rate is not None and expected_rate is not None and rate < expected_rate * SLOW_SHARE
     return "slow" if slow else "ok"
 
 
-def describe(one: KnownLink, expected_rate: float | None) -> str:
+def describe(known: KnownLink, expected_rate: float | None) -> str:
     """The detail for the history, one line: layer, rate, expected rate, place."""
-    words = [one.link.layer]
-    if one.link.rate is not None:
-        words.append(f"{one.link.rate * 8 / 1e9:g} Gb/s")
-    if expected_rate is not None and expected_rate != one.link.rate:
+    words = [known.link.layer]
+    if known.link.rate is not None:
+        words.append(f"{known.link.rate * 8 / 1e9:g} Gb/s")
+    if expected_rate is not None and expected_rate != known.link.rate:
         words.append(f"expected {expected_rate * 8 / 1e9:g} Gb/s")
-    if one.link.place:
-        words.append(f"at {one.link.place}")
+    if known.link.place:
+        words.append(f"at {known.link.place}")
     return " ".join(filter(None, words))
 
 
-def record(one: KnownLink, expected_rate: float | None, flaps: int, readings: Readings) -> None:
+def record(known: KnownLink, expected_rate: float | None, flaps: int, readings: Readings) -> None:
     """Record the state of a link for the history."""
-    state = state_of(one, expected_rate, flaps)
-    readings.condition(one.link.name, state, describe(one, expected_rate))
+    state = state_of(known, expected_rate, flaps)
+    readings.condition(known.link.name, state, describe(known, expected_rate))
 
 
 def with_expected(links: Links, expected: Mapping[str, float]) -> Links:
     """The links, and as missing those that the configuration expects and no run has found."""
-    names = {one.link.name for one in links.known}
+    names = {entry.link.name for entry in links.known}
     unseen = (
         KnownLink(link=Link(name=name, up=False), missing=True)
         for name in expected
@@ -187,4 +187,4 @@ def with_expected(links: Links, expected: Mapping[str, float]) -> Links:
 def is_excluded(name: str, patterns: Iterable[str]) -> bool:
     """Whether a pattern (with `*`, `?`, `[]`) matches a link's name, or the device of a port."""
     device = name.partition("/")[0]
-    return any(fnmatchcase(name, one) or fnmatchcase(device, one) for one in patterns)
+    return any(fnmatchcase(name, pattern) or fnmatchcase(device, pattern) for pattern in patterns)

@@ -13,8 +13,7 @@ from nodevitals.linux.host import Host
 from nodevitals.linux.pci import BUS_ID
 from nodevitals.linux.sysfs import exists, link_name, read_text
 from nodevitals.probes.common.interface import parse_speed
-from nodevitals.probes.common.rdma_fields import parse_rate
-from nodevitals.probes.common.rdma_gids import gid_of_port
+from nodevitals.probes.common.rdma import gid_of_port, parse_rate
 from nodevitals.probes.fabric.admission import TestedLink
 from nodevitals.probes.fabric.orders import AcceptedOrder, FinishedOrder
 from nodevitals.probes.fabric.settings import TestSettings

@@ -18,8 +18,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from nodevitals.probes.common.addresses import TcpPort, is_address
-from nodevitals.probes.common.names import resolve
+from nodevitals.probes.common.addresses import TcpPort, is_address, resolve
 from nodevitals.probes.fabric.secrets import Secrets
 
 PATH = "/fabric/v1/tests"

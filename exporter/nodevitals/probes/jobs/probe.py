@@ -25,6 +25,7 @@ import msgspec
 from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import exists, list_names, parse_integer, read_text
 from nodevitals.probe import Absent, Families, Probe, ProbeError, ProbeSettings, Readings, Seconds
+from nodevitals.probes.common.accelerators import ACCELERATOR_INFO
 from nodevitals.probes.common.cgroups import is_pod, parse_job_id
 from nodevitals.probes.common.device_files import (
     WATCHERS,
@@ -34,7 +35,6 @@ from nodevitals.probes.common.device_files import (
     sees_kernel,
 )
 from nodevitals.probes.common.device_names import DeviceNames, NpuNames
-from nodevitals.probes.common.workloads import ACCELERATOR_INFO
 from nodevitals.probes.jobs.devices import DeviceState, DeviceTable
 from nodevitals.probes.jobs.slurm import JobTexts, label_text, parse_environment, parse_uid
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodevitals.probe import Families
-from nodevitals.probes.common import workloads
+from nodevitals.probes.common.accelerators import ACCELERATOR_INFO, OWNER_LABELS, WORKLOAD_LABELS
 
 REQUESTS = ("list", "allocatable", "pods", "node")
 RESULTS = ("ok", "denied", "throttled", "timeout", "unavailable", "error")
@@ -20,7 +20,7 @@ OOM_KILLS = _pod.counter(
     "oom_kills_total",
     "Number of times that the kernel's OOM killer ended a process of the container; the series "
     "ends a day after the last time.",
-    *workloads.WORKLOAD_LABELS,
+    *WORKLOAD_LABELS,
 )
 
 _node = Families("node")
@@ -52,7 +52,7 @@ PODS = _kubernetes.gauge(
 WITHOUT_LABEL = _kubernetes.gauge(
     "pods_without_label",
     "Number of pods with devices whose labels are known and that have none of those configured.",
-    label=workloads.OWNER_LABELS,
+    label=OWNER_LABELS,
 )
 CACHED = _kubernetes.gauge("pods_cached", "Number of pods of the node whose labels are kept.")
 DROPPED = _kubernetes.gauge(
@@ -76,4 +76,4 @@ OOM_UNATTRIBUTED = _kubernetes.counter(
     reason=(UNKNOWN_POD, LIMIT),
 )
 
-FAMILIES = (*workloads.metrics, *_pod, *_node, *_kubernetes)
+FAMILIES = (ACCELERATOR_INFO, *_pod, *_node, *_kubernetes)

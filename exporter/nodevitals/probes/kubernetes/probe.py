@@ -13,7 +13,7 @@ import time
 from typing import Union
 
 from nodevitals.probe import Probe, Readings
-from nodevitals.probes.common.workloads import OWNER_LABELS
+from nodevitals.probes.common.accelerators import OWNER_LABELS
 from nodevitals.probes.kubernetes import report
 from nodevitals.probes.kubernetes.families import (
     CACHED,

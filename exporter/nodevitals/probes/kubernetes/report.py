@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Optional
 
 from nodevitals.probe import Readings
-from nodevitals.probes.common.workloads import ACCELERATOR_INFO, OWNER_LABELS
+from nodevitals.probes.common.accelerators import ACCELERATOR_INFO, OWNER_LABELS
 from nodevitals.probes.kubernetes.devices import (
     Device,
     Node,

@@ -10,8 +10,7 @@ from typing import Annotated, Literal, Optional
 import msgspec
 
 from nodevitals.probe import ProbeSettings, Problem, Seconds
-from nodevitals.probes.common.accelerators import DEVICE_LABELS
-from nodevitals.probes.common.workloads import OWNER_LABELS, WORKLOAD_LABELS
+from nodevitals.probes.common.accelerators import DEVICE_LABELS, OWNER_LABELS, WORKLOAD_LABELS
 
 Source = Literal["auto", "api", "kubelet", "none"]
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from nodevitals.probes.common.mountinfo import unescape
+from nodevitals.linux.sysfs import unescape
 
 _NUMBER = re.compile(r"[0-9]{1,10}")
 

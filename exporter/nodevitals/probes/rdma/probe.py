@@ -24,11 +24,11 @@ from nodevitals.probe import (
     Problem,
     Readings,
 )
-from nodevitals.probes.common import downtime_report, links
+from nodevitals.probes.common import links
 from nodevitals.probes.common.downtime import Downtimes
-from nodevitals.probes.common.link_watch import LinkWatch
+from nodevitals.probes.common.link_watch import LinkWatch, report_downtimes
 from nodevitals.probes.common.links import Link, Links
-from nodevitals.probes.common.rdma_fields import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
+from nodevitals.probes.common.rdma import ACTIVE, ACTIVE_DEFER, parse_id, parse_rate
 from nodevitals.probes.rdma import reader as rdma
 from nodevitals.probes.rdma.reader import LIMITS, Port, Reader
 
@@ -202,6 +202,6 @@ class RdmaProbe(Probe):
         labels = {name: (*name.split("/"), layer) for name, layer in ports}
         self._watch.update({name: self._reader.watched_files(name) for name in names}, labels)
         families = (rdma.DOWN_SECONDS, rdma.LONGEST_DOWN)
-        self.state.downtimes = downtime_report.report(
+        self.state.downtimes = report_downtimes(
             self._watch, self.state.downtimes, labels, families, readings
         )

@@ -29,9 +29,8 @@ from nodevitals.linux.sysfs import (
 )
 from nodevitals.probe import Families, Family
 from nodevitals.probes.common import links
-from nodevitals.probes.common.link_sights import InterfaceFiles, LinkFiles, PortFiles
-from nodevitals.probes.common.rdma_gids import Gid, choose_up, read_gids
-from nodevitals.probes.common.rdma_interfaces import find_interface
+from nodevitals.probes.common.link_watch import InterfaceFiles, LinkFiles, PortFiles
+from nodevitals.probes.common.rdma import Gid, choose_up, find_interface, read_gids
 
 LINK_LAYERS = ("", "InfiniBand", "Ethernet")
 

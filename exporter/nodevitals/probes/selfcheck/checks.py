@@ -15,8 +15,7 @@ import msgspec
 
 from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import list_names, read_text
-from nodevitals.probes.common.rdma_fields import ACTIVE, parse_id, parse_rate
-from nodevitals.probes.common.rdma_gids import gid_of_port
+from nodevitals.probes.common.rdma import ACTIVE, gid_of_port, parse_id, parse_rate
 from nodevitals.probes.fabric.admission import TestedLink
 from nodevitals.probes.fabric.tools import nccl, perftest
 from nodevitals.probes.selfcheck.results import KINDS, Kind

@@ -20,9 +20,8 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from nodevitals.linux.process import seconds_since_start
-from nodevitals.linux.sysfs import read_integer, read_text
+from nodevitals.linux.sysfs import read_integer, read_text, unescape
 from nodevitals.probe import Host
-from nodevitals.probes.common.mountinfo import unescape
 
 # Drivers of ext2 and ext3 are ext4's.
 TYPES = ("ext2", "ext3", "ext4")

@@ -26,8 +26,7 @@ from nodevitals.probe import (
     Readings,
     Seconds,
 )
-from nodevitals.probes.common.rdma_gids import parse_gid, read_gids
-from nodevitals.probes.common.rdma_interfaces import find_interface
+from nodevitals.probes.common.rdma import find_interface, parse_gid, read_gids
 from nodevitals.probes.switches.sources import (
     Neighbour,
     Port,

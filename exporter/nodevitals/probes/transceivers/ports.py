@@ -20,7 +20,7 @@ from nodevitals.linux.sysfs import link_name, list_names, read_integer, read_tex
 from nodevitals.probe import ProbeError
 from nodevitals.probes.common.interface import Interface, read_interface
 from nodevitals.probes.common.links import is_excluded
-from nodevitals.probes.common.rdma_fields import ACTIVE, ACTIVE_DEFER, parse_id
+from nodevitals.probes.common.rdma import ACTIVE, ACTIVE_DEFER, parse_id
 from nodevitals.probes.transceivers.mlxlink import parse_mlxlink
 from nodevitals.probes.transceivers.module import Module, read_module
 

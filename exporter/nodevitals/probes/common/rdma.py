@@ -1,8 +1,9 @@
-"""The GID that a RoCE port should use: for the probe `rdma` and for fabric tests.
+"""An RDMA port in sysfs: the text of its files as values, its network interface, and the GID that a
+RoCE port should use.
 
-In: the directory of a port in /sys/class/infiniband, and /sys/class/net. Out: `Gid`. A RoCE port
-has a table of addresses, one row per address of its network interface and per version of the
-protocol. The order of the rows differs between nodes: index 3 is common, not universal.
+In: the directory of a port or device in /sys/class/infiniband, and /sys/class/net. A RoCE port has
+a table of addresses, one row per address of its network interface and per version of the protocol.
+The order of the rows differs between nodes: index 3 is common, not universal.
 """
 
 from __future__ import annotations
@@ -16,10 +17,28 @@ from nodevitals.linux import netdev
 from nodevitals.linux.host import Host
 from nodevitals.linux.sysfs import list_names, read_text
 
+ACTIVE = 4
+ACTIVE_DEFER = 5
+_ID = re.compile(r"([0-9]{1,9}): ")
+# `400 Gb/sec (4X NDR)`; older kernels leave the name out.
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec(?: \(.*\))?")
+
 ROCE_V2 = "RoCE v2"
 _KINDS = ("IB/RoCE v1", ROCE_V2)
 _INTERFACE = re.compile(r"[!-.0-~]{1,15}")
 _MAPPED_IPV4 = bytes(10) + b"\xff\xff"
+
+
+def parse_id(text: str) -> int | None:
+    """The number in `4: ACTIVE`, also where the kernel has no name for it; None for other text."""
+    match = _ID.match(text)
+    return int(match[1]) if match else None
+
+
+def parse_rate(text: str) -> float | None:
+    """Bytes per second of `400 Gb/sec (4X NDR)`; None for other text."""
+    match = _RATE.fullmatch(text)
+    return float(match[1]) * 1e9 / 8 if match and float(match[1]) else None
 
 
 class Gid(msgspec.Struct, frozen=True):
@@ -66,7 +85,7 @@ def choose_up(gids: Iterable[Gid], interfaces: str) -> Gid | None:
 
 def read_gids(directory: str) -> tuple[list[Gid], bool]:
     """The used rows of the GID table of a port, and whether every row could be read."""
-    found = []
+    gids = []
     names = list_names(f"{directory}/gids")
     complete = bool(names)
     for index in sorted(int(name) for name in names if name.isdigit()):
@@ -76,10 +95,10 @@ def read_gids(directory: str) -> tuple[list[Gid], bool]:
             interface = read_text(f"{directory}/gid_attrs/ndevs/{index}") or ""
             named = _INTERFACE.fullmatch(interface)
             if address is not None and kind in _KINDS and named:
-                found.append(Gid(index, address, kind, interface))
+                gids.append(Gid(index, address, kind, interface))
             else:
                 complete = False
-    return found, complete
+    return gids, complete
 
 
 def gid_of_port(host: Host, device: str, port: int) -> Gid | None:
@@ -97,3 +116,14 @@ def _preference(gid: Gid) -> int | None:
         return None if address[12:14] == b"\xa9\xfe" else 0
     link_local = address[0] == 0xFE and address[1] & 0xC0 == 0x80
     return 2 if link_local else 1
+
+
+def find_interface(device: str, number: str, interfaces: str) -> str:
+    """The interface of a port without a GID; of several, the one with its number. '' where there is
+    none. `device` is its directory in /sys/class/infiniband, `interfaces` is /sys/class/net.
+    """
+    names = list_names(f"{device}/device/net")
+    if len(names) > 1:
+        ports = {name: read_text(f"{interfaces}/{name}/dev_port") for name in names}
+        names = [name for name in names if ports[name] == str(int(number) - 1)]
+    return names[0] if len(names) == 1 else ""
