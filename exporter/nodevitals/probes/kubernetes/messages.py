@@ -47,23 +47,23 @@ class OomKills(msgspec.Struct, frozen=True, tag="oom_kills"):
 def summed(kills: Iterable[OomKill]) -> list[OomKill]:
     """One record per container: a flood of kills in one leaves room for the others."""
     counts: Counter[tuple[str, str]] = Counter()
-    for one in kills:
-        counts[one.pod_uid, one.container_id] += one.count
+    for kill in kills:
+        counts[kill.pod_uid, kill.container_id] += kill.count
     return [OomKill(*key, count) for key, count in counts.items()]
 
 
 def send_oom_kills(readings: Readings, kills: list[OomKill]) -> None:
     """Send these kills, of more containers than a message may have the last ones."""
-    found = summed(kills)
-    if found:
-        omitted = sum(one.count for one in found[:-MAX_KILLS])
-        readings.send(PROBE, OomKills(found[-MAX_KILLS:], omitted))
+    sums = summed(kills)
+    if sums:
+        omitted = sum(kill.count for kill in sums[:-MAX_KILLS])
+        readings.send(PROBE, OomKills(sums[-MAX_KILLS:], omitted))
 
 
 def send_accelerators(
     readings: Readings, vendor: str, inventory: Inventory, gpus: Mapping[str, str] | None = None
 ) -> None:
     """Send the vendor's known accelerators."""
-    devices = [one.device for one in inventory.known]
+    devices = [entry.device for entry in inventory.known]
     uuids = {device.index: device.uuid for device in devices if device.index}
     readings.send(PROBE, Accelerators(vendor, uuids, dict(gpus or {})))

@@ -12,10 +12,10 @@ from typing import TypeVar
 from nodevitals.linux.host import node_name
 from nodevitals.linux.sysfs import list_names, read_text
 from nodevitals.probe import Absent, Host, ProbeError, Readings
-from nodevitals.probes.kubernetes import kubelet, metadata
+from nodevitals.probes.kubernetes import api, kubelet
+from nodevitals.probes.kubernetes.api import ThrottledError
 from nodevitals.probes.kubernetes.devices import needs_minors, parse_minor
 from nodevitals.probes.kubernetes.families import API_REQUESTS, REQUESTS, RESULTS
-from nodevitals.probes.kubernetes.https import ThrottledError
 from nodevitals.probes.kubernetes.podresources import Container, Devices
 from nodevitals.probes.kubernetes.pods import KnownPod, known_pod
 from nodevitals.probes.kubernetes.settings import KubernetesSettings
@@ -47,9 +47,9 @@ class Reads:
         """The containers with devices; None where the kubelet has not said."""
         self.allocatable: list[Devices] | None = None
         """The devices that may be allocated; None where the kubelet has not said."""
-        self._api = metadata.api_server(settings)
+        self._api = api.api_server(settings)
         try:
-            self._source = metadata.source_of(settings, self._api)
+            self._source = api.source_of(settings, self._api)
         except ProbeError as error:
             self._source = "none"
             self.problems.append(error)
@@ -97,7 +97,7 @@ class Reads:
 
     def minors(self, host: Host, containers: list[Container]) -> bool:
         """Read the minor numbers of the GPUs, where an ID has one; whether they are others now."""
-        ids = [one for container in containers for part in container.devices for one in part.ids]
+        ids = [id_ for container in containers for part in container.devices for id_ in part.ids]
         claims = [claim.device for container in containers for claim in container.claims]
         if GPUS in self._readings.interrupted or not needs_minors([*ids, *claims]):
             return False
@@ -115,15 +115,15 @@ class Reads:
     def pods(self, containers: list[Container]) -> bool:
         """Read the pods where one is unknown or all are old; whether they were read."""
         cache, oom, settings = self._state.cache, self._state.oom, self._settings
-        keys = {one.pod_key for one in containers}
+        keys = {container.pod_key for container in containers}
         wanted = cache.wanted(keys) or oom.wants_reading(cache.by_uid())
         due = wanted or not cache.is_current(settings.names, self._now, settings.refresh)
         if not self.readable or not due or not self._may("pods"):
             return False
-        found = self._attempt("pods", self._read_pods)
-        if found is None:
+        pods = self._attempt("pods", self._read_pods)
+        if pods is None:
             return False
-        cache.update(found, keys, settings.names, self._now, settings.max_pods)
+        cache.update(pods, keys, settings.names, self._now, settings.max_pods)
         oom.was_read()
         return True
 
@@ -131,25 +131,25 @@ class Reads:
         seconds = PODS_SHARE * self._seconds
         self._readings.at("pods", f"GET pods from {self._source}")
         if self._source == "kubelet" or self._api is None:
-            server = metadata.kubelet_server(self._settings)
-            pods = metadata.read_pods_of_kubelet(server, seconds)
+            server = api.kubelet_server(self._settings)
+            pods = api.read_pods_of_kubelet(server, seconds)
         else:
-            pods = metadata.read_pods(self._api, self._node_name(), seconds)
+            pods = api.read_pods(self._api, self._node_name(), seconds)
         return [known_pod(pod, self._settings.names) for pod in pods]
 
     def node(self) -> None:
         """Read the node where that is due, from the API server: the kubelet has no conditions."""
-        node, api = self._state.node, self._api
+        node, server = self._state.node, self._api
         interval = self._settings.node_interval
         is_old = node is None or not 0 <= self._now - node.read_at < interval
-        if not self.readable or api is None or not is_old or not self._may("node"):
+        if not self.readable or server is None or not is_old or not self._may("node"):
             return
         self._readings.at("node", "GET node from api")
         seconds = NODE_SHARE * self._seconds
-        found = self._attempt("node", lambda: metadata.read_node(api, self._node_name(), seconds))
-        if found is not None:
-            found.read_at = self._now
-            self._state.node = found
+        read = self._attempt("node", lambda: api.read_node(server, self._node_name(), seconds))
+        if read is not None:
+            read.read_at = self._now
+            self._state.node = read
 
     def _node_name(self) -> str:
         return self._settings.node or node_name()
@@ -165,7 +165,7 @@ class Reads:
     def _attempt(self, request: str, read: Callable[[], T]) -> T | None:
         """What was read; None where that failed."""
         try:
-            found = self._counted(request, read)
+            value = self._counted(request, read)
         except ProbeError as error:
             self.problems.append(error)
             wait = error.seconds if isinstance(error, ThrottledError) else 0.0
@@ -173,13 +173,13 @@ class Reads:
             self._state.failures[request] = Failure(error.reason, error.message, retry_at)
             return None
         self._state.failures.pop(request, None)
-        return found
+        return value
 
     def _counted(self, request: str, call: Callable[[], T]) -> T:
         try:
-            found = call()
+            value = call()
         except kubelet.CallError as error:
             self._readings.increment(API_REQUESTS, 1, request, error.result)
             raise
         self._readings.increment(API_REQUESTS, 1, request, "ok")
-        return found
+        return value

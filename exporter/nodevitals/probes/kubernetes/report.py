@@ -48,37 +48,39 @@ def allocations(
     """The devices of the containers, without those of pods that have ended. `readable`: the pods
     are read, so that the NPUs of one that is not known yet may be others than the kubelet's.
     """
-    found = []
-    for one in containers:
-        pod = pods.get(one.pod_key)
+    allocated = []
+    for container in containers:
+        pod = pods.get(container.pod_key)
         if pod is not None and pod.ended:
             continue
-        for devices in one.devices:
+        for devices in container.devices:
             is_npu = devices.resource.startswith("huawei.com/")
             ids = _ids(devices, pod, readable=readable) if is_npu else devices.ids
             for device_id in ids:
                 device = resolve(devices.resource, device_id, node)
                 address = pci_address(device_id)
-                found.append(Allocation(one, devices.resource, device_id, device, address))
-        for claim in one.claims:
+                allocated.append(
+                    Allocation(container, devices.resource, device_id, device, address)
+                )
+        for claim in container.claims:
             name = f"{claim.pool}/{claim.device}"
             device = resolve_claim(claim, node)
-            found.append(Allocation(one, claim.driver, name, device))
-    return found
+            allocated.append(Allocation(container, claim.driver, name, device))
+    return allocated
 
 
 def _ids(devices: Devices, pod: KnownPod | None, *, readable: bool) -> tuple[str, ...]:
     """The IDs of NPUs: those that Volcano chose, if it did."""
     if pod is not None and pod.npus is not None:
-        return pod.npus or tuple(f"?{one}" for one in devices.ids)
+        return pod.npus or tuple(f"?{id_}" for id_ in devices.ids)
     if pod is None and readable:
-        return tuple(f"?{one}" for one in devices.ids)
+        return tuple(f"?{id_}" for id_ in devices.ids)
     return devices.ids
 
 
 def add_devices(
     readings: Readings,
-    found: list[Allocation],
+    held: list[Allocation],
     pods: Mapping[str, KnownPod],
     site_labels: tuple[str, ...],
     max_series: int,
@@ -86,27 +88,31 @@ def add_devices(
     """Expose which container has which device, and the numbers of devices and pods."""
     accelerators: set[tuple[str, ...]] = set()
     addresses: set[tuple[str, ...]] = set()
-    for one in found:
-        names = (one.container.namespace, one.container.pod, one.container.name)
-        if one.device is not None:
-            pod = pods.get(one.container.pod_key)
+    for allocation in held:
+        names = (
+            allocation.container.namespace,
+            allocation.container.pod,
+            allocation.container.name,
+        )
+        if allocation.device is not None:
+            pod = pods.get(allocation.container.pod_key)
             labels = {} if pod is None else pod.labels
             owner = tuple(labels.get(label, "") for label in OWNER_LABELS)
             site = tuple(part for label in site_labels for part in (label, labels.get(label, "")))
-            accelerators.add(names + owner + one.device + site)
-        elif one.pci_bus_id:
-            addresses.add((*names, one.resource, one.pci_bus_id))
+            accelerators.add(names + owner + allocation.device + site)
+        elif allocation.pci_bus_id:
+            addresses.add((*names, allocation.resource, allocation.pci_bus_id))
     dropped = 0
     for family, series in ((ACCELERATOR_INFO, accelerators), (PCI_DEVICE_INFO, addresses)):
         for values in sorted(series)[:max_series]:
             readings.add(family, 1, *values)
         dropped += max(0, len(series) - max_series)
     readings.add(DROPPED, dropped, "series")
-    _add_pods(readings, found, pods)
+    _add_pods(readings, held, pods)
 
 
-def _add_pods(readings: Readings, found: list[Allocation], pods: Mapping[str, KnownPod]) -> None:
-    keys = {one.container.pod_key for one in found}
+def _add_pods(readings: Readings, held: list[Allocation], pods: Mapping[str, KnownPod]) -> None:
+    keys = {allocation.container.pod_key for allocation in held}
     known = [pods[key] for key in keys if key in pods]
     readings.add(PODS, len(known), "known")
     readings.add(PODS, len(keys) - len(known), "unknown")
@@ -115,7 +121,7 @@ def _add_pods(readings: Readings, found: list[Allocation], pods: Mapping[str, Kn
 
 
 def add_counts(
-    readings: Readings, found: list[Allocation], allocatable: Iterable[Devices] | None
+    readings: Readings, held: list[Allocation], allocatable: Iterable[Devices] | None
 ) -> None:
     """Expose how many devices of each resource there are; an allocatable resource that no
     container has counts 0.
@@ -125,11 +131,11 @@ def add_counts(
         capacity.setdefault(devices.resource, set()).update(devices.ids)
     allocated: dict[str, set[str]] = {resource: set() for resource in capacity}
     unresolved: Counter[str] = Counter()
-    for one in found:
-        ids = allocated.setdefault(one.resource, set())
-        if one.device is None and one.device_id not in ids:
-            unresolved[one.resource] += 1
-        ids.add(one.device_id)
+    for allocation in held:
+        ids = allocated.setdefault(allocation.resource, set())
+        if allocation.device is None and allocation.device_id not in ids:
+            unresolved[allocation.resource] += 1
+        ids.add(allocation.device_id)
     for resource in sorted(allocated)[:MAX_RESOURCES]:
         if resource in capacity:
             readings.add(ALLOCATABLE, len(capacity[resource]), resource)
