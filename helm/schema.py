@@ -19,7 +19,7 @@ from helm.hub import HubConfig
 from helm.nodes import AgentConfig, Nodes, Values
 from helm.rules_schema import name_rules
 from helm.values import ChartValues
-from nodevitals.commands.example import fields_of
+from nodevitals.commands.generated.example import fields_of
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.values import Wait
 from nodevitals.config import Config

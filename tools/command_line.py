@@ -11,8 +11,7 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from nodevitals import __version__, probes
-from nodevitals.commands.arguments import EXIT_STATUS, Parser
-from nodevitals.commands.cli import parser_of
+from nodevitals.commands.cli import EXIT_STATUS, Parser, parser_of
 
 FILES = ("FILE", "PATH")
 FOLDERS = ("DIRECTORY", "FOLDER", "DIR")

@@ -20,10 +20,10 @@ from pathlib import Path
 import yaml
 
 from nodevitals import catalogue, probes
-from nodevitals.commands.command_line import commands_page
 from nodevitals.commands.completion import FILES
-from nodevitals.commands.configuration_page import configuration_page
-from nodevitals.commands.example import example_configuration
+from nodevitals.commands.generated.command_line import commands_page
+from nodevitals.commands.generated.configuration_page import configuration_page
+from nodevitals.commands.generated.example import example_configuration
 from nodevitals.commands.rules.alerts_page import alerts_page, without_reason
 from nodevitals.commands.rules.site.pack import Pack, read_pack
 from nodevitals.commands.rules.site.values_example import EXAMPLE, example_values

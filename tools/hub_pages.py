@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nodevitals.commands.configuration_page import table
-from nodevitals.commands.example import fields_of, key_lines, struct_in
+from nodevitals.commands.generated.configuration_page import table
+from nodevitals.commands.generated.example import fields_of, key_lines, struct_in
 from nodevitals_hub.settings.hub import HubSettings
 
 EXAMPLE_HEAD = """\

@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nodevitals.commands.hub import LOWEST_PYTHON
+from nodevitals.commands.hub.command import LOWEST_PYTHON
 from testbed.node import ROOT
 
 PACKAGE = ROOT / "exporter/nodevitals"

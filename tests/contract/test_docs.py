@@ -10,7 +10,7 @@ import yaml
 from tools.hub_pages import hub_example
 
 from nodevitals import probes
-from nodevitals.commands.example import example_configuration
+from nodevitals.commands.generated.example import example_configuration
 from nodevitals.config import parse
 from nodevitals.document import Problem, SettingsDocument, convert
 from nodevitals_hub.settings.hub import HubSettings

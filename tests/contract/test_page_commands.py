@@ -9,9 +9,8 @@ import pytest
 
 from bench import first_hour, pages
 from bench.pagesteps import Fence, fences
-from nodevitals.commands.arguments import Parser
-from nodevitals.commands.cli import parser_of
-from nodevitals.commands.command_line import leaves
+from nodevitals.commands.cli import Parser, parser_of
+from nodevitals.commands.generated.command_line import leaves
 from testbed.node import ROOT
 from testbed.pagecommands import PAGES as ON_THE_TEST_BED
 

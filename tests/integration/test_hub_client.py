@@ -105,7 +105,7 @@ def test_a_slow_server_is_not_waited_for(
 ) -> None:
     """In this process, with a shorter wait."""
     from nodevitals.checks.model import CheckRequest
-    from nodevitals.commands import hub_client
+    from nodevitals.commands.hub import client as hub_client
 
     monkeypatch.setattr(hub_client, "ANSWER_SECONDS", 0.2)
     client = hub_client.HubClient(serve(answer).url)
@@ -116,7 +116,7 @@ def test_a_slow_server_is_not_waited_for(
 def test_an_endless_answer_is_not_read(
     serve: Callable[[Answer], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nodevitals.commands import hub_client
+    from nodevitals.commands.hub import client as hub_client
 
     monkeypatch.setattr(hub_client, "MAX_ANSWER_BYTES", 1 << 20)
     with pytest.raises(hub_client.HubError, match="an answer of over 1 MiB"):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodevitals import __version__
-from nodevitals.commands.hub import LOWEST_PYTHON
+from nodevitals.commands.hub.command import LOWEST_PYTHON
 from testbed import image
 from testbed.node import ROOT, Node, free_port, wait_until
 

@@ -34,8 +34,8 @@ import msgspec
 import yaml
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Requester, RunResult
-from nodevitals.commands import hub as command
 from nodevitals.commands.cli import main
+from nodevitals.commands.hub import command
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub import service, stopping
 from nodevitals_hub.checks.check_requests import RefusedError

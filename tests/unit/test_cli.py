@@ -53,7 +53,7 @@ def test_serve_does_not_import_other_commands() -> None:
         check=True,
     )
     parts = {name.split(".")[2] for name in done.stdout.split()}
-    assert parts == {"arguments", "cli", "options", "serve", "terminal"}
+    assert parts == {"cli", "options", "serve", "terminal"}
 
 
 def _shell(arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:

@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from nodevitals.commands.arguments import Parser
-from nodevitals.commands.cli import COMMANDS, GROUPS, main, parser_of
-from nodevitals.commands.command_line import commands_page, leaves
+from nodevitals.commands.cli import COMMANDS, GROUPS, Parser, main, parser_of
+from nodevitals.commands.generated.command_line import commands_page, leaves
 from nodevitals.commands.terminal import printable
 from testbed.node import ROOT, environment, run
 

@@ -19,7 +19,7 @@ from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult, TestRe
 from nodevitals.checks.pair_report import as_csv, matrix
 from nodevitals.checks.ssh_pairs import Pair
 from nodevitals.commands.fabric.options import expected_rate
-from nodevitals.commands.hub_client import (
+from nodevitals.commands.hub.client import (
     HubClient,
     HubError,
     NoAnswerError,

@@ -23,7 +23,7 @@ from nodevitals.commands.doctor.findings import (
     printable,
     status_of,
 )
-from nodevitals.commands.hub_client import add_hub_options
+from nodevitals.commands.hub.client import add_hub_options
 from nodevitals.commands.terminal import CommandError, Subparsers, print_json
 from nodevitals.quantities import parse_duration
 

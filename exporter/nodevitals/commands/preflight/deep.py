@@ -16,7 +16,7 @@ import msgspec
 
 from nodevitals.checks.model import Check, CheckRequest
 from nodevitals.commands.doctor.findings import OK, PROBLEM, UNKNOWN, Finding, printable
-from nodevitals.commands.hub_client import HubClient, HubError, NoAnswerError
+from nodevitals.commands.hub.client import HubClient, HubError, NoAnswerError
 
 POLL_SECONDS = 1.0
 CANCEL_SECONDS = 3.0

@@ -18,7 +18,7 @@ from nodevitals.commands.doctor.http import (
     late,
     read_http_config,
 )
-from nodevitals.commands.hub_client import client_of
+from nodevitals.commands.hub.client import client_of
 from nodevitals.commands.preflight import holders
 from nodevitals.commands.preflight.agent import (
     PATH,

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 import nodevitals
-from nodevitals.commands.example import duration
+from nodevitals.commands.generated.example import duration
 from nodevitals.commands.rules.alert_labels import LabelSet, label_sets, recorded_faults
 from nodevitals.commands.rules.findings import Finding
 from nodevitals.commands.rules.rule_files import Rule, RuleFile

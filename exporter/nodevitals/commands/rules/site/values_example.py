@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodevitals.commands.example import fields_of, key_lines
+from nodevitals.commands.generated.example import fields_of, key_lines
 from nodevitals.commands.rules.alert_labels import label_sets, recorded_faults, severities
 from nodevitals.commands.rules.site.pack import Pack
 from nodevitals.commands.rules.site.pools import pool_problem

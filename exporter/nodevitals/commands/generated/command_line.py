@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from nodevitals.commands.arguments import Parser
-from nodevitals.commands.cli import parser_of
+from nodevitals.commands.cli import Parser, parser_of
 from nodevitals.commands.terminal import STATUSES
 
 HEAD = """\
@@ -44,10 +43,10 @@ def commands_page() -> str:
 
 def _section(parser: Parser) -> str:
     lines = ["", f"## {parser.prog}", "", f"{parser.description}", ""]
-    actions = [one for one in parser.shown_actions() if "--help" not in one.option_strings]
+    actions = [action for action in parser.shown_actions() if "--help" not in action.option_strings]
     if actions:
         lines += ["| argument | meaning |", "|---|---|"]
-        lines += [f"| {_spelled(one)} | {_cell(_help(parser, one))} |" for one in actions]
+        lines += [f"| {_spelled(action)} | {_cell(_help(parser, action))} |" for action in actions]
     if parser.epilog:
         lines += ["", *_epilog(parser.epilog)]
     return "\n".join(lines).rstrip() + "\n"

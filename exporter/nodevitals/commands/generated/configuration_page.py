@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from nodevitals.commands.example import Field, fields_of, spelled, struct_in, without_none
+from nodevitals.commands.generated.example import Field, fields_of, spelled, struct_in, without_none
 from nodevitals.config import Config
 from nodevitals.probe import Probe, ProbeSettings
 from nodevitals.quantities import UNIONS, BytesPerSecond, Seconds

@@ -65,7 +65,7 @@ LEASES_PATH = "/api/v1/leases"
 
 def add_to(commands: Subparsers) -> None:
     """Add `fast` to the command line."""
-    from nodevitals.commands.hub_client import add_hub_options
+    from nodevitals.commands.hub.client import add_hub_options
 
     parser = commands.add_parser(
         "fast", help="run probes of some nodes every second for some time", epilog=EXAMPLES
@@ -91,7 +91,7 @@ def add_to(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Begin, end or list leases."""
-    from nodevitals.commands.hub_client import client_of
+    from nodevitals.commands.hub.client import client_of
 
     chosen = bool(options.nodes or options.where)
     if options.end and (chosen or options.probe):

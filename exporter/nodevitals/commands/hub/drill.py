@@ -51,7 +51,7 @@ class _Drill(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_to(commands: Subparsers) -> None:
     """Add `drill` to the command line."""
-    from nodevitals.commands.hub_client import add_hub_options
+    from nodevitals.commands.hub.client import add_hub_options
 
     parser = commands.add_parser(
         "drill", help="rehearse the notification of a fault", epilog=EXAMPLES
@@ -78,7 +78,7 @@ def add_to(commands: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Begin, end or list drills."""
-    from nodevitals.commands.hub_client import client_of
+    from nodevitals.commands.hub.client import client_of
 
     if options.end and (options.node or options.fault):
         raise CommandError("--end: write only the drill to end")

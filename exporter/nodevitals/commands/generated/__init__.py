@@ -1,0 +1,1 @@
+"""Texts that are made from the commands and from the settings; `make generate` writes them."""
