@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 from bench.measure import table
-from nodevitals.checks import outliers
-from nodevitals.checks.cost import cost
 from nodevitals.checks.model import CheckRequest, RunResult
-from nodevitals.checks.plan import plan
-from nodevitals.checks.verdicts import verdict_of
+from nodevitals.checks.requests.cost import cost
+from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.verdicts import outliers
+from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.probes.fabric.tools.report import Report
 from testbed.slowfleet import (
     COLLECTIVE_SECONDS,

@@ -18,7 +18,7 @@ from testbed.node import ROOT
 PACKAGE = ROOT / "exporter/nodevitals"
 HUB = ROOT / "hub/nodevitals_hub"
 # Where the modules of an extra begin; all other modules have the dependencies alone.
-EXTRAS = {"checks/kubernetes_": "collectives", "probes/kubernetes/": "pods"}
+EXTRAS = {"checks/launchers/kubernetes_": "collectives", "probes/kubernetes/": "pods"}
 
 
 def listed(name: str, project: Path = ROOT) -> list[Requirement]:

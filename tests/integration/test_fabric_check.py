@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.checks.remote import parse_gids
+from nodevitals.checks.ssh.remote import parse_gids
 from testbed import perftools, programs
 from testbed.node import PYTHON, environment, wait_until
 from testbed.ssh import Nodes

@@ -14,7 +14,7 @@ import pytest
 import requests
 import yaml
 
-from nodevitals.checks import remote
+from nodevitals.checks.ssh import remote
 from testbed import mpi, programs
 from testbed.jobserver import JobServer
 from testbed.node import PYTHON, environment, wait_until
@@ -134,10 +134,11 @@ def test_hanging_collective_is_ended_with_all_its_ranks(nodes: Nodes) -> None:
 
     folder = str(nodes.folder)
     code = (
-        "import asyncio; from nodevitals.checks import mpirun as m; m.GRACE_SECONDS = 0.5; "
-        "from nodevitals.checks.collective import Collective; "
+        "import asyncio; from nodevitals.checks.launchers import mpirun; "
+        "mpirun.GRACE_SECONDS = 0.5; "
+        "from nodevitals.checks.requests.collective import Collective; "
         f"wanted = Collective(backend='nccl', operation='all_reduce', nodes={tuple(NAMES)}); "
-        "print(asyncio.run(m.MpirunLauncher().run(wanted, 'test', 2)).reports[0].reason)"
+        "print(asyncio.run(mpirun.MpirunLauncher().run(wanted, 'test', 2)).reports[0].reason)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

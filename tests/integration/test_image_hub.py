@@ -26,7 +26,7 @@ for line in (*m.requires("nodevitals"), *m.requires("nodevitals-hub")):
     if "extra ==" not in line and not line.startswith("nodevitals=="):
         print(re.match(r"[A-Za-z0-9_-]+", line)[0])
 import nodevitals_hub.start
-import nodevitals.checks.kubernetes_launcher
+import nodevitals.checks.launchers.kubernetes_launcher
 """
 
 

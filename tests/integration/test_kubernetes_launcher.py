@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from nodevitals.checks import CheckError, job_script, kubernetes_api, kubernetes_launcher
-from nodevitals.checks.collective import Collective
-from nodevitals.checks.job_script import MARK, Kind
-from nodevitals.checks.kubernetes_launcher import KubernetesLauncher
-from nodevitals.checks.launchers import Launched
-from nodevitals.checks.manifests import JobOptions
+from nodevitals.checks import CheckError
+from nodevitals.checks.launchers import job_script, kubernetes_api, kubernetes_launcher
+from nodevitals.checks.launchers.job_script import MARK, Kind
+from nodevitals.checks.launchers.kubernetes_launcher import KubernetesLauncher
+from nodevitals.checks.launchers.launcher import Launched
+from nodevitals.checks.launchers.manifests import JobOptions
+from nodevitals.checks.requests.collective import Collective
 from testbed import jobserver, mpi, tooloutput
 from testbed.jobserver import JobServer
 from testbed.node import wait_until

@@ -17,11 +17,11 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from nodevitals.checks import mpirun
-from nodevitals.checks.collective import Collective, of_request
-from nodevitals.checks.launchers import Launched
+from nodevitals.checks.launchers import mpirun
+from nodevitals.checks.launchers.launcher import Launched
+from nodevitals.checks.launchers.mpirun import MpirunLauncher
 from nodevitals.checks.model import CheckDetail, CheckRequest, Requester, Role, TestRequest
-from nodevitals.checks.mpirun import MpirunLauncher
+from nodevitals.checks.requests.collective import Collective, of_request
 from nodevitals.probes.fabric.settings import StaticSource
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.coordinator import Coordinator
@@ -290,8 +290,8 @@ def test_hub_without_agents_refuses_nodes_in_use(nodes: Nodes, tmp_path: Path) -
 
 CODE = """
 import asyncio
-from nodevitals.checks import mpirun
-from nodevitals.checks.collective import Collective
+from nodevitals.checks.launchers import mpirun
+from nodevitals.checks.requests.collective import Collective
 wanted = Collective(backend="nccl", operation="all_reduce", nodes={nodes!r})
 asyncio.run(mpirun.MpirunLauncher().run(wanted, "run-1", 300))
 """

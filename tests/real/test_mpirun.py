@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nodevitals.checks.collective import Sweep, of_request, versions
-from nodevitals.checks.launchers import Launched
+from nodevitals.checks.launchers.launcher import Launched
+from nodevitals.checks.launchers.mpirun import MpirunLauncher, argv
 from nodevitals.checks.model import TestRequest
-from nodevitals.checks.mpirun import MpirunLauncher, argv
+from nodevitals.checks.requests.collective import Sweep, of_request, versions
 from nodevitals.probes.fabric.tools import nccl
 from testbed import mpi, openmpi, programs
 from testbed.ssh import Nodes

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nodevitals.checks.remote import parse_gids
+from nodevitals.checks.ssh.remote import parse_gids
 from nodevitals.commands.rules.check_expressions import changed_meanings
 from nodevitals.commands.rules.expression import selectors
 from nodevitals.linux.kmsg import parse_record

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from nodevitals.checks import cost
 from nodevitals.checks.model import Check, CheckRequest, Requester, RunResult, Trigger, Verdict
-from nodevitals.checks.parameters import resolve
-from nodevitals.checks.sweep import parse_sizes
+from nodevitals.checks.requests import cost
+from nodevitals.checks.requests.parameters import resolve
+from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.tools.report import LATENCY, Report, ResultRow, failed
 from nodevitals_hub.checks import planning
 from nodevitals_hub.leases.lease_book import LeaseWanted

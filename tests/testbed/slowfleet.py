@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nodevitals.checks.isolation import Bisection, IsolationState, request_of, state_of
+from nodevitals.checks.isolation.bisection import Bisection, IsolationState, request_of, state_of
+from nodevitals.checks.isolation.steps import Group
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
-from nodevitals.checks.plan import plan
-from nodevitals.checks.suspects import Group
+from nodevitals.checks.requests.rounds import plan
 from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed
 
 RATE = 48e9

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.checks.isolation import Bisection, IsolationState, request_of, state_of
+from nodevitals.checks.isolation.bisection import Bisection, IsolationState, request_of, state_of
+from nodevitals.checks.isolation.rails import HCA, rails_of
+from nodevitals.checks.isolation.steps import Group
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
-from nodevitals.checks.rails import HCA, rails_of
-from nodevitals.checks.suspects import Group
 from nodevitals.probes.fabric.tools.report import Report
 from testbed.slowfleet import (
     RATE,

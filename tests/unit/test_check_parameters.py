@@ -9,15 +9,17 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from nodevitals.checks import CheckError, runs, sweep
-from nodevitals.checks.allowed import ENVIRONMENT, MCA, problem_of
-from nodevitals.checks.collective import environment as variables
-from nodevitals.checks.collective import sweeps, tool_argv
-from nodevitals.checks.cost import cost
+from nodevitals.checks import CheckError
 from nodevitals.checks.model import CheckRequest, TestRequest
-from nodevitals.checks.parameters import checked, resolve
-from nodevitals.checks.presets import PRESETS
-from nodevitals.checks.validity import problems
+from nodevitals.checks.requests import runs
+from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, problem_of
+from nodevitals.checks.requests.collective import environment as variables
+from nodevitals.checks.requests.collective import sweeps, tool_argv
+from nodevitals.checks.requests.cost import cost
+from nodevitals.checks.requests.parameters import checked, resolve
+from nodevitals.checks.requests.presets import PRESETS
+from nodevitals.checks.requests.problems import problems
+from nodevitals.checks.requests.sizes import MAX_BYTES, MAX_SIZES, parse_sizes, spelled
 from nodevitals.probes.fabric import measurement
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.settings.hub import PresetSettings
@@ -179,20 +181,20 @@ def test_what_does_not_fit_is_refused_in_one_line(fields: dict[str, object], pro
     ],
 )
 def test_sizes(text: str, sizes: tuple[int, ...]) -> None:
-    assert sweep.parse_sizes(text) == sizes
-    assert sweep.parse_sizes(sweep.spelled(sizes)) == sizes
+    assert parse_sizes(text) == sizes
+    assert parse_sizes(spelled(sizes)) == sizes
 
 
 def test_the_longest_sweep_fits() -> None:
-    assert len(sweep.parse_sizes("8B..8GiB x2")) == 31
+    assert len(parse_sizes("8B..8GiB x2")) == 31
     for text in ("1B..64GiB x2", "8B..8GiB x1", "8GiB..8B x2", "0", "-8", "8TiB", "8B..", ",", ""):
         with pytest.raises(ValueError, match=r"^[^\n]{1,200}$"):
-            sweep.parse_sizes(text)
+            parse_sizes(text)
 
 
 def parsed(text: str) -> tuple[tuple[int, ...], str]:
     try:
-        return sweep.parse_sizes(text), ""
+        return parse_sizes(text), ""
     except ValueError as error:
         return (), str(error)
 
@@ -204,10 +206,10 @@ def test_any_text_is_a_bounded_list_of_sizes_or_one_line(text: str) -> None:
     assert len(error) < 300
     if error:
         return
-    assert 1 <= len(sizes) <= sweep.MAX_SIZES
+    assert 1 <= len(sizes) <= MAX_SIZES
     assert list(sizes) == sorted(set(sizes))
     assert sizes[0] >= 1
-    assert sizes[-1] <= sweep.MAX_BYTES
+    assert sizes[-1] <= MAX_BYTES
 
 
 RULES = {**ENVIRONMENT["nccl"], **ENVIRONMENT["hccl"], **MCA}
@@ -284,10 +286,10 @@ def test_only_what_is_allowed_reaches_a_command_line(kind: str, fields: dict[str
         made = runs.collective_of(wanted, wanted.nodes)
         words += [word for swept in sweeps(made.sizes) for word in tool_argv(made, swept)[1:]]
         words += [text for pair in (*variables(made).items(), *made.mca.items()) for text in pair]
-        assert made.sizes == sweep.parse_sizes(wanted.test.sizes)
+        assert made.sizes == parse_sizes(wanted.test.sizes)
     else:
         tests = runs.tests_of(wanted)
-        assert [test.message_bytes for test in tests] == list(sweep.parse_sizes(wanted.test.sizes))
+        assert [test.message_bytes for test in tests] == list(parse_sizes(wanted.test.sizes))
         for test in tests:
             assert list(test.problems()) == []
             assert test.tool == "iperf3" or (test.gid_index or 0) <= 64

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.checks.cost import cost
 from nodevitals.checks.model import CheckRequest
-from nodevitals.checks.plan import plan
+from nodevitals.checks.requests.cost import cost
+from nodevitals.checks.requests.rounds import plan
 from testbed.slowfleet import collective, matrix, names
 
 

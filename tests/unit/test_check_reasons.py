@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
-from nodevitals.checks.reasons import OF_REPORT, reason_of
-from nodevitals.checks.verdicts import verdict_of
+from nodevitals.checks.verdicts.reasons import OF_REPORT, reason_of
+from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.linux.host import Host
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.settings import TestSettings

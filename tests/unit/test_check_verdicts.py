@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodevitals.checks.cost import cost
-from nodevitals.checks.figures import median_of
 from nodevitals.checks.model import (
     Check,
     CheckRequest,
@@ -20,10 +18,12 @@ from nodevitals.checks.model import (
     TestRequest,
     Verdict,
 )
-from nodevitals.checks.outliers import at_least
-from nodevitals.checks.plan import plan
-from nodevitals.checks.reference import to_repeat
-from nodevitals.checks.verdicts import is_bad, judge
+from nodevitals.checks.requests.cost import cost
+from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.verdicts.figures import median_of
+from nodevitals.checks.verdicts.outliers import at_least
+from nodevitals.checks.verdicts.reference import to_repeat
+from nodevitals.checks.verdicts.verdict import is_bad, judge
 from nodevitals.probes.fabric.tools.report import (
     REASONS,
     Report,

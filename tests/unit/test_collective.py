@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodevitals.checks import CheckError
-from nodevitals.checks.collective import (
+from nodevitals.checks.launchers.mpirun import argv
+from nodevitals.checks.model import TestRequest
+from nodevitals.checks.processes import Excerpt
+from nodevitals.checks.requests.collective import (
     Collective,
     Sweep,
     environment,
@@ -21,9 +24,6 @@ from nodevitals.checks.collective import (
     verify,
     versions,
 )
-from nodevitals.checks.model import TestRequest
-from nodevitals.checks.mpirun import argv
-from nodevitals.checks.processes import Excerpt
 from testbed import tooloutput
 
 NODES = ("gpu-1", "gpu-2")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client import generate_latest
 
-from nodevitals.checks.collective import Collective
+from nodevitals.checks.requests.collective import Collective
 from nodevitals.commands.fabric.push import PushError, metrics, push
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nodevitals.checks.collective import Collective
-from nodevitals.checks.launchers import Launched, launched, refused
+from nodevitals.checks.launchers.launcher import Launched, launched, refused
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Cost, Requester, RunResult
+from nodevitals.checks.requests.collective import Collective
 from nodevitals.probes.fabric.settings import StaticSource
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.checks.check_procedure import RESUME_SECONDS, left_of

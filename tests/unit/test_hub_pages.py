@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodevitals.checks.allowed import MCA, NCCL
 from nodevitals.checks.model import CheckDetail, CheckRequest, NodeVerdict, RunResult, TestRequest
-from nodevitals.checks.pair_report import as_csv
-from nodevitals.checks.plan import plan
-from nodevitals.checks.ssh_pairs import Pair
-from nodevitals.checks.verdicts import judge
+from nodevitals.checks.requests.allowed_variables import MCA, NCCL
+from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.ssh.pairs import Pair
+from nodevitals.checks.ssh.report import as_csv
+from nodevitals.checks.verdicts.verdict import judge
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
 from nodevitals_hub.web import form, pages, rendering, spellings
 from nodevitals_hub.web.api import csv_of

@@ -11,10 +11,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from nodevitals.checks.collective import Collective, of_request, sweeps
-from nodevitals.checks.job_script import Kind, script
-from nodevitals.checks.manifests import JobOptions, document, manifest
+from nodevitals.checks.launchers.job_script import Kind, script
+from nodevitals.checks.launchers.manifests import JobOptions, document, manifest
 from nodevitals.checks.model import TestRequest
+from nodevitals.checks.requests.collective import Collective, of_request, sweeps
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 NAME = "nodevitals-run-1"

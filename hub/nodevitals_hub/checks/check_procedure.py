@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from nodevitals.checks.figures import at_size, largest
-from nodevitals.checks.isolation import MAX_SECONDS, Bisection, request_of, state_of
+from nodevitals.checks.isolation.bisection import MAX_SECONDS, Bisection, request_of, state_of
 from nodevitals.checks.model import Check, RunResult, Verdict
-from nodevitals.checks.verdicts import is_bad
+from nodevitals.checks.verdicts.figures import at_size, largest
+from nodevitals.checks.verdicts.verdict import is_bad
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.execution import Execution
 from nodevitals_hub.checks.runners import PlannedRun, Runner

@@ -11,13 +11,15 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from nodevitals.checks import CheckError, figures, verdicts
-from nodevitals.checks import cost as costs
+from nodevitals.checks import CheckError
 from nodevitals.checks.model import Check, CheckRequest, Cost, RunResult, Verdict
-from nodevitals.checks.parameters import PresetLike, checked
-from nodevitals.checks.plan import plan as pairs_of
-from nodevitals.checks.presets import PRESETS
-from nodevitals.checks.reference import to_repeat
+from nodevitals.checks.requests import cost as costs
+from nodevitals.checks.requests.parameters import PresetLike, checked
+from nodevitals.checks.requests.presets import PRESETS
+from nodevitals.checks.requests.rounds import plan as pairs_of
+from nodevitals.checks.verdicts import figures
+from nodevitals.checks.verdicts.reference import to_repeat
+from nodevitals.checks.verdicts.verdict import judge as verdict_on
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.runners import PlannedRun
 from nodevitals_hub.settings.hub import HubSettings
@@ -85,4 +87,4 @@ def figure(request: CheckRequest, results: Sequence[RunResult]) -> float | None:
 
 def judge(check: Check, results: Sequence[RunResult], isolation: Verdict | None = None) -> Verdict:
     """The verdict on the results."""
-    return verdicts.judge(check, results, check.baseline, isolation)
+    return verdict_on(check, results, check.baseline, isolation)

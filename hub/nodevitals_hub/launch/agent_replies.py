@@ -13,7 +13,7 @@ from itertools import islice
 import httpx
 from msgspec.structs import replace
 
-from nodevitals.checks.validity import LARGEST_RATE, LEAST_RATE
+from nodevitals.checks.requests.problems import LARGEST_RATE, LEAST_RATE
 from nodevitals.probes.fabric.orders import MAX_RAW_BYTES, MAX_ROWS, MAX_TESTS, OrderStatus
 
 MAX_MESSAGE = 300

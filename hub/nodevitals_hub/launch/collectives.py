@@ -13,11 +13,11 @@ import time
 from msgspec.structs import replace
 
 from nodevitals.checks import CheckError
-from nodevitals.checks.collective import of_request
-from nodevitals.checks.judgement import some
-from nodevitals.checks.launchers import Launched, Launcher, refused
+from nodevitals.checks.launchers.launcher import Launched, Launcher, refused
 from nodevitals.checks.model import Check, RunResult
-from nodevitals.checks.runs import collective_seconds
+from nodevitals.checks.requests.collective import of_request
+from nodevitals.checks.requests.runs import collective_seconds
+from nodevitals.checks.verdicts.findings import some
 from nodevitals.probes.fabric.tools.report import Report, failed
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
 from nodevitals_hub.launch.node_watch import NodeWatch

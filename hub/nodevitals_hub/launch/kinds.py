@@ -7,10 +7,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from nodevitals.checks.launchers import Launcher
-from nodevitals.checks.manifests import JobOptions
+from nodevitals.checks.launchers.launcher import Launcher
+from nodevitals.checks.launchers.manifests import JobOptions
+from nodevitals.checks.launchers.mpirun import MpirunLauncher
 from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
-from nodevitals.checks.mpirun import MpirunLauncher
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
@@ -29,7 +29,9 @@ def launcher_of(settings: CollectivesSettings) -> Launcher | None:
         return MpirunLauncher(settings.ssh_user)
     if settings.launcher == "none":
         return None
-    from nodevitals.checks.kubernetes_launcher import KubernetesLauncher  # imports lightkube
+    from nodevitals.checks.launchers.kubernetes_launcher import (
+        KubernetesLauncher,  # imports lightkube
+    )
 
     options = JobOptions(
         image=settings.image,

@@ -11,9 +11,9 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from nodevitals.checks.judgement import some
+from nodevitals.checks.isolation.rails import rails_of
 from nodevitals.checks.model import CheckRequest
-from nodevitals.checks.rails import rails_of
+from nodevitals.checks.verdicts.findings import some
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.launch.node_checks import Facts, Nodes
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Check, RunResult
-from nodevitals.checks.runs import tests_of
+from nodevitals.checks.requests.runs import tests_of
 from nodevitals.probes.fabric.orders import (
     LEASE_SECONDS,
     Order,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from nodevitals.checks.model import CheckRequest, Role, TestRequest
-from nodevitals.checks.presets import PRESETS
+from nodevitals.checks.requests.presets import PRESETS
 from nodevitals.document import Problem
 from nodevitals.probes.common.discovery import FileSource, NameSource
 from nodevitals.probes.fabric.settings import StaticSource

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from nodevitals.checks import CheckError
 from nodevitals.checks.model import Check, CheckRequest, Kind, Outcome, Phase, Reason
-from nodevitals.checks.parameters import PresetLike, resolve
-from nodevitals.checks.presets import PRESETS
-from nodevitals.checks.validity import problems as problems_of_request
+from nodevitals.checks.requests.parameters import PresetLike, resolve
+from nodevitals.checks.requests.presets import PRESETS
+from nodevitals.checks.requests.problems import problems as problems_of_request
 from nodevitals.document import Problem
 from nodevitals.quantities import shown
 

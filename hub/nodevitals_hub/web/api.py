@@ -16,7 +16,7 @@ from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from nodevitals.checks.model import Check, CheckDetail, CheckRequest, Kind, Requester, Role
-from nodevitals.checks.pair_report import cell
+from nodevitals.checks.ssh.report import cell
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from nodevitals.checks import CheckError, parameters, validity
+from nodevitals.checks import CheckError
 from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
+from nodevitals.checks.requests import parameters
+from nodevitals.checks.requests.problems import OPERATIONS, TOOLS
+from nodevitals.checks.requests.problems import problems as problems_of_request
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import form
@@ -43,7 +46,7 @@ def presets_for(hub: Hub, kind: Kind) -> dict[str, str]:
     """The presets that serve a kind, with their parameters in words."""
     found = {}
     for name, preset in planning.presets_of(hub.settings).items():
-        if preset.kind == kind or set(validity.TOOLS[preset.kind]) & set(validity.TOOLS[kind]):
+        if preset.kind == kind or set(TOOLS[preset.kind]) & set(TOOLS[kind]):
             test = preset.test
             words = (test.tool or "", test.operation, test.device, test.sizes)
             found[name] = " ".join(filter(None, words))
@@ -52,8 +55,8 @@ def presets_for(hub: Hub, kind: Kind) -> dict[str, str]:
 
 def choices_for(kind: Kind) -> dict[str, Sequence[str]]:
     """The values of fields that have a list."""
-    tools = validity.TOOLS[kind]
-    operations = [name for tool in tools for name in validity.OPERATIONS[tool]]
+    tools = TOOLS[kind]
+    operations = [name for tool in tools for name in OPERATIONS[tool]]
     return {"tool": tools, "operation": tuple(dict.fromkeys(operations))}
 
 
@@ -65,7 +68,7 @@ def every_problem(hub: Hub, wanted: CheckRequest, error: RefusedError) -> dict[s
     except CheckError:
         return form.problems_of(str(error))
     found: dict[str, str] = {}
-    for one in validity.problems(resolved):
+    for one in problems_of_request(resolved):
         found.setdefault(form.field_of(one.path), one.message)
     return found or form.problems_of(str(error))
 

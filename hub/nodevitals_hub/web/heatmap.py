@@ -15,9 +15,9 @@ from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
-from nodevitals.checks import figures, outliers
 from nodevitals.checks.model import Check, CheckDetail, RunResult
-from nodevitals.checks.sweep import parse_sizes
+from nodevitals.checks.requests.sizes import parse_sizes
+from nodevitals.checks.verdicts import figures, outliers
 from nodevitals_hub.checks.coordinator import Coordinator
 
 MAX_MATRIX_NODES = 64

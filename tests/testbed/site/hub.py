@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from nodevitals import __version__
-from nodevitals.checks import verdicts
 from nodevitals.checks.model import (
     Check,
     CheckDetail,
@@ -19,6 +18,7 @@ from nodevitals.checks.model import (
     Requester,
     RunResult,
 )
+from nodevitals.checks.verdicts.verdict import judge
 from nodevitals_hub import families
 from nodevitals_hub.checks.newest import NewestChecks, Sample
 from testbed import slowfleet
@@ -108,5 +108,5 @@ def _detail(request: CheckRequest, results: tuple[RunResult, ...], ended: float)
         ended=ended,
         phase="done",
     )
-    verdict = verdicts.judge(check, results, slowfleet.RATE, None)
+    verdict = judge(check, results, slowfleet.RATE, None)
     return CheckDetail(check=replace(check, verdict=verdict), results=results)

@@ -10,10 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from nodevitals.checks import remote, ssh_pairs
 from nodevitals.checks.model import Outcome
-from nodevitals.checks.pair_report import Verdict, as_csv, judge, matrix, to_repeat
-from nodevitals.checks.sweep import parse_sizes, spelled_size
+from nodevitals.checks.requests.sizes import parse_sizes, spelled_size
+from nodevitals.checks.ssh import remote
+from nodevitals.checks.ssh.pairs import Pair
+from nodevitals.checks.ssh.pairs import run as run_pairs
+from nodevitals.checks.ssh.report import Verdict, as_csv, judge, matrix, to_repeat
 from nodevitals.commands.fabric.hub import (
     HUB_ONLY,
     STATUSES,
@@ -185,7 +187,7 @@ def _flag(path: str) -> str:
 
 def _measured(
     nodes: list[str], tests: list[TestSettings], expected: float | None, governors: bool
-) -> list[list[ssh_pairs.Pair]]:
+) -> list[list[Pair]]:
     """Test with the processors at full speed, and restore their governors whatever happens. Pairs
     that a verdict needs twice follow those of the same test.
     """
@@ -199,10 +201,10 @@ def _measured(
             remote.set_governors(nodes)
         results = []
         for test in tests:
-            pairs = ssh_pairs.run(nodes, test, gids, rates, _progress)
+            pairs = run_pairs(nodes, test, gids, rates, _progress)
             again = to_repeat(pairs, test, expected)
             if again:
-                pairs += ssh_pairs.run(nodes, test, gids, rates, _progress, again)
+                pairs += run_pairs(nodes, test, gids, rates, _progress, again)
             results.append(pairs)
         return results
     finally:
@@ -220,7 +222,7 @@ def _progress(done: int, total: int) -> None:
 
 def _print(
     tests: list[TestSettings],
-    results: list[list[ssh_pairs.Pair]],
+    results: list[list[Pair]],
     verdicts: list[Verdict],
     outcome: Outcome,
     options: argparse.Namespace,

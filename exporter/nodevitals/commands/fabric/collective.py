@@ -13,11 +13,14 @@ import sys
 
 import msgspec
 
-from nodevitals.checks import CheckError, manifests, remote, sweep
-from nodevitals.checks.collective import Collective, verify
+from nodevitals.checks import CheckError
+from nodevitals.checks.launchers import manifests
+from nodevitals.checks.launchers.mpirun import MpirunLauncher
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest, Verdict
-from nodevitals.checks.mpirun import MpirunLauncher
-from nodevitals.checks.verdicts import verdict_of
+from nodevitals.checks.requests.collective import Collective, verify
+from nodevitals.checks.requests.sizes import parse_sizes, spelled
+from nodevitals.checks.ssh import remote
+from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.commands.fabric.hub import (
     HUB_ONLY,
     STATUSES,
@@ -170,7 +173,7 @@ def _verdict(
         kind="collective",
         nodes=wanted.nodes,
         test=TestRequest(
-            tool=wanted.backend, operation=wanted.operation, sizes=sweep.spelled(wanted.sizes)
+            tool=wanted.backend, operation=wanted.operation, sizes=spelled(wanted.sizes)
         ),
         expected_bytes_per_second=expected,
         share=share,
@@ -216,7 +219,7 @@ def _launched(wanted: Collective, seconds: float) -> tuple[Report, ...]:
 
 def _collective(nodes: list[str], options: argparse.Namespace) -> Collective:
     try:
-        sizes = sweep.parse_sizes(options.sizes or str(either(options.message_bytes, 1 << 30)))
+        sizes = parse_sizes(options.sizes or str(either(options.message_bytes, 1 << 30)))
         wanted = Collective(
             backend=options.backend or "nccl",
             operation=options.operation or "all_reduce",
@@ -256,7 +259,7 @@ def _render(wanted: Collective, options: argparse.Namespace) -> int:
     print(manifests.manifest(*arguments), end="")
     if options.apply:
         try:
-            from nodevitals.checks.kubernetes_api import apply  # imports lightkube
+            from nodevitals.checks.launchers.kubernetes_api import apply  # imports lightkube
 
             created = asyncio.run(apply(manifests.document(*arguments)))
         except CheckError as error:

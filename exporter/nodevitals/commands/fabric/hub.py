@@ -16,8 +16,8 @@ from typing import Any, Literal, Optional
 import msgspec
 
 from nodevitals.checks.model import CheckDetail, CheckRequest, RunResult, TestRequest
-from nodevitals.checks.pair_report import as_csv, matrix
-from nodevitals.checks.ssh_pairs import Pair
+from nodevitals.checks.ssh.pairs import Pair
+from nodevitals.checks.ssh.report import as_csv, matrix
 from nodevitals.commands.fabric.options import expected_rate
 from nodevitals.commands.hub.client import (
     HubClient,

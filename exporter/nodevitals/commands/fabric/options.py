@@ -6,7 +6,7 @@ import argparse
 
 import msgspec
 
-from nodevitals.checks import remote
+from nodevitals.checks.ssh import remote
 from nodevitals.commands.options import load_config
 from nodevitals.commands.terminal import CommandError
 from nodevitals.linux.host import Host

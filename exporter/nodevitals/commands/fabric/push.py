@@ -10,7 +10,7 @@ import urllib.error
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
-from nodevitals.checks.collective import Collective
+from nodevitals.checks.requests.collective import Collective
 from nodevitals.families import Family
 from nodevitals.linux.host import node_name
 from nodevitals.probes.fabric.families import BUS, COLLECTIVE_SUCCESS

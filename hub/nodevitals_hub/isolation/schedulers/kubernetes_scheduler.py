@@ -22,7 +22,7 @@ from lightkube.resources.core_v1 import PodEviction
 from lightkube.types import PatchType
 
 from nodevitals.checks.deadlines import within
-from nodevitals.checks.kubernetes_api import PodResource
+from nodevitals.checks.launchers.kubernetes_api import PodResource
 from nodevitals_hub.isolation.schedulers import kubernetes_objects as objects
 from nodevitals_hub.isolation.schedulers.schedulers import (
     DrainProgress,

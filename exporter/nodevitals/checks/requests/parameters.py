@@ -13,7 +13,7 @@ import msgspec
 
 from nodevitals.checks import CheckError
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
-from nodevitals.checks.validity import TOOLS, given, problems
+from nodevitals.checks.requests.problems import TOOLS, given, problems
 from nodevitals.probes.fabric.tools.report import LATENCY
 from nodevitals.quantities import parse_bit_rate, shown
 

@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from nodevitals.checks import figures, outliers, reference
-from nodevitals.checks.failures import EVERYWHERE, findings_of, port_of, rail_of
-from nodevitals.checks.judgement import Judgement, finding, percent, some
 from nodevitals.checks.model import Check, CheckRequest, RunResult, Verdict
-from nodevitals.checks.sweep import parse_sizes, spelled_size
+from nodevitals.checks.requests.sizes import parse_sizes, spelled_size
+from nodevitals.checks.verdicts import figures, outliers, reference
+from nodevitals.checks.verdicts.findings import (
+    EVERYWHERE,
+    Judgement,
+    finding,
+    findings_of,
+    percent,
+    port_of,
+    rail_of,
+    some,
+)
 from nodevitals.probes.fabric.tools.report import LATENCY
 
 MAX_SLOW_SHARE = 0.05
@@ -52,7 +60,9 @@ def verdict_of(
     if request.kind == "collective":
         return _of_collective(request, runs, baseline, isolation, baseline_ok)
     runs, others, slow, unsettled = reference.settled(request, planned, runs)
-    failures = [one for run in runs if (one := figures.failure_of(run, request)) is not None]
+    failures = [
+        failure for run in runs if (failure := figures.failure_of(run, request)) is not None
+    ]
     failures += slow
     findings, doubts = findings_of(request, [run.nodes for run in runs], failures)
     judgement = Judgement(findings, [*doubts, *(("threshold", text) for text in unsettled)])
@@ -122,7 +132,7 @@ def _of_collective(
         _doubt_without_reference(request, [whole], baseline, baseline_ok, judgement)
     if isolation is not None and isolation.findings:
         judgement.notes += [
-            f"all {len(request.nodes)} nodes: {one.message}" for one in judgement.findings
+            f"all {len(request.nodes)} nodes: {of_all.message}" for of_all in judgement.findings
         ]
         judgement.findings = list(isolation.findings)
     elif isolation is not None:
@@ -150,14 +160,14 @@ def _compare(
         _compare_one(request, measured[0], expected or last, judgement)
         return
     directed = test.operation not in LATENCY
-    found = outliers.find(measured, request.share, expected, directed)
-    if found is None:
+    outlying = outliers.find(measured, request.share, expected, directed)
+    if outlying is None:
         return
     sizes = parse_sizes(test.sizes)
     at = f" with {spelled_size(sizes[-1])}" if len(sizes) > 1 else ""
     usual = "expected rate" if expected else "median"
-    named = {one.subject for one in judgement.findings if one.scope == "node"}
-    for node in found.nodes:
+    named = {known.subject for known in judgement.findings if known.scope == "node"}
+    for node in outlying.nodes:
         if node.name not in named:
             way = f", {node.direction}" if node.direction else ""
             suspects = (f"{port_of(request)}{way}",) if test.device else ()
@@ -165,19 +175,19 @@ def _compare(
             judgement.findings.append(
                 finding(node.name, "node", "threshold", text, node.ratio, suspects)
             )
-    _add_slow_pairs(request, found, usual, judgement)
-    if not expected and last and found.usual < request.share * last:
-        ratio = found.usual / last
+    _add_slow_pairs(request, outlying, usual, judgement)
+    if not expected and last and outlying.usual < request.share * last:
+        ratio = outlying.usual / last
         text = f"the median is {percent(ratio)} of the last check's"
         judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, ratio))
-    _note_smaller_sizes(request, runs, {node.name for node in found.nodes}, judgement)
+    _note_smaller_sizes(request, runs, {node.name for node in outlying.nodes}, judgement)
 
 
 def _measured(
     request: CheckRequest, runs: Iterable[RunResult], place: int
 ) -> list[outliers.Measured]:
     """The speeds of pairs; of a read, the data comes from the target."""
-    found = []
+    measured = []
     for run in runs:
         figure = figures.at_size(run, request.test, place)
         if figure is not None and len(run.nodes) == 2:
@@ -185,18 +195,18 @@ def _measured(
             if request.test.operation.startswith("read"):
                 sender, receiver = receiver, sender
             speed = figures.speed_of(figure, request.test)
-            found.append(outliers.Measured(sender, receiver, speed))
-    return found
+            measured.append(outliers.Measured(sender, receiver, speed))
+    return measured
 
 
 def _compare_one(
     request: CheckRequest,
-    one: outliers.Measured,
+    measured: outliers.Measured,
     usual: Optional[float],
     judgement: Judgement,
 ) -> None:
-    if usual is not None and one.speed < request.share * usual:
-        ratio = one.speed / usual
+    if usual is not None and measured.speed < request.share * usual:
+        ratio = measured.speed / usual
         what = "expected rate" if request.expected_bytes_per_second else "last check"
         subject = " - ".join(request.nodes)
         text = f"{percent(ratio)} of the {what}"
@@ -204,18 +214,22 @@ def _compare_one(
 
 
 def _add_slow_pairs(
-    request: CheckRequest, found: outliers.Found, usual: str, judgement: Judgement
+    request: CheckRequest, outlying: outliers.Found, usual: str, judgement: Judgement
 ) -> None:
-    slow = found.pairs
-    if len(slow) >= MIN_SLOW_PAIRS and len(slow) > MAX_SLOW_SHARE * found.well:
-        text = f"{len(slow)} of {found.well} pairs of nodes that are not slow themselves are slow"
+    slow = outlying.pairs
+    if len(slow) >= MIN_SLOW_PAIRS and len(slow) > MAX_SLOW_SHARE * outlying.well:
+        text = (
+            f"{len(slow)} of {outlying.well} pairs of nodes that are not slow themselves are slow"
+        )
         if request.expected_bytes_per_second:
             judgement.findings.append(finding(rail_of(request), "rail", "threshold", text, None))
             return
         advice = "other traffic, or paths between groups: repeat it, with more rounds"
         judgement.doubts.append(("threshold", f"{text}: {advice}"))
-        if found.unproven:
-            judgement.doubts.append(("threshold", f"slow by chance or not: {some(found.unproven)}"))
+        if outlying.unproven:
+            judgement.doubts.append(
+                ("threshold", f"slow by chance or not: {some(outlying.unproven)}")
+            )
         return
     for pair in slow:
         subject = f"{pair.sender} - {pair.receiver}"
@@ -231,7 +245,7 @@ def _note_smaller_sizes(
     directed = request.test.operation not in LATENCY
     for place, size in enumerate(sizes[:-1]):
         measured = _measured(request, runs, place)
-        found = outliers.find(measured, request.share, None, directed)
-        others = [one.name for one in found.nodes if one.name not in slow] if found else []
+        slower = outliers.find(measured, request.share, None, directed)
+        others = [node.name for node in slower.nodes if node.name not in slow] if slower else []
         if others:
             judgement.notes.append(f"slow with {spelled_size(size)} only: {some(others)}")

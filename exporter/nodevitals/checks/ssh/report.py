@@ -12,11 +12,11 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
-from nodevitals.checks import reference
 from nodevitals.checks.model import CheckRequest, Outcome, Reason, RunResult, TestRequest
-from nodevitals.checks.ssh_pairs import Pair
-from nodevitals.checks.sweep import spelled_size
-from nodevitals.checks.verdicts import verdict_of
+from nodevitals.checks.requests.sizes import spelled_size
+from nodevitals.checks.ssh.pairs import Pair
+from nodevitals.checks.verdicts import reference
+from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.probes.fabric.settings import TestSettings
 
 
@@ -42,8 +42,8 @@ def to_repeat(
 ) -> set[tuple[str, ...]]:
     """The pairs to test a second time before a verdict."""
     results, planned = _results(pairs)
-    found = reference.to_repeat(_request(pairs, test, expected), planned, results)
-    return {nodes for _, nodes in found}
+    repeated = reference.to_repeat(_request(pairs, test, expected), planned, results)
+    return {nodes for _, nodes in repeated}
 
 
 def judge(
@@ -52,18 +52,20 @@ def judge(
     """The verdict, as the hub finds it. A pair that comes a second time was repeated."""
     results, planned = _results(pairs)
     verdict = verdict_of(_request(pairs, test, expected, share), planned, results)
-    found = [
+    problems = [
         Verdict(
-            subject=one.subject,
-            problem=one.message if one.ratio is None else f"{one.ratio:.0%} of what is usual",
-            reason=one.reason,
+            subject=finding.subject,
+            problem=finding.message
+            if finding.ratio is None
+            else f"{finding.ratio:.0%} of what is usual",
+            reason=finding.reason,
         )
-        for one in verdict.findings
+        for finding in verdict.findings
     ]
-    if verdict.outcome == "unknown" and not found:
+    if verdict.outcome == "unknown" and not problems:
         reason = verdict.reason or "harness"
-        found.append(Verdict(subject="all nodes", problem=verdict.message, reason=reason))
-    return Judged(verdict.outcome, verdict.reason, found)
+        problems.append(Verdict(subject="all nodes", problem=verdict.message, reason=reason))
+    return Judged(verdict.outcome, verdict.reason, problems)
 
 
 def _request(
@@ -71,7 +73,7 @@ def _request(
 ) -> CheckRequest:
     return CheckRequest(
         kind="matrix",
-        nodes=tuple(sorted({name for one in pairs for name in (one.source, one.target)})),
+        nodes=tuple(sorted({name for pair in pairs for name in (pair.source, pair.target)})),
         test=TestRequest(
             tool=test.tool,
             operation=test.operation,
@@ -91,14 +93,14 @@ def _results(pairs: Sequence[Pair]) -> tuple[list[RunResult], int]:
     numbers = {nodes: n for n, nodes in enumerate(dict.fromkeys(map(_nodes, pairs)))}
     planned = len(numbers)
     results = []
-    for place, one in enumerate(pairs):
-        number = numbers[_nodes(one)]
+    for place, pair in enumerate(pairs):
+        number = numbers[_nodes(pair)]
         results.append(
             RunResult(
                 number=number if place < planned else planned + number,
-                nodes=_nodes(one),
-                reports=(one.report,),
-                port_bytes_per_second=one.port_bytes_per_second,
+                nodes=_nodes(pair),
+                reports=(pair.report,),
+                port_bytes_per_second=pair.port_bytes_per_second,
             )
         )
     return results, planned
@@ -110,8 +112,8 @@ def _nodes(pair: Pair) -> tuple[str, str]:
 
 def matrix(pairs: Sequence[Pair], test: TestSettings) -> list[list[str]]:
     """Rows of a table, the head first, of figures in Gb/s or microseconds, or of reasons."""
-    names = sorted({name for one in pairs for name in (one.source, one.target)})
-    cells = {frozenset((one.source, one.target)): _cell(one, test) for one in pairs}
+    names = sorted({name for pair in pairs for name in (pair.source, pair.target)})
+    cells = {frozenset((pair.source, pair.target)): _cell(pair, test) for pair in pairs}
     unit = "us" if test.is_latency else "Gb/s"
     rows = [[unit, *names]]
     for row in names:
@@ -138,9 +140,9 @@ def as_csv(pairs: Sequence[Pair]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("source", "target", "figure", "reason", "message"))
-    for one in pairs:
-        figure = "" if one.figure is None else f"{one.figure:.9g}"
+    for pair in pairs:
+        figure = "" if pair.figure is None else f"{pair.figure:.9g}"
         writer.writerow(
-            (one.source, one.target, figure, one.report.reason or "", cell(one.report.message))
+            (pair.source, pair.target, figure, pair.report.reason or "", cell(pair.report.message))
         )
     return text.getvalue()

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from nodevitals.checks import remote
+from nodevitals.checks.ssh import remote
 from nodevitals.probes.fabric import measurement
 from nodevitals.probes.fabric.members import Pairing, Roster, rounds
 from nodevitals.probes.fabric.settings import TestSettings
@@ -62,14 +62,16 @@ def run(
     roster = Roster((node, "") for node in nodes)
     turns = [list(roster.pairings(number)) for number in range(rounds(len(nodes)))]
     if only is not None:
-        turns = [[one] for pairings in turns for one in pairings if _nodes(one) in only]
+        turns = [[pairing] for pairings in turns for pairing in pairings if _nodes(pairing) in only]
     total = sum(map(len, turns))
     pairs: list[Pair] = []
     # Another port each time: a server left from one test must not accept the client of another.
     ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
     with ThreadPoolExecutor(max_workers=max(1, len(nodes) // 2)) as threads:
         for pairings in turns:
-            jobs = [threads.submit(_tested, one, test, gids, next(ports)) for one in pairings]
+            jobs = [
+                threads.submit(_tested, pairing, test, gids, next(ports)) for pairing in pairings
+            ]
             for pairing, job in zip(pairings, jobs):
                 pairs.append(_pair(pairing, job.result(), rates))
                 progress(len(pairs), total)

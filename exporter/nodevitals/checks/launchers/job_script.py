@@ -8,8 +8,8 @@ from __future__ import annotations
 import shlex
 from typing import Literal, Optional
 
-from nodevitals.checks import mpirun
-from nodevitals.checks.collective import Collective, environment, sweeps, tool_argv
+from nodevitals.checks.launchers import mpirun
+from nodevitals.checks.requests.collective import Collective, environment, sweeps, tool_argv
 
 Kind = Literal["volcano", "mpijob"]
 # Not 22: with hostNetwork the node's own sshd has it.

@@ -12,13 +12,13 @@ from typing import Optional
 
 import msgspec
 
-from nodevitals.checks import figures
-from nodevitals.checks.judgement import gravest, percent, some
+from nodevitals.checks.isolation.rails import HCA
+from nodevitals.checks.isolation.search import search
+from nodevitals.checks.isolation.steps import Answer, Batch, Conclusion, Group
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, Verdict
-from nodevitals.checks.rails import HCA
-from nodevitals.checks.search import search
-from nodevitals.checks.suspects import Answer, Batch, Conclusion, Group
-from nodevitals.checks.sweep import parse_sizes, spelled
+from nodevitals.checks.requests.sizes import parse_sizes, spelled
+from nodevitals.checks.verdicts import figures
+from nodevitals.checks.verdicts.findings import gravest, percent, some
 
 MAX_RUNS = 64
 MAX_SECONDS = 3600.0
@@ -134,8 +134,8 @@ class Bisection:
         findings = gravest(self._conclusion.findings)
         if not findings:
             return _unknown(self._conclusion.reason, self._conclusion.message)
-        bad = any(one.reason in ("hardware", "threshold") for one in findings)
-        parts = [f"{one.subject}: {one.message}" for one in findings]
+        bad = any(found.reason in ("hardware", "threshold") for found in findings)
+        parts = [f"{found.subject}: {found.message}" for found in findings]
         return Verdict(
             outcome="bad" if bad else "unknown",
             reason=findings[0].reason,

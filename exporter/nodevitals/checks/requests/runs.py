@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodevitals.checks.collective import Collective, of_request
 from nodevitals.checks.model import CheckRequest, TestRequest
-from nodevitals.checks.sweep import parse_sizes
+from nodevitals.checks.requests.collective import Collective, of_request
+from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.settings import TestSettings
 
 # Of one test: the agents agree, the tool starts, and the hosts resolve names.

@@ -12,13 +12,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Optional, TypeVar
 
-from nodevitals.checks import CheckError, job_script, manifests, podstate
-from nodevitals.checks import collective as one
-from nodevitals.checks.collective import Collective
-from nodevitals.checks.job_script import Kind
-from nodevitals.checks.kubernetes_api import TRANSIENT, ApiFaultError, Jobs
-from nodevitals.checks.launchers import Launched, launched, refused, verify_name
-from nodevitals.checks.manifests import JobOptions
+from nodevitals.checks import CheckError
+from nodevitals.checks.launchers import job_script, manifests
+from nodevitals.checks.launchers.job_script import Kind
+from nodevitals.checks.launchers.kubernetes_api import TRANSIENT, ApiFaultError, Jobs
+from nodevitals.checks.launchers.launcher import Launched, launched, refused, verify_name
+from nodevitals.checks.launchers.manifests import JobOptions
+from nodevitals.checks.launchers.pod_state import Problem, State
+from nodevitals.checks.launchers.pod_state import of as state_of
+from nodevitals.checks.requests import collective as one
+from nodevitals.checks.requests.collective import Collective
 from nodevitals.probes.fabric.tools.report import Report, failed
 
 POLL_SECONDS = 2.0
@@ -98,7 +101,7 @@ class KubernetesLauncher:
             if job is None:
                 return refused("harness", f"job {name} was deleted while it ran")
             pods = await _retried(lambda: jobs.pods(manifests.RUN_LABEL, name))
-            state = podstate.of(job, pods, len(wanted.nodes) + 1)
+            state = state_of(job, pods, len(wanted.nodes) + 1)
             if state.launcher_ended:
                 return await self._ended(jobs, wanted, state)
             if state.problem is not None:
@@ -108,18 +111,16 @@ class KubernetesLauncher:
             if deadline is None and clock() >= pending:
                 return await self._problem(jobs, state, state.waiting)
             if deadline is not None and clock() >= deadline:
-                late = podstate.Problem("timeout", f"no end within {seconds:g} s")
+                late = Problem("timeout", f"no end within {seconds:g} s")
                 return await self._problem(jobs, state, late)
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _ended(self, jobs: Jobs, wanted: Collective, state: podstate.State) -> Launched:
+    async def _ended(self, jobs: Jobs, wanted: Collective, state: State) -> Launched:
         log = await _retried(lambda: jobs.log(state.launcher))
         reports = judged(wanted, log, state.status)
         return launched(reports, log, one.versions(log))
 
-    async def _problem(
-        self, jobs: Jobs, state: podstate.State, problem: podstate.Problem
-    ) -> Launched:
+    async def _problem(self, jobs: Jobs, state: State, problem: Problem) -> Launched:
         log = ""
         if state.launcher:
             with suppress(ApiFaultError):

@@ -8,8 +8,8 @@ fastest link, or the most that iperf3's streams move.
 from __future__ import annotations
 
 from nodevitals.checks.model import CheckRequest, Cost
-from nodevitals.checks.plan import Plan
-from nodevitals.checks.runs import WARM_UP, collective_seconds, sizes_of, tests_of
+from nodevitals.checks.requests.rounds import Plan
+from nodevitals.checks.requests.runs import WARM_UP, collective_seconds, sizes_of, tests_of
 from nodevitals.probes.fabric.measurement import fastest_of
 from nodevitals.probes.fabric.settings import TestSettings
 from nodevitals.probes.fabric.tools.report import LATENCY

@@ -12,8 +12,8 @@ from typing import Optional
 
 import msgspec
 
-from nodevitals.checks.judgement import Scope, finding, percent
 from nodevitals.checks.model import NodeVerdict, Reason
+from nodevitals.checks.verdicts.findings import Scope, finding, percent
 
 SMALL = 3
 """Groups of so many nodes are not halved: a collective takes two."""
@@ -80,16 +80,16 @@ def _worse_rails(
     """Rails that fail, or are slow by the figures of the others; none where most are bad."""
     figures = [answer.figure for answer in answers.values() if answer.figure is not None]
     usual = statistics.median_high(figures) if figures else 0.0
-    found = []
+    worse = []
     for group in groups:
         answer = answers[group]
         if answer.figure is None:
-            found.append((group, answer))
+            worse.append((group, answer))
         elif answer.figure < share * usual:
             ratio = answer.figure / usual
             text = f"{percent(ratio)} of the other rails"
-            found.append((group, Answer(False, "threshold", text, ratio)))
-    return found if 2 * len(found) < len(groups) else []
+            worse.append((group, Answer(False, "threshold", text, ratio)))
+    return worse if 2 * len(worse) < len(groups) else []
 
 
 def singles(small: Sequence[Nodes], knowledge: Knowledge) -> Steps:
@@ -103,7 +103,9 @@ def singles(small: Sequence[Nodes], knowledge: Knowledge) -> Steps:
     if good:
         groups = [Group((name, good[place % len(good)])) for place, name in enumerate(suspects)]
         answers = yield from ask(groups)
-        bad = yield from confirmed([one for one in groups if not answers[one].good], knowledge)
+        bad = yield from confirmed(
+            [group for group in groups if not answers[group].good], knowledge
+        )
         for group in bad:
             named.add(group.nodes[0])
             ports = yield from _ports(group, knowledge)
@@ -119,9 +121,9 @@ def _look_for_good(small: Sequence[Nodes], knowledge: Knowledge) -> Generator[Ba
     neighbours = list(zip(small[::2], small[1::2]))
     for place in range(SMALL * SMALL):
         groups = [
-            Group((one[place // SMALL], other[place % SMALL]))
-            for one, other in neighbours
-            if place // SMALL < len(one) and place % SMALL < len(other)
+            Group((left[place // SMALL], right[place % SMALL]))
+            for left, right in neighbours
+            if place // SMALL < len(left) and place % SMALL < len(right)
         ]
         if not groups or knowledge.good:
             continue
@@ -136,7 +138,7 @@ def _ports(group: Group, knowledge: Knowledge) -> Generator[Batch, Answers, tupl
     groups = [Group(group.nodes, rail) for rail in knowledge.rails]
     answers = yield from ask(groups)
     worse = _worse_rails(groups, answers, knowledge.share)
-    return tuple(f"port {one.rail}" for one, _ in worse)
+    return tuple(f"port {group.rail}" for group, _ in worse)
 
 
 def _among(nodes: Nodes, knowledge: Knowledge) -> Steps:
@@ -145,8 +147,8 @@ def _among(nodes: Nodes, knowledge: Knowledge) -> Steps:
         knowledge.doubts.append(("harness", f"{nodes[0]} alone is bad, and no other node to test"))
         return []
     pairs = [
-        Group((one, other), repeated=len(nodes) == 2)
-        for place, one in enumerate(nodes)
+        Group((node, other), repeated=len(nodes) == 2)
+        for place, node in enumerate(nodes)
         for other in nodes[place + 1 :]
     ]
     answers = yield from ask(pairs)

@@ -12,9 +12,11 @@ from typing import Literal, NamedTuple, Optional
 
 import msgspec
 
-from nodevitals.checks import CheckError, allowed, sweep
+from nodevitals.checks import CheckError
 from nodevitals.checks.model import TestRequest
-from nodevitals.checks.validity import OPERATIONS
+from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, VARIABLES, problem_of
+from nodevitals.checks.requests.problems import OPERATIONS
+from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.tools import PARSERS, hccl, nccl
 from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed, untagged
 from nodevitals.quantities import shown
@@ -75,7 +77,7 @@ def of_request(test: TestRequest, nodes: Sequence[str]) -> Collective:
     """The collective of a resolved request."""
     backend: Backend = "hccl" if test.tool == "hccl" else "nccl"
     try:
-        sizes = sweep.parse_sizes(test.sizes or "1GiB")
+        sizes = parse_sizes(test.sizes or "1GiB")
     except ValueError as error:
         raise CheckError(f"sizes: {error}") from None
     found = Collective(
@@ -112,11 +114,11 @@ def verify(wanted: Collective) -> None:
         if not _NODE.fullmatch(node):
             raise CheckError(f"nodes: {shown(node)} is no name of a node")
     for what, pairs, rules in (
-        ("environment", environment(wanted), allowed.ENVIRONMENT[wanted.backend]),
-        ("mca", wanted.mca, allowed.MCA),
+        ("environment", environment(wanted), ENVIRONMENT[wanted.backend]),
+        ("mca", wanted.mca, MCA),
     ):
         for name, value in pairs.items():
-            problem = allowed.problem_of(name, value, rules)
+            problem = problem_of(name, value, rules)
             if problem is not None:
                 raise CheckError(f"{what}: {problem}")
 
@@ -160,7 +162,7 @@ def environment(wanted: Collective) -> dict[str, str]:
         "gid_index": wanted.gid_index,
         "traffic_class": wanted.traffic_class,
     }
-    names = allowed.VARIABLES[wanted.backend]
+    names = VARIABLES[wanted.backend]
     found = {
         names[key]: str(value)
         for key, value in fields.items()

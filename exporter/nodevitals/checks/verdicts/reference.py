@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from nodevitals.checks import figures
-from nodevitals.checks.figures import Failure
-from nodevitals.checks.judgement import percent
 from nodevitals.checks.model import CheckRequest, RunResult
-from nodevitals.checks.sweep import parse_sizes
+from nodevitals.checks.requests.sizes import parse_sizes
+from nodevitals.checks.verdicts import figures
+from nodevitals.checks.verdicts.figures import Failure
+from nodevitals.checks.verdicts.findings import percent
 from nodevitals.probes.fabric.measurement import LARGE_BYTES
 from nodevitals.probes.fabric.tools.report import LATENCY
 

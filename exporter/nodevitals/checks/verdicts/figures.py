@@ -13,8 +13,8 @@ from typing import Optional
 import msgspec
 
 from nodevitals.checks.model import CheckRequest, Reason, RunResult, TestRequest
-from nodevitals.checks.reasons import reason_of
-from nodevitals.checks.sweep import parse_sizes
+from nodevitals.checks.requests.sizes import parse_sizes
+from nodevitals.checks.verdicts.reasons import reason_of
 from nodevitals.probes.fabric.tools.report import LATENCY, Report, failed
 
 # Seconds of a latency, bytes per second of any fabric; their ratios and sums are finite.
@@ -41,10 +41,10 @@ class Failure(msgspec.Struct, frozen=True):
 def in_order(results: Iterable[RunResult]) -> list[RunResult]:
     """The results by number, each number once: the one with the most reports."""
     best: dict[int, RunResult] = {}
-    for one in results:
-        other = best.get(one.number)
-        if other is None or _weight(one) > _weight(other):
-            best[one.number] = one
+    for result in results:
+        other = best.get(result.number)
+        if other is None or _weight(result) > _weight(other):
+            best[result.number] = result
     return [best[number] for number in sorted(best)]
 
 
@@ -90,10 +90,10 @@ def median_of(request: CheckRequest, results: Iterable[RunResult]) -> Optional[f
     place = largest(request.test)
     runs = in_order(results)
     if request.kind == "collective":
-        runs = [one for one in runs if set(one.nodes) == set(request.nodes)][:1]
-    figures = [at_size(one, request.test, place) for one in runs]
-    found = sorted(figure for figure in figures if figure is not None)
-    return statistics.median(found) if found else None
+        runs = [run for run in runs if set(run.nodes) == set(request.nodes)][:1]
+    figures = [at_size(run, request.test, place) for run in runs]
+    known = sorted(figure for figure in figures if figure is not None)
+    return statistics.median(known) if known else None
 
 
 def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
@@ -103,13 +103,13 @@ def failure_of(result: RunResult, request: CheckRequest) -> Optional[Failure]:
         return Failure(result.nodes, cause, result.skipped, "")
     test = request.test
     if request.kind == "node":
-        bad: Sequence[Report] = [one for one in result.reports if one.outcome != "ok"]
+        bad: Sequence[Report] = [report for report in result.reports if report.outcome != "ok"]
         if result.reports and not bad:
             return None
     else:
         if at_size(result, test, largest(test)) is not None:
             return None
-        bad = [one for one in result.reports if figure_of(one, test) is None]
+        bad = [report for report in result.reports if figure_of(report, test) is None]
     report = bad[-1] if bad else failed("harness", "it ended without a result")
     if report.outcome == "ok":
         report = failed("harness", "the result has no figure that makes sense")

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nodevitals.checks import sweep
-from nodevitals.checks.allowed import ENVIRONMENT, MCA, VARIABLES, problem_of
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
+from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, VARIABLES, problem_of
+from nodevitals.checks.requests.sizes import MAX_BYTES, parse_sizes, spelled_size
 from nodevitals.document import Problem
 from nodevitals.probes.fabric.settings import MAX_GID_INDEX
 from nodevitals.probes.fabric.tools.report import BANDWIDTH, COLLECTIVES, LATENCY
@@ -25,7 +25,7 @@ LEAST_RATE, LARGEST_RATE = 1.0, 1e15
 MAX_LABELS = 16
 MAX_LABEL_CHARACTERS = 256
 # iperf3 refuses a larger -l (MAX_BLOCKSIZE); perftest's pairs are bounded by TestSettings.
-MAX_MESSAGE = {"perftest": 1 << 30, "iperf3": 1 << 20, "nccl": sweep.MAX_BYTES, "hccl": 1 << 36}
+MAX_MESSAGE = {"perftest": 1 << 30, "iperf3": 1 << 20, "nccl": MAX_BYTES, "hccl": 1 << 36}
 OPERATIONS: dict[str, tuple[str, ...]] = {
     "perftest": (*BANDWIDTH, *LATENCY),
     "iperf3": ("tcp",),
@@ -140,13 +140,13 @@ def _problems_of_device(test: TestRequest) -> Iterator[Problem]:
 
 def _problems_of_amount(test: TestRequest) -> Iterator[Problem]:
     try:
-        sizes = sweep.parse_sizes(test.sizes)
+        sizes = parse_sizes(test.sizes)
     except ValueError as error:
         yield Problem("test.sizes", str(error))
         return
     most = MAX_MESSAGE[str(test.tool)]
     if sizes[-1] > most:
-        text = f"{sweep.spelled_size(sizes[-1])} is over {sweep.spelled_size(most)}"
+        text = f"{spelled_size(sizes[-1])} is over {spelled_size(most)}"
         yield Problem("test.sizes", f"{text}, the largest of {test.tool}: choose a smaller one")
     if test.iterations is not None and test.seconds is not None:
         yield Problem("test.seconds", "either iterations or seconds: remove one")

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from nodevitals.checks.model import NodeVerdict
-from nodevitals.checks.suspects import (
+from nodevitals.checks.isolation.steps import (
     SMALL,
     Answer,
     Answers,
@@ -34,6 +33,7 @@ from nodevitals.checks.suspects import (
     found_by,
     singles,
 )
+from nodevitals.checks.model import NodeVerdict
 
 COMMON = 4
 """Number of bad groups without a good one from which on what they share is looked for."""

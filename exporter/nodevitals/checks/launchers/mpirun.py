@@ -14,10 +14,11 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nodevitals.checks import CheckError, processes, remote
-from nodevitals.checks import collective as one
-from nodevitals.checks.collective import Collective, Sweep
-from nodevitals.checks.launchers import Launched, launched, named, refused, verify_name
+from nodevitals.checks import CheckError, processes
+from nodevitals.checks.launchers.launcher import Launched, launched, named, refused, verify_name
+from nodevitals.checks.requests import collective as one
+from nodevitals.checks.requests.collective import Collective, Sweep
+from nodevitals.checks.ssh import remote
 from nodevitals.probes.fabric.tools.report import Report, failed
 
 VARIABLE = "NODEVITALS_RUN"

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from nodevitals.checks import job_script
-from nodevitals.checks.collective import Backend, Collective
-from nodevitals.checks.job_script import SSH_PORT, Kind
+from nodevitals.checks.launchers import job_script
+from nodevitals.checks.launchers.job_script import SSH_PORT, Kind
+from nodevitals.checks.requests.collective import Backend, Collective
 
 RESOURCES: dict[Backend, str] = {"nccl": "nvidia.com/gpu", "hccl": "huawei.com/Ascend910"}
 RUN_LABEL, ROLE_LABEL = "nodevitals.io/run", "nodevitals.io/role"

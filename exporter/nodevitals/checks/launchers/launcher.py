@@ -13,9 +13,9 @@ from typing import Optional, Protocol
 import msgspec
 
 from nodevitals.checks import CheckError
-from nodevitals.checks.collective import Collective
 from nodevitals.checks.model import Reason
-from nodevitals.checks.reasons import reason_of
+from nodevitals.checks.requests.collective import Collective
+from nodevitals.checks.verdicts.reasons import reason_of
 from nodevitals.probes.fabric.tools import report as fabric
 from nodevitals.probes.fabric.tools.report import Report, failed
 from nodevitals.quantities import shown
@@ -68,7 +68,7 @@ def launched(
         raw=raw,
         versions=dict(versions or {}),
         nodes=dict(nodes or {}),
-        reason=reason or next((one for one in reasons if one is not None), None),
+        reason=reason or next((cause for cause in reasons if cause is not None), None),
     )
 
 

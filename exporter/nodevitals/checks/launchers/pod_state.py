@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from nodevitals.checks.manifests import ROLE_LABEL
+from nodevitals.checks.launchers.manifests import ROLE_LABEL
 from nodevitals.probes.fabric.tools.report import Reason
 
 # A first failed pull is repeated; these are final, or have been repeated.

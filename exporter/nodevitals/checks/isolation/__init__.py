@@ -1,0 +1,1 @@
+"""The search for what makes a collective fail or slow, by bisection."""

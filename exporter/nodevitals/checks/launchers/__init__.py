@@ -1,0 +1,1 @@
+"""What starts collectives: mpirun over ssh, and jobs of Kubernetes."""

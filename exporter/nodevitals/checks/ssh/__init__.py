@@ -1,0 +1,1 @@
+"""Pair tests from the command line, over ssh."""

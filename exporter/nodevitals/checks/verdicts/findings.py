@@ -1,0 +1,191 @@
+"""What is wrong: findings and doubts, which node or link failed runs point to, and the verdict that
+follows.
+
+In: the failures of a check and its runs, and what other modules find. Out: Verdict, whose reason is
+the gravest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, Optional
+
+import msgspec
+
+from nodevitals.checks.model import CheckRequest, NodeVerdict, Reason, Verdict
+from nodevitals.checks.verdicts.figures import Failure
+
+Scope = Literal["node", "link", "rail"]
+MAX_FINDINGS = 200
+GRAVITY: tuple[Reason, ...] = ("hardware", "threshold", "harness", "workload")
+MOST = 0.75
+# Where each test fails with these, the request is at fault, or the network of the tests.
+EVERYWHERE = ("no_device", "no_gid", "unreachable")
+
+
+def gravest(findings: Iterable[NodeVerdict]) -> Sequence[NodeVerdict]:
+    """The findings by gravity of their reasons: nodes before links, then by name."""
+    scopes = ("node", "rail", "link")
+    return sorted(
+        findings,
+        key=lambda found: (GRAVITY.index(found.reason), scopes.index(found.scope), found.subject),
+    )
+
+
+class Judgement(msgspec.Struct):
+    """What is found so far."""
+
+    findings: list[NodeVerdict] = []
+    doubts: list[tuple[Reason, str]] = []
+    """Why the outcome is unknown."""
+    notes: list[str] = []
+    """What people may want to know."""
+
+    def verdict(self, measured: bool) -> Verdict:
+        """All of it as one verdict."""
+        ordered = gravest(self.findings)
+        bad = any(found.reason in ("hardware", "threshold") for found in ordered)
+        well = measured and not ordered and not self.doubts
+        reasons = [found.reason for found in ordered] + [reason for reason, _ in self.doubts]
+        parts = [f"{found.subject}: {found.message}" for found in ordered[:3]]
+        if len(ordered) > 3:
+            parts.append(f"{len(ordered) - 3} more findings")
+        parts += [text for _, text in self.doubts]
+        if not parts:
+            parts = ["no fault found" if measured else "nothing was measured"]
+        return Verdict(
+            outcome="bad" if bad else "ok" if well else "unknown",
+            reason=reasons[0] if reasons else None if well else "harness",
+            message="; ".join([*parts, *self.notes]),
+            findings=tuple(ordered[:MAX_FINDINGS]),
+        )
+
+
+def finding(
+    subject: str,
+    scope: Scope,
+    reason: Reason,
+    message: str,
+    ratio: Optional[float] = None,
+    suspects: tuple[str, ...] = (),
+) -> NodeVerdict:
+    """A finding, with its ratio rounded."""
+    return NodeVerdict(
+        subject=subject,
+        scope=scope,
+        reason=reason,
+        message=message,
+        ratio=None if ratio is None else round(ratio, 4),
+        suspects=suspects,
+    )
+
+
+def percent(ratio: float) -> str:
+    """For people: `41 %`."""
+    return f"{100 * ratio:.0f} %"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many there are more."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more
+
+
+def findings_of(
+    request: CheckRequest, runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]
+) -> tuple[list[NodeVerdict], list[tuple[Reason, str]]]:
+    """Findings and doubts. A node is named where nearly all of its tests failed, while its partners
+    reach others; otherwise the pair is.
+    """
+    if request.kind == "node":
+        return [
+            _finding_of(request, failure.nodes, "node", [failure], 1) for failure in failures
+        ], []
+    if len(failures) == len(runs) > 1:
+        return _of_all(request, failures)
+    failures = _in_context(runs, failures)
+    blamed = _blamed(runs, failures)
+    findings = [
+        _finding_of(request, (node,), "node", own, total) for node, (own, total) in blamed.items()
+    ]
+    for failure in failures:
+        if not blamed.keys() & set(failure.nodes):
+            findings.append(_finding_of(request, failure.nodes, "link", [failure], 1))
+    return findings, []
+
+
+def _in_context(runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]) -> Sequence[Failure]:
+    """Where other tests of one of both nodes succeed, a missing GID is a fault of a node, and none
+    of the test.
+    """
+    total = Counter(node for nodes in runs for node in nodes)
+    failed = Counter(node for failure in failures for node in failure.nodes)
+    well = {node for node, count in total.items() if failed[node] < count}
+    return [
+        msgspec.structs.replace(failure, cause="hardware")
+        if failure.relative and well & set(failure.nodes)
+        else failure
+        for failure in failures
+    ]
+
+
+def _of_all(
+    request: CheckRequest, failures: Sequence[Failure]
+) -> tuple[list[NodeVerdict], list[tuple[Reason, str]]]:
+    """All tests failed, which names no node."""
+    failure = min(failures, key=lambda failed: (GRAVITY.index(failed.cause), failed.text))
+    text = f"all {len(failures)} tests failed: {failure.text}"
+    if failure.cause in ("hardware", "threshold") and failure.reason not in EVERYWHERE:
+        of_rail = _finding_of(request, (rail_of(request),), "rail", failures, 1)
+        return [msgspec.structs.replace(of_rail, message=text)], []
+    return [], [("workload" if failure.cause == "workload" else "harness", text)]
+
+
+def _blamed(
+    runs: Sequence[tuple[str, ...]], failures: Sequence[Failure]
+) -> Mapping[str, tuple[list[Failure], int]]:
+    """Nodes with their failures and the number of their runs."""
+    total = Counter(node for nodes in runs for node in nodes)
+    own: dict[str, list[Failure]] = {}
+    for failure in failures:
+        for node in failure.nodes:
+            own.setdefault(node, []).append(failure)
+    well = {node for node, count in total.items() if len(own.get(node, ())) < count}
+    blamed = {}
+    for node in sorted(own):
+        partners = [other for failure in own[node] for other in failure.nodes if other != node]
+        reach = sum(other in well for other in partners)
+        if total[node] > 1 and len(own[node]) >= MOST * total[node] and 2 * reach >= len(partners):
+            blamed[node] = (own[node], total[node])
+    return blamed
+
+
+def _finding_of(
+    request: CheckRequest,
+    subjects: Sequence[str],
+    scope: Scope,
+    failures: Sequence[Failure],
+    runs: int,
+) -> NodeVerdict:
+    """The most frequent of the gravest failures, in words."""
+    cause = min((failure.cause for failure in failures), key=GRAVITY.index)
+    of_cause = [failure for failure in failures if failure.cause == cause]
+    reason = Counter(sorted(failure.reason for failure in of_cause)).most_common(1)[0][0]
+    text = min(failure.text for failure in of_cause if failure.reason == reason)
+    if runs > 1:
+        text = f"{len(failures)} of {runs} tests failed: {text}"
+    port = reason in ("no_device", "port_down") and request.test.device
+    suspects = (port_of(request),) if port else ()
+    return finding(" - ".join(subjects[:2]), scope, cause, text, suspects=suspects)
+
+
+def port_of(request: CheckRequest) -> str:
+    """`port mlx5_3`; with its number where it is not the first."""
+    test = request.test
+    return f"port {test.device}" if test.port == 1 else f"port {test.device}:{test.port}"
+
+
+def rail_of(request: CheckRequest) -> str:
+    """The device of all nodes."""
+    return request.test.device or "all devices"
