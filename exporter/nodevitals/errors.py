@@ -1,6 +1,27 @@
-"""The two ways in which a run may fail as expected. Everything else that it raises is a bug."""
+"""The two ways in which a run may fail as expected. Everything else that it raises is a bug.
+
+And messages of errors that can be shown in another language.
+"""
 
 from __future__ import annotations
+
+
+class Message(str):
+    """An English text that can be translated: `template`, with `{name}` for each of `values`.
+
+    As a str it is the formatted text. The template is what a catalogue of translations is searched
+    for; a value that is a Message is translated as well. `error.args[0]` of an exception is the
+    Message, `str(error)` only its text.
+    """
+
+    template: str
+    values: dict[str, object]
+
+    def __new__(cls, template: str, **values: object) -> Message:
+        """Format the template."""
+        self = super().__new__(cls, template.format(**values))
+        self.template, self.values = template, values
+        return self
 
 
 class ProbeError(Exception):

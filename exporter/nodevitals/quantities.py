@@ -10,6 +10,8 @@ from typing import Annotated
 
 import msgspec
 
+from nodevitals.errors import Message
+
 # Only the digits 0 to 9: \d also matches those of other scripts.
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -39,10 +41,21 @@ def parse_duration(text: object) -> float:
     """
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{shown(text)} is not a duration: write it like 500ms, 30s, 5m or 1h")
+        raise ValueError(
+            Message(
+                "{value} is not a duration: write it like 500ms, 30s, 5m or 1h", value=shown(text)
+            )
+        )
     seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
-        raise ValueError(f"{shown(text)} is outside 10ms to 365d: choose a duration within")
+        raise ValueError(
+            Message(
+                "{value} is outside {low} to {high}: choose a duration within",
+                value=shown(text),
+                low="10ms",
+                high="365d",
+            )
+        )
     return seconds
 
 
@@ -52,10 +65,19 @@ def parse_bit_rate(text: object) -> float:
     """
     match = _BIT_RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{shown(text)} is not a rate: write it like 400Gb/s or 100Mb/s")
+        raise ValueError(
+            Message("{value} is not a rate: write it like 400Gb/s or 100Mb/s", value=shown(text))
+        )
     bits = float(match[1]) * _UNIT_BITS[match[2]]
     if not MIN_BITS <= bits <= MAX_BITS:
-        raise ValueError(f"{shown(text)} is outside 1Mb/s to 1000Tb/s: choose a rate within")
+        raise ValueError(
+            Message(
+                "{value} is outside {low} to {high}: choose a rate within",
+                value=shown(text),
+                low="1Mb/s",
+                high="1000Tb/s",
+            )
+        )
     return bits / 8
 
 

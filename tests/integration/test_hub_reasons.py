@@ -1,4 +1,4 @@
-"""Refusals on Chinese pages: every reason that a form or a page can cause is in the table."""
+"""Refusals on Chinese pages: every reason that a form or a page can cause is translated."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ import yaml
 from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest
+from nodevitals.errors import Message
 from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.incidents import incident_tables, incidents, signed_links
 from nodevitals_hub.launch.kinds import KindRunner
 from nodevitals_hub.records import Incident
 from nodevitals_hub.settings.hub import HubSettings
-from nodevitals_hub.web.texts.texts_reasons import REASONS, reason_in, values_of
+from nodevitals_hub.web.texts.texts_reasons import translated
 from testbed.hub import SimulatedRunner
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 
@@ -142,14 +143,6 @@ async def in_both(found: Site, method: str, path: str, body: dict[str, str], **m
     return english
 
 
-def hit(reasons: Sequence[str]) -> set[str]:
-    """The rows of the table that the reasons take."""
-    return {
-        next(template for template in REASONS if values_of(template, one) is not None)
-        for one in reasons
-    }
-
-
 async def of_forms(folder: Path) -> list[str]:
     many = [f"many-{number}" for number in range(10_001)]
     few = [f"gpu-{number}" for number in range(1, 9)]
@@ -244,32 +237,39 @@ async def of_incidents(folder: Path) -> list[str]:
     return found
 
 
-def test_every_reason_of_a_form_is_translated_and_no_row_is_stale(tmp_path: Path) -> None:
+def test_every_reason_of_a_form_is_translated(tmp_path: Path) -> None:
     async def all_of_them() -> list[str]:
         found = [*await of_forms(tmp_path / "forms"), *await of_logins(tmp_path / "logins")]
         return [*found, *await of_incidents(tmp_path / "incidents")]
 
     for name in ("forms", "logins", "logins/read", "logins/None", "incidents"):
         (tmp_path / name).mkdir()
-    assert hit(asyncio.run(all_of_them())) == set(REASONS)
+    assert asyncio.run(all_of_them())
+
+
+NAMES = Message("{names} and {count} more", names="'a', 'b'", count=2)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0 is outside 1s to 24h: choose a duration within", "0 超出范围\uff081s 到 24h\uff09"),
+        (
+            Message(
+                "{value} is outside {low} to {high}: choose a duration within",
+                value="0",
+                low="1s",
+                high="24h",
+            ),
+            "0 超出范围\uff081s 到 24h\uff09",
+        ),
+        (
+            Message("{names}: not on the lists of nodes", names=NAMES),
+            "'a', 'b' 等\uff0c另有 2 个 不在 hub 的节点列表中",
+        ),
+        (Message("no check {name}", name="'{name}'"), "没有检测 '{name}'"),
         ("free text of a tool", "free text of a tool"),
-        ("no check ''", "没有检测 ''"),
     ],
 )
-def test_a_reason_keeps_its_values(text: str, expected: str) -> None:
-    assert reason_in("zh", text) == expected
-    assert reason_in("en", text) == text
-
-
-@pytest.mark.parametrize("template", sorted(REASONS))
-def test_a_row_takes_the_values_of_its_own_text(template: str) -> None:
-    names = re.findall(r"\{([a-z]+)\}", template)
-    values = {name: f"<{name}>" for name in names}
-    assert values_of(template, template.format(**values)) == values
-    assert set(re.findall(r"\{([a-z]+)\}", REASONS[template])) <= set(names)
+def test_a_message_keeps_its_values(text: str, expected: str) -> None:
+    assert translated("zh", text) == expected
+    assert translated("en", text) == text

@@ -20,6 +20,7 @@ from nodevitals.checks.ssh.pairs import Pair
 from nodevitals.checks.ssh.report import as_csv
 from nodevitals.checks.verdicts.verdict import judge
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
+from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import form, pages, rendering, spellings
 from nodevitals_hub.web.api import csv_of
 from nodevitals_hub.web.heatmap import TONES, labels_of, natural, overview
@@ -233,16 +234,16 @@ def test_figures_survive_the_form(
     ],
 )
 def test_an_error_stands_at_its_field(field: str, text: str) -> None:
-    with pytest.raises(form.FormError) as caught:
+    with pytest.raises(RefusedError) as caught:
         form.request_of({"kind": "matrix", field: text})
-    assert list(caught.value.problems) == [field]
+    assert [problem.path for problem in caught.value.problems] == [field]
 
 
 def test_all_problems_of_a_form_are_named_at_once() -> None:
     fields = {"kind": "matrix", "nodes": "gpu-1 -x", "port": "0", "limit": "2d", "where": "pool"}
-    with pytest.raises(form.FormError) as caught:
+    with pytest.raises(RefusedError) as caught:
         form.request_of(fields)
-    assert caught.value.problems == {
+    assert form.by_field(caught.value.problems) == {
         "nodes": "'-x': a name has letters, digits and . _ - only",
         "where": "write NAME=VALUE instead of 'pool', one per line",
         "port": "0: write a whole number from 1 to 255",
@@ -252,9 +253,9 @@ def test_all_problems_of_a_form_are_named_at_once() -> None:
 
 def test_a_label_is_chosen_once() -> None:
     fields = {"kind": "matrix", "where": "pool=a", "where.pool": "b"}
-    with pytest.raises(form.FormError) as caught:
+    with pytest.raises(RefusedError) as caught:
         form.request_of(fields)
-    assert list(caught.value.problems) == ["where"]
+    assert [problem.path for problem in caught.value.problems] == ["where"]
 
 
 def test_labels_with_few_values_are_lists() -> None:

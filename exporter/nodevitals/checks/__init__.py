@@ -6,6 +6,8 @@ it, and the verdicts on its results.
 
 from __future__ import annotations
 
+from nodevitals.document import ProblemsError
 
-class CheckError(Exception):
+
+class CheckError(ProblemsError):
     """A check, or a part of it, could not be run; the text says why, in one line."""

@@ -11,7 +11,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from nodevitals.document.problems import DocumentError, Problem, UnreadableError, read_file
+from nodevitals.document.problems import (
+    DocumentError,
+    Problem,
+    ProblemsError,
+    UnreadableError,
+    read_file,
+)
 from nodevitals.document.typed import convert, meant, translated
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DocumentError",
     "Problem",
+    "ProblemsError",
     "SettingsDocument",
     "UnreadableError",
     "convert",

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from typing import Optional
+from typing import Optional, Union
 
 import msgspec
 
@@ -34,6 +34,21 @@ class Problem(msgspec.Struct, frozen=True, order=True):
         """The problem with the file's name, the line and the column, as compilers print them."""
         numbers = "".join(f":{number}" for number in (self.line, self.column) if number)
         return f"{file}{numbers}: {self}"
+
+
+class ProblemsError(Exception):
+    """Something was refused, for at least one problem. Its text has the first, and how many more
+    there are.
+    """
+
+    def __init__(self, *problems: Union[str, Problem]) -> None:
+        """From problems; a text is one without a path."""
+        self.problems = tuple(
+            Problem("", problem) if isinstance(problem, str) else problem for problem in problems
+        )
+        first, more = problems[0], len(problems) - 1
+        text = f"{first} (and {more} more)" if more else str(first)
+        super().__init__(first if isinstance(first, str) and not more else text)
 
 
 class DocumentError(Exception):

@@ -6,16 +6,18 @@ from typing import Literal
 
 import msgspec
 
+from nodevitals.document import Problem, ProblemsError
+
 RefusalKind = Literal["invalid", "forbidden", "not_found", "conflict", "busy", "unavailable"]
 """invalid: HTTP 422. forbidden: 403. not_found: 404. conflict: 409, nodes are in use, or the check
 has ended. busy: 429, the queue is full. unavailable: 503, the store cannot be written or read."""
 
 
-class RefusedError(Exception):
-    """A request was refused; the text says why and what to do, in one line."""
+class RefusedError(ProblemsError):
+    """A request was refused; the problems say why and what to do, in one line each."""
 
-    def __init__(self, kind: RefusalKind, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, kind: RefusalKind, *problems: str | Problem) -> None:
+        super().__init__(*problems)
         self.kind = kind
 
 

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
+from nodevitals.checks.requests.parameters import first_of
 
 from nodevitals.checks.model import (
     Check,
@@ -26,6 +27,7 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
+from nodevitals.errors import Message
 from nodevitals.quantities import shown
 from nodevitals_hub import stopping
 from nodevitals_hub.checks import planning
@@ -112,7 +114,7 @@ class Coordinator:
         if requester.role == "read":
             raise RefusedError("forbidden", "a check needs the role run")
         if request.force and requester.role != "act":
-            raise RefusedError("forbidden", "force: needs the role act")
+            raise RefusedError("forbidden", Message("force: needs the role {role}", role="act"))
         resolved = planning.resolve(request, self._members.by_name, self.settings, without)
         refusal = self._runner.refusal(resolved)
         if refusal:
@@ -134,7 +136,9 @@ class Coordinator:
         if key and (known := await _stored(self._store.by_key(key))):
             return self._latest(known)
         if len(self._queue) + self._entering >= self.settings.limits.queued:
-            text = f"{len(self._queue)} checks wait (limits.queued): try again later"
+            text = Message(
+                "{count} checks wait (limits.queued): try again later", count=len(self._queue)
+            )
             raise RefusedError("busy", text)
         self._entering += 1
         try:
@@ -150,11 +154,12 @@ class Coordinator:
         return await self._runner.in_use(request)
 
     async def _refuse_in_use(self, request: CheckRequest) -> None:
-        names = await self.in_use(request)
-        if names:
-            more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-            text = f"in use by jobs: {', '.join(names[:MAX_NAMED])}{more}"
-            raise RefusedError("conflict", f"{text}; leave them out, or force (role act)")
+        if names := await self.in_use(request):
+            text = Message(
+                "in use by jobs: {names}; leave them out, or force (role act)",
+                names=first_of(names, MAX_NAMED),
+            )
+            raise RefusedError("conflict", text)
 
     async def _enter(self, check: Check, key: str) -> Check:
         stored = await _stored(self._store.add(check, key))
@@ -179,7 +184,7 @@ class Coordinator:
         elif identity in self._starting or (runs is not None and runs.cancel()):
             self._canceled[identity] = by
         else:
-            raise RefusedError("conflict", f"{identity} has ended")
+            raise RefusedError("conflict", Message("{name} has ended", name=identity))
         await asyncio.wait([self._tasks[identity]], timeout=CANCEL_SECONDS)
         return await self.check(identity)
 
@@ -192,7 +197,7 @@ class Coordinator:
         """One check without its results. Raises RefusedError."""
         check = await _stored(self._store.check(identity))
         if check is None:
-            raise RefusedError("not_found", f"no check {shown(identity)}")
+            raise RefusedError("not_found", Message("no check {name}", name=shown(identity)))
         return self._latest(check)
 
     async def list(

@@ -20,6 +20,7 @@ from nodevitals.checks.requests.rounds import plan as pairs_of
 from nodevitals.checks.verdicts import figures
 from nodevitals.checks.verdicts.reference import to_repeat
 from nodevitals.checks.verdicts.verdict import judge as verdict_on
+from nodevitals.errors import Message
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.runners import PlannedRun
 from nodevitals_hub.settings.hub import HubSettings
@@ -46,7 +47,7 @@ def resolve(
     try:
         return checked(request, presets_of(settings), members.values())
     except CheckError as error:
-        raise RefusedError("invalid", str(error)) from None
+        raise RefusedError("invalid", *error.problems) from None
 
 
 def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
@@ -74,9 +75,14 @@ def cost(request: CheckRequest, settings: HubSettings) -> Cost:
     found = costs.cost(request, settings.limits.pairs)
     most = settings.limits.node_hours
     if found.node_seconds > most * 3600 or found.runs > MAX_RUNS:
-        hours = found.node_seconds / 3600
-        text = f"{found.runs} runs, {hours:.0f} node hours, over limits.node_hours ({most:g})"
-        raise RefusedError("invalid", f"{text}: choose fewer nodes, rounds, sizes or iterations")
+        text = Message(
+            "{runs} runs, {hours} node hours, over limits.node_hours ({most}): choose fewer nodes,"
+            " rounds, sizes or iterations",
+            runs=found.runs,
+            hours=f"{found.node_seconds / 3600:.0f}",
+            most=f"{most:g}",
+        )
+        raise RefusedError("invalid", text)
     return found
 
 

@@ -11,6 +11,7 @@ from nodevitals.checks.launchers.launcher import Launcher
 from nodevitals.checks.launchers.manifests import JobOptions
 from nodevitals.checks.launchers.mpirun import MpirunLauncher
 from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
+from nodevitals.errors import Message
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
@@ -79,8 +80,12 @@ class KindRunner(Runner):
         if self._of(request.kind) is not None:
             return ""
         if request.kind == "collective":
-            return "no launcher of collectives: set collectives.launcher in the hub's configuration"
-        return "the hub cannot talk with agents: write the section agents of its configuration"
+            return Message(
+                "no launcher of collectives: set collectives.launcher in the hub's configuration"
+            )
+        return Message(
+            "the hub cannot talk with agents: write the section agents of its configuration"
+        )
 
     async def in_use(self, request: CheckRequest) -> Sequence[str]:
         """The nodes whose agents say that processes have accelerators open; without agents and by

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from nodevitals.checks.model import NodeName, Requester
+from nodevitals.document import Problem
+from nodevitals.errors import Message
 from nodevitals.linux.host import Clock
 from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.wire import MAX_LEASED_PROBES, LeaseState
@@ -88,8 +90,8 @@ class LeaseBook:
         """Begin a lease; the same one of the same requester is begun anew. Raises RefusedError."""
         self._expire()
         if wanted.seconds > settings.max_duration:
-            text = f"seconds: over {settings.max_duration:g}, leases.max_duration"
-            raise RefusedError("invalid", text)
+            text = Message("over {most}, leases.max_duration", most=f"{settings.max_duration:g}")
+            raise RefusedError("invalid", Problem("seconds", text))
         chosen, probes = _chosen(wanted, members), tuple(sorted(set(wanted.probes)))
         same = (chosen, probes, requester)
         again = [
@@ -98,7 +100,8 @@ class LeaseBook:
             if (one.nodes, one.probes, one.requester) == same
         ]
         if not again and len(self._leases) >= MAX_LEASES:
-            raise RefusedError("busy", f"there are {MAX_LEASES} leases: end one first")
+            text = Message("there are {count} leases: end one first", count=MAX_LEASES)
+            raise RefusedError("busy", text)
         self._check_room(chosen, probes, settings.max_nodes)
         now = self._clock.time()
         lease = HubLease(
@@ -126,7 +129,8 @@ class LeaseBook:
         """End a lease. Raises RefusedError."""
         self._expire()
         if identity not in self._leases:
-            raise RefusedError("not_found", f"no lease {identity[:40]!r}: it may have ended")
+            text = Message("no lease {name}: it may have ended", name=repr(identity[:40]))
+            raise RefusedError("not_found", text)
         del self._ends[identity]
         return self._leases.pop(identity)
 
@@ -156,12 +160,21 @@ class LeaseBook:
         wanted = self.wanted()
         nodes = len(wanted.keys() | set(chosen))
         if nodes > most:
-            text = f"{nodes} nodes would be monitored every second, leases.max_nodes is {most}"
-            raise RefusedError("busy", f"{text}: choose fewer, or end a lease")
+            text = Message(
+                "{count} nodes would be monitored every second, leases.max_nodes is {most}: choose"
+                " fewer, or end a lease",
+                count=nodes,
+                most=most,
+            )
+            raise RefusedError("busy", text)
         for name in chosen:
             if len(wanted.get(name, set()) | set(probes)) > MAX_LEASED_PROBES:
-                text = f"{name}: over {MAX_LEASED_PROBES} probes in all leases"
-                raise RefusedError("busy", f"{text}: choose fewer, or end a lease")
+                text = Message(
+                    "{name}: over {most} probes in all leases: choose fewer, or end a lease",
+                    name=name,
+                    most=MAX_LEASED_PROBES,
+                )
+                raise RefusedError("busy", text)
 
     def _expire(self) -> None:
         now = self._clock.monotonic()
@@ -172,11 +185,13 @@ class LeaseBook:
 def _chosen(wanted: LeaseWanted, members: Mapping[str, Member]) -> tuple[str, ...]:
     unknown = sorted(set(wanted.nodes) - members.keys())
     if unknown:
-        raise RefusedError("invalid", f"nodes: {unknown[0]!r} is not on the hub's lists")
+        text = Message("{name} is not on the hub's lists", name=repr(unknown[0]))
+        raise RefusedError("invalid", Problem("nodes", text))
     chosen = set(wanted.nodes)
     if wanted.where:
         labels = wanted.where.items()
         chosen |= {name for name, one in members.items() if labels <= one.labels.items()}
     if not chosen:
-        raise RefusedError("invalid", "no nodes: name some in nodes, or choose them by where")
+        text = Message("no nodes: name some in nodes, or choose them by where")
+        raise RefusedError("invalid", text)
     return tuple(sorted(chosen))

@@ -5,13 +5,15 @@ In: forms. Out: HTML, and leases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from litestar import Response, get, post
 from litestar.params import FromPath
 
 from nodevitals.checks.model import NodeName
+from nodevitals.document import Problem
+from nodevitals.errors import Message
 from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.wire import MAX_LEASED_PROBES
 from nodevitals_hub.checks.check_requests import RefusedError
@@ -20,7 +22,7 @@ from nodevitals_hub.leases.leases import of as leases_of
 from nodevitals_hub.web.access import rank
 from nodevitals_hub.web.api import requester_of
 from nodevitals_hub.web.errors import STATUS, AnyRequest, page, redirect, shown_problems
-from nodevitals_hub.web.form import FormError, fields_of, problems_of
+from nodevitals_hub.web.form import fields_of
 from nodevitals_hub.web.spellings import (
     LABEL,
     fitting,
@@ -44,8 +46,8 @@ _ORDER = ("unreachable", "refused", "waiting", "active")
 
 
 def lease_of(fields: Mapping[str, str]) -> LeaseWanted:
-    """The request that a form describes. Raises FormError."""
-    problems: dict[str, str] = {}
+    """The request that a form describes. Raises RefusedError."""
+    problems: list[Problem] = []
     found: dict[str, Any] = {}
     readers: dict[str, Callable[[], Any]] = {
         "nodes": lambda: fitting(names_of(fields.get("nodes", "")), tuple[NodeName, ...]),
@@ -58,9 +60,9 @@ def lease_of(fields: Mapping[str, str]) -> LeaseWanted:
         try:
             found["seconds" if name == "duration" else name] = read()
         except ValueError as error:
-            problems[name] = str(error)
+            problems.append(Problem(name, error.args[0]))
     if problems:
-        raise FormError(problems)
+        raise RefusedError("invalid", *problems)
     return LeaseWanted(**found)
 
 
@@ -68,9 +70,12 @@ def _probes_of(fields: Mapping[str, str]) -> tuple[str, ...]:
     chosen = [name for name in PROBES if fields.get(PROBE + name) == "yes"]
     probes = list(dict.fromkeys([*chosen, *names_of(fields.get("other_probes", ""))]))
     if not probes:
-        raise ValueError("choose a probe, or name one")
+        raise ValueError(Message("choose a probe, or name one"))
     if len(probes) > MAX_LEASED_PROBES:
-        raise ValueError(f"{len(probes)} probes: choose at most {MAX_LEASED_PROBES}")
+        text = Message(
+            "{count} probes: choose at most {most}", count=len(probes), most=MAX_LEASED_PROBES
+        )
+        raise ValueError(text)
     found: tuple[str, ...] = fitting(probes, tuple[ProbeName, ...])
     return found
 
@@ -80,10 +85,9 @@ def _seconds_of(fields: Mapping[str, str]) -> float:
     return seconds_of(text, SHORTEST_SECONDS, LONGEST_SECONDS)
 
 
-def _refused(text: str) -> dict[str, str]:
-    """A refusal of the lease, by field; the request says seconds, the form duration."""
-    name, _, message = text.partition(": ")
-    return {"duration": message} if name == "seconds" else problems_of(text)
+def _by_field(problems: Iterable[Problem]) -> dict[str, str]:
+    """The problems of a lease; the request says seconds, the form duration."""
+    return {"duration" if one.path == "seconds" else one.path: one.message for one in problems}
 
 
 def _show(
@@ -131,11 +135,8 @@ def handlers(hub: Hub) -> list[Any]:
         fields = fields_of(await request.body())
         try:
             await leases_of(hub).ask(lease_of(fields), requester_of(request))
-        except FormError as error:
-            return _show(hub, request, fields, error.kind, error.problems)
         except RefusedError as error:
-            problems = _refused(str(error))
-            return _show(hub, request, fields, error.kind, problems)
+            return _show(hub, request, fields, error.kind, _by_field(error.problems))
         return redirect("/leases")
 
     @post("/leases/{identity:str}/end", include_in_schema=False, status_code=200)

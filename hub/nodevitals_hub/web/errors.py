@@ -10,9 +10,10 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
+from nodevitals.errors import Message
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web.rendering import language_of, render
-from nodevitals_hub.web.texts.texts_reasons import reason_in
+from nodevitals_hub.web.texts.texts_reasons import translated
 
 STATUS = {
     "invalid": 422,
@@ -23,7 +24,7 @@ STATUS = {
     "unavailable": 503,
 }
 _SHOWN = 500
-_TEXTS = {404: "no such page", 405: "this method is not supported here"}
+_TEXTS = {404: Message("no such page"), 405: Message("this method is not supported here")}
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +43,17 @@ def _header(headers: Any, wanted: bytes) -> str:
 def _body(scope: Any, status: int, text: str) -> tuple[bytes, str]:
     accepts = _header(scope["headers"], b"accept")
     if "text/html" in accepts and not scope["path"].startswith("/api/"):
-        problem = reason_in(language_of(scope), text)
+        problem = one_line(translated(language_of(scope), text))
         page = render(scope, "error.html", status=status, problem=problem)
         return page.encode(), "text/html; charset=utf-8"
-    return msgspec.json.encode({"error": text}), "application/json"
+    return msgspec.json.encode({"error": one_line(text)}), "application/json"
 
 
 async def refusal(
     scope: Any, send: Any, status: int, text: str, headers: dict[str, str] | None = None
 ) -> None:
     """Send a refusal from outside of the application."""
-    body, media = _body(scope, status, one_line(text))
+    body, media = _body(scope, status, text)
     sent = {"content-type": media, "content-length": str(len(body)), **(headers or {})}
     if status in (400, 413, 414, 431, 505):
         sent["connection"] = "close"  # what follows may be a body that is not read
@@ -64,7 +65,7 @@ async def refusal(
 def status_and_text(error: Exception) -> tuple[int, str]:
     """What an exception of a handler means to its client."""
     if isinstance(error, RefusedError):
-        return STATUS[error.kind], str(error)
+        return STATUS[error.kind], error.args[0]
     if isinstance(error, ValidationException):
         extra = error.extra if isinstance(error.extra, list) else []
         texts = [
@@ -84,7 +85,7 @@ def status_and_text(error: Exception) -> tuple[int, str]:
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """The response for an exception of a handler."""
     status, text = status_and_text(error)
-    body, media = _body(request.scope, status, one_line(text))
+    body, media = _body(request.scope, status, text)
     headers = dict(getattr(error, "headers", None) or {})
     if status == 429:
         headers["retry-after"] = "10"
@@ -107,7 +108,7 @@ def page(request: AnyRequest, template: str, status: int = 200, **values: Any) -
 def shown_problems(request: AnyRequest, problems: Mapping[str, str]) -> dict[str, str]:
     """Problems by field, each as one line in the language of the client."""
     language = language_of(request.scope)
-    return {name: reason_in(language, one_line(text)) for name, text in problems.items()}
+    return {name: one_line(translated(language, text)) for name, text in problems.items()}
 
 
 def redirect(place: str) -> Response[str]:

@@ -1,16 +1,18 @@
 """The form for a check: its fields, and the request that they stand for.
 
 In: the body of a form, or a request. Out: a request, or the fields that would give the same one.
-Raises FormError, which has a text for each field that must be changed.
+Raises RefusedError, with a problem for each field that must be changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from nodevitals.checks.model import CheckRequest, TestRequest
+from nodevitals.document import Problem
+from nodevitals.errors import Message
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import spellings
 from nodevitals_hub.web.spellings import Spelling, fitting, wanted_labels
@@ -66,14 +68,6 @@ _HINTS = {
 }
 
 
-class FormError(RefusedError):
-    """What must be changed, by field; '' where no field is at fault."""
-
-    def __init__(self, problems: Mapping[str, str]) -> None:
-        super().__init__("invalid", "; ".join(f"{a}: {b}" for a, b in problems.items()))
-        self.problems = dict(problems)
-
-
 def fields_of(body: bytes) -> dict[str, str]:
     """The fields of a form, of each the last. Raises RefusedError."""
     try:
@@ -81,13 +75,13 @@ def fields_of(body: bytes) -> dict[str, str]:
             body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
         )
     except ValueError:
-        raise RefusedError("invalid", "not a form of this page") from None
+        raise RefusedError("invalid", Message("not a form of this page")) from None
     return {name: value.replace("\r\n", "\n").strip() for name, value in pairs}
 
 
 def request_of(fields: Mapping[str, str]) -> CheckRequest:
-    """The request that a form describes. Raises FormError with all problems."""
-    problems: dict[str, str] = {}
+    """The request that a form describes. Raises RefusedError with all problems."""
+    problems: list[Problem] = []
     request: dict[str, Any] = {}
     test: dict[str, Any] = {}
     for name, spelling in _SPELLINGS.items():
@@ -99,9 +93,9 @@ def request_of(fields: Mapping[str, str]) -> CheckRequest:
             elif text or name == "kind":
                 owner[attribute] = fitting(spelling.read(text), _HINTS[attribute])
         except ValueError as error:
-            problems[name] = str(error)
+            problems.append(Problem(name, error.args[0]))
     if problems:
-        raise FormError(problems)
+        raise RefusedError("invalid", *problems)
     return CheckRequest(test=TestRequest(**test), **request)
 
 
@@ -125,8 +119,9 @@ def field_of(path: str) -> str:
     return name if name in FIELDS else ""
 
 
-def problems_of(text: str) -> dict[str, str]:
-    """A problem that begins with the path of its field, by field."""
-    path, colon, message = text.partition(": ")
-    field = field_of(path) if colon else ""
-    return {field: message if field else text}
+def by_field(problems: Iterable[Problem]) -> dict[str, str]:
+    """The first message of each field; that of '' belongs to none."""
+    found: dict[str, str] = {}
+    for problem in problems:
+        found.setdefault(field_of(problem.path), problem.message)
+    return found

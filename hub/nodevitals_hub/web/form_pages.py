@@ -16,6 +16,7 @@ from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
 from nodevitals.checks.requests import parameters
 from nodevitals.checks.requests.problems import OPERATIONS, TOOLS
 from nodevitals.checks.requests.problems import problems as problems_of_request
+from nodevitals.errors import Message
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import form
@@ -143,8 +144,8 @@ def handlers(hub: Hub) -> list[Any]:
         fields = form.fields_of(await request.body())
         kind = next((one for one in KINDS if one == fields.get("kind")), None)
         if kind is None:
-            raise RefusedError("invalid", f"kind: choose {', '.join(KINDS)}")
-        wanted, requester = None, requester_of(request)
+            raise RefusedError("invalid", Message("kind: choose {words}", words=", ".join(KINDS)))
+        requester = requester_of(request)
         try:
             wanted = form.request_of(fields)
             if fields.get("do") == "start":
@@ -152,15 +153,10 @@ def handlers(hub: Hub) -> list[Any]:
                 return redirect(f"/checks/{check.id}")
             check = await hub.checks.estimate(wanted, requester)
             return show_form(hub, request, kind, fields, check)
-        except form.FormError as error:
-            problems = error.problems
-            return show_form(hub, request, kind, fields, None, error.kind, problems)
         except RefusedError as error:
-            problems = {"": str(error)}
-            if error.kind == "conflict":
-                problems = {"nodes": str(error)}
-            elif error.kind == "invalid" and wanted is not None:
-                problems = every_problem(hub, wanted, error)
+            problems = {"nodes" if error.kind == "conflict" else "": error.args[0]}
+            if error.kind == "invalid":
+                problems = form.by_field(error.problems)
             return show_form(hub, request, kind, fields, None, error.kind, problems)
 
     return [new, start]

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from litestar.types import ASGIApp, Message, Receive, Send
+from litestar.types import ASGIApp, Receive, Send
+from litestar.types import Message as AsgiMessage
 
 from nodevitals.checks.model import Requester, Role, Trigger
+from nodevitals.errors import Message
 from nodevitals_hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
 from nodevitals_hub.web.errors import refusal
 
@@ -86,7 +88,7 @@ class Gate:
             headers = _headers_of(scope)
             await self._admit(scope, headers)
         except _RefusedRequest as error:
-            await refusal(scope, finish, error.status, str(error), error.headers)
+            await refusal(scope, finish, error.status, error.args[0], error.headers)
             return
         except Exception:
             log.exception("a request failed")
@@ -99,7 +101,7 @@ class Gate:
     def _with_headers(self, send: Send, is_head: bool) -> Send:
         extra = self._extra()
 
-        async def finish(message: Message) -> None:
+        async def finish(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 sent = {name.lower() for name, _ in message["headers"]}
                 own = {**HEADERS, **{name.lower(): value for name, value in extra.items()}}
@@ -118,13 +120,15 @@ class Gate:
     async def _admit(self, scope: Any, headers: dict[str, str]) -> None:
         path, method = scope["path"], scope["method"]
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
-            raise _RefusedRequest(414, f"the URL has over {MAX_TARGET_BYTES} bytes")
+            text = Message("the URL has over {most} bytes", most=MAX_TARGET_BYTES)
+            raise _RefusedRequest(414, text)
         if not path.isprintable() or {"", ".", ".."} & set(path.split("/")[1:-1]):
-            raise _RefusedRequest(404, "no such page")
+            raise _RefusedRequest(404, Message("no such page"))
         length = headers.get("content-length", "0")
         most = MAX_MESSAGE_BYTES if path in _LARGE_PATHS else MAX_BODY_BYTES
         if not length.isdecimal() or int(length[:20]) > most:
-            raise _RefusedRequest(413, f"the body has over {most >> 10} KiB")
+            text = Message("the body has over {most} KiB", most=most >> 10)
+            raise _RefusedRequest(413, text)
         if path in OPEN_PATHS:
             scope["user"] = Requester(trigger="rest", role="read")
             return
@@ -149,20 +153,23 @@ class Gate:
         external = self._external_url()
         anonymous = not client.logged_in and scope["path"] not in _ANY_HOST_PATHS
         if anonymous and not is_own_host(headers.get("host", ""), external):
-            text = "without a login, use external_url, an address or a private name as Host"
-            raise _RefusedRequest(421, f"not the name of this hub: {text}")
+            text = Message(
+                "not the name of this hub: without a login, use external_url, an address or a"
+                " private name as Host"
+            )
+            raise _RefusedRequest(421, text)
         by_page = scope["method"] not in _SAFE and not client.by_token
         if by_page and not is_own_origin(scope["scheme"], headers, external):
-            raise _RefusedRequest(403, "sent by a page of another site")
+            raise _RefusedRequest(403, Message("sent by a page of another site"))
 
     async def _client(self, scope: Any, headers: dict[str, str]) -> Client:
         address = (scope.get("client") or ("",))[0]
         try:
             return await self._access().client_of(headers.get("authorization", ""), address)
         except LoginError as error:
-            raise _RefusedRequest(401, str(error), **self._challenge()) from None
+            raise _RefusedRequest(401, error.args[0], **self._challenge()) from None
         except TooManyLoginsError as error:
-            raise _RefusedRequest(429, str(error), **{"retry-after": "1"}) from None
+            raise _RefusedRequest(429, error.args[0], **{"retry-after": "1"}) from None
 
     def _challenge(self) -> dict[str, str]:
         scheme = "Basic" if self._access().has_users else "Bearer"
@@ -176,10 +183,12 @@ class Gate:
             return
         access = self._access()
         if not client.logged_in and (access.has_users or access.tokens):
-            raise _RefusedRequest(401, f"log in: this needs the role {needed}", **self._challenge())
+            text = Message("log in: this needs the role {role}", role=needed)
+            raise _RefusedRequest(401, text, **self._challenge())
         if login:
-            raise _RefusedRequest(404, "this hub has no users: see access in its configuration")
-        raise _RefusedRequest(403, f"needs the role {needed}")
+            text = Message("this hub has no users: see access in its configuration")
+            raise _RefusedRequest(404, text)
+        raise _RefusedRequest(403, Message("needs the role {role}", role=needed))
 
 
 def _headers_of(scope: Any) -> dict[str, str]:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from nodevitals.document.typed import allowed_words, wording
+from nodevitals.document.typed import allowed_words
+from nodevitals.errors import Message
 from nodevitals.quantities import parse_bit_rate, parse_duration, shown
 
 _UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6))
@@ -31,14 +32,41 @@ def fitting(value: Any, hint: Any) -> Any:
         return tuple(fitting(one, get_args(hint)[0]) for one in value)
     try:
         return msgspec.convert(value, hint)
-    except msgspec.ValidationError as error:
-        if "matching regex" in str(error):
-            problem = f"{shown(value)}: a name has letters, digits and . _ - only"
-        elif words := allowed_words(hint):
-            problem = f"{shown(value)} is none of {', '.join(words)}"
-        else:
-            problem = f"{shown(value)}: write {wording(hint).removesuffix(' or null')}"
-        raise ValueError(problem) from None
+    except msgspec.ValidationError:
+        raise ValueError(_not_fitting(shown(value), hint)) from None
+
+
+def _not_fitting(value: str, hint: Any) -> Message:
+    """Why a value does not fit a type."""
+    if words := allowed_words(hint):
+        return Message("{value} is none of {words}", value=value, words=", ".join(words))
+    meta = _bounds_of(hint)
+    if meta.pattern is not None:
+        return Message("{value}: a name has letters, digits and . _ - only", value=value)
+    if meta.max_length is not None:
+        return Message(
+            "{value}: write text of {low} to {high} characters",
+            value=value,
+            low=meta.min_length or 0,
+            high=meta.max_length,
+        )
+    if meta.ge is not None and meta.le is not None:
+        return Message(
+            "{value}: write a whole number from {low} to {high}",
+            value=value,
+            low=meta.ge,
+            high=meta.le,
+        )
+    return Message("{value}: write a number above {low}", value=value, low=f"{meta.gt or 0:g}")
+
+
+def _bounds_of(hint: Any) -> msgspec.Meta:
+    """The bounds of a type, or of the first alternative of an Optional."""
+    for part in (hint, *get_args(hint)):
+        for mark in getattr(part, "__metadata__", ()):
+            if isinstance(mark, msgspec.Meta):
+                return mark
+    return msgspec.Meta()
 
 
 def names_of(text: str) -> list[str]:
@@ -52,9 +80,10 @@ def pairs_of(text: str) -> dict[str, str]:
     for line in text.splitlines():
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (equals and name) and line.strip():
-            raise ValueError(f"write NAME=VALUE instead of {shown(line)}, one per line")
+            text = Message("write NAME=VALUE instead of {value}, one per line", value=shown(line))
+            raise ValueError(text)
         if name in found:
-            raise ValueError(f"{shown(name)} is there twice: remove one")
+            raise ValueError(Message("{name} is there twice: remove one", name=shown(name)))
         if name:
             found[name] = value
     return found
@@ -76,14 +105,14 @@ def _decimal(text: str) -> Decimal:
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or abs(value.adjusted()) > 400:
-        raise ValueError(f"{shown(text)} is not a number")
+        raise ValueError(Message("{value} is not a number", value=shown(text)))
     return value
 
 
 def _share(text: str) -> float:
     value = _decimal(text.rstrip("% "))
     if not 0 < value <= 100:
-        raise ValueError("write a percentage above 0 and up to 100, such as 80")
+        raise ValueError(Message("write a percentage above 0 and up to 100, such as 80"))
     return float(value / 100)
 
 
@@ -112,8 +141,13 @@ def seconds_of(text: str, least: float = 1.0, most: float = 86400.0) -> float:
     else:
         value = parse_duration(text)
     if not least <= value <= most:
-        bounds = f"{least:g}s to {most / 3600:g}h"
-        raise ValueError(f"{shown(text)} is outside {bounds}: choose a duration within")
+        problem = Message(
+            "{value} is outside {low} to {high}: choose a duration within",
+            value=shown(text),
+            low=f"{least:g}s",
+            high=f"{most / 3600:g}h",
+        )
+        raise ValueError(problem)
     return value
 
 
@@ -172,7 +206,8 @@ def wanted_labels(fields: Mapping[str, str]) -> dict[str, str]:
         if name.startswith(LABEL) and value and len(name) > len(LABEL)
     }
     if twice := typed.keys() & chosen.keys():
-        raise ValueError(f"{shown(min(twice))} is chosen above, too: remove one")
+        name = shown(min(twice))
+        raise ValueError(Message("{name} is chosen above, too: remove one", name=name))
     return {**typed, **chosen}
 
 

@@ -14,6 +14,7 @@ from typing import Literal, Optional, Union
 
 import msgspec
 
+from nodevitals.errors import Message
 from nodevitals.quantities import shown
 
 _INTEGER = re.compile(r"[0-9]{1,9}")
@@ -31,13 +32,28 @@ class Integer(msgspec.Struct, frozen=True):
     high: int
     step: int = 1
 
-    def problem(self, value: str) -> Optional[str]:
-        """What the value should be, where it is not."""
+    def problem(self, name: str, value: str) -> Optional[str]:
+        """Why a variable may not have the value; None where it may."""
         number = int(value) if _INTEGER.fullmatch(value) else -1
         if self.low <= number <= self.high and number % self.step == 0:
             return None
-        steps = f", a multiple of {self.step}" if self.step > 1 else ""
-        return f"write an integer from {self.low} to {self.high}{steps}"
+        if self.step == 1:
+            return Message(
+                "{value} is no value of {name}: write an integer from {low} to {high}",
+                name=name,
+                value=shown(value),
+                low=self.low,
+                high=self.high,
+            )
+        return Message(
+            "{value} is no value of {name}: write an integer from {low} to {high}, a multiple of"
+            " {step}",
+            name=name,
+            value=shown(value),
+            low=self.low,
+            high=self.high,
+            step=self.step,
+        )
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -46,13 +62,18 @@ class Words(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
     several: bool = False
 
-    def problem(self, value: str) -> Optional[str]:
-        """What the value should be, where it is not."""
+    def problem(self, name: str, value: str) -> Optional[str]:
+        """Why a variable may not have the value; None where it may."""
         parts = value.removeprefix("^").split(",") if self.several else [value]
         known = {word.lower() for word in self.words}
         if len(value) <= 256 and all(part.lower() in known for part in parts):
             return None
-        return f"choose {', '.join(self.words)}"
+        return Message(
+            "{value} is no value of {name}: choose {words}",
+            name=name,
+            value=shown(value),
+            words=", ".join(self.words),
+        )
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -60,15 +81,22 @@ class Names(msgspec.Struct, frozen=True):
 
     kind: Literal["devices", "interfaces", "networks"]
 
-    def problem(self, value: str) -> Optional[str]:
-        """What the value should be, where it is not."""
+    def problem(self, name: str, value: str) -> Optional[str]:
+        """Why a variable may not have the value; None where it may."""
         if self.kind == "devices":
             known, example = _DEVICES.fullmatch(value), "mlx5_0,mlx5_1:1"
         elif self.kind == "interfaces":
             known, example = _INTERFACES.fullmatch(value), "eth0,bond0"
         else:
             known, example = _NETWORKS.fullmatch(value), "eth0,192.0.2.0/24"
-        return None if known else f"write names, such as {example}"
+        if known:
+            return None
+        return Message(
+            "{value} is no value of {name}: write names, such as {examples}",
+            name=name,
+            value=shown(value),
+            examples=example,
+        )
 
 
 Rule = Union[Integer, Words, Names]
@@ -154,6 +182,7 @@ def problem_of(name: str, value: str, rules: Mapping[str, Rule]) -> Optional[str
     """Why a variable or a parameter is refused; None where it is allowed."""
     rule = rules.get(name)
     if rule is None:
-        return f"{shown(name)} is not on the list: choose {', '.join(rules)}"
-    problem = rule.problem(value)
-    return None if problem is None else f"{shown(value)} is no value of {name}: {problem}"
+        return Message(
+            "{name} is not on the list: choose {words}", name=shown(name), words=", ".join(rules)
+        )
+    return rule.problem(name, value)

@@ -6,7 +6,7 @@ is stored and run, or all problems with it. Raises CheckError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, Protocol
 
 import msgspec
@@ -14,6 +14,8 @@ import msgspec
 from nodevitals.checks import CheckError
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
 from nodevitals.checks.requests.problems import TOOLS, given, problems
+from nodevitals.document import Problem
+from nodevitals.errors import Message
 from nodevitals.probes.fabric.tools.report import LATENCY
 from nodevitals.quantities import parse_bit_rate, shown
 
@@ -77,12 +79,10 @@ def checked(
     presets: Mapping[str, PresetLike],
     members: Optional[Iterable[MemberLike]] = None,
 ) -> CheckRequest:
-    """The same. Raises CheckError also for problems: the first, and how many there are more."""
+    """The same. Raises CheckError also for what does not fit together, with all problems."""
     resolved = resolve(request, presets, members)
-    found = list(problems(resolved))
-    if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise CheckError(f"{found[0]}{more}")
+    if found := list(problems(resolved)):
+        raise CheckError(*found)
     return resolved
 
 
@@ -92,9 +92,13 @@ def _with_preset(request: CheckRequest, presets: Mapping[str, PresetLike]) -> Ch
     preset = presets.get(request.preset)
     if preset is None:
         known = ", ".join(sorted(presets)) or "none"
-        raise CheckError(f"preset: no {shown(request.preset)}: choose {known}")
+        text = Message("no {name}: choose {words}", name=shown(request.preset), words=known)
+        raise CheckError(Problem("preset", text))
     if not set(TOOLS[preset.kind]) & set(TOOLS[request.kind]) and preset.kind != request.kind:
-        raise CheckError(f"preset: {request.preset} is for the kind {preset.kind}: choose another")
+        text = Message(
+            "{name} is for the kind {kind}: choose another", name=request.preset, kind=preset.kind
+        )
+        raise CheckError(Problem("preset", text))
     own, base = given(request.test), given(preset.test)
     if "iterations" in own or "seconds" in own:
         base.pop("iterations", None)
@@ -118,14 +122,14 @@ def _with_preset(request: CheckRequest, presets: Mapping[str, PresetLike]) -> Ch
 def _nodes(request: CheckRequest, members: Optional[Iterable[MemberLike]]) -> tuple[str, ...]:
     if members is None:
         if request.where:
-            raise CheckError("where: there are no lists with labels: name the nodes")
+            raise CheckError(Problem("where", "there are no lists with labels: name the nodes"))
         return tuple(dict.fromkeys(request.nodes))
     listed = {member.name: member.labels for member in members}
     unknown = [name for name in request.nodes if name not in listed]
     if unknown:
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        names = ", ".join(map(shown, unknown[:3]))
-        raise CheckError(f"nodes: {names}{more}: not on the lists of nodes")
+        names = first_of([shown(name) for name in unknown], 3)
+        text = Message("{names}: not on the lists of nodes", names=names)
+        raise CheckError(Problem("nodes", text))
     chosen = [
         name
         for name, labels in listed.items()
@@ -133,8 +137,17 @@ def _nodes(request: CheckRequest, members: Optional[Iterable[MemberLike]]) -> tu
     ]
     if request.where and not chosen:
         wanted = ", ".join(f"{key}={value}" for key, value in list(request.where.items())[:4])
-        raise CheckError(f"where: no node has {shown(wanted)}: see the labels on the lists")
+        text = Message("no node has {labels}: see the labels on the lists", labels=shown(wanted))
+        raise CheckError(Problem("where", text))
     return tuple(dict.fromkeys((*request.nodes, *sorted(chosen))))
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    shortened = ", ".join(names[:most])
+    if len(names) <= most:
+        return shortened
+    return Message("{names} and {count} more", names=shortened, count=len(names) - most)
 
 
 def _with_defaults(kind: Kind, test: TestRequest) -> TestRequest:

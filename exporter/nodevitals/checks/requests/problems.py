@@ -6,13 +6,14 @@ In: a resolved request. Out: problems, each with the path of its field and what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
 from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, VARIABLES, problem_of
 from nodevitals.checks.requests.sizes import MAX_BYTES, parse_sizes, spelled_size
 from nodevitals.document import Problem
+from nodevitals.errors import Message
 from nodevitals.probes.fabric.settings import MAX_GID_INDEX
 from nodevitals.probes.fabric.tools.report import BANDWIDTH, COLLECTIVES, LATENCY
 from nodevitals.quantities import shown
@@ -59,99 +60,135 @@ def problems(request: CheckRequest) -> Iterator[Problem]:
     test = request.test
     if request.kind == "node":
         for name in given(test):
-            yield Problem(f"test.{name}", "a check of the kind node has no test: remove it")
+            text = Message("a check of the kind node has no test: remove it")
+            yield Problem(f"test.{name}", text)
         return
     if test.tool not in TOOLS[request.kind]:
-        known = ", ".join(TOOLS[request.kind])
-        yield Problem("test.tool", f"{request.kind} has no {shown(test.tool)}: choose {known}")
+        yield Problem("test.tool", _no_such(request.kind, test.tool, TOOLS[request.kind]))
         return
     yield from _problems_of_test(test)
     if request.expected_bytes_per_second is not None and test.operation in LATENCY:
-        yield Problem(
-            "expected_bytes_per_second", "a latency test has no rate: nodes are compared, remove it"
-        )
+        text = Message("a latency test has no rate: nodes are compared, remove it")
+        yield Problem("expected_bytes_per_second", text)
+
+
+def _no_such(tool: str, value: object, known: Sequence[str]) -> Message:
+    words = ", ".join(known)
+    return Message(
+        "{tool} has no {name}: choose {words}", tool=tool, name=shown(value), words=words
+    )
+
+
+def _without(tool: str, name: str) -> Message:
+    return Message("{tool} has no {name}: remove it", tool=tool, name=name)
 
 
 def _problems_of_nodes(request: CheckRequest) -> Iterator[Problem]:
     count = len(set(request.nodes))
+    found: list[Message] = []
     if count > MAX_NODES:
-        yield Problem("nodes", f"{count} nodes: choose at most {MAX_NODES}")
+        found.append(Message("{count} nodes: choose at most {most}", count=count, most=MAX_NODES))
     if request.kind == "pair" and count != 2:
-        yield Problem("nodes", f"a pair takes two nodes, and there are {count}: name two")
+        found.append(
+            Message("a pair takes two nodes, and there are {count}: name two", count=count)
+        )
     if request.kind == "matrix" and count < 2:
-        yield Problem("nodes", f"a matrix takes two nodes or more, and there are {count}: add some")
+        found.append(
+            Message(
+                "a matrix takes two nodes or more, and there are {count}: add some", count=count
+            )
+        )
     if request.kind in ("collective", "node") and count < 1:
-        yield Problem("nodes", "no nodes: name some, or choose them by `where`")
+        found.append(Message("no nodes: name some, or choose them by `where`"))
+    yield from (Problem("nodes", text) for text in found)
     if len(request.where) > MAX_LABELS:
-        yield Problem("where", f"over {MAX_LABELS} labels: remove some")
+        yield Problem("where", Message("over {most} labels: remove some", most=MAX_LABELS))
     texts = [text for pair in request.where.items() for text in pair]
     if any(len(text) > MAX_LABEL_CHARACTERS for text in texts):
-        yield Problem("where", f"a label has over {MAX_LABEL_CHARACTERS} characters: shorten it")
+        text = Message("a label has over {most} characters: shorten it", most=MAX_LABEL_CHARACTERS)
+        yield Problem("where", text)
 
 
 def _problems_of_kind(request: CheckRequest) -> Iterator[Problem]:
     count = len(set(request.nodes))
     if request.rounds is not None and request.kind != "matrix":
-        yield Problem("rounds", f"{request.kind} has no rounds: remove it")
+        yield Problem("rounds", _without(request.kind, "rounds"))
     if request.kind == "matrix" and request.rounds is None and count > MAX_NODES_OF_ALL_PAIRS:
-        yield Problem(
-            "rounds",
-            f"all pairs of {count} nodes are too many: choose rounds, such as 8, or at most"
-            f" {MAX_NODES_OF_ALL_PAIRS} nodes",
+        text = Message(
+            "all pairs of {count} nodes are too many: choose rounds, such as 8, or at most {most}"
+            " nodes",
+            count=count,
+            most=MAX_NODES_OF_ALL_PAIRS,
         )
+        yield Problem("rounds", text)
     expected = request.expected_bytes_per_second
     if expected is not None and request.kind == "node":
-        yield Problem("expected_bytes_per_second", "node has no rate: remove it")
+        yield Problem("expected_bytes_per_second", Message("node has no rate: remove it"))
     if expected is not None and not LEAST_RATE <= expected <= LARGEST_RATE:
-        text = f"{expected:g} is outside {LEAST_RATE:g} to {LARGEST_RATE:g}: choose a rate within"
+        text = Message(
+            "{value} is outside {low} to {high}: choose a rate within",
+            value=f"{expected:g}",
+            low=f"{LEAST_RATE:g}",
+            high=f"{LARGEST_RATE:g}",
+        )
         yield Problem("expected_bytes_per_second", text)
 
 
 def _problems_of_test(test: TestRequest) -> Iterator[Problem]:
     tool = str(test.tool)
-    known = OPERATIONS[tool]
-    if test.operation not in known:
-        text = f"{tool} has no {shown(test.operation)}: choose {', '.join(known)}"
-        yield Problem("test.operation", text)
+    if test.operation not in OPERATIONS[tool]:
+        yield Problem("test.operation", _no_such(tool, test.operation, OPERATIONS[tool]))
     for name in given(test):
         if tool not in _ONLY.get(name, (tool,)):
-            yield Problem(f"test.{name}", f"{tool} has no {name}: remove it")
+            yield Problem(f"test.{name}", _without(tool, name))
     yield from _problems_of_device(test)
     yield from _problems_of_amount(test)
     latency = test.operation in LATENCY
     if latency and test.queue_pairs != 1:
-        yield Problem("test.queue_pairs", "a latency test has one queue pair: remove it")
+        text = Message("a latency test has one queue pair: remove it")
+        yield Problem("test.queue_pairs", text)
     if latency and test.seconds is not None:
-        yield Problem("test.seconds", "a latency test counts messages: write iterations instead")
+        text = Message("a latency test counts messages: write iterations instead")
+        yield Problem("test.seconds", text)
     if tool in ENVIRONMENT:
         yield from _problems_of_variables(test)
 
 
 def _problems_of_device(test: TestRequest) -> Iterator[Problem]:
     if test.device and not _DEVICE.fullmatch(test.device):
-        yield Problem("test.device", f"{shown(test.device)} is no device: write it like mlx5_0")
+        text = Message("{value} is no device: write it like mlx5_0", value=shown(test.device))
+        yield Problem("test.device", text)
     if test.tool == "perftest" and not test.device:
-        yield Problem("test.device", "missing: which RDMA device, as in /sys/class/infiniband?")
+        text = Message("missing: which RDMA device, as in /sys/class/infiniband?")
+        yield Problem("test.device", text)
     if test.tool == "nccl" and test.port != 1 and not test.device:
-        yield Problem("test.port", "a port of which device? write test.device, or remove it")
+        text = Message("a port of which device? write test.device, or remove it")
+        yield Problem("test.port", text)
     if test.tool == "perftest" and (test.gid_index or 0) > MAX_GID_INDEX:
-        yield Problem("test.gid_index", f"perftest has at most {MAX_GID_INDEX}: choose another")
+        text = Message("perftest has at most {most}: choose another", most=MAX_GID_INDEX)
+        yield Problem("test.gid_index", text)
 
 
 def _problems_of_amount(test: TestRequest) -> Iterator[Problem]:
     try:
         sizes = parse_sizes(test.sizes)
     except ValueError as error:
-        yield Problem("test.sizes", str(error))
+        yield Problem("test.sizes", error.args[0])
         return
     most = MAX_MESSAGE[str(test.tool)]
     if sizes[-1] > most:
-        text = f"{spelled_size(sizes[-1])} is over {spelled_size(most)}"
-        yield Problem("test.sizes", f"{text}, the largest of {test.tool}: choose a smaller one")
+        text = Message(
+            "{size} is over {most}, the largest of {tool}: choose a smaller one",
+            size=spelled_size(sizes[-1]),
+            most=spelled_size(most),
+            tool=test.tool,
+        )
+        yield Problem("test.sizes", text)
     if test.iterations is not None and test.seconds is not None:
-        yield Problem("test.seconds", "either iterations or seconds: remove one")
+        yield Problem("test.seconds", Message("either iterations or seconds: remove one"))
     if sizes[-1] * (test.iterations or 1) > MAX_BYTES_PER_SIZE:
-        yield Problem("test.iterations", "over 4 TiB of one size: choose fewer, or a smaller size")
+        text = Message("over 4 TiB of one size: choose fewer, or a smaller size")
+        yield Problem("test.iterations", text)
 
 
 def _problems_of_variables(test: TestRequest) -> Iterator[Problem]:
@@ -162,11 +199,14 @@ def _problems_of_variables(test: TestRequest) -> Iterator[Problem]:
             yield Problem("test.environment", problem)
     for field, variable in VARIABLES[tool].items():
         if field in given(test) and variable in test.environment:
-            yield Problem("test.environment", f"{variable} is test.{field} too: remove one")
+            text = Message("{name} is test.{field} too: remove one", name=variable, field=field)
+            yield Problem("test.environment", text)
     if tool == "hccl" and test.queue_pairs > 32:
-        yield Problem("test.queue_pairs", "HCCL has at most 32: choose fewer")
+        text = Message("HCCL has at most {most}: choose fewer", most=32)
+        yield Problem("test.queue_pairs", text)
     if tool == "hccl" and (test.traffic_class or 0) % 4:
-        yield Problem("test.traffic_class", "HCCL's is a multiple of 4: choose another")
+        text = Message("HCCL's is a multiple of {step}: choose another", step=4)
+        yield Problem("test.traffic_class", text)
     for name, value in test.mca.items():
         problem = problem_of(name, value, MCA)
         if problem is not None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from nodevitals.errors import Message
 from nodevitals.quantities import shown
 
 MAX_SIZES = 32
@@ -26,21 +27,30 @@ _UNITS = {
 }
 _SIZE = re.compile(r"([0-9]{1,11}) ?(B|KiB|MiB|GiB|K|M|G)?")
 _SWEEP = re.compile(r"([0-9a-zA-Z ]{1,16})\.\.([0-9a-zA-Z ]{1,16})[x\u00d7] ?([0-9]{1,4})")
-_HOW = "write 64KiB, 8B,64KiB,1MiB or 8B..8GiB x2"
 
 
 @lru_cache(maxsize=64)
 def parse_sizes(text: str) -> tuple[int, ...]:
     """The sizes in bytes, each once, smallest first. Verdicts ask for them with each result."""
     if len(text) > 512:
-        raise ValueError(f"{shown(text)} is too long: {_HOW}")
+        raise ValueError(
+            Message(
+                "{value} is too long: write 64KiB, 8B,64KiB,1MiB or 8B..8GiB x2", value=shown(text)
+            )
+        )
     sweep = _SWEEP.fullmatch(text.strip())
     if sweep:
         sizes = _swept(parse_size(sweep[1]), parse_size(sweep[2]), int(sweep[3]))
     else:
         sizes = [parse_size(part) for part in text.split(",")]
     if len(sizes) > MAX_SIZES:
-        raise ValueError(f"{shown(text)} has over {MAX_SIZES} sizes: choose a larger factor")
+        raise ValueError(
+            Message(
+                "{value} has over {most} sizes: choose a larger factor",
+                value=shown(text),
+                most=MAX_SIZES,
+            )
+        )
     return tuple(sorted(set(sizes)))
 
 
@@ -48,10 +58,22 @@ def parse_size(text: str) -> int:
     """One size in bytes."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{shown(text.strip())} is no size: {_HOW}")
+        raise ValueError(
+            Message(
+                "{value} is no size: write 64KiB, 8B,64KiB,1MiB or 8B..8GiB x2",
+                value=shown(text.strip()),
+            )
+        )
     size = int(match[1]) * _UNITS[match[2] or ""]
     if not 1 <= size <= MAX_BYTES:
-        raise ValueError(f"{shown(text.strip())} is outside 1B to 64GiB: choose a size within")
+        raise ValueError(
+            Message(
+                "{value} is outside {low} to {high}: choose a size within",
+                value=shown(text.strip()),
+                low="1B",
+                high="64GiB",
+            )
+        )
     return size
 
 
@@ -70,9 +92,9 @@ def spelled_size(size: int) -> str:
 
 def _swept(first: int, last: int, factor: int) -> list[int]:
     if factor < 2:
-        raise ValueError("a sweep's factor is at least 2: write 8B..8GiB x2")
+        raise ValueError(Message("a sweep's factor is at least 2: write 8B..8GiB x2"))
     if first > last:
-        raise ValueError("a sweep's first size is over its last: exchange them")
+        raise ValueError(Message("a sweep's first size is over its last: exchange them"))
     sizes: list[int] = []
     while first <= last and len(sizes) <= MAX_SIZES:
         sizes.append(first)

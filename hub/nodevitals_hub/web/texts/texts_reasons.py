@@ -6,8 +6,9 @@ Names, values and words that a field takes are the same in both languages.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from string import Formatter
 from types import MappingProxyType
+
+from nodevitals.errors import Message
 
 _FIELDS = {
     "{value}: a name has letters, digits and . _ - only": (
@@ -52,10 +53,11 @@ _FIELDS = {
     "{value} has over {most} sizes: choose a larger factor": (
         "{value} 超过 {most} 个大小：请增大倍数"
     ),
-    "a sweep's factor is at least 2: write {examples}": "扫描倍数至少为 2：格式如 {examples}",
+    "a sweep's factor is at least 2: write 8B..8GiB x2": "扫描倍数至少为 2：格式如 8B..8GiB x2",
     "a sweep's first size is over its last: exchange them": "扫描的起始大小大于结束大小：请交换",
 }
 _NODES = {
+    "{names} and {count} more": "{names} 等，另有 {count} 个",
     "{names}: not on the lists of nodes": "{names} 不在 hub 的节点列表中",
     "{name} is not on the hub's lists": "{name} 不在 hub 的节点列表中",
     "no node has {labels}: see the labels on the lists": "没有节点带有标签 {labels}",
@@ -102,6 +104,7 @@ _TEST = {
         "延迟测试没有速率，节点之间相互比较：请留空"
     ),
     "{name} is test.{field} too: remove one": "{name} 与参数 {field} 重复：请删除一处",
+    "perftest has at most {most}: choose another": "perftest 最大为 {most}：请另选",
     "HCCL has at most {most}: choose fewer": "HCCL 最多 {most} 个",
     "HCCL's is a multiple of {step}: choose another": "HCCL 的值须为 {step} 的倍数",
     "{name} is not on the list: choose {words}": "{name} 不在白名单中，可选：{words}",
@@ -156,6 +159,8 @@ _HUB = {
     "sent by a page of another site": "请求来自其他站点的页面",
     "log in: this hub has no access without a login": "请登录：此 hub 不允许匿名访问",
     "this token is not valid": "令牌无效",
+    "the credentials are too long": "登录信息过长",
+    "too many logins at a time: try again in a second": "登录请求过多：请一秒后再试",
     "log in: this needs the role {role}": "请登录：需要 {role} 角色",
     "needs the role {role}": "需要 {role} 角色",
     "force: needs the role {role}": "强制检测需要 {role} 角色",
@@ -165,45 +170,31 @@ _HUB = {
     ),
 }
 _INCIDENTS = {
-    "use the link of the notification, or log in with the role {role}": (
-        "请使用通知中的链接，或用 {role} 角色登录"
+    "use the link of the notification, or log in with the role run": (
+        "请使用通知中的链接，或用 run 角色登录"
     ),
-    "this link has expired: use that of a newer notification, or log in with the role {role}": (
-        "该链接已过期：请使用更新的通知中的链接，或用 {role} 角色登录"
+    "this link has expired: use that of a newer notification, or log in with the role run": (
+        "该链接已过期：请使用更新的通知中的链接，或用 run 角色登录"
     ),
     "this link is not valid for this incident: use that of its notification, or log in with the"
-    " role {role}": "该链接无效，或属于其他事件：请使用该事件通知中的链接，或用 {role} 角色登录",
+    " role run": "该链接无效，或属于其他事件：请使用该事件通知中的链接，或用 run 角色登录",
     "{name} has acknowledged it": "{name} 已响应该事件",
     "it is resolved": "该事件已恢复",
     "name: write your name": "请填写您的姓名",
     "no such incident": "没有这个事件",
+    "month: write it as 2026-11": "月份格式不对：请写作 2026-11",
     "no incident has that alert": "没有包含该告警的事件",
 }
 REASONS: Mapping[str, str] = MappingProxyType({**_FIELDS, **_NODES, **_TEST, **_HUB, **_INCIDENTS})
-"""English to Chinese; the first one that fits is taken."""
+"""English to Chinese, as templates of messages."""
 
 
-def reason_in(language: str, text: str) -> str:
-    """A reason in a language."""
-    if language == "zh":
-        for english, chinese in REASONS.items():
-            values = values_of(english, text)
-            if values is not None:
-                return chinese.format(**values)
-    return text
-
-
-def values_of(template: str, text: str) -> dict[str, str] | None:
-    """The values with which a template gives a text; None where there are none."""
-    found: dict[str, str] = {}
-    name = ""
-    for literal, field, _, _ in Formatter().parse(template):
-        value, matched, rest = text.partition(literal) if literal else ("", " ", text)
-        if not matched or bool(value) != bool(name):
-            return None
-        if name:
-            found[name] = value
-        name, text = field or "", rest
-    if name:
-        found[name], text = text, ""
-    return found if not text else None
+def translated(language: str, text: str) -> str:
+    """The text in a language, where it is a Message."""
+    if language == "en" or not isinstance(text, Message):
+        return text
+    values = {
+        name: translated(language, value) if isinstance(value, str) else value
+        for name, value in text.values.items()
+    }
+    return REASONS.get(text.template, text.template).format(**values)
