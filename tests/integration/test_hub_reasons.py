@@ -25,7 +25,7 @@ from nodevitals_hub.incidents import incident_tables, incidents, signed_links
 from nodevitals_hub.launch.kinds import KindRunner
 from nodevitals_hub.records import Incident
 from nodevitals_hub.settings.hub import HubSettings
-from nodevitals_hub.web.texts.texts_reasons import translated
+from nodevitals_hub.web.texts.translations import translated
 from testbed.hub import SimulatedRunner
 from testbed.hubpages import ORIGIN, Site, keep, matrix_check, site
 

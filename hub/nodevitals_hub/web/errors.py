@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from nodevitals.errors import Message
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web.rendering import language_of, render
-from nodevitals_hub.web.texts.texts_reasons import translated
+from nodevitals_hub.web.texts.translations import translated
 
 STATUS = {
     "invalid": 422,

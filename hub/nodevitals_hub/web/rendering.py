@@ -6,7 +6,6 @@ In: an ASGI scope (for the language), a template's name, values. Out: HTML.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode
@@ -15,7 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
 from nodevitals_hub.web.texts import phrases
-from nodevitals_hub.web.texts.texts import LANGUAGES, TEXTS
+from nodevitals_hub.web.texts.texts import TEXTS
+from nodevitals_hub.web.texts.translations import LANGUAGES, texts_of
 
 _FOLDER = Path(__file__).parent
 STYLE = (_FOLDER / "static/style.css").read_bytes()
@@ -54,15 +54,14 @@ def span(seconds: float | None, language: str = "en") -> str:
     """A length of time; none where the clock was set back meanwhile."""
     if seconds is None or seconds < 0:
         return "-"
-    units = ("秒", "分钟", "小时", "天") if language == "zh" else ("s", "min", "h", "d")
-    second, minute, hour, day = units
+    t = texts_of(language)
     if seconds < 120:
-        return f"{seconds:.3g} {second}"
+        return f"{seconds:.3g} {t('second')}"
     if seconds < 7200:
-        return f"{seconds / 60:.0f} {minute}"
+        return f"{seconds / 60:.0f} {t('minute')}"
     if seconds < 48 * 3600:
-        return f"{seconds / 3600:.3g} {hour}"
-    return f"{seconds / 86400:.3g} {day}"
+        return f"{seconds / 3600:.3g} {t('hour')}"
+    return f"{seconds / 86400:.3g} {t('day')}"
 
 
 @pass_context
@@ -106,25 +105,12 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def texts_of(language: str) -> Callable[..., str]:
-    """A function that looks up a text; `count` chooses between singular and plural."""
-    place = LANGUAGES.index(language)
-
-    def t(key: str, **words: object) -> str:
-        pair = TEXTS.get(key)
-        if pair is None:
-            return key
-        one, _, several = pair[place].partition("|")
-        return (several if several and words.get("count") != 1 else one).format(**words)
-
-    return t
-
-
-def _other_language(scope: Any, language: str) -> tuple[str, str]:
-    """The other language, and the query of the same page in it."""
+def _other_language(scope: Any, language: str) -> tuple[str, str, str]:
+    """The other language, the query of the same page in it, and its name."""
     other = next(one for one in LANGUAGES if one != language)
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return other, urlencode([*(pair for pair in query if pair[0] != "lang"), ("lang", other)])
+    pairs = [*(pair for pair in query if pair[0] != "lang"), ("lang", other)]
+    return other, urlencode(pairs), LANGUAGES[other]
 
 
 def render(scope: Any, template: str, **values: Any) -> str:

@@ -45,10 +45,7 @@ def _not_fitting(value: str, hint: Any) -> Message:
         return Message("{value}: a name has letters, digits and . _ - only", value=value)
     if meta.max_length is not None:
         return Message(
-            "{value}: write text of {low} to {high} characters",
-            value=value,
-            low=meta.min_length or 0,
-            high=meta.max_length,
+            "{value}: write text of 0 to {high} characters", value=value, high=meta.max_length
         )
     if meta.ge is not None and meta.le is not None:
         return Message(

@@ -20,13 +20,13 @@ def headline(check: Check, t: Texts) -> str:
     if verdict is None:
         return ""
     if check.phase == "canceled":
-        return t("was_canceled")
+        return t("it was canceled before it could tell")
     if verdict.findings:
         parts = [phrase(one, check, t) for one in verdict.findings[:SHOWN_FINDINGS]]
         left = len(verdict.findings) - len(parts)
         if left:
-            parts.append(t("more_findings", count=left))
-        return t("separator").join(parts)
+            parts.append(t("{count} more finding|{count} more findings", count=left))
+        return t("; ").join(parts)
     return t("no_fault" if verdict.outcome == "ok" else f"unknown_{verdict.reason or 'none'}")
 
 
@@ -44,7 +44,7 @@ def detail(check: Check) -> str:
 def subject(finding: NodeVerdict, t: Texts) -> str:
     """The node, link or rail."""
     if finding.scope == "rail" and finding.subject == ALL_DEVICES:
-        return t("all_devices")
+        return t("all devices of all nodes")
     return t(f"subject_{finding.scope}", name=finding.subject)
 
 
@@ -54,9 +54,10 @@ def phrase(finding: NodeVerdict, check: Check, t: Texts) -> str:
     if finding.reason != "threshold":
         return t(f"failed_{finding.reason}", subject=name)
     if finding.ratio is None:
-        return t("slow", subject=name)
+        return t("{subject}: slower than it should be", subject=name)
     usual = t(_usual(finding, check))
-    return t("slow_by", subject=name, percent=f"{100 * finding.ratio:.0f}", usual=usual)
+    percent = f"{100 * finding.ratio:.0f}"
+    return t("{subject}: slow, {percent} % of {usual}", subject=name, percent=percent, usual=usual)
 
 
 def to_do(finding: NodeVerdict, t: Texts) -> str:
@@ -70,7 +71,7 @@ def suspect(text: str, t: Texts) -> str:
     """A suspect; `port mlx5_3, sending` has two words that are translated."""
     name, comma, direction = text.partition(", ")
     if name.startswith("port "):
-        name = t("suspect_port", name=name[len("port ") :])
+        name = t("port {name}", name=name[len("port ") :])
     if direction in ("sending", "receiving"):
         direction = t(direction)
     return f"{name}{comma}{direction}"

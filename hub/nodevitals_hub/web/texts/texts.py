@@ -1,227 +1,213 @@
-"""Texts of the pages, each in the languages of LANGUAGES: those of lists, checks and leases.
+"""English texts of the pages that have a key; the others stand in the templates.
 
-An English text with `|` has a singular and a plural, which `count` chooses.
+A key chooses by a value, such as the state of a check, or separates texts whose English is the
+same and whose translations are not. In the catalogues of translations it is the context (msgctxt).
 """
 
 from __future__ import annotations
 
-from nodevitals_hub.web.texts.texts_form import FORM
-from nodevitals_hub.web.texts.texts_isolation import ISOLATION
-from nodevitals_hub.web.texts.texts_verdict import VERDICT
-
-LANGUAGES = ("en", "zh")
-
-_GENERAL: dict[str, tuple[str, str]] = {
-    "checks": ("Checks", "检测"),
-    "new": ("New check", "新建检测"),
-    "leases": ("Data of every second", "秒级数据"),
-    "schedules": ("Schedules", "定时检测"),
-    "incidents": ("Incidents", "事件"),
-    "notifications": ("Notifications", "通知"),
-    "severity_critical": ("critical", "严重"),
-    "severity_warning": ("warning", "警告"),
-    "severity_info": ("info", "提示"),
-    "skip": ("Skip to the content", "跳到正文"),
-    "log_in": ("Log in", "登录"),
-    "log_in_to_run": (
-        "You can read here. To start or to end anything, you need the role run.",
-        "当前只能查看；启动或结束操作需要 run 角色。",
+TEXTS: dict[str, str] = {
+    "checks": "Checks",
+    "new": "New check",
+    "leases": "Data of every second",
+    "schedules": "Schedules",
+    "incidents": "Incidents",
+    "notifications": "Notifications",
+    "severity_critical": "critical",
+    "severity_warning": "warning",
+    "severity_info": "info",
+    "kind": "Kind",
+    "pair": "Pair",
+    "matrix": "Matrix",
+    "collective": "Collective",
+    "node": "Node",
+    "nodes": "Nodes",
+    "check": "Check",
+    "by_page": "page",
+    "by_rest": "REST",
+    "by_command": "command line",
+    "by_resource": "resource",
+    "by_schedule": "schedule",
+    "by_alert": "alert",
+    "by_job": "job",
+    "queued": "queued",
+    "running": "running",
+    "done": "done",
+    "canceled": "canceled",
+    "ok": "ok",
+    "bad": "bad",
+    "unknown": "unknown",
+    "wait_queued": "It waits for its nodes, or for its turn. This page refreshes itself.",
+    "wait_running": "No verdict yet. This page refreshes itself.",
+    "yes": "yes",
+    "no": "no",
+    "status_400": "The request cannot be read",
+    "status_401": "You are not logged in",
+    "status_403": "Your role does not permit this",
+    "status_404": "There is no such page or check",
+    "status_405": "This page does not take such a request",
+    "status_409": "Not possible in the present state",
+    "status_413": "The request is too large",
+    "status_414": "The address is too long",
+    "status_422": "A value is not valid",
+    "status_429": "Too many at a time: try again later",
+    "status_500": "A defect of the hub",
+    "status_503": "The hub cannot do this now",
+    "other_probes": "Other probes",
+    "duration": "Duration",
+    "schedule_name": "Name",
+    "every": "Every",
+    "window": "Window (UTC)",
+    "spent_hours": "Node hours in 7 days",
+    "last_check": "Last check",
+    "next_start": "Next start, at the earliest",
+    "why_not": "Why not started",
+    "lease_waiting": "not asked yet",
+    "lease_active": "active",
+    "lease_refused": "no probe runs every second",
+    "lease_unreachable": "agent does not answer",
+    "about_pair": (
+        "One test between two nodes: is this link as fast as it should be? Takes seconds."
     ),
-    "other_language": ("中文", "English"),
-    "none": ("No check matches.", "没有符合条件的检测。"),
-    "none_yet": ("No check has been started yet.", "还没有检测记录。"),
-    "older": ("Older checks", "更早的检测"),
-    "filter": ("Filter", "筛选"),
-    "all": ("Show all", "显示全部"),
-    "any": ("any", "不限"),
-    "kind": ("Kind", "类型"),
-    "pair": ("Pair", "节点对"),
-    "matrix": ("Matrix", "节点矩阵"),
-    "collective": ("Collective", "集合通信"),
-    "node": ("Node", "节点自检"),
-    "nodes": ("Nodes", "节点"),
-    "count_nodes": ("{count} node|{count} nodes", "{count} 个节点"),
-    "count_runs": ("{count} test|{count} tests", "{count} 次测试"),
-    "node_name": ("Node", "节点"),
-    "check": ("Check", "检测"),
-    "requested": ("Requested", "提交时间"),
-    "by": ("Asked by", "发起者"),
-    "verdict": ("Verdict", "结论"),
-    "by_page": ("page", "页面"),
-    "by_rest": ("REST", "REST"),
-    "by_command": ("command line", "命令行"),
-    "by_resource": ("resource", "自定义资源"),
-    "by_schedule": ("schedule", "定时计划"),
-    "by_alert": ("alert", "告警"),
-    "by_job": ("job", "作业"),
-    "queued": ("queued", "排队中"),
-    "running": ("running", "运行中"),
-    "done": ("done", "已完成"),
-    "canceled": ("canceled", "已取消"),
-    "ok": ("ok", "正常"),
-    "bad": ("bad", "异常"),
-    "unknown": ("unknown", "无法判断"),
-    "progress": ("{done} of {all} tests done", "已完成 {done}/{all} 次测试"),
-    "wait_queued": (
-        "It waits for its nodes, or for its turn. This page refreshes itself.",
-        "正在等待节点空闲或排队。页面会自动刷新。",
+    "about_matrix": (
+        "Tests between all pairs of some nodes, or some rounds of them: which node is slow? "
+        "Minutes."
     ),
-    "wait_running": (
-        "No verdict yet. This page refreshes itself.",
-        "尚无结论。页面会自动刷新。",
+    "about_collective": (
+        "NCCL or HCCL over all nodes together, as a training job does it; where it fails or "
+        "is slow, smaller groups find the node."
     ),
-    "cancel": ("Cancel this check", "取消检测"),
-    "again": ("Run again", "再次运行"),
-    "and_more": ("and {count} more", "等，另有 {count} 个"),
-    "map": ("Heat map", "热力图"),
-    "map_help": (
-        (
-            "Each cell is the rate of a pair, in percent of the usual {usual}. Rows are the"
-            " nodes that"
-            " the test was started on, columns their partners."
-        ),
-        "每格为一对节点的速率，以通常值 {usual} 的百分比表示。行为发起测试的节点，列为对端。",
+    "about_node": "Each node's own checks of its devices. No traffic.",
+    "new_pair": "New check: a pair of nodes",
+    "new_matrix": "New check: a matrix of nodes",
+    "new_collective": "New check: a collective",
+    "new_node": "New check: nodes by themselves",
+    "nodes_field": "Nodes by name",
+    "where": "Other labels",
+    "preset": "Preset",
+    "tool": "Tool",
+    "operation": "Operation",
+    "device": "Device",
+    "help_device_pair": (
+        "RDMA device such as mlx5_0 (needed for perftest); for iperf3 a network interface."
     ),
-    "map_latency": (
-        (
-            "Each cell is the speed of a pair, in percent of the usual: 50 is twice the usual"
-            " latency"
-            " of {usual}. Rows are the nodes that the test was started on, columns their partners."
-        ),
-        (
-            "每格为一对节点的速度，以通常值的百分比表示：50 表示延迟为通常值 {usual} 的两倍。"
-            "行为发起测试的节点，列为对端。"
-        ),
+    "help_device_collective": "Only this RDMA device, such as mlx5_0; empty: all.",
+    "sizes": "Message sizes",
+    "help_sizes": "One size (64KiB), several (8B,64KiB,1MiB) or a sweep (8B..8GiB x2).",
+    "port": "Port",
+    "iterations": "Messages per size",
+    "seconds": "Seconds per size",
+    "help_seconds": "In place of a number of messages.",
+    "queue_pairs": "Queue pairs",
+    "help_queue_pairs": "For iperf3 parallel streams.",
+    "gid_index": "GID index",
+    "help_gid_index": "Empty: chosen on each node.",
+    "traffic_class": "Traffic class",
+    "devices_per_node": "Devices per node",
+    "rounds": "Rounds",
+    "help_rounds": (
+        "In a round each node has one partner. Empty: all pairs; needed above 256 nodes."
     ),
-    "map_once": (
-        "Each pair was tested once and is shown twice.",
-        "每对节点只测试一次，在图中显示两次。",
+    "environment": "Environment variables",
+    "help_environment": "One NAME=VALUE per line, such as NCCL_ALGO=Ring; names of an allow-list.",
+    "mca": "MCA parameters of Open MPI",
+    "help_mca": "One NAME=VALUE per line, such as btl_tcp_if_include=eth0; names of an allow-list.",
+    "expected": "Expected rate",
+    "help_expected": (
+        "Of a healthy link, such as 400Gb/s. Empty: nodes are compared with each other."
     ),
-    "map_numbers": (
-        "Only cells below 90 have a number.",
-        "仅低于 90 的格显示数值。",
+    "share": "Slow is below this percentage",
+    "help_share": "Of the expected rate, or of the median.",
+    "isolate": "Where it fails or is slow",
+    "limit": "Time limit",
+    "help_limit": "Of the whole check, such as 30m. Empty: from its cost.",
+    "force": "Also test nodes in use by jobs",
+    "note": "Note",
+    "refused_invalid": "Not started: a value must be changed.",
+    "refused_forbidden": "Not started: your role does not permit it.",
+    "refused_not_found": "There is no such check.",
+    "refused_conflict": "Not started: jobs use some nodes.",
+    "refused_busy": "Not started: there is no room now.",
+    "refused_unavailable": "Not started: the store does not work.",
+    "isolations": "Out of service",
+    "isolation_past": "Ended",
+    "isolation_waiting": "waiting",
+    "isolation_refused": "refused",
+    "isolation_isolated": "out of service",
+    "isolation_pending": "to be taken out",
+    "isolation_testing": "being tested",
+    "isolation_kept": "kept out",
+    "isolation_returned": "returned",
+    "isolation_canceled": "canceled",
+    "isolation_ended": "ended",
+    "isolation_restoring": "being returned",
+    "repair_wanted": "to be started",
+    "repair_started": "runs",
+    "repair_succeeded": "succeeded",
+    "repair_failed": "failed",
+    "repair_timed_out": "not ended in time",
+    "repair_unknown": "its end is unknown",
+    "repair_canceled": "canceled",
+    "repair_dry_run": "dry run: would be started",
+    "no_fault": "no fault found",
+    "unknown_hardware": "a device or a link failed",
+    "unknown_threshold": "it is not known whether this is as fast as it should be",
+    "unknown_harness": "the test itself failed; this says nothing about the hardware",
+    "unknown_workload": "jobs use the nodes",
+    "unknown_none": "nothing was measured",
+    "failed_hardware": "{subject}: a device or a link failed",
+    "failed_harness": "{subject}: the test failed to run",
+    "failed_workload": "{subject}: in use by jobs",
+    "usual_expected": "the expected rate",
+    "usual_median": "the median",
+    "usual_last": "the last like check",
+    "usual_any": "the usual rate",
+    "comma": ", ",
+    "clause": ", ",
+    "subject_node": "{name}",
+    "subject_link": "{name}",
+    "subject_rail": "{name} of all nodes",
+    "scope_node": "node",
+    "scope_link": "link",
+    "scope_rail": "rail",
+    "sending": "sending",
+    "receiving": "receiving",
+    "hardware": "hardware",
+    "threshold": "slow",
+    "harness": "the test failed",
+    "workload": "in use",
+    "do_hardware_node": "Drain the node, look at its alerts, then at the suspects.",
+    "do_hardware_link": (
+        "Test both nodes with other partners; then look at the cables and switch ports "
+        "between them."
     ),
-    "below": ("below {bound}", "低于 {bound}"),
-    "from": ("{bound} or more", "{bound} 及以上"),
-    "not_measured": ("not measured", "未测量"),
-    "worst": ("Slowest nodes", "最慢的节点"),
-    "worst_help": (
-        "The {shown} slowest of {all}, by the median over their partners.",
-        "{all} 个节点中最慢的 {shown} 个，按与各对端的中位数排序。",
+    "do_hardware_rail": (
+        "Look at this device on the nodes and at the switches of its rail; start with the alerts."
     ),
-    "share_of": ("Percent of the usual", "与通常值之比"),
-    "by_size": ("By message size", "按消息大小"),
-    "size": ("Message size", "消息大小"),
-    "median": ("Median", "中位数"),
-    "share_of_best": ("Percent of the largest", "与最大值之比"),
-    "runs": ("Slowest and failed tests", "最慢及失败的测试"),
-    "of_runs": ("Nodes of the test", "测试节点"),
-    "figure": ("Figure", "测量值"),
-    "problem": ("Problem", "问题"),
-    "own_runs": ("Results by node", "各节点结果"),
-    "fine": ("no problem", "无问题"),
-    "compared": (
-        "Median {figure}: {percent} % of the last like check that was ok ({baseline}).",
-        "中位数 {figure}，为上一次同类正常检测（{baseline}）的 {percent} %。",
+    "do_threshold_node": (
+        "Compare link width, link speed and error counters with those of a fast node; then "
+        "run the check again with more partners."
     ),
-    "compared_unsure": (
-        (
-            "Median {figure}: {percent} % of the last like check ({baseline}), which could not tell"
-            " either."
-        ),
-        "中位数 {figure}，为上一次同类检测（{baseline}，同样没有结论）的 {percent} %。",
+    "do_threshold_link": (
+        "Run it again; if it stays, look at the cables and switch ports between the two nodes."
     ),
-    "median_is": (
-        (
-            "Median {figure}. There is no earlier check of the same nodes and parameters to compare"
-            " it with."
-        ),
-        "中位数 {figure}。此前没有节点和参数相同的检测可供对比。",
+    "do_threshold_rail": (
+        "All nodes are affected: look for a change of switches, drivers or parameters since "
+        "the last good check."
     ),
-    "cost_and_time": ("Cost", "开销"),
-    "planned": ("Planned, at most", "计划上限"),
-    "spent": ("Spent", "实际"),
-    "tests": ("Tests", "测试次数"),
-    "time": ("Time", "时长"),
-    "node_hours": ("Node hours", "节点小时"),
-    "traffic": ("Bytes over the network", "网络流量"),
-    "not_counted": ("not counted", "未统计"),
-    "parameters": ("Parameters and versions", "参数与版本"),
-    "versions": ("Version of {name}", "{name} 版本"),
-    "id": ("Check", "检测编号"),
-    "started": ("Started", "开始时间"),
-    "ended": ("Ended", "结束时间"),
-    "raw": ("Raw output", "原始输出"),
-    "raw_help": (
-        (
-            "Of the {count} slowest or failed test; results.csv has all figures."
-            "|Of the {count} slowest or failed tests; results.csv has all figures."
-        ),
-        "最慢或失败的 {count} 次测试；全部数值见 CSV。",
+    "do_threshold": (
+        "Run it again with the expected rate, or pairs of physical ports with messages of "
+        "1MiB. Where many pairs are slow, choose more rounds."
     ),
-    "json": ("JSON", "JSON"),
-    "csv": ("Results as CSV", "结果 CSV"),
-    "parameter": ("Parameter", "参数"),
-    "value": ("Value", "值"),
-    "yes": ("yes", "是"),
-    "no": ("no", "否"),
-    "status_400": ("The request cannot be read", "无法识别的请求"),
-    "status_401": ("You are not logged in", "尚未登录"),
-    "status_403": ("Your role does not permit this", "当前角色没有此权限"),
-    "status_404": ("There is no such page or check", "没有这个页面或检测"),
-    "status_405": ("This page does not take such a request", "此页面不支持该请求方式"),
-    "status_409": ("Not possible in the present state", "当前状态下无法执行"),
-    "status_413": ("The request is too large", "请求过大"),
-    "status_414": ("The address is too long", "地址过长"),
-    "status_422": ("A value is not valid", "参数无效"),
-    "status_429": ("Too many at a time: try again later", "请求过多，请稍后再试"),
-    "status_500": ("A defect of the hub", "hub 内部错误"),
-    "status_503": ("The hub cannot do this now", "hub 暂时无法处理"),
-    "error": ("Not possible", "无法执行"),
-    "back": ("To the list of checks", "返回检测列表"),
-    "leases_help": (
-        (
-            "Chosen probes of some nodes run every second for a while; Prometheus scrapes these"
-            " nodes"
-            " every second meanwhile. Then all is as before."
-        ),
-        (
-            "在一段时间内，所选节点的所选探针每秒运行一次，Prometheus 同时每秒抓取这些节点；"
-            "结束后恢复原样。"
-        ),
-    ),
-    "no_leases": ("No node is monitored every second now.", "目前没有节点处于秒级监控。"),
-    "lease_new": ("Ask for data of every second", "申请秒级数据"),
-    "lease_list": ("Leases", "租约"),
-    "lease_nodes": ("Nodes of all leases", "租约中的节点"),
-    "lease_ask": ("Begin", "开始"),
-    "lease_end": ("End now", "立即结束"),
-    "probes": ("Probes", "探针"),
-    "other_probes": ("Other probes", "其他探针"),
-    "help_other_probes": (
-        "Names, separated by spaces; at most 8 probes in all.",
-        "探针名，以空格分隔；总数最多 8 个。",
-    ),
-    "duration": ("Duration", "时长"),
-    "help_duration": ("Such as 30m or 2h; at most {most}.", "例如 30m、2h；最长 {most}。"),
-    "until": ("Until", "截止时间"),
-    "state": ("State", "状态"),
-    "schedule_name": ("Name", "名称"),
-    "every": ("Every", "间隔"),
-    "window": ("Window (UTC)", "时间窗口（UTC）"),
-    "any_time": ("any time", "不限"),
-    "spent_hours": ("Node hours in 7 days", "7 天内的节点小时"),
-    "last_check": ("Last check", "上次检测"),
-    "next_start": ("Next start, at the earliest", "下次启动（最早）"),
-    "why_not": ("Why not started", "未启动的原因"),
-    "no_schedules": (
-        "No schedules: write the section schedules of the hub's configuration.",
-        "没有定时检测：请在 hub 的配置中添加 schedules 一节。",
-    ),
-    "lease_waiting": ("not asked yet", "尚未下发"),
-    "lease_active": ("active", "生效中"),
-    "lease_refused": ("no probe runs every second", "没有探针按秒运行"),
-    "lease_unreachable": ("agent does not answer", "采集器无应答"),
+    "do_harness": "Read the raw output below, repair the test, and run it again.",
+    "do_workload": "Wait until the jobs have ended, or choose other nodes.",
+    "incident_opened": "Opened",
+    "true_alarm": "true",
+    "not_acknowledged": "not yet",
+    "not_resolved": "not yet",
+    "sent_at": "Sent",
+    "second": "s",
+    "minute": "min",
+    "hour": "h",
+    "day": "d",
 }
-
-TEXTS: dict[str, tuple[str, str]] = {**_GENERAL, **FORM, **ISOLATION, **VERDICT}

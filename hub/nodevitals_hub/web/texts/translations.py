@@ -1,0 +1,58 @@
+"""Texts in the language of a client, from gettext's catalogues in the folder `locale`.
+
+In: an English text, the key of one, or the Message of an error. Out: a text of the language. A text
+with `|` has a singular and a plural, which `count` chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from gettext import GNUTranslations, NullTranslations
+from io import BytesIO
+from pathlib import Path
+
+import polib
+
+from nodevitals.errors import Message
+from nodevitals_hub.web.texts.texts import TEXTS
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+_FOLDER = Path(__file__).parents[2] / "locale"
+
+
+@cache
+def catalogue(language: str) -> NullTranslations:
+    """The translations of a language; English has none."""
+    if language == "en":
+        return NullTranslations()
+    file = _FOLDER / language / "LC_MESSAGES/nodevitals_hub.po"
+    return GNUTranslations(BytesIO(polib.pofile(str(file)).to_binary()))
+
+
+def texts_of(language: str) -> Callable[..., str]:
+    """A function that returns the text of a key, or of an English text that has none."""
+    found = catalogue(language)
+
+    def t(text: str, /, count: int = 1, **words: object) -> str:
+        one, _, several = TEXTS.get(text, text).partition("|")
+        if several:
+            template = found.ngettext(one, several, count)
+        elif text in TEXTS:
+            template = found.pgettext(text, one)
+        else:
+            template = found.gettext(one) if one else ""  # that of '' is the catalogue's head
+        return template.format(count=count, **words)
+
+    return t
+
+
+def translated(language: str, text: str) -> str:
+    """The text of a Message; any other text as it is."""
+    if not isinstance(text, Message):
+        return text
+    values = {
+        name: translated(language, value) if isinstance(value, str) else value
+        for name, value in text.values.items()
+    }
+    return catalogue(language).gettext(text.template).format(**values)
