@@ -6,18 +6,18 @@ And messages of errors that can be shown in another language.
 from __future__ import annotations
 
 
-class Message(str):
+class Wording(str):
     """An English text that can be translated: `template`, with `{name}` for each of `values`.
 
     As a str it is the formatted text. The template is what a catalogue of translations is searched
-    for; a value that is a Message is translated as well. `error.args[0]` of an exception is the
-    Message, `str(error)` only its text.
+    for; a value that is a Wording is translated as well. `error.args[0]` of an exception is the
+    Wording, `str(error)` only its text.
     """
 
     template: str
     values: dict[str, object]
 
-    def __new__(cls, template: str, **values: object) -> Message:
+    def __new__(cls, template: str, **values: object) -> Wording:
         """Format the template."""
         self = super().__new__(cls, template.format(**values))
         self.template, self.values = template, values

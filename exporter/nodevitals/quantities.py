@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 
 # Only the digits 0 to 9: \d also matches those of other scripts.
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
@@ -42,14 +42,14 @@ def parse_duration(text: object) -> float:
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(
-            Message(
+            Wording(
                 "{value} is not a duration: write it like 500ms, 30s, 5m or 1h", value=shown(text)
             )
         )
     seconds = float(match[1]) * _UNIT_SECONDS[match[2]]
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise ValueError(
-            Message(
+            Wording(
                 "{value} is outside {low} to {high}: choose a duration within",
                 value=shown(text),
                 low="10ms",
@@ -66,12 +66,12 @@ def parse_bit_rate(text: object) -> float:
     match = _BIT_RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(
-            Message("{value} is not a rate: write it like 400Gb/s or 100Mb/s", value=shown(text))
+            Wording("{value} is not a rate: write it like 400Gb/s or 100Mb/s", value=shown(text))
         )
     bits = float(match[1]) * _UNIT_BITS[match[2]]
     if not MIN_BITS <= bits <= MAX_BITS:
         raise ValueError(
-            Message(
+            Wording(
                 "{value} is outside {low} to {high}: choose a rate within",
                 value=shown(text),
                 low="1Mb/s",

@@ -1,7 +1,7 @@
 """The catalogue of translations has every text of the hub's pages and refusals, and no other.
 
 A text is the first argument of `t` in a template or a module of the pages, the template of a
-Message, or has a key in TEXTS.
+Wording, or has a key in TEXTS.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def texts() -> set[Text]:
     """All texts."""
     found = {text for file in TEMPLATES for text in of_template(file)}
     found |= {text for file in (HUB / "web").rglob("*.py") for text in of_module(file, "t")}
-    for file in filter(uses_messages, FILES):
-        found |= set(of_module(file, "Message"))
+    for file in filter(uses_wordings, FILES):
+        found |= set(of_module(file, "Wording"))
     return {*((None, text) for text in found - TEXTS.keys()), *TEXTS.items()}
 
 
-def uses_messages(file: Path) -> bool:
-    """Whether `Message` is that of errors.py; probes have others."""
-    return bool(re.search(r"from nodevitals\.errors import .*\bMessage\b", file.read_text()))
+def uses_wordings(file: Path) -> bool:
+    """Whether `Wording` is that of errors.py; probes have others."""
+    return bool(re.search(r"from nodevitals\.errors import .*\bWording\b", file.read_text()))
 
 
 def english(entry: polib.POEntry) -> str:
@@ -89,9 +89,9 @@ def test_the_catalogue_has_every_text_and_no_other() -> None:
 
 def test_a_message_is_written_where_it_is_made() -> None:
     """A template that is made of values would have no translation."""
-    for file in filter(uses_messages, FILES):
+    for file in filter(uses_wordings, FILES):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Message":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Wording":
                 [template] = constants(node.args[0])
                 assert {word.arg for word in node.keywords} == {
                     word[1:-1] for word in WORDS.findall(template)

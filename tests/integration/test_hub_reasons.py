@@ -18,7 +18,7 @@ import yaml
 from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.incidents import incident_tables, incidents, signed_links
@@ -247,14 +247,14 @@ def test_every_reason_of_a_form_is_translated(tmp_path: Path) -> None:
     assert asyncio.run(all_of_them())
 
 
-NAMES = Message("{names} and {count} more", names="'a', 'b'", count=2)
+NAMES = Wording("{names} and {count} more", names="'a', 'b'", count=2)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (
-            Message(
+            Wording(
                 "{value} is outside {low} to {high}: choose a duration within",
                 value="0",
                 low="1s",
@@ -263,10 +263,10 @@ NAMES = Message("{names} and {count} more", names="'a', 'b'", count=2)
             "0 超出范围\uff081s 到 24h\uff09",
         ),
         (
-            Message("{names}: not on the lists of nodes", names=NAMES),
+            Wording("{names}: not on the lists of nodes", names=NAMES),
             "'a', 'b' 等\uff0c另有 2 个 不在 hub 的节点列表中",
         ),
-        (Message("no check {name}", name="'{name}'"), "没有检测 '{name}'"),
+        (Wording("no check {name}", name="'{name}'"), "没有检测 '{name}'"),
         ("free text of a tool", "free text of a tool"),
     ],
 )

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
-from nodevitals.checks.requests.parameters import first_of
 
 from nodevitals.checks.model import (
     Check,
@@ -27,7 +26,8 @@ from nodevitals.checks.model import (
     RunResult,
     Verdict,
 )
-from nodevitals.errors import Message
+from nodevitals.checks.requests.parameters import first_of
+from nodevitals.errors import Wording
 from nodevitals.quantities import shown
 from nodevitals_hub import stopping
 from nodevitals_hub.checks import planning
@@ -114,7 +114,7 @@ class Coordinator:
         if requester.role == "read":
             raise RefusedError("forbidden", "a check needs the role run")
         if request.force and requester.role != "act":
-            raise RefusedError("forbidden", Message("force: needs the role {role}", role="act"))
+            raise RefusedError("forbidden", Wording("force: needs the role {role}", role="act"))
         resolved = planning.resolve(request, self._members.by_name, self.settings, without)
         refusal = self._runner.refusal(resolved)
         if refusal:
@@ -136,7 +136,7 @@ class Coordinator:
         if key and (known := await _stored(self._store.by_key(key))):
             return self._latest(known)
         if len(self._queue) + self._entering >= self.settings.limits.queued:
-            text = Message(
+            text = Wording(
                 "{count} checks wait (limits.queued): try again later", count=len(self._queue)
             )
             raise RefusedError("busy", text)
@@ -155,7 +155,7 @@ class Coordinator:
 
     async def _refuse_in_use(self, request: CheckRequest) -> None:
         if names := await self.in_use(request):
-            text = Message(
+            text = Wording(
                 "in use by jobs: {names}; leave them out, or force (role act)",
                 names=first_of(names, MAX_NAMED),
             )
@@ -184,7 +184,7 @@ class Coordinator:
         elif identity in self._starting or (runs is not None and runs.cancel()):
             self._canceled[identity] = by
         else:
-            raise RefusedError("conflict", Message("{name} has ended", name=identity))
+            raise RefusedError("conflict", Wording("{name} has ended", name=identity))
         await asyncio.wait([self._tasks[identity]], timeout=CANCEL_SECONDS)
         return await self.check(identity)
 
@@ -197,7 +197,7 @@ class Coordinator:
         """One check without its results. Raises RefusedError."""
         check = await _stored(self._store.check(identity))
         if check is None:
-            raise RefusedError("not_found", Message("no check {name}", name=shown(identity)))
+            raise RefusedError("not_found", Wording("no check {name}", name=shown(identity)))
         return self._latest(check)
 
     async def list(

@@ -20,7 +20,7 @@ from nodevitals.checks.requests.rounds import plan as pairs_of
 from nodevitals.checks.verdicts import figures
 from nodevitals.checks.verdicts.reference import to_repeat
 from nodevitals.checks.verdicts.verdict import judge as verdict_on
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.runners import PlannedRun
 from nodevitals_hub.settings.hub import HubSettings
@@ -75,7 +75,7 @@ def cost(request: CheckRequest, settings: HubSettings) -> Cost:
     found = costs.cost(request, settings.limits.pairs)
     most = settings.limits.node_hours
     if found.node_seconds > most * 3600 or found.runs > MAX_RUNS:
-        text = Message(
+        text = Wording(
             "{runs} runs, {hours} node hours, over limits.node_hours ({most}): choose fewer nodes,"
             " rounds, sizes or iterations",
             runs=found.runs,

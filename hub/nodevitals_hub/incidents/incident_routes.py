@@ -10,7 +10,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.context import Hub
 from nodevitals_hub.incidents import incident_summary, signed_links
@@ -26,11 +26,11 @@ MOST_SHOWN = 300
 """On a page: one of 10,000 takes seconds, for which the hub does nothing else."""
 AnyRequest = Request[Any, Any, Any]
 _REFUSED: dict[signed_links.Worth, str] = {
-    "none": Message("use the link of the notification, or log in with the role run"),
-    "expired": Message(
+    "none": Wording("use the link of the notification, or log in with the role run"),
+    "expired": Wording(
         "this link has expired: use that of a newer notification, or log in with the role run"
     ),
-    "invalid": Message(
+    "invalid": Wording(
         "this link is not valid for this incident: use that of its notification, or log in with"
         " the role run"
     ),
@@ -85,7 +85,7 @@ async def _month(parts: Parts, month: str) -> Month:
 
 async def _one(parts: Parts, identity: str) -> Incident:
     if not parts.is_used():
-        raise RefusedError("not_found", Message("no such incident"))
+        raise RefusedError("not_found", Wording("no such incident"))
     found: Incident = await parts.incidents().get(identity)
     return found
 
@@ -147,7 +147,7 @@ def _pages(parts: Parts) -> list[Any]:
     async def of_alert(fingerprint: FromPath[str]) -> Response[str]:
         """The incident of an alert; what notifications link to that need no acknowledgement."""
         if not parts.is_used():
-            raise RefusedError("not_found", Message("no incident has that alert"))
+            raise RefusedError("not_found", Wording("no incident has that alert"))
         incident = await parts.incidents().with_alert(fingerprint)
         return redirect(f"/incidents/{incident.id}")
 

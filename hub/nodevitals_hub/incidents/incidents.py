@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub import families
 from nodevitals_hub.alerting import backends, receiver
 from nodevitals_hub.checks.check_requests import RefusedError
@@ -98,7 +98,7 @@ class Incidents:
         try:
             first, last = bounds(month)
         except ValueError:
-            raise RefusedError("invalid", Message("month: write it as 2026-11")) from None
+            raise RefusedError("invalid", Wording("month: write it as 2026-11")) from None
         found = await self._do(
             lambda connection: tables.between(connection, first, last, MOST_COUNTED)
         )
@@ -108,14 +108,14 @@ class Incidents:
         """One incident. Raises RefusedError and StoreError."""
         found = await self._do(lambda connection: tables.get(connection, identity))
         if found is None:
-            raise RefusedError("not_found", Message("no such incident"))
+            raise RefusedError("not_found", Wording("no such incident"))
         return found
 
     async def with_alert(self, fingerprint: str) -> Incident:
         """The newest incident that has an alert. Raises RefusedError and StoreError."""
         found = await self._do(lambda connection: tables.with_alert(connection, fingerprint))
         if found is None:
-            raise RefusedError("not_found", Message("no incident has that alert"))
+            raise RefusedError("not_found", Wording("no incident has that alert"))
         return found
 
     async def acknowledge(self, identity: str, name: str, by_link: bool = False) -> Incident:
@@ -124,15 +124,15 @@ class Incidents:
         """
         name = _line(name, 100)
         if not name:
-            raise RefusedError("invalid", Message("name: write your name"))
+            raise RefusedError("invalid", Wording("name: write your name"))
         now = time.time()
 
         def change(incident: Incident) -> Incident:
             if incident.acknowledged is not None:
-                text = Message("{name} has acknowledged it", name=incident.acknowledged_by)
+                text = Wording("{name} has acknowledged it", name=incident.acknowledged_by)
                 raise RefusedError("conflict", text)
             if incident.resolved is not None:
-                raise RefusedError("conflict", Message("it is resolved"))
+                raise RefusedError("conflict", Wording("it is resolved"))
             return replace(incident, acknowledged=max(now, incident.opened), acknowledged_by=name)
 
         found = await self._change(identity, change)
@@ -169,7 +169,7 @@ class Incidents:
         def work(connection: sqlite3.Connection) -> Incident:
             incident = tables.get(connection, identity)
             if incident is None:
-                raise RefusedError("not_found", Message("no such incident"))
+                raise RefusedError("not_found", Wording("no such incident"))
             changed = change(incident)
             tables.write(connection, changed)
             return changed

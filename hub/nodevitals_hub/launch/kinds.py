@@ -11,7 +11,7 @@ from nodevitals.checks.launchers.launcher import Launcher
 from nodevitals.checks.launchers.manifests import JobOptions
 from nodevitals.checks.launchers.mpirun import MpirunLauncher
 from nodevitals.checks.model import Check, CheckRequest, NodeVerdict, RunResult
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import PlannedRun, Runner, skipped
@@ -80,10 +80,10 @@ class KindRunner(Runner):
         if self._of(request.kind) is not None:
             return ""
         if request.kind == "collective":
-            return Message(
+            return Wording(
                 "no launcher of collectives: set collectives.launcher in the hub's configuration"
             )
-        return Message(
+        return Wording(
             "the hub cannot talk with agents: write the section agents of its configuration"
         )
 

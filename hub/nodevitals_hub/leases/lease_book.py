@@ -13,7 +13,7 @@ import msgspec
 
 from nodevitals.checks.model import NodeName, Requester
 from nodevitals.document import Problem
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.linux.host import Clock
 from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.wire import MAX_LEASED_PROBES, LeaseState
@@ -90,7 +90,7 @@ class LeaseBook:
         """Begin a lease; the same one of the same requester is begun anew. Raises RefusedError."""
         self._expire()
         if wanted.seconds > settings.max_duration:
-            text = Message("over {most}, leases.max_duration", most=f"{settings.max_duration:g}")
+            text = Wording("over {most}, leases.max_duration", most=f"{settings.max_duration:g}")
             raise RefusedError("invalid", Problem("seconds", text))
         chosen, probes = _chosen(wanted, members), tuple(sorted(set(wanted.probes)))
         same = (chosen, probes, requester)
@@ -100,7 +100,7 @@ class LeaseBook:
             if (one.nodes, one.probes, one.requester) == same
         ]
         if not again and len(self._leases) >= MAX_LEASES:
-            text = Message("there are {count} leases: end one first", count=MAX_LEASES)
+            text = Wording("there are {count} leases: end one first", count=MAX_LEASES)
             raise RefusedError("busy", text)
         self._check_room(chosen, probes, settings.max_nodes)
         now = self._clock.time()
@@ -129,7 +129,7 @@ class LeaseBook:
         """End a lease. Raises RefusedError."""
         self._expire()
         if identity not in self._leases:
-            text = Message("no lease {name}: it may have ended", name=repr(identity[:40]))
+            text = Wording("no lease {name}: it may have ended", name=repr(identity[:40]))
             raise RefusedError("not_found", text)
         del self._ends[identity]
         return self._leases.pop(identity)
@@ -160,7 +160,7 @@ class LeaseBook:
         wanted = self.wanted()
         nodes = len(wanted.keys() | set(chosen))
         if nodes > most:
-            text = Message(
+            text = Wording(
                 "{count} nodes would be monitored every second, leases.max_nodes is {most}: choose"
                 " fewer, or end a lease",
                 count=nodes,
@@ -169,7 +169,7 @@ class LeaseBook:
             raise RefusedError("busy", text)
         for name in chosen:
             if len(wanted.get(name, set()) | set(probes)) > MAX_LEASED_PROBES:
-                text = Message(
+                text = Wording(
                     "{name}: over {most} probes in all leases: choose fewer, or end a lease",
                     name=name,
                     most=MAX_LEASED_PROBES,
@@ -185,13 +185,13 @@ class LeaseBook:
 def _chosen(wanted: LeaseWanted, members: Mapping[str, Member]) -> tuple[str, ...]:
     unknown = sorted(set(wanted.nodes) - members.keys())
     if unknown:
-        text = Message("{name} is not on the hub's lists", name=repr(unknown[0]))
+        text = Wording("{name} is not on the hub's lists", name=repr(unknown[0]))
         raise RefusedError("invalid", Problem("nodes", text))
     chosen = set(wanted.nodes)
     if wanted.where:
         labels = wanted.where.items()
         chosen |= {name for name, one in members.items() if labels <= one.labels.items()}
     if not chosen:
-        text = Message("no nodes: name some in nodes, or choose them by where")
+        text = Wording("no nodes: name some in nodes, or choose them by where")
         raise RefusedError("invalid", text)
     return tuple(sorted(chosen))

@@ -13,7 +13,7 @@ from litestar.params import FromPath
 
 from nodevitals.checks.model import NodeName
 from nodevitals.document import Problem
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.wire import MAX_LEASED_PROBES
 from nodevitals_hub.checks.check_requests import RefusedError
@@ -70,9 +70,9 @@ def _probes_of(fields: Mapping[str, str]) -> tuple[str, ...]:
     chosen = [name for name in PROBES if fields.get(PROBE + name) == "yes"]
     probes = list(dict.fromkeys([*chosen, *names_of(fields.get("other_probes", ""))]))
     if not probes:
-        raise ValueError(Message("choose a probe, or name one"))
+        raise ValueError(Wording("choose a probe, or name one"))
     if len(probes) > MAX_LEASED_PROBES:
-        text = Message(
+        text = Wording(
             "{count} probes: choose at most {most}", count=len(probes), most=MAX_LEASED_PROBES
         )
         raise ValueError(text)

@@ -12,7 +12,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.isolation.ledger import Breaker
 from nodevitals_hub.records import Isolation
@@ -153,7 +153,7 @@ def made(hub: Hub, isolations: Callable[[], Any]) -> list[Any]:
         """The buttons of the page."""
         calls = {"approve": approved, "return": given_back}
         if what not in calls:
-            raise RefusedError("not_found", Message("no such page"))
+            raise RefusedError("not_found", Wording("no such page"))
         try:
             await calls[what](identity, request)
         except RefusedError as error:

@@ -27,7 +27,7 @@ from litestar.types import Guard
 from nodevitals.checks.model import ROLES, Requester, Role
 from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.web.passwords import MAX_WAITING, BusyError, Passwords
 from nodevitals_hub.settings.hub import AccessSettings
 
@@ -186,16 +186,16 @@ class Access:
         """Who sends this header. Raises LoginError and TooManyLoginsError."""
         if not authorization:
             if self.settings.anonymous is None:
-                raise LoginError(Message("log in: this hub has no access without a login"))
+                raise LoginError(Wording("log in: this hub has no access without a login"))
             return Client("", self.settings.anonymous)
         scheme, _, value = authorization.partition(" ")
         value = value.strip()
         if len(value) > _MAX_CREDENTIALS:
-            raise LoginError(Message("the credentials are too long"))
+            raise LoginError(Wording("the credentials are too long"))
         if scheme.lower() == "bearer":
             token = self.tokens.find(value)
             if token is None:
-                raise LoginError(Message("this token is not valid"))
+                raise LoginError(Wording("this token is not valid"))
             return Client(token.name, token.role, by_token=True, logged_in=True)
         if scheme.lower() == "basic":
             return await self._user_of(value, address)
@@ -208,16 +208,16 @@ class Access:
             raise LoginError("Authorization: not Base64 of NAME:PASSWORD in UTF-8") from None
         name, colon, password = text.partition(":")
         if not colon or not self.passwords:
-            raise LoginError(Message("the user or the password is wrong"))
+            raise LoginError(Wording("the user or the password is wrong"))
         try:
             correct = await asyncio.get_running_loop().run_in_executor(
                 _PASSWORD_THREADS, self.passwords.verify, name, password, address
             )
         except BusyError:
-            text = Message("too many logins at a time: try again in a second")
+            text = Wording("too many logins at a time: try again in a second")
             raise TooManyLoginsError(text) from None
         if not correct:
-            raise LoginError(Message("the user or the password is wrong"))
+            raise LoginError(Wording("the user or the password is wrong"))
         return Client(name, self.settings.users.get(name, "read"), logged_in=True)
 
 
@@ -229,6 +229,6 @@ def needs(role: Role) -> Guard:
     def guard(connection: ASGIConnection, _handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
         found = connection.scope.get("user")
         if not isinstance(found, Requester) or rank(found.role) < rank(role):
-            raise PermissionDeniedException(detail=Message("needs the role {role}", role=role))
+            raise PermissionDeniedException(detail=Wording("needs the role {role}", role=role))
 
     return guard

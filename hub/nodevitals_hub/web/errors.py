@@ -10,7 +10,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web.rendering import language_of, render
 from nodevitals_hub.web.texts.translations import translated
@@ -24,7 +24,7 @@ STATUS = {
     "unavailable": 503,
 }
 _SHOWN = 500
-_TEXTS = {404: Message("no such page"), 405: Message("this method is not supported here")}
+_TEXTS = {404: Wording("no such page"), 405: Wording("this method is not supported here")}
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from nodevitals.checks.model import CheckRequest, TestRequest
 from nodevitals.document import Problem
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import spellings
 from nodevitals_hub.web.spellings import Spelling, fitting, wanted_labels
@@ -75,7 +75,7 @@ def fields_of(body: bytes) -> dict[str, str]:
             body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
         )
     except ValueError:
-        raise RefusedError("invalid", Message("not a form of this page")) from None
+        raise RefusedError("invalid", Wording("not a form of this page")) from None
     return {name: value.replace("\r\n", "\n").strip() for name, value in pairs}
 
 

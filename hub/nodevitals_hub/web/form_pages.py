@@ -16,7 +16,7 @@ from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
 from nodevitals.checks.requests import parameters
 from nodevitals.checks.requests.problems import OPERATIONS, TOOLS
 from nodevitals.checks.requests.problems import problems as problems_of_request
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.web import form
@@ -144,7 +144,7 @@ def handlers(hub: Hub) -> list[Any]:
         fields = form.fields_of(await request.body())
         kind = next((one for one in KINDS if one == fields.get("kind")), None)
         if kind is None:
-            raise RefusedError("invalid", Message("kind: choose {words}", words=", ".join(KINDS)))
+            raise RefusedError("invalid", Wording("kind: choose {words}", words=", ".join(KINDS)))
         requester = requester_of(request)
         try:
             wanted = form.request_of(fields)

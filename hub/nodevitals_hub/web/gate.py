@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from litestar.types import ASGIApp, Receive, Send
-from litestar.types import Message as AsgiMessage
+from litestar.types import ASGIApp, Message, Receive, Send
 
 from nodevitals.checks.model import Requester, Role, Trigger
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
 from nodevitals_hub.web.errors import refusal
 
@@ -101,7 +100,7 @@ class Gate:
     def _with_headers(self, send: Send, is_head: bool) -> Send:
         extra = self._extra()
 
-        async def finish(message: AsgiMessage) -> None:
+        async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
                 sent = {name.lower() for name, _ in message["headers"]}
                 own = {**HEADERS, **{name.lower(): value for name, value in extra.items()}}
@@ -120,14 +119,14 @@ class Gate:
     async def _admit(self, scope: Any, headers: dict[str, str]) -> None:
         path, method = scope["path"], scope["method"]
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
-            text = Message("the URL has over {most} bytes", most=MAX_TARGET_BYTES)
+            text = Wording("the URL has over {most} bytes", most=MAX_TARGET_BYTES)
             raise _RefusedRequest(414, text)
         if not path.isprintable() or {"", ".", ".."} & set(path.split("/")[1:-1]):
-            raise _RefusedRequest(404, Message("no such page"))
+            raise _RefusedRequest(404, Wording("no such page"))
         length = headers.get("content-length", "0")
         most = MAX_MESSAGE_BYTES if path in _LARGE_PATHS else MAX_BODY_BYTES
         if not length.isdecimal() or int(length[:20]) > most:
-            text = Message("the body has over {most} KiB", most=most >> 10)
+            text = Wording("the body has over {most} KiB", most=most >> 10)
             raise _RefusedRequest(413, text)
         if path in OPEN_PATHS:
             scope["user"] = Requester(trigger="rest", role="read")
@@ -153,14 +152,14 @@ class Gate:
         external = self._external_url()
         anonymous = not client.logged_in and scope["path"] not in _ANY_HOST_PATHS
         if anonymous and not is_own_host(headers.get("host", ""), external):
-            text = Message(
+            text = Wording(
                 "not the name of this hub: without a login, use external_url, an address or a"
                 " private name as Host"
             )
             raise _RefusedRequest(421, text)
         by_page = scope["method"] not in _SAFE and not client.by_token
         if by_page and not is_own_origin(scope["scheme"], headers, external):
-            raise _RefusedRequest(403, Message("sent by a page of another site"))
+            raise _RefusedRequest(403, Wording("sent by a page of another site"))
 
     async def _client(self, scope: Any, headers: dict[str, str]) -> Client:
         address = (scope.get("client") or ("",))[0]
@@ -183,12 +182,12 @@ class Gate:
             return
         access = self._access()
         if not client.logged_in and (access.has_users or access.tokens):
-            text = Message("log in: this needs the role {role}", role=needed)
+            text = Wording("log in: this needs the role {role}", role=needed)
             raise _RefusedRequest(401, text, **self._challenge())
         if login:
-            text = Message("this hub has no users: see access in its configuration")
+            text = Wording("this hub has no users: see access in its configuration")
             raise _RefusedRequest(404, text)
-        raise _RefusedRequest(403, Message("needs the role {role}", role=needed))
+        raise _RefusedRequest(403, Wording("needs the role {role}", role=needed))
 
 
 def _headers_of(scope: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from nodevitals.document.typed import allowed_words
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.quantities import parse_bit_rate, parse_duration, shown
 
 _UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6))
@@ -36,25 +36,25 @@ def fitting(value: Any, hint: Any) -> Any:
         raise ValueError(_not_fitting(shown(value), hint)) from None
 
 
-def _not_fitting(value: str, hint: Any) -> Message:
+def _not_fitting(value: str, hint: Any) -> Wording:
     """Why a value does not fit a type."""
     if words := allowed_words(hint):
-        return Message("{value} is none of {words}", value=value, words=", ".join(words))
+        return Wording("{value} is none of {words}", value=value, words=", ".join(words))
     meta = _bounds_of(hint)
     if meta.pattern is not None:
-        return Message("{value}: a name has letters, digits and . _ - only", value=value)
+        return Wording("{value}: a name has letters, digits and . _ - only", value=value)
     if meta.max_length is not None:
-        return Message(
+        return Wording(
             "{value}: write text of 0 to {high} characters", value=value, high=meta.max_length
         )
     if meta.ge is not None and meta.le is not None:
-        return Message(
+        return Wording(
             "{value}: write a whole number from {low} to {high}",
             value=value,
             low=meta.ge,
             high=meta.le,
         )
-    return Message("{value}: write a number above {low}", value=value, low=f"{meta.gt or 0:g}")
+    return Wording("{value}: write a number above {low}", value=value, low=f"{meta.gt or 0:g}")
 
 
 def _bounds_of(hint: Any) -> msgspec.Meta:
@@ -77,10 +77,10 @@ def pairs_of(text: str) -> dict[str, str]:
     for line in text.splitlines():
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (equals and name) and line.strip():
-            text = Message("write NAME=VALUE instead of {value}, one per line", value=shown(line))
+            text = Wording("write NAME=VALUE instead of {value}, one per line", value=shown(line))
             raise ValueError(text)
         if name in found:
-            raise ValueError(Message("{name} is there twice: remove one", name=shown(name)))
+            raise ValueError(Wording("{name} is there twice: remove one", name=shown(name)))
         if name:
             found[name] = value
     return found
@@ -102,14 +102,14 @@ def _decimal(text: str) -> Decimal:
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or abs(value.adjusted()) > 400:
-        raise ValueError(Message("{value} is not a number", value=shown(text)))
+        raise ValueError(Wording("{value} is not a number", value=shown(text)))
     return value
 
 
 def _share(text: str) -> float:
     value = _decimal(text.rstrip("% "))
     if not 0 < value <= 100:
-        raise ValueError(Message("write a percentage above 0 and up to 100, such as 80"))
+        raise ValueError(Wording("write a percentage above 0 and up to 100, such as 80"))
     return float(value / 100)
 
 
@@ -138,7 +138,7 @@ def seconds_of(text: str, least: float = 1.0, most: float = 86400.0) -> float:
     else:
         value = parse_duration(text)
     if not least <= value <= most:
-        problem = Message(
+        problem = Wording(
             "{value} is outside {low} to {high}: choose a duration within",
             value=shown(text),
             low=f"{least:g}s",
@@ -204,7 +204,7 @@ def wanted_labels(fields: Mapping[str, str]) -> dict[str, str]:
     }
     if twice := typed.keys() & chosen.keys():
         name = shown(min(twice))
-        raise ValueError(Message("{name} is chosen above, too: remove one", name=name))
+        raise ValueError(Wording("{name} is chosen above, too: remove one", name=name))
     return {**typed, **chosen}
 
 

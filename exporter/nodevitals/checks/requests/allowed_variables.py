@@ -14,7 +14,7 @@ from typing import Literal, Optional, Union
 
 import msgspec
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.quantities import shown
 
 _INTEGER = re.compile(r"[0-9]{1,9}")
@@ -38,14 +38,14 @@ class Integer(msgspec.Struct, frozen=True):
         if self.low <= number <= self.high and number % self.step == 0:
             return None
         if self.step == 1:
-            return Message(
+            return Wording(
                 "{value} is no value of {name}: write an integer from {low} to {high}",
                 name=name,
                 value=shown(value),
                 low=self.low,
                 high=self.high,
             )
-        return Message(
+        return Wording(
             "{value} is no value of {name}: write an integer from {low} to {high}, a multiple of"
             " {step}",
             name=name,
@@ -68,7 +68,7 @@ class Words(msgspec.Struct, frozen=True):
         known = {word.lower() for word in self.words}
         if len(value) <= 256 and all(part.lower() in known for part in parts):
             return None
-        return Message(
+        return Wording(
             "{value} is no value of {name}: choose {words}",
             name=name,
             value=shown(value),
@@ -91,7 +91,7 @@ class Names(msgspec.Struct, frozen=True):
             known, example = _NETWORKS.fullmatch(value), "eth0,192.0.2.0/24"
         if known:
             return None
-        return Message(
+        return Wording(
             "{value} is no value of {name}: write names, such as {examples}",
             name=name,
             value=shown(value),
@@ -182,7 +182,7 @@ def problem_of(name: str, value: str, rules: Mapping[str, Rule]) -> Optional[str
     """Why a variable or a parameter is refused; None where it is allowed."""
     rule = rules.get(name)
     if rule is None:
-        return Message(
+        return Wording(
             "{name} is not on the list: choose {words}", name=shown(name), words=", ".join(rules)
         )
     return rule.problem(name, value)

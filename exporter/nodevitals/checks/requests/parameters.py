@@ -15,7 +15,7 @@ from nodevitals.checks import CheckError
 from nodevitals.checks.model import CheckRequest, Kind, TestRequest
 from nodevitals.checks.requests.problems import TOOLS, given, problems
 from nodevitals.document import Problem
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.probes.fabric.tools.report import LATENCY
 from nodevitals.quantities import parse_bit_rate, shown
 
@@ -92,10 +92,10 @@ def _with_preset(request: CheckRequest, presets: Mapping[str, PresetLike]) -> Ch
     preset = presets.get(request.preset)
     if preset is None:
         known = ", ".join(sorted(presets)) or "none"
-        text = Message("no {name}: choose {words}", name=shown(request.preset), words=known)
+        text = Wording("no {name}: choose {words}", name=shown(request.preset), words=known)
         raise CheckError(Problem("preset", text))
     if not set(TOOLS[preset.kind]) & set(TOOLS[request.kind]) and preset.kind != request.kind:
-        text = Message(
+        text = Wording(
             "{name} is for the kind {kind}: choose another", name=request.preset, kind=preset.kind
         )
         raise CheckError(Problem("preset", text))
@@ -128,7 +128,7 @@ def _nodes(request: CheckRequest, members: Optional[Iterable[MemberLike]]) -> tu
     unknown = [name for name in request.nodes if name not in listed]
     if unknown:
         names = first_of([shown(name) for name in unknown], 3)
-        text = Message("{names}: not on the lists of nodes", names=names)
+        text = Wording("{names}: not on the lists of nodes", names=names)
         raise CheckError(Problem("nodes", text))
     chosen = [
         name
@@ -137,7 +137,7 @@ def _nodes(request: CheckRequest, members: Optional[Iterable[MemberLike]]) -> tu
     ]
     if request.where and not chosen:
         wanted = ", ".join(f"{key}={value}" for key, value in list(request.where.items())[:4])
-        text = Message("no node has {labels}: see the labels on the lists", labels=shown(wanted))
+        text = Wording("no node has {labels}: see the labels on the lists", labels=shown(wanted))
         raise CheckError(Problem("where", text))
     return tuple(dict.fromkeys((*request.nodes, *sorted(chosen))))
 
@@ -147,7 +147,7 @@ def first_of(names: Sequence[str], most: int) -> str:
     shortened = ", ".join(names[:most])
     if len(names) <= most:
         return shortened
-    return Message("{names} and {count} more", names=shortened, count=len(names) - most)
+    return Wording("{names} and {count} more", names=shortened, count=len(names) - most)
 
 
 def _with_defaults(kind: Kind, test: TestRequest) -> TestRequest:

@@ -13,7 +13,7 @@ from nodevitals.checks.model import CheckRequest, Kind, TestRequest
 from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, VARIABLES, problem_of
 from nodevitals.checks.requests.sizes import MAX_BYTES, parse_sizes, spelled_size
 from nodevitals.document import Problem
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.probes.fabric.settings import MAX_GID_INDEX
 from nodevitals.probes.fabric.tools.report import BANDWIDTH, COLLECTIVES, LATENCY
 from nodevitals.quantities import shown
@@ -60,7 +60,7 @@ def problems(request: CheckRequest) -> Iterator[Problem]:
     test = request.test
     if request.kind == "node":
         for name in given(test):
-            text = Message("a check of the kind node has no test: remove it")
+            text = Wording("a check of the kind node has no test: remove it")
             yield Problem(f"test.{name}", text)
         return
     if test.tool not in TOOLS[request.kind]:
@@ -68,44 +68,44 @@ def problems(request: CheckRequest) -> Iterator[Problem]:
         return
     yield from _problems_of_test(test)
     if request.expected_bytes_per_second is not None and test.operation in LATENCY:
-        text = Message("a latency test has no rate: nodes are compared, remove it")
+        text = Wording("a latency test has no rate: nodes are compared, remove it")
         yield Problem("expected_bytes_per_second", text)
 
 
-def _no_such(tool: str, value: object, known: Sequence[str]) -> Message:
+def _no_such(tool: str, value: object, known: Sequence[str]) -> Wording:
     words = ", ".join(known)
-    return Message(
+    return Wording(
         "{tool} has no {name}: choose {words}", tool=tool, name=shown(value), words=words
     )
 
 
-def _without(tool: str, name: str) -> Message:
-    return Message("{tool} has no {name}: remove it", tool=tool, name=name)
+def _without(tool: str, name: str) -> Wording:
+    return Wording("{tool} has no {name}: remove it", tool=tool, name=name)
 
 
 def _problems_of_nodes(request: CheckRequest) -> Iterator[Problem]:
     count = len(set(request.nodes))
-    found: list[Message] = []
+    found: list[Wording] = []
     if count > MAX_NODES:
-        found.append(Message("{count} nodes: choose at most {most}", count=count, most=MAX_NODES))
+        found.append(Wording("{count} nodes: choose at most {most}", count=count, most=MAX_NODES))
     if request.kind == "pair" and count != 2:
         found.append(
-            Message("a pair takes two nodes, and there are {count}: name two", count=count)
+            Wording("a pair takes two nodes, and there are {count}: name two", count=count)
         )
     if request.kind == "matrix" and count < 2:
         found.append(
-            Message(
+            Wording(
                 "a matrix takes two nodes or more, and there are {count}: add some", count=count
             )
         )
     if request.kind in ("collective", "node") and count < 1:
-        found.append(Message("no nodes: name some, or choose them by `where`"))
+        found.append(Wording("no nodes: name some, or choose them by `where`"))
     yield from (Problem("nodes", text) for text in found)
     if len(request.where) > MAX_LABELS:
-        yield Problem("where", Message("over {most} labels: remove some", most=MAX_LABELS))
+        yield Problem("where", Wording("over {most} labels: remove some", most=MAX_LABELS))
     texts = [text for pair in request.where.items() for text in pair]
     if any(len(text) > MAX_LABEL_CHARACTERS for text in texts):
-        text = Message("a label has over {most} characters: shorten it", most=MAX_LABEL_CHARACTERS)
+        text = Wording("a label has over {most} characters: shorten it", most=MAX_LABEL_CHARACTERS)
         yield Problem("where", text)
 
 
@@ -114,7 +114,7 @@ def _problems_of_kind(request: CheckRequest) -> Iterator[Problem]:
     if request.rounds is not None and request.kind != "matrix":
         yield Problem("rounds", _without(request.kind, "rounds"))
     if request.kind == "matrix" and request.rounds is None and count > MAX_NODES_OF_ALL_PAIRS:
-        text = Message(
+        text = Wording(
             "all pairs of {count} nodes are too many: choose rounds, such as 8, or at most {most}"
             " nodes",
             count=count,
@@ -123,9 +123,9 @@ def _problems_of_kind(request: CheckRequest) -> Iterator[Problem]:
         yield Problem("rounds", text)
     expected = request.expected_bytes_per_second
     if expected is not None and request.kind == "node":
-        yield Problem("expected_bytes_per_second", Message("node has no rate: remove it"))
+        yield Problem("expected_bytes_per_second", Wording("node has no rate: remove it"))
     if expected is not None and not LEAST_RATE <= expected <= LARGEST_RATE:
-        text = Message(
+        text = Wording(
             "{value} is outside {low} to {high}: choose a rate within",
             value=f"{expected:g}",
             low=f"{LEAST_RATE:g}",
@@ -145,10 +145,10 @@ def _problems_of_test(test: TestRequest) -> Iterator[Problem]:
     yield from _problems_of_amount(test)
     latency = test.operation in LATENCY
     if latency and test.queue_pairs != 1:
-        text = Message("a latency test has one queue pair: remove it")
+        text = Wording("a latency test has one queue pair: remove it")
         yield Problem("test.queue_pairs", text)
     if latency and test.seconds is not None:
-        text = Message("a latency test counts messages: write iterations instead")
+        text = Wording("a latency test counts messages: write iterations instead")
         yield Problem("test.seconds", text)
     if tool in ENVIRONMENT:
         yield from _problems_of_variables(test)
@@ -156,16 +156,16 @@ def _problems_of_test(test: TestRequest) -> Iterator[Problem]:
 
 def _problems_of_device(test: TestRequest) -> Iterator[Problem]:
     if test.device and not _DEVICE.fullmatch(test.device):
-        text = Message("{value} is no device: write it like mlx5_0", value=shown(test.device))
+        text = Wording("{value} is no device: write it like mlx5_0", value=shown(test.device))
         yield Problem("test.device", text)
     if test.tool == "perftest" and not test.device:
-        text = Message("missing: which RDMA device, as in /sys/class/infiniband?")
+        text = Wording("missing: which RDMA device, as in /sys/class/infiniband?")
         yield Problem("test.device", text)
     if test.tool == "nccl" and test.port != 1 and not test.device:
-        text = Message("a port of which device? write test.device, or remove it")
+        text = Wording("a port of which device? write test.device, or remove it")
         yield Problem("test.port", text)
     if test.tool == "perftest" and (test.gid_index or 0) > MAX_GID_INDEX:
-        text = Message("perftest has at most {most}: choose another", most=MAX_GID_INDEX)
+        text = Wording("perftest has at most {most}: choose another", most=MAX_GID_INDEX)
         yield Problem("test.gid_index", text)
 
 
@@ -177,7 +177,7 @@ def _problems_of_amount(test: TestRequest) -> Iterator[Problem]:
         return
     most = MAX_MESSAGE[str(test.tool)]
     if sizes[-1] > most:
-        text = Message(
+        text = Wording(
             "{size} is over {most}, the largest of {tool}: choose a smaller one",
             size=spelled_size(sizes[-1]),
             most=spelled_size(most),
@@ -185,9 +185,9 @@ def _problems_of_amount(test: TestRequest) -> Iterator[Problem]:
         )
         yield Problem("test.sizes", text)
     if test.iterations is not None and test.seconds is not None:
-        yield Problem("test.seconds", Message("either iterations or seconds: remove one"))
+        yield Problem("test.seconds", Wording("either iterations or seconds: remove one"))
     if sizes[-1] * (test.iterations or 1) > MAX_BYTES_PER_SIZE:
-        text = Message("over 4 TiB of one size: choose fewer, or a smaller size")
+        text = Wording("over 4 TiB of one size: choose fewer, or a smaller size")
         yield Problem("test.iterations", text)
 
 
@@ -199,13 +199,13 @@ def _problems_of_variables(test: TestRequest) -> Iterator[Problem]:
             yield Problem("test.environment", problem)
     for field, variable in VARIABLES[tool].items():
         if field in given(test) and variable in test.environment:
-            text = Message("{name} is test.{field} too: remove one", name=variable, field=field)
+            text = Wording("{name} is test.{field} too: remove one", name=variable, field=field)
             yield Problem("test.environment", text)
     if tool == "hccl" and test.queue_pairs > 32:
-        text = Message("HCCL has at most {most}: choose fewer", most=32)
+        text = Wording("HCCL has at most {most}: choose fewer", most=32)
         yield Problem("test.queue_pairs", text)
     if tool == "hccl" and (test.traffic_class or 0) % 4:
-        text = Message("HCCL's is a multiple of {step}: choose another", step=4)
+        text = Wording("HCCL's is a multiple of {step}: choose another", step=4)
         yield Problem("test.traffic_class", text)
     for name, value in test.mca.items():
         problem = problem_of(name, value, MCA)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals.quantities import shown
 
 MAX_SIZES = 32
@@ -34,7 +34,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     """The sizes in bytes, each once, smallest first. Verdicts ask for them with each result."""
     if len(text) > 512:
         raise ValueError(
-            Message(
+            Wording(
                 "{value} is too long: write 64KiB, 8B,64KiB,1MiB or 8B..8GiB x2", value=shown(text)
             )
         )
@@ -45,7 +45,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
         sizes = [parse_size(part) for part in text.split(",")]
     if len(sizes) > MAX_SIZES:
         raise ValueError(
-            Message(
+            Wording(
                 "{value} has over {most} sizes: choose a larger factor",
                 value=shown(text),
                 most=MAX_SIZES,
@@ -59,7 +59,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(
-            Message(
+            Wording(
                 "{value} is no size: write 64KiB, 8B,64KiB,1MiB or 8B..8GiB x2",
                 value=shown(text.strip()),
             )
@@ -67,7 +67,7 @@ def parse_size(text: str) -> int:
     size = int(match[1]) * _UNITS[match[2] or ""]
     if not 1 <= size <= MAX_BYTES:
         raise ValueError(
-            Message(
+            Wording(
                 "{value} is outside {low} to {high}: choose a size within",
                 value=shown(text.strip()),
                 low="1B",
@@ -92,9 +92,9 @@ def spelled_size(size: int) -> str:
 
 def _swept(first: int, last: int, factor: int) -> list[int]:
     if factor < 2:
-        raise ValueError(Message("a sweep's factor is at least 2: write 8B..8GiB x2"))
+        raise ValueError(Wording("a sweep's factor is at least 2: write 8B..8GiB x2"))
     if first > last:
-        raise ValueError(Message("a sweep's first size is over its last: exchange them"))
+        raise ValueError(Wording("a sweep's first size is over its last: exchange them"))
     sizes: list[int] = []
     while first <= last and len(sizes) <= MAX_SIZES:
         sizes.append(first)

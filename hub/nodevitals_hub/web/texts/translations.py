@@ -1,6 +1,6 @@
 """Texts in the language of a client, from gettext's catalogues in the folder `locale`.
 
-In: an English text, the key of one, or the Message of an error. Out: a text of the language. A text
+In: an English text, the key of one, or the Wording of an error. Out: a text of the language. A text
 with `|` has a singular and a plural, which `count` chooses.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polib
 
-from nodevitals.errors import Message
+from nodevitals.errors import Wording
 from nodevitals_hub.web.texts.texts import TEXTS
 
 LANGUAGES = {"en": "English", "zh": "中文"}
@@ -48,8 +48,8 @@ def texts_of(language: str) -> Callable[..., str]:
 
 
 def translated(language: str, text: str) -> str:
-    """The text of a Message; any other text as it is."""
-    if not isinstance(text, Message):
+    """The text of a Wording; any other text as it is."""
+    if not isinstance(text, Wording):
         return text
     values = {
         name: translated(language, value) if isinstance(value, str) else value
