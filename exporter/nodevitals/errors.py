@@ -17,7 +17,7 @@ class Wording(str):
     template: str
     values: dict[str, object]
 
-    def __new__(cls, template: str, **values: object) -> Wording:
+    def __new__(cls, template: str, /, **values: object) -> Wording:
         """Format the template."""
         self = super().__new__(cls, template.format(**values))
         self.template, self.values = template, values

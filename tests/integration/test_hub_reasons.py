@@ -234,6 +234,8 @@ async def of_incidents(folder: Path) -> list[str]:
         ):
             found += await in_both(hub, "POST", f"/incidents/{identity}/acknowledge", sent)
         found += await in_both(hub, "GET", "/incidents/of/a", {})
+        found += await in_both(hub, "GET", "/incidents?month=x", {})
+        found += await in_both(hub, "GET", "/alerts/a", {})
     return found
 
 

@@ -156,6 +156,8 @@ def test_people_with_the_role_act_approve_and_return(tmp_path: Path) -> None:
         again = await found.call("POST", path, **login("ada"), **headers)
         assert again.status_code == 409
         assert "nothing to approve" in again.text
+        sent = {**headers, **login("ada"), "accept_language": "zh"}
+        assert "无需批准" in (await found.call("POST", path, **sent)).text
         rest = f"/api/v1/isolations/{waiting}/return"
         answer = await found.call("POST", rest, {}, **login("ada"))
         assert answer.json()["state"] == "canceled"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.isolation.isolation_states import OUT_STATES, is_intent, with_step
 from nodevitals_hub.isolation.schedulers.schedulers import DrainProgress, FailureKind, NodeState
@@ -137,9 +138,13 @@ def drained(isolation: Isolation, progress: DrainProgress, now: float) -> Isolat
 def approved(isolation: Isolation, name: str, now: float) -> Isolation:
     """A person asks for what was refused. Raises RefusedError."""
     if isolation.state != "refused":
-        raise RefusedError("conflict", f"{isolation.id} is {isolation.state}: nothing to approve")
+        text = Wording(
+            "{name} is {state}: nothing to approve", name=isolation.id, state=isolation.state
+        )
+        raise RefusedError("conflict", text)
     if not isolation.present:
-        raise RefusedError("conflict", f"{isolation.node} has none of its faults now")
+        text = Wording("{name} has none of its faults now", name=isolation.node)
+        raise RefusedError("conflict", text)
     after = with_step(isolation, now, "approved", name)
     return replace(
         after, state="isolated", approved_by=name, decided=now, clean_for=0.0, withdrawn=""
@@ -149,9 +154,11 @@ def approved(isolation: Isolation, name: str, now: float) -> Isolation:
 def given_back(isolation: Isolation, name: str, now: float) -> Isolation:
     """A person returns a node, or cancels what was not done yet. Raises RefusedError."""
     if isolation.state not in OPEN_STATES:
-        raise RefusedError("conflict", f"{isolation.id} is {isolation.state}: it has ended")
+        text = Wording("{name} is {state}: it has ended", name=isolation.id, state=isolation.state)
+        raise RefusedError("conflict", text)
     if isolation.restoring:
-        raise RefusedError("conflict", f"{isolation.id}: its return has begun")
+        text = Wording("{name}: its return has begun", name=isolation.id)
+        raise RefusedError("conflict", text)
     is_out = isolation.acted is not None or isolation.tried
     if isolation.dry_run or isolation.state not in OUT_STATES or not is_out:
         return _canceled(isolation, now, "canceled", name)

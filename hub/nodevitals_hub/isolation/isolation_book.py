@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nodevitals.checks.model import Requester
+from nodevitals.errors import Wording
 from nodevitals.linux.host import Clock
 from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.check_requests import Member, RefusedError
@@ -154,14 +155,15 @@ class Book:
         if requester.role != "act":
             raise RefusedError("forbidden", "this needs the role act")
         if self._hub.settings.out_of_service is None:
-            raise RefusedError("not_found", "the hub's configuration has no section out_of_service")
+            text = Wording("the hub's configuration has no section out_of_service")
+            raise RefusedError("not_found", text)
         name, now = requester.name or requester.trigger, self._clock.time()
         try:
             after = await self.change(identity, lambda one: act(one, name, now))
         except StoreError as error:
             raise RefusedError("unavailable", str(error)) from None
         if after is None:
-            raise RefusedError("not_found", f"no isolation {identity[:60]}")
+            raise RefusedError("not_found", Wording("no isolation {name}", name=identity[:60]))
         return after
 
     def _note(self, before: Isolation | None, after: Isolation) -> None:

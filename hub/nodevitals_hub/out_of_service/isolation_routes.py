@@ -21,7 +21,7 @@ from nodevitals_hub.settings.response import LimitsPerPool
 from nodevitals_hub.store.check_store import StoreError
 from nodevitals_hub.web.access import needs, rank
 from nodevitals_hub.web.api import requester_of
-from nodevitals_hub.web.errors import STATUS, AnyRequest, page, redirect
+from nodevitals_hub.web.errors import STATUS, AnyRequest, page, redirect, shown_problems
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -160,7 +160,8 @@ def made(hub: Hub, isolations: Callable[[], Any]) -> list[Any]:
             if error.kind == "not_found":
                 raise
             shown = await listed(hub, isolations)
-            return _show(hub, shown, request, str(error), error.kind)
+            refused = shown_problems(request, {"": error.args[0]})[""]
+            return _show(hub, shown, request, refused, error.kind)
         return redirect("/isolations")
 
     return [list_isolations, approve, give_back, show, act]

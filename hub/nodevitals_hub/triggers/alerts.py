@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest, Requester
+from nodevitals.errors import Wording
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.coordinator import Coordinator
@@ -126,12 +127,17 @@ class Alerts:
         """The newest check of an alert. Raises RefusedError with the reason why there is none."""
         record = self._records.get(fingerprint)
         if record is None:
-            raise RefusedError("not_found", "this hub has not received that alert")
+            text = Wording("this hub has not received that alert")
+            raise RefusedError("not_found", text)
         if record.check:
             return record.check
         of = f" of {record.node}" if record.node else ""
-        reason = record.reason or "it is resolved"
-        raise RefusedError("not_found", f"{record.alertname}{of}: no check: {reason}")
+        text = Wording(
+            "{name}: no check: {reason}",
+            name=f"{record.alertname}{of}",
+            reason=record.reason or Wording("it is resolved"),
+        )
+        raise RefusedError("not_found", text)
 
     def _rules(self) -> dict[str, AlertCheckSettings]:
         return {rule.alertname: rule for rule in self._settings().alerts}

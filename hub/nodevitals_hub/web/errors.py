@@ -79,7 +79,7 @@ def status_and_text(error: Exception) -> tuple[int, str]:
     if isinstance(error, RecursionError):
         return 400, "the body is nested too deeply"
     log.error("a request failed", exc_info=error)
-    return 500, "a defect of the hub: see its log"
+    return 500, Wording("a defect of the hub: see its log")
 
 
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

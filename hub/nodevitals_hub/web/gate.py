@@ -91,7 +91,8 @@ class Gate:
             return
         except Exception:
             log.exception("a request failed")
-            await refusal(scope, finish, 500, "a defect of the hub: see its log")
+            text = Wording("a defect of the hub: see its log")
+            await refusal(scope, finish, 500, text)
             return
         if is_head:
             scope = {**scope, "method": "GET"}
