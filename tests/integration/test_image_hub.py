@@ -27,6 +27,8 @@ for line in (*m.requires("nodevitals"), *m.requires("nodevitals-hub")):
         print(re.match(r"[A-Za-z0-9_-]+", line)[0])
 import nodevitals_hub.start
 import nodevitals.checks.launchers.kubernetes_launcher
+from nodevitals_hub.web.texts.translations import catalogue
+assert catalogue("zh").gettext("Alerts") != "Alerts"
 """
 
 

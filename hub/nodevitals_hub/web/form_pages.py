@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from nodevitals.checks import CheckError
-from nodevitals.checks.model import KINDS, Check, CheckRequest, Kind
-from nodevitals.checks.requests import parameters
+from nodevitals.checks.model import KINDS, Check, Kind
 from nodevitals.checks.requests.problems import OPERATIONS, TOOLS
-from nodevitals.checks.requests.problems import problems as problems_of_request
 from nodevitals.errors import Wording
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
@@ -59,19 +56,6 @@ def choices_for(kind: Kind) -> dict[str, Sequence[str]]:
     tools = TOOLS[kind]
     operations = [name for tool in tools for name in OPERATIONS[tool]]
     return {"tool": tools, "operation": tuple(dict.fromkeys(operations))}
-
-
-def every_problem(hub: Hub, wanted: CheckRequest, error: RefusedError) -> dict[str, str]:
-    """What is wrong with a request that was refused, by field."""
-    try:
-        presets, members = planning.presets_of(hub.settings), hub.checks.members()
-        resolved = parameters.resolve(wanted, presets, members)
-    except CheckError:
-        return form.problems_of(str(error))
-    found: dict[str, str] = {}
-    for one in problems_of_request(resolved):
-        found.setdefault(form.field_of(one.path), one.message)
-    return found or form.problems_of(str(error))
 
 
 def show_form(
