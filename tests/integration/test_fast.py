@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 import requests
-import uvicorn
 import yaml
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
 from litestar import Litestar, Request, Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
@@ -72,11 +74,15 @@ class LeaseHub:
     def __enter__(self) -> LeaseHub:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
-        wait_until(lambda: hasattr(self, "server") and self.server.started)
+        wait_until(self._accepts)
         return self
 
+    def _accepts(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) == 0
+
     def __exit__(self, *_: object) -> None:
-        self.server.should_exit = True
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
 
     async def _serve(self) -> None:
@@ -84,15 +90,15 @@ class LeaseHub:
         client = LeaseClient(self.agents)
         leases = Leases(lambda: settings, str(self.folder), lambda: self.members, client.send)
         hub: Any = SimpleNamespace(settings=SimpleNamespace(agents=self.agents))
-        app = Litestar(
+        app: Any = Litestar(
             lease_routes.made(hub, leases),
             middleware=[as_person],
             exception_handlers={RefusedError: refused},
         )
-        config = uvicorn.Config(app, "127.0.0.1", self.port, log_level="error", ws="none")
-        self.server = uvicorn.Server(config)
+        config = Config.from_mapping(bind=[f"127.0.0.1:{self.port}"], errorlog=None)
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         running = asyncio.ensure_future(leases.run())
-        await self.server.serve()
+        await serve(app, config, shutdown_trigger=self._stop.wait)
         running.cancel()
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:

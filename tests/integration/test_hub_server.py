@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import bcrypt
+import httpx
 import msgspec
 import pytest
 import trustme
@@ -31,7 +32,6 @@ import yaml
 from nodevitals_hub.store.check_store import Store
 from nodevitals_hub.web.access import Tokens
 from nodevitals_hub.web.gate import HEADERS
-from nodevitals_hub.web.handshakes import MAX_HANDSHAKES, Listening
 from testbed.hub import HubProcess
 from testbed.hubpages import keep, matrix_check
 from testbed.node import SOURCES, wait_until
@@ -123,7 +123,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     folder = tmp_path_factory.mktemp("hub")
     seed(folder / "hub", 100)
     found = Web(folder, simulated=True, nodes=NODES, access={"anonymous": "run"})
-    found.environment = {"REQUEST_SECONDS": "2", "STALLED_SECONDS": "2"}
+    times = ("REQUEST_SECONDS", "STALLED_SECONDS", "HEAD_SECONDS")
+    found.environment = {**dict.fromkeys(times, "2"), "REST_SECONDS": "0.2"}
     with found:
         wait_until(lambda: found.status("/healthz") == 200)
         yield found
@@ -136,15 +137,31 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         b"",
         b"GET / HT",
         HEAD,
-        b"POST /checks/new HTTP/1.1\r\nHost: hub\r\nContent-Length: 100\r\n\r\nkind",
-        b"POST /checks/new HTTP/1.1\r\nHost: hub\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nki",
+        HEAD + b"\r\n" + HEAD,
     ],
 )
-def test_a_slow_request_is_ended_and_others_are_answered(hub: Web, part: bytes) -> None:
+def test_a_slow_head_is_ended_and_others_are_answered(hub: Web, part: bytes) -> None:
     with hub.connect() as slow:
         slow.sendall(part)
         assert hub.status("/healthz") == 200
-        assert everything(slow) == b""
+        assert everything(slow).count(b"HTTP/1.1") == part.count(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"Content-Length: 100\r\n\r\nkind",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nki",
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nk\r\n" * 5000,
+    ],
+)
+def test_a_slow_body_is_refused_and_others_are_answered(hub: Web, part: bytes) -> None:
+    for path in (b"/checks/new", b"/nothing/./here"):
+        with hub.connect() as slow:
+            slow.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: hub\r\n" + part)
+            assert hub.status("/healthz") == 200
+            head = everything(slow).splitlines()[0]
+            assert head.split()[1] == (b"408" if path == b"/checks/new" else b"404")
 
 
 def test_a_client_that_does_not_read_is_disconnected(hub: Web) -> None:
@@ -201,10 +218,14 @@ def test_500_idle_connections_keep_no_other_client_out(hub: Web) -> None:
     ],
 )
 def test_a_request_with_two_meanings_gets_one_refusal(hub: Web, status: int, data: bytes) -> None:
-    """What follows is not taken for a request."""
+    """What follows is not taken for a request. What is no HTTP gets no text."""
     answer = hub.send(data + b"GET /healthz HTTP/1.1\r\nHost: hub\r\n\r\n")
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [str(status).encode()], answer
     head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower()
+    if not body:
+        assert status in (400, 431, 501)
+        return
     assert set(json.loads(body)) == {"error"}
     for name in HEADERS:
         assert f"{name}:".encode() in head.lower()
@@ -253,6 +274,16 @@ def test_a_strange_path_is_no_page(hub: Web, path: str) -> None:
     status, _, body = hub.ask(path)
     assert status == 404
     assert "error" in json.loads(body)
+
+
+def test_other_protocols_get_no_page(hub: Web) -> None:
+    with httpx.Client(http1=False, http2=True) as client:
+        assert client.get(f"http://127.0.0.1:{hub.port}/healthz").status_code == 505
+    switch = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    found = hub.ask("/", "GET", None, **switch, sec_websocket_key="MTIzNDU2Nzg5MDEyMzQ1Ng==")
+    assert found[0] == 403
+    answer = hub.send(HEAD + b"Connection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+    assert b'"role"' not in answer
 
 
 def test_head_and_other_methods(hub: Web) -> None:
@@ -320,27 +351,6 @@ def test_a_store_that_cannot_be_read_ends_the_start_with_its_reason(tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-def test_the_oldest_connections_without_a_handshake_make_room(tmp_path: Path) -> None:
-    """Each has a file descriptor, of which a process may have few."""
-    with ExitStack() as stack:
-        listening = stack.enter_context(Listening())
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        clients, accepted = [], []
-        for number in range(MAX_HANDSHAKES + 5):
-            client = stack.enter_context(socket.create_connection(listening.getsockname()))
-            clients.append(client)
-            connection, _ = listening.accept()
-            accepted.append(stack.enter_context(connection))
-            if number == 1:
-                listening.established(connection.fileno())
-        assert [client.recv(1) for client in (clients[0], *clients[2:5])] == [b""] * 4
-        for client in (clients[1], *clients[5:]):
-            client.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                client.recv(1)
-
-
 def test_a_hub_with_tls_answers_behind_connections_without_a_handshake(tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate(tmp_path, authority)
@@ -348,10 +358,11 @@ def test_a_hub_with_tls_answers_behind_connections_without_a_handshake(tmp_path:
     (tmp_path / "web.yaml").write_text(yaml.safe_dump({"tls_server_config": files}))
     hub = Web(tmp_path, simulated=True, nodes=NODES)
     hub.options = [f"--web.config.file={tmp_path / 'web.yaml'}"]
+    hub.environment = {"HANDSHAKE_SECONDS": "2"}
     with hub, ExitStack() as stack:
         idle = [
             stack.enter_context(socket.create_connection(("127.0.0.1", hub.port)))
-            for _ in range(2 * MAX_HANDSHAKES)
+            for _ in range(500)
         ]
         digest_of(hub)
         assert idle[0].recv(1) == b""
@@ -362,6 +373,16 @@ def certificate(folder: Path, authority: trustme.CA) -> None:
     made = authority.issue_cert("127.0.0.1")
     made.private_key_pem.write_to_path(folder / "tls.key")
     made.cert_chain_pems[0].write_to_path(folder / "tls.crt")
+
+
+def under_way(hub: Web) -> ssl.SSLSocket:
+    """A request, but for the end of its body."""
+    assert hub.authority is not None
+    context = ssl.create_default_context()
+    hub.authority.configure_trust(context)
+    request = context.wrap_socket(hub.connect(), server_hostname="127.0.0.1")
+    request.sendall(b"POST /checks/new HTTP/1.1\r\nHost: hub\r\nContent-Length: 8\r\n\r\nkind")
+    return request
 
 
 def digest_of(hub: Web) -> str:
@@ -384,8 +405,11 @@ def test_a_certificate_is_replaced_at_sighup_and_a_broken_file_is_not(tmp_path: 
         assert b"HTTP/1.1 200" not in hub.send(HEAD + b"\r\n")
         first = digest_of(hub)
         certificate(tmp_path, authority)
-        hub.signal(signal.SIGHUP)
-        wait_until(lambda: digest_of(hub) != first)
+        with under_way(hub) as request:
+            hub.signal(signal.SIGHUP)
+            wait_until(lambda: digest_of(hub) != first)
+            request.sendall(b"kind")
+            assert b"HTTP/1.1 4" in everything(request)
         second = digest_of(hub)
         (tmp_path / "tls.key").write_text("nonsense\n")
         hub.signal(signal.SIGHUP)

@@ -46,7 +46,7 @@ def test_it_has_what_the_hub_imports_and_no_tool_of_the_agent(
     assert done.returncode == 0, done.stderr
     locked = (image.SCRIPTS / "hub.lock").read_text().lower().replace("_", "-")
     names = done.stdout.lower().split()
-    assert {"litestar", "uvicorn", "lightkube", "msgspec", "bcrypt"} <= set(names)
+    assert {"litestar", "hypercorn", "lightkube", "msgspec", "bcrypt"} <= set(names)
     assert [name for name in names if not re.search(rf"^{name}==", locked, re.MULTILINE)] == []
     content = sum(file.lstat().st_size for file in image.files(root) if not file.is_symlink())
     record_property("bytes", content)

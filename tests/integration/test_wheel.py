@@ -197,7 +197,7 @@ def test_agent_serves_metrics(installed: Path, tmp_path: Path) -> None:
     assert node.process.returncode == 0
 
 
-@pytest.mark.parametrize("lacking", ["litestar", "httpx2", "h11", "jinja2"])
+@pytest.mark.parametrize("lacking", ["litestar", "httpx2", "hypercorn", "jinja2"])
 def test_the_hub_names_the_package_that_is_missing(
     installed: Path, unpacked: Path, tmp_path: Path, lacking: str
 ) -> None:

@@ -5,8 +5,9 @@ in $SLOW (`gpu-3,gpu-7`) has 40 % of that with all partners, and each run takes 
 (default 0.2); one with a node named in $HELD does not end. $WAITS are the waits for the API server
 (resource_objects.Waits).
 
-$REQUEST_SECONDS and $STALLED_SECONDS replace the times of hub/web/connections.py, $EVERY_SECONDS
-and $SETTLE_SECONDS those of hub/node_watch.py, $ASK_SECONDS and $VANISHED_SECONDS those of
+$REQUEST_SECONDS, $STALLED_SECONDS and $REST_SECONDS replace the times of hub/web/limits.py,
+$HEAD_SECONDS and $HANDSHAKE_SECONDS those of hub/web/server.py, $EVERY_SECONDS and $SETTLE_SECONDS
+those of hub/node_watch.py, $ASK_SECONDS and $VANISHED_SECONDS those of
 incidents/incident_intake.py, $STOP_SECONDS, $TASKS_SECONDS and $AGAIN_SECONDS those of
 hub/stopping.py.
 
@@ -46,7 +47,7 @@ from nodevitals_hub.launch import node_watch
 from nodevitals_hub.store.check_store import Issued
 from nodevitals_hub.triggers import resources
 from nodevitals_hub.triggers.resource_objects import Waits
-from nodevitals_hub.web import connections
+from nodevitals_hub.web import limits, server
 from testbed.node import ROOT, SOURCES, free_port, wait_until
 
 USUAL_BYTES_PER_SECOND = 10e9
@@ -249,7 +250,8 @@ class HubProcess:
 if __name__ == "__main__":
     assert command
     for module, names in (
-        (connections, ("REQUEST_SECONDS", "STALLED_SECONDS")),
+        (limits, ("REQUEST_SECONDS", "STALLED_SECONDS", "REST_SECONDS")),
+        (server, ("HEAD_SECONDS", "HANDSHAKE_SECONDS")),
         (node_watch, ("EVERY_SECONDS", "SETTLE_SECONDS")),
         (incident_intake, ("ASK_SECONDS", "VANISHED_SECONDS")),
         (stopping, ("STOP_SECONDS", "TASKS_SECONDS", "AGAIN_SECONDS")),

@@ -23,7 +23,7 @@ from nodevitals_hub.records import Alert, Message
 from nodevitals_hub.settings.response import NotifySettings
 from nodevitals_hub.store import delivery_tables, inbox_tables
 from nodevitals_hub.store.check_store import StoreError
-from nodevitals_hub.web.gate import MAX_MESSAGE_BYTES
+from nodevitals_hub.web.limits import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     import sqlite3

@@ -45,7 +45,7 @@ from litestar.exceptions import ClientException
 from litestar.params import FromPath
 
 from nodevitals_hub.triggers.alert_plan import decode
-from nodevitals_hub.web.gate import MAX_MESSAGE_BYTES
+from nodevitals_hub.web.limits import MAX_MESSAGE_BYTES
 
 PATH = "/api/v1/alerts"
 FILE_NAME = "alerts.json"

@@ -16,7 +16,7 @@ from nodevitals import __version__
 from nodevitals_hub.web import api, pages
 from nodevitals_hub.web.access import Access
 from nodevitals_hub.web.errors import handle
-from nodevitals_hub.web.gate import MAX_BODY_BYTES
+from nodevitals_hub.web.limits import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub

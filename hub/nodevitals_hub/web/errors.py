@@ -55,7 +55,7 @@ async def refusal(
     """Send a refusal from outside of the application."""
     body, media = _body(scope, status, text)
     sent = {"content-type": media, "content-length": str(len(body)), **(headers or {})}
-    if status in (400, 413, 414, 431, 505):
+    if status in (400, 408, 413, 414, 431, 505):
         sent["connection"] = "close"  # what follows may be a body that is not read
     encoded = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})

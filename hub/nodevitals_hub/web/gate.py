@@ -19,13 +19,17 @@ from litestar.types import ASGIApp, Message, Receive, Send
 from nodevitals.checks.model import Requester, Role, Trigger
 from nodevitals.errors import Wording
 from nodevitals_hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
-from nodevitals_hub.web.errors import refusal
+from nodevitals_hub.web.limits import (
+    MAX_HEAD_BYTES,
+    MAX_REQUESTS,
+    MAX_TARGET_BYTES,
+    RefusedRequest,
+    most_bytes,
+    refuse,
+    while_read,
+    with_body,
+)
 
-MAX_BODY_BYTES = 256 * 1024
-"""10,000 names of nodes fit."""
-MAX_MESSAGE_BYTES = 8 << 20
-MAX_TARGET_BYTES = 4096
-MAX_HEAD_BYTES = 16 * 1024
 OPEN_PATHS = ("/healthz", "/static/style.css")
 # Prometheus scrapes these by whatever name it has for the hub.
 _ANY_HOST_PATHS = ("/metrics", "/api/v1/sd/fast")
@@ -36,8 +40,6 @@ LOGIN_PATH = "/login"
 _READ_PATHS = ("/api/v1/checks/estimate",)
 # Its handler takes the signature of a notification's link in place of the role.
 _SIGNED = re.compile(r"/incidents/[0-9a-z-]{1,40}/acknowledge")
-# Messages of Alertmanager: a group may have thousands of alerts.
-_LARGE_PATHS = ("/api/v1/alerts", "/api/v1/notifications")
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; "
@@ -56,13 +58,6 @@ _SINGLE = ("host", "authorization", "content-length", "content-type", "origin", 
 log = logging.getLogger(__name__)
 
 
-class _RefusedRequest(Exception):  # noqa: N818 # an outcome
-    def __init__(self, status: int, text: str, **headers: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.headers = headers
-
-
 class Gate:
     """An ASGI application around another one."""
 
@@ -75,28 +70,39 @@ class Gate:
     ) -> None:
         self._app, self._access = app, access
         self._external_url, self._extra = external_url, extra_headers
+        self._running = 0
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_head = scope["method"] == "HEAD"
-        finish = self._with_headers(send, is_head)
+        finish = self._with_headers(while_read(send), scope["method"] == "HEAD")
+        self._running += 1
         try:
-            headers = _headers_of(scope)
-            await self._admit(scope, headers)
-        except _RefusedRequest as error:
-            await refusal(scope, finish, error.status, error.args[0], error.headers)
-            return
+            ready = await self._ready(scope, receive, finish)
+            if ready is not None:
+                if scope["method"] == "HEAD":
+                    scope["method"] = "GET"
+                await self._app(scope, ready, finish)
+        finally:
+            self._running -= 1
+
+    async def _ready(self, scope: Any, receive: Receive, send: Send) -> Receive | None:
+        """What receives the body of a request that may pass; the others are refused."""
+        try:
+            if self._running > MAX_REQUESTS and scope["path"] not in OPEN_PATHS:
+                text = Wording("too many requests at a time: try again in a second")
+                raise RefusedRequest(503, text, **{"retry-after": "1"})
+            await self._admit(scope, _headers_of(scope))
+            return await with_body(receive, most_bytes(scope["path"]))
+        except RefusedRequest as error:
+            await refuse(scope, receive, send, error)
         except Exception:
             log.exception("a request failed")
             text = Wording("a defect of the hub: see its log")
-            await refusal(scope, finish, 500, text)
-            return
-        if is_head:
-            scope = {**scope, "method": "GET"}
-        await self._app(scope, receive, finish)
+            await refuse(scope, receive, send, RefusedRequest(500, text))
+        return None
 
     def _with_headers(self, send: Send, is_head: bool) -> Send:
         extra = self._extra()
@@ -121,14 +127,14 @@ class Gate:
         path, method = scope["path"], scope["method"]
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_TARGET_BYTES:
             text = Wording("the URL has over {most} bytes", most=MAX_TARGET_BYTES)
-            raise _RefusedRequest(414, text)
+            raise RefusedRequest(414, text)
         if not path.isprintable() or {"", ".", ".."} & set(path.split("/")[1:-1]):
-            raise _RefusedRequest(404, Wording("no such page"))
+            raise RefusedRequest(404, Wording("no such page"))
         length = headers.get("content-length", "0")
-        most = MAX_MESSAGE_BYTES if path in _LARGE_PATHS else MAX_BODY_BYTES
+        most = most_bytes(path)
         if not length.isdecimal() or int(length[:20]) > most:
             text = Wording("the body has over {most} KiB", most=most >> 10)
-            raise _RefusedRequest(413, text)
+            raise RefusedRequest(413, text)
         if path in OPEN_PATHS:
             scope["user"] = Requester(trigger="rest", role="read")
             return
@@ -139,9 +145,9 @@ class Gate:
         if method in ("POST", "PUT", "PATCH") and is_rest:
             media = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media != "application/json":
-                raise _RefusedRequest(415, "write the header Content-Type: application/json")
+                raise RefusedRequest(415, "write the header Content-Type: application/json")
             if length == "0" and "transfer-encoding" not in headers:
-                raise _RefusedRequest(400, "the body is empty: send JSON")
+                raise RefusedRequest(400, "the body is empty: send JSON")
         trigger: Trigger = "rest" if is_rest else "page"
         if headers.get("user-agent", "").startswith("nodevitals"):
             trigger = "command"
@@ -157,19 +163,19 @@ class Gate:
                 "not the name of this hub: without a login, use external_url, an address or a"
                 " private name as Host"
             )
-            raise _RefusedRequest(421, text)
+            raise RefusedRequest(421, text)
         by_page = scope["method"] not in _SAFE and not client.by_token
         if by_page and not is_own_origin(scope["scheme"], headers, external):
-            raise _RefusedRequest(403, Wording("sent by a page of another site"))
+            raise RefusedRequest(403, Wording("sent by a page of another site"))
 
     async def _client(self, scope: Any, headers: dict[str, str]) -> Client:
         address = (scope.get("client") or ("",))[0]
         try:
             return await self._access().client_of(headers.get("authorization", ""), address)
         except LoginError as error:
-            raise _RefusedRequest(401, error.args[0], **self._challenge()) from None
+            raise RefusedRequest(401, error.args[0], **self._challenge()) from None
         except TooManyLoginsError as error:
-            raise _RefusedRequest(429, error.args[0], **{"retry-after": "1"}) from None
+            raise RefusedRequest(429, error.args[0], **{"retry-after": "1"}) from None
 
     def _challenge(self) -> dict[str, str]:
         scheme = "Basic" if self._access().has_users else "Bearer"
@@ -184,29 +190,29 @@ class Gate:
         access = self._access()
         if not client.logged_in and (access.has_users or access.tokens):
             text = Wording("log in: this needs the role {role}", role=needed)
-            raise _RefusedRequest(401, text, **self._challenge())
+            raise RefusedRequest(401, text, **self._challenge())
         if login:
             text = Wording("this hub has no users: see access in its configuration")
-            raise _RefusedRequest(404, text)
-        raise _RefusedRequest(403, Wording("needs the role {role}", role=needed))
+            raise RefusedRequest(404, text)
+        raise RefusedRequest(403, Wording("needs the role {role}", role=needed))
 
 
 def _headers_of(scope: Any) -> dict[str, str]:
-    """The headers by name. Raises _RefusedRequest for a head with two meanings."""
+    """The headers by name. Raises RefusedRequest for a head with two meanings."""
     if scope.get("http_version") not in ("1.0", "1.1"):
-        raise _RefusedRequest(505, "use HTTP/1.1")
+        raise RefusedRequest(505, "use HTTP/1.1")
     if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
-        raise _RefusedRequest(431, f"the head of the request has over {MAX_HEAD_BYTES >> 10} KiB")
+        raise RefusedRequest(431, f"the head of the request has over {MAX_HEAD_BYTES >> 10} KiB")
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
         if key in _SINGLE and key in found:
-            raise _RefusedRequest(400, f"more than one header {key}")
+            raise RefusedRequest(400, f"more than one header {key}")
         found[key] = value.decode("latin-1")
     if "content-length" in found and "transfer-encoding" in found:
-        raise _RefusedRequest(400, "Content-Length beside Transfer-Encoding")
+        raise RefusedRequest(400, "Content-Length beside Transfer-Encoding")
     if scope.get("http_version") == "1.1" and not found.get("host"):
-        raise _RefusedRequest(400, "no header Host")
+        raise RefusedRequest(400, "no header Host")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The hub's HTTP server: uvicorn with deadlines for slow clients, TLS that a reload replaces.
+"""The hub's HTTP server: hypercorn, by its settings, with TLS that a reload replaces.
 
 In: the hub's parts. Out: a server that runs until it is cancelled.
 """
@@ -6,75 +6,39 @@ In: the hub's parts. Out: a server that runs until it is cancelled.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import uvicorn
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
 
 from nodevitals.document import DocumentError
 from nodevitals.quantities import parse_listen_address
 from nodevitals.web.passwords import Passwords
 from nodevitals.web_config import WebConfiguration, read, tls_context
 from nodevitals_hub.settings.hub import HubSettings
+from nodevitals_hub.stopping import canceled
+from nodevitals_hub.web import limits
 from nodevitals_hub.web.access import TOKENS_CHECK_SECONDS, Access
 from nodevitals_hub.web.app import build_app
-from nodevitals_hub.web.connections import BoundedProtocol
-from nodevitals_hub.web.gate import MAX_HEAD_BYTES, Gate
-from nodevitals_hub.web.handshakes import Listening
+from nodevitals_hub.web.gate import Gate
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
-KEEP_ALIVE_SECONDS = 15
+HEAD_SECONDS = 15.0
+"""From a connection, or a response, to the end of the head of the next request."""
 HANDSHAKE_SECONDS = 10.0
 BACKLOG = 512
-STOP_SECONDS = 2
+RELOAD_SECONDS = 30.0
+"""For requests of connections whose TLS settings were replaced."""
+STOP_SECONDS = 2.0
 TICK_SECONDS = 1.0
 HEALTHY_TICK_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
-
-
-class _Uvicorn(uvicorn.Server):
-    """Signals are those of the hub; its TLS context can be replaced."""
-
-    def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
-        super().__init__(config)
-        self._listening = listening
-        self.servers = []
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections."""
-        assert not sockets
-        await self.open(self.config.ssl)
-        self.started = True
-
-    async def open(self, context: ssl.SSLContext | None) -> None:
-        """Accept connections with this context from now on; the others go on with theirs."""
-        listening = Listening.on(self._listening)
-        protocol = functools.partial(
-            BoundedProtocol, config=self.config, server_state=self.server_state, app_state={}
-        )
-        server = await asyncio.get_running_loop().create_server(
-            lambda: protocol().accepted_by(listening),
-            sock=listening,
-            backlog=BACKLOG,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
-        )
-        former, self.servers = self.servers, [server]
-        for one in former:
-            one.close()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
 
 
 class WebServer:
@@ -88,6 +52,10 @@ class WebServer:
         self._context: ssl.SSLContext | None = None
         self._configuration = WebConfiguration()
         self._ticked = asyncio.get_running_loop().time()
+        self._app: Any = None
+        self._servers: list[asyncio.Task[None]] = []
+        self._stop = asyncio.Event()
+        """Ends the newest of them."""
 
     def health(self) -> str:
         """'' while the loop ticks."""
@@ -97,63 +65,73 @@ class WebServer:
     async def serve(self) -> None:
         """Serve until cancelled. Raises OSError, ValueError and DocumentError."""
         self._use(await asyncio.to_thread(read, self._hub.web_config))
-        app = Gate(
+        self._app = Gate(
             build_app(self._hub, lambda: self._access, self.health),
             lambda: self._access,
             lambda: self._hub.settings.external_url,
             lambda: self._headers,
         )
-        config = uvicorn.Config(
-            app,
-            http=BoundedProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=True,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        )
-        config.load()
-        config.ssl = self._context
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        for name, level in (("hypercorn", logging.CRITICAL), ("asyncio", logging.ERROR)):
+            logging.getLogger(name).setLevel(level)  # clients can cause what is below
+        asyncio.get_running_loop().set_exception_handler(_report)
         if self._hub.listening is None:
             self._hub.listening = bind(self._hub.listen)
         log.info("listening on %s", self._hub.listen)
-        await self._serve(_Uvicorn(config, self._hub.listening))
-
-    async def _serve(self, server: _Uvicorn) -> None:
-        serving = asyncio.ensure_future(server.serve())
-        refreshing = asyncio.ensure_future(self._refresh(server))
+        self._open()
         try:
-            ended, _ = await asyncio.wait(
-                [serving, refreshing], return_when=asyncio.FIRST_COMPLETED
-            )
+            await self._refresh()
         finally:
-            refreshing.cancel()
-            server.should_exit = True
-            await asyncio.wait([serving], timeout=STOP_SECONDS + 1)
-        for one in ended:
-            one.result()
+            self._stop.set()
+            await asyncio.wait(self._servers, timeout=STOP_SECONDS)
+            await canceled(self._servers, 1.0)
 
-    async def _refresh(self, server: _Uvicorn) -> None:
+    def _open(self) -> None:
+        """Accept connections with the TLS settings of now; those of before end with their
+        requests.
+        """
+        self._stop.set()
+        self._stop = asyncio.Event()
+        serving = serve(self._app, self._config(), shutdown_trigger=self._stop.wait, mode="asgi")
+        former = [one for one in self._servers if not one.done()]
+        self._servers = [*former, asyncio.create_task(serving)]
+
+    def _config(self) -> Config:
+        assert self._hub.listening is not None
+        tls: dict[str, Any] = {}
+        if (context := self._context) is not None:
+            # hypercorn would read the files again, and has no setting for the versions of TLS:
+            # https://github.com/pgjones/hypercorn/issues/306. Their names turn TLS on.
+            files = {"certfile": "cert_file", "keyfile": "key_file"}
+            tls = {**files, "create_ssl_context": lambda: context}
+        return Config.from_mapping(
+            tls,
+            bind=[f"fd://{self._hub.listening.dup().detach()}"],
+            backlog=BACKLOG,
+            errorlog=logging.getLogger("hypercorn"),
+            include_server_header=False,
+            h11_max_incomplete_size=limits.MAX_HEAD_BYTES,
+            keep_alive_timeout=HEAD_SECONDS,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            graceful_timeout=RELOAD_SECONDS,
+        )
+
+    async def _refresh(self) -> None:
         """Follow the files: tokens when they change, the others at SIGHUP."""
         loop = asyncio.get_running_loop()
         tokens_due = 0.0
-        while True:
+        while not self._servers[-1].done():
             self._ticked = loop.time()
             if self._loaded is not self._hub.settings:
-                await self._reload(server)
+                await self._reload()
             if self._ticked >= tokens_due:
                 tokens_due = self._ticked + TOKENS_CHECK_SECONDS
                 path = self._hub.settings.access.tokens_file
                 await asyncio.to_thread(self._access.tokens.refresh, path)
             await asyncio.sleep(TICK_SECONDS)
+        self._servers[-1].result()
+        raise RuntimeError("the HTTP server ended")
 
-    async def _reload(self, server: _Uvicorn) -> None:
+    async def _reload(self) -> None:
         settings, former = self._hub.settings, self._configuration
         try:
             self._use(await asyncio.to_thread(read, self._hub.web_config))
@@ -163,7 +141,7 @@ class WebServer:
             self._loaded = settings
             return
         if self._configuration != former:
-            await server.open(self._context)
+            self._open()
             log.info("reload: the web configuration is in use")
 
     def _use(self, configuration: WebConfiguration) -> None:
@@ -177,6 +155,20 @@ class WebServer:
         self._headers = dict(configuration.settings.http_server_config.headers)
 
 
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio could not deliver, but not that a client is gone."""
+    streams = ("client_connected_cb", "StreamReaderProtocol")
+    of_a_client = any(name in context["message"] for name in streams)
+    if not (of_a_client and _is_gone(context.get("exception"))):
+        loop.default_exception_handler(context)
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_gone, error.exceptions))
+    return isinstance(error, OSError | asyncio.CancelledError)
+
+
 def bind(address: str) -> socket.socket:
     """A socket that listens on HOST:PORT. Raises OSError and ValueError."""
     family, place = parse_listen_address(address)
@@ -185,8 +177,12 @@ def bind(address: str) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and place[0] == "::":
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # Also for what a client does not read, and of connections that are accepted here: tcp(7).
+        user_timeout = int(limits.STALLED_SECONDS * 1000)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
         listening.bind(place)
         listening.listen(BACKLOG)
+        listening.setblocking(False)  # dup() makes the others what this is: accept() may not wait
     except BaseException:
         listening.close()
         raise

@@ -1,0 +1,118 @@
+"""Limits of a request: its size, the time for its body, the time for its response.
+
+In: ASGI requests of clients of which some are slow or hostile. Out: bodies that are complete;
+responses that end where a client does not read; refusals that reach a client that still sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from litestar.types import Message, Receive, Send
+
+from nodevitals.errors import Wording
+from nodevitals_hub.web.errors import refusal
+
+MAX_BODY_BYTES = 256 * 1024
+"""10,000 names of nodes fit."""
+MAX_MESSAGE_BYTES = 8 << 20
+MAX_TARGET_BYTES = 4096
+MAX_HEAD_BYTES = 16 * 1024
+# Messages of Alertmanager: a group may have thousands of alerts.
+_LARGE_PATHS = ("/api/v1/alerts", "/api/v1/notifications")
+MAX_REQUESTS = 256
+"""At a time."""
+REQUEST_SECONDS = 20.0
+"""A body must be complete within this time."""
+STALLED_SECONDS = 30.0
+LEAST_BYTES = 256 * 1024
+"""A client that reads less than this within STALLED_SECONDS gets no more of a response."""
+REST_SECONDS = 2.0
+"""For the rest of a body that is refused: a client that still sends sees no refusal where the
+connection is closed."""
+
+
+class RefusedRequest(Exception):  # noqa: N818 # an outcome
+    """A request that gets no other response."""
+
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers
+
+
+def most_bytes(path: str) -> int:
+    """How many the body of a request may have."""
+    return MAX_MESSAGE_BYTES if path in _LARGE_PATHS else MAX_BODY_BYTES
+
+
+async def with_body(receive: Receive, most: int) -> Receive:
+    """The same, once the body is complete. Raises RefusedRequest."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            message: Any = await receive()
+            while message["type"] == "http.request":
+                body += message.get("body", b"")
+                if len(body) > most:
+                    text = Wording("the body has over {most} KiB", most=most >> 10)
+                    raise RefusedRequest(413, text)
+                if not message.get("more_body", False):
+                    break
+                message = await receive()
+    except TimeoutError:
+        text = f"the body was not complete within {REQUEST_SECONDS:g} s"
+        raise RefusedRequest(408, text) from None
+    if message["type"] != "http.request":
+        raise RefusedRequest(400, "the body ended early")
+    first: Any = {"type": "http.request", "body": bytes(body), "more_body": False}
+    left = [first]
+
+    async def again() -> Any:
+        return left.pop() if left else await receive()
+
+    return again
+
+
+def while_read(send: Send) -> Send:
+    """The same; what a client has not read in time, and what follows it, is dropped."""
+    stalled = False
+
+    async def timely(message: Message) -> None:
+        nonlocal stalled
+        size = len(message["body"]) if message["type"] == "http.response.body" else 0
+        try:
+            if not stalled:
+                async with asyncio.timeout(STALLED_SECONDS * (1 + size / LEAST_BYTES)):
+                    await send(message)
+        except TimeoutError:
+            stalled = True
+
+    return timely
+
+
+async def refuse(scope: Any, receive: Receive, send: Send, error: RefusedRequest) -> None:
+    """Send a refusal, and drop what the client still sends: the server reads no further while
+    parts of a body wait for the application.
+    """
+    rest = asyncio.ensure_future(_drop_body(receive))
+
+    async def after_the_rest(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            message["more_body"] = True
+            await send(message)
+            await asyncio.wait([rest], timeout=REST_SECONDS)
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await send(message)
+
+    try:
+        await refusal(scope, after_the_rest, error.status, error.args[0], error.headers)
+    finally:
+        rest.cancel()
+
+
+async def _drop_body(receive: Receive) -> None:
+    message: Any = {"more_body": True}
+    while message.get("more_body", False):
+        message = await receive()
