@@ -10,6 +10,7 @@ from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.store.check_store import Store
+from nodevitals_hub.store.response_database import Database
 
 
 class Hub:
@@ -26,6 +27,8 @@ class Hub:
     ) -> None:
         self.settings = settings
         self.store = store
+        self.database = Database(settings.state_directory)
+        """What came of alerts: messages, notifications, incidents, isolations."""
         self.lists = members
         self.coordinator = coordinator
         self.listen = listen

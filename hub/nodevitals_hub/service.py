@@ -140,6 +140,7 @@ class Service:
         deadline.stage = "the databases"
         if hub.respond is not None:
             await hub.respond.close()
+        await hub.database.close()
         await self._store.close()
         deadline.stage = ""
         if any(not task.done() for task in deadline.tasks.values()):

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest
 from nodevitals.errors import Wording
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.incidents import incident_tables, incidents, signed_links
 from nodevitals_hub.launch.kinds import KindRunner
@@ -207,7 +206,7 @@ async def of_incidents(folder: Path) -> list[str]:
     over = replace(over, resolved=2.0)
     found: list[str] = []
     async with site(folder, {"anonymous": "read"}, {}) as hub:
-        database = backends.of(hub.hub).database
+        database = hub.hub.database
 
         def write(connection: sqlite3.Connection) -> None:
             for one in (opened, working, over):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.model import Requester
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.isolation.schedulers.schedulers import NodeState, SchedulerError
 from nodevitals_hub.out_of_service.isolations import Isolations
@@ -402,10 +401,8 @@ def test_an_isolation_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> N
             await found.rounds(120, XID)
             [lost] = found.isolations.book.open.values()
             damage = "UPDATE isolations SET record = '{' WHERE node = 'gpu-1'"
-            await backends.of(found.hub).database.do(lambda c: c.execute(damage).close())
-            await backends.of(found.hub).database.do(
-                lambda c: c.execute("UPDATE facts SET value = '{'").close()
-            )
+            await found.hub.database.do(lambda c: c.execute(damage).close())
+            await found.hub.database.do(lambda c: c.execute("UPDATE facts SET value = '{'").close())
             await found.rounds(300, XID, other)
             assert await found.states() == {"gpu-1": "refused", "gpu-2": "isolated"}
             await found.rounds(1200)

@@ -86,7 +86,7 @@ async def killed(hub: NodeHub, number: int, how: str) -> None:
     ended = asyncio.ensure_future(end.wait())
     await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
     assert end.is_set(), "fewer writes than that"
-    await hub.found.hub.respond.database.close()
+    await hub.found.hub.database.close()
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     hub.api.trouble = lambda *_: ""

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import bcrypt
 from msgspec.structs import replace
 
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.isolation import isolation_tables
 from nodevitals_hub.isolation.ledger import Breaker, Ledger
 from nodevitals_hub.out_of_service import isolations
@@ -67,7 +66,7 @@ def run(folder: Path, steps: Any, **sections: Any) -> None:
         async with site(folder, access, users, **{**SECTIONS, **sections}) as found:
             if "out_of_service" not in sections:
                 made = [isolation(n, state) for n, state in enumerate(STATES)]
-                await backends.of(found.hub).database.do(
+                await found.hub.database.do(
                     lambda connection: isolation_tables.put(connection, made)
                 )
             await steps(found)
@@ -107,7 +106,7 @@ def test_repairs_are_shown_escaped(tmp_path: Path) -> None:
                 timeout=60.0,
                 text=HOSTILE,
             )
-            await backends.of(found.hub).database.do(partial(repair_tables.put, repair=made))
+            await found.hub.database.do(partial(repair_tables.put, repair=made))
         isolations.of(found.hub).repairs.notes[f"{owner}-late"] = f"2 left {HOSTILE}"
         listed = (await found.call("GET", "/api/v1/isolations")).json()
         assert {one["state"] for one in listed["repairs"]} == set(get_args(RepairState))
@@ -126,7 +125,7 @@ def test_repairs_are_shown_escaped(tmp_path: Path) -> None:
 def test_an_open_breaker_and_a_problem_are_shown(tmp_path: Path) -> None:
     async def steps(found: Site) -> None:
         made = Ledger(breaker=Breaker(open=True, reason="a fleet incident"))
-        await backends.of(found.hub).database.do(
+        await found.hub.database.do(
             lambda connection: isolation_tables.put_ledger(connection, made)
         )
         await isolations.of(found.hub).book.followed()
@@ -174,6 +173,6 @@ def test_without_its_section_nothing_is_opened(tmp_path: Path) -> None:
         listed = (await found.call("GET", "/api/v1/isolations")).json()
         assert (listed["enabled"], listed["open"]) == (False, [])
         assert "nodevitals_hub_isolation" not in (await found.call("GET", "/metrics")).text
-        assert found.hub.respond is None
+        assert not found.hub.database.exists()
 
     run(tmp_path, steps, out_of_service=None)

@@ -135,4 +135,5 @@ async def site(
     finally:
         if hub.respond is not None:
             await hub.respond.close()
+        await hub.database.close()
         await store.close()

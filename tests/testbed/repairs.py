@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.repair.repair_records import Repair
 from testbed.repairapi import NAMESPACE
 from testbed.respond import Responding
@@ -91,7 +90,7 @@ class KilledError(BaseException):
 
 def kill_at_write(found: Responding, number: int, is_done: bool) -> Callable[[], int]:
     """Kill the hub directly before or after its write of that number. Returns the count so far."""
-    database = backends.of(found.hub).database
+    database = found.hub.database
     do, count = database.do, 0
 
     async def counted(work: Any) -> Any:

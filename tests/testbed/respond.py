@@ -211,6 +211,7 @@ async def responding(
         finally:
             await hub.isolations.close()
             if hub.respond is not None:
-                with suppress(RuntimeError):  # killed: its database is closed
-                    await hub.respond.close()
+                await hub.respond.close()
+            with suppress(RuntimeError):  # killed: its database is closed
+                await hub.database.close()
             await store.close()

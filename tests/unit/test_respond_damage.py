@@ -138,6 +138,7 @@ def test_what_was_lost_is_known_also_after_a_restart(tmp_path: Path) -> None:
 
     async def main() -> list[float]:
         database = Database(str(tmp_path))
+        await database.do(waiting)
         await database.close()
         return database.set_aside
 
@@ -147,7 +148,7 @@ def test_what_was_lost_is_known_also_after_a_restart(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys
+import asyncio, os, signal, sys
 from nodevitals_hub.store.response_database import Database
 left = int(sys.argv[2])
 def look(event, _):
@@ -157,7 +158,7 @@ def look(event, _):
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(look)
-Database(sys.argv[1])
+asyncio.run(Database(sys.argv[1]).do(lambda one: None))
 os._exit(0)
 """
 
@@ -230,7 +231,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> 
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(StoreError, match="newer version"):
-        Database(str(tmp_path))
+        done(tmp_path, add)
     assert [one.name for one in tmp_path.iterdir()] == ["respond.db"]
 
 

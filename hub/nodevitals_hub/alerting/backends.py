@@ -1,16 +1,14 @@
-"""What the modules of this folder share: the database, the servers that are asked."""
+"""The servers that are asked, and what /metrics shows of what could not be read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodevitals_hub import families
 from nodevitals_hub.alerting.prometheus_queries import Server
 from nodevitals_hub.settings.response import ServerSettings
 from nodevitals_hub.store import aside_tables
-from nodevitals_hub.store.response_database import FILE_NAME, Database
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -20,9 +18,7 @@ class Respond:
     """The shared parts of one hub."""
 
     def __init__(self, hub: Hub) -> None:
-        """Open the database. Raises StoreError."""
         self._hub = hub
-        self.database = Database(hub.settings.state_directory)
         self._servers: dict[str, tuple[ServerSettings, Server]] = {}
 
     @property
@@ -39,7 +35,6 @@ class Respond:
         """Close what is open."""
         for _, server in self._servers.values():
             await server.close()
-        await self.database.close()
 
     def _server(self, name: str, settings: ServerSettings | None) -> Server | None:
         """The server of the settings as they are now: SIGHUP may have replaced them."""
@@ -51,19 +46,10 @@ class Respond:
         return kept[1]
 
 
-def exists(hub: Hub) -> bool:
-    """Whether there is a database: modules that nothing asks for do not make one."""
-    return Path(hub.settings.state_directory, FILE_NAME).exists()
-
-
 def samples(hub: Hub) -> Iterator[tuple[Any, tuple[str, ...], float]]:
     """What /metrics shows of what could not be read."""
-    found: dict[str, tuple[int, float]] = {}
-    if hub.respond is not None:
-        found = {one.kind: (one.number, one.newest) for one in hub.respond.database.aside}
-    times = list(hub.store.set_aside)
-    if hub.respond is not None:
-        times += hub.respond.database.set_aside
+    found = {one.kind: (one.number, one.newest) for one in hub.database.aside}
+    times = [*hub.store.set_aside, *hub.database.set_aside]
     if times:
         number, newest = found.get("file", (0, 0.0))
         found["file"] = number + len(times), max(newest, *times)
@@ -75,7 +61,7 @@ def samples(hub: Hub) -> Iterator[tuple[Any, tuple[str, ...], float]]:
 
 
 def of(hub: Hub) -> Respond:
-    """The shared parts of this hub; made at the first use. Raises StoreError."""
+    """The shared parts of this hub; made at the first use."""
     if hub.respond is None:
         hub.respond = Respond(hub)
     found: Respond = hub.respond

@@ -17,7 +17,6 @@ import msgspec
 from litestar import Request, post
 from litestar.exceptions import ClientException
 
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.records import Alert, Message
 from nodevitals_hub.settings.response import NotifySettings
@@ -72,7 +71,7 @@ class Receiver:
             return inbox_tables.add(connection, message, readers, now, settings.same_within)
 
         try:
-            stored = await backends.of(self._hub).database.do(store)
+            stored = await self._hub.database.do(store)
         except StoreError as error:
             self.counts["refused"] += 1
             raise RefusedError("unavailable", str(error)) from None

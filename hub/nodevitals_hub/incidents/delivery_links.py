@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.incidents import (
     incident_intake,
     incident_log,
@@ -77,7 +76,7 @@ async def linked(hub: Hub, deliveries: Sequence[Delivery]) -> list[Delivery]:
 
     end = time.monotonic() + WAIT_SECONDS
     while True:
-        found, is_behind = await backends.of(hub).database.do(read)
+        found, is_behind = await hub.database.do(read)
         if len(found) == len(keys) or not is_behind or time.monotonic() >= end:
             break
         await asyncio.sleep(LOOK_SECONDS)

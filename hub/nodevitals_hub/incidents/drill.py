@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from nodevitals.checks.model import NodeName
 from nodevitals_hub import families
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.coordinator import new_identity
 from nodevitals_hub.incidents import drill
@@ -97,7 +96,7 @@ class Drills:
         """Read what the file has: a drill goes on over a restart, and ends at its time. One that
         was begun in the future, before the clock was set back, has ended.
         """
-        self._newest = await backends.of(self._hub).database.do(
+        self._newest = await self._hub.database.do(
             lambda connection: drill.newest(connection, KEEP)
         )
         now, moment = time.time(), time.monotonic()
@@ -170,7 +169,7 @@ class Drills:
             prune(connection, KEEP)
             return newest(connection, KEEP)
 
-        self._newest = await backends.of(self._hub).database.do(work)
+        self._newest = await self._hub.database.do(work)
 
     def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
         """What /metrics shows."""
@@ -188,7 +187,7 @@ def of(hub: Hub) -> Drills:
 
 async def run(hub: Hub) -> None:
     """Load the drills that last, where there may be any."""
-    if backends.exists(hub):
+    if hub.database.exists():
         await of(hub).load()
 
 

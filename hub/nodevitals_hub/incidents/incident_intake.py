@@ -50,7 +50,7 @@ class Intake:
 
     @property
     def _database(self) -> Database:
-        return backends.of(self._hub).database
+        return self._hub.database
 
     async def run(self) -> None:
         """Read the inbox, and ask Alertmanager."""

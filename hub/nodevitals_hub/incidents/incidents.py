@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nodevitals.errors import Wording
 from nodevitals_hub import families
-from nodevitals_hub.alerting import backends, receiver
+from nodevitals_hub.alerting import receiver
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.incidents import incident_routes, signed_links
 from nodevitals_hub.incidents import incident_tables as tables
@@ -55,7 +55,7 @@ class Incidents:
         self._link_key = b""
 
     async def _do(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
-        return await backends.of(self._hub).database.do(work)
+        return await self._hub.database.do(work)
 
     def note(self, incident: Incident) -> None:
         """Log and count what a message did. The totals are those since the start."""
@@ -240,7 +240,7 @@ def of(hub: Hub) -> Incidents:
 
 def is_used(hub: Hub) -> bool:
     """Whether there is any incident to keep: the database is there once a message came."""
-    return hub.respond is not None or backends.exists(hub)
+    return hub.database.exists()
 
 
 async def run(hub: Hub) -> None:

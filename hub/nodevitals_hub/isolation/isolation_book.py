@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from nodevitals.checks.model import Requester
 from nodevitals.errors import Wording
 from nodevitals.linux.host import Clock
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.coordinator import new_identity
 from nodevitals_hub.isolation import isolation_acts, isolation_tables
@@ -53,7 +52,7 @@ class Book:
         def read(connection: sqlite3.Connection) -> tuple[list[Isolation], Ledger]:
             return isolation_tables.followed(connection), isolation_tables.ledger(connection)
 
-        found, self.ledger = await backends.of(self._hub).database.do(read)
+        found, self.ledger = await self._hub.database.do(read)
         self.open = {one.id: one for one in found if one.state in OPEN_STATES}
         return found
 
@@ -73,7 +72,7 @@ class Book:
                 isolation_tables.put_ledger(connection, decisions.ledger)
             return isolations, decisions
 
-        isolations, decisions = await backends.of(self._hub).database.do(step)
+        isolations, decisions = await self._hub.database.do(step)
         before = {one.id: one for one in isolations}
         was_open = self.ledger.breaker.open
         self.ledger = decisions.ledger
@@ -101,7 +100,7 @@ class Book:
                 isolation_tables.put_ledger(connection, remembered)
             return before, after, remembered
 
-        before, after, self.ledger = await backends.of(self._hub).database.do(step)  # type: ignore[assignment]
+        before, after, self.ledger = await self._hub.database.do(step)  # type: ignore[assignment]
         if after is not None and after != before:
             self._note(before, after)  # type: ignore[arg-type]
         return after  # type: ignore[return-value]
@@ -122,29 +121,25 @@ class Book:
             return isolation_tables.followed(connection), newest
 
         try:
-            followed, newest = await backends.of(self._hub).database.do(read)
+            followed, newest = await self._hub.database.do(read)
         except StoreError as error:
             raise RefusedError("unavailable", str(error)) from None
         return [one for one in followed if one.state in OPEN_STATES], newest
 
     async def get(self, identity: str) -> Isolation | None:
         """One isolation."""
-        return await backends.of(self._hub).database.do(
-            partial(isolation_tables.get, identity=identity)
-        )
+        return await self._hub.database.do(partial(isolation_tables.get, identity=identity))
 
     async def recent(self) -> list[str]:
         """The nodes of the last day's isolations that are not, or no longer, to be out."""
         since = self._clock.time() - RECENT_SECONDS
-        found = await backends.of(self._hub).database.do(
-            partial(isolation_tables.recent, since=since)
-        )
+        found = await self._hub.database.do(partial(isolation_tables.recent, since=since))
         return sorted({one.node for one in found if not one.dry_run})
 
     async def prune(self) -> None:
         """Remove what ended long ago."""
         now = self._clock.time()
-        await backends.of(self._hub).database.do(partial(isolation_tables.prune, now=now))
+        await self._hub.database.do(partial(isolation_tables.prune, now=now))
 
     async def _asked(
         self,

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from nodevitals.checks.deadlines import within
 from nodevitals_hub import families
-from nodevitals_hub.alerting import backends, receiver, setting_aside
+from nodevitals_hub.alerting import receiver, setting_aside
 from nodevitals_hub.incidents import delivery_links, incidents, signed_links
 from nodevitals_hub.notify import notify_routes
 from nodevitals_hub.notify.channels.channels import Channel
@@ -85,7 +85,7 @@ class Notifier:
 
     async def _round(self) -> None:
         """Take what has come, and keep house. Raises StoreError."""
-        database = backends.of(self._hub).database
+        database = self._hub.database
         while await setting_aside.read(database, READER, self._read_one):
             pass
         if time.monotonic() - self._last_care >= HOUSEKEEPING_SECONDS:
@@ -96,7 +96,7 @@ class Notifier:
     async def _read_one(self) -> bool:
         """Make deliveries of the oldest message; False where none waits."""
         database, channels = (
-            backends.of(self._hub).database,
+            self._hub.database,
             self._hub.settings.notify.channels,
         )
 
@@ -242,7 +242,7 @@ class Notifier:
                     name,
                     settings,
                     self._channel_of(name, settings),
-                    backends.of(self._hub).database,
+                    self._hub.database,
                     Texts(self._linked, self._digest_of(name, settings)),
                     self.counts,
                     lambda: self._hub.settings.notify.same_within,
@@ -261,7 +261,7 @@ class Notifier:
             inbox_tables.forget(connection, now)
             return dropped
 
-        for one in await backends.of(self._hub).database.do(work):
+        for one in await self._hub.database.do(work):
             self.counts[one.channel, "dropped"] += 1
             log.error("channel %s: dropped %r: %s", one.channel, one.title, one.error)
 

@@ -8,7 +8,6 @@ import msgspec
 from litestar import Request, Response, get
 from msgspec.structs import replace
 
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.records import Delivery
 from nodevitals_hub.store import delivery_tables
 from nodevitals_hub.web.errors import page
@@ -48,7 +47,7 @@ async def listed(hub: Hub) -> Deliveries:
             superseded=newest("superseded"),
         )
 
-    return await backends.of(hub).database.do(read)
+    return await hub.database.do(read)
 
 
 def made(hub: Hub) -> list[Any]:

@@ -55,9 +55,7 @@ class Owners:
         while True:
             arrived.clear()
             with suppress(StoreError):  # logged by the database
-                while await setting_aside.read(
-                    backends.of(self._hub).database, READER, self._read_one
-                ):
+                while await setting_aside.read(self._hub.database, READER, self._read_one):
                     pass
             try:
                 await within(arrived.wait(), LOOK_SECONDS)
@@ -68,7 +66,7 @@ class Owners:
         """Take the oldest message; False where none is ready. Its incidents come first: a job is
         named once per incident.
         """
-        database = backends.of(self._hub).database
+        database = self._hub.database
 
         def oldest(connection: sqlite3.Connection) -> Received | None:
             found = inbox_tables.oldest(connection, READER)
@@ -139,6 +137,6 @@ class Owners:
 
 async def run(hub: Hub) -> None:
     """Notify until cancelled; a hub without the setting only empties the inbox."""
-    if not backends.exists(hub):
+    if not hub.database.exists():
         await receiver.of(hub).arrived[READER].wait()
     await Owners(hub).run()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from nodevitals_hub.alerting import backends, receiver
+from nodevitals_hub.alerting import receiver
 from nodevitals_hub.checks.coordinator import new_identity
 from nodevitals_hub.notify import notify
 from nodevitals_hub.plain_text import clean
@@ -106,7 +106,7 @@ class Watchdog:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        database = backends.of(self._hub).database
+        database = self._hub.database
         known = await database.do(_read)
         start = time.monotonic()
         watch = Watch(dict.fromkeys(known or [self._hub.settings.cluster], start))
@@ -127,7 +127,7 @@ class Watchdog:
         """Until it is stored: nothing else would notice the change again."""
         while True:
             try:
-                await backends.of(self._hub).database.do(lambda one: _write(one, made, known))
+                await self._hub.database.do(lambda one: _write(one, made, known))
                 return
             except StoreError:  # logged by the database
                 await asyncio.sleep(LOOK_SECONDS)

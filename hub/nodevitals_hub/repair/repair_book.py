@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from nodevitals.linux.host import Clock
 from nodevitals_hub import families
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.records import Isolation
 from nodevitals_hub.repair import repair_tables
@@ -55,7 +54,7 @@ class RepairBook:
                 found = repair_tables.running(connection)
             return found, repair_tables.of_isolations(connection, identities)
 
-        self.running, known = await backends.of(self._hub).database.do(step)
+        self.running, known = await self._hub.database.do(step)
         bad = {one.isolation: _action(one) for one in known if one.state in BAD_STATES}
         self._bad = Counter(bad.values())
         return self.running
@@ -69,7 +68,7 @@ class RepairBook:
         def step(connection: sqlite3.Connection) -> str:
             return repair_tables.admit(connection, repair, settings, holds, now)
 
-        refusal = await backends.of(self._hub).database.do(step)
+        refusal = await self._hub.database.do(step)
         if not refusal:
             self._note(repair)
         return refusal
@@ -81,7 +80,7 @@ class RepairBook:
         def step(connection: sqlite3.Connection) -> tuple[Repair | None, Repair | None]:
             return repair_tables.change(connection, repair.id, lambda one: act(one, *more), now)
 
-        before, after = await backends.of(self._hub).database.do(step)
+        before, after = await self._hub.database.do(step)
         if before is None or after is None:
             return repair
         if after.state != before.state:
@@ -93,7 +92,7 @@ class RepairBook:
     async def known(self, isolations: Sequence[Isolation]) -> list[Repair]:
         """All repairs of these isolations; the oldest first."""
         names = [one.id for one in isolations]
-        found: list[Repair] = await backends.of(self._hub).database.do(
+        found: list[Repair] = await self._hub.database.do(
             partial(repair_tables.of_isolations, identities=names)
         )
         return found
@@ -101,7 +100,7 @@ class RepairBook:
     async def prune(self) -> None:
         """Remove what ended long ago."""
         now = self._clock.time()
-        await backends.of(self._hub).database.do(partial(repair_tables.prune, now=now))
+        await self._hub.database.do(partial(repair_tables.prune, now=now))
 
     def samples(self) -> Iterable[Sample]:
         """What /metrics shows."""

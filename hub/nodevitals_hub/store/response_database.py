@@ -68,14 +68,15 @@ log = logging.getLogger(__name__)
 
 
 class Database:
-    """The file. Each method is one transaction."""
+    """The file. Each method is one transaction; the first one opens, or makes, the file: a hub
+    without messages and isolations has none.
+    """
 
     def __init__(self, directory: str) -> None:
-        """Open the file. Raises StoreError."""
         self._path = Path(directory, FILE_NAME)
         self._problem = ""
-        self._is_open = True
-        """False where a damaged file could not be replaced yet."""
+        self._connection: sqlite3.Connection | None = None
+        """None before the first transaction, and while the file cannot be opened."""
         self.aside: tuple[aside_tables.Aside, ...] = ()
         """What was set aside, as the last transaction left it."""
         self.lost = ""
@@ -83,11 +84,10 @@ class Database:
         self.set_aside: list[float] = []
         """When damaged files that are kept were set aside (seconds since the epoch)."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="respond")
-        try:
-            self._connection = self._thread.submit(self._open).result()
-        except ERRORS as error:
-            self._thread.shutdown()
-            raise StoreError(f"{self._path}: {' '.join(str(error).split())}") from None
+
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self._path.exists()
 
     def _open(self) -> sqlite3.Connection:
         connection, self.lost = sound_files.open_sound(self._path, _connect)
@@ -101,15 +101,19 @@ class Database:
         """Execute a transaction in the thread: all of it, or nothing. Raises StoreError."""
 
         def transaction() -> Result:
-            if not self._is_open:
-                self._replace()
+            connection = self._connection = self._connection or self._open()
             try:
-                return self._execute(work)
+                return self._execute(connection, work)
             except sqlite3.DatabaseError as error:
                 # Its subclasses are the disk, or a mistake of ours; this one is a damaged file.
-                if type(error) is not sqlite3.DatabaseError or not self._replace():
+                if type(error) is not sqlite3.DatabaseError:
                     raise
-                return self._execute(work)
+                connection.close()
+                self._connection = None
+                connection = self._connection = self._open()
+                if not self.lost:
+                    raise
+                return self._execute(connection, work)
 
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
@@ -125,25 +129,24 @@ class Database:
             log.error("%s; it is tried again", text)
         raise StoreError(text)
 
-    def _execute(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        with self._connection as connection:
+    def _execute(
+        self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]
+    ) -> Result:
+        with connection:
             connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
             aside = aside_tables.counts(connection)
         self.aside = aside
         return result
 
-    def _replace(self) -> bool:
-        """Replace the file where it was damaged since it was opened; whether it was."""
-        self._is_open = False
-        self._connection.close()
-        self._connection = self._open()
-        self._is_open = True
-        return bool(self.lost)
-
     async def close(self) -> None:
         """Close the file."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+
+        def close() -> None:
+            if self._connection is not None:
+                self._connection.close()
+
+        await asyncio.get_running_loop().run_in_executor(self._thread, close)
         self._thread.shutdown()
 
 
