@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,8 +21,6 @@ class Hub:
         store: Store,
         members: Members,
         coordinator: Coordinator,
-        listen: str,
-        web_config: str | None,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -31,14 +28,6 @@ class Hub:
         """What came of alerts: messages, notifications, incidents, isolations."""
         self.lists = members
         self.coordinator = coordinator
-        self.listen = listen
-        """Value of --web.listen-address."""
-        self.listening: socket.socket | None = None
-        """What listens there."""
-        self.web_config = web_config
-        """Value of --web.config.file."""
-        self.routes: list[Any] = []
-        """Route handlers of Litestar that modules add in their function `routes(hub)`."""
         self.leases: Any = None
         """Made by leases.of(hub)."""
         self.metrics: Any = None

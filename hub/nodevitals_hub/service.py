@@ -1,7 +1,6 @@
-"""The hub's process: starts the modules, restarts one that fails, ends at SIGTERM.
+"""The hub's process: starts its parts, restarts one that fails, ends at SIGTERM.
 
-In: settings and addresses. A module has `async def run(hub)`, which runs for ever, and may have
-`def routes(hub)`, whose handlers the web server serves.
+In: settings and addresses. The parts are those of parts.py, and the web server that serves them.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from importlib import import_module
-from typing import Any
+from functools import partial
 
 from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
@@ -23,30 +21,16 @@ from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.context import Hub
 from nodevitals_hub.launch.kinds import KindRunner
+from nodevitals_hub.parts import Parts, Work
 from nodevitals_hub.repair import repair_plan
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.store.check_store import Store, StoreError
+from nodevitals_hub.web.server import WebServer
 
-# Each belongs to an area of its own; the web server comes last, as it serves what others add.
-MODULES = (
-    "triggers.resources",
-    "triggers.schedules",
-    "triggers.alerts",
-    "leases.lease_routes",
-    "alerting.receiver",
-    "notify.notify",
-    "notify.watchdog",
-    "notify.owner_reader",
-    "incidents.incidents",
-    "out_of_service.isolations",
-    "incidents.drill",
-    "metrics",
-    "web.server",
-)
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
 default_extras: Sequence[Callable[[Hub], Awaitable[None]]] = ()
-"""What else runs beside the modules."""
+"""What else runs beside the parts."""
 
 log = logging.getLogger(__name__)
 
@@ -98,10 +82,7 @@ class Service:
         if self._store.lost:
             log.error("%s", self._store.lost)
         coordinator = Coordinator(self._settings, self._store, self._members, self._runner)
-        hub = Hub(
-            self._settings, self._store, self._members, coordinator, self._listen, self._web_config
-        )
-        hub.listening = self._listening
+        hub = Hub(self._settings, self._store, self._members, coordinator)
         stop, deadline = asyncio.Event(), stopping.Deadline()
         loop = asyncio.get_running_loop()
 
@@ -114,18 +95,17 @@ class Service:
         loop.add_signal_handler(signal.SIGHUP, self._reload, hub)
         await self._read_members(hub)
         await coordinator.start()
-        found = modules()
-        for module in found:
-            if hasattr(module, "routes"):
-                hub.routes += module.routes(hub)
+        parts = Parts(hub)
+        web = WebServer(hub, parts.handlers(), self._listen, self._web_config, self._listening)
+        works: dict[str, Work] = {
+            "members": partial(self._refresh_members, hub),
+            "checks": coordinator.run,
+            **parts.works(),
+            "nodevitals_hub.web.server": web.serve,
+            **{extra.__qualname__: partial(extra, hub) for extra in default_extras},
+        }
         deadline.tasks = {
-            name: loop.create_task(_kept_running(name, work, hub))
-            for name, work in (
-                ("members", self._refresh_members),
-                ("checks", lambda hub: hub.coordinator.run()),
-                *((module.__name__, module.run) for module in found if hasattr(module, "run")),
-                *((work.__qualname__, work) for work in default_extras),
-            )
+            name: loop.create_task(_kept_running(name, work)) for name, work in works.items()
         }
         log.info("started")
         await stop.wait()
@@ -133,7 +113,7 @@ class Service:
         await self._end(hub, deadline)
 
     async def _end(self, hub: Hub, deadline: stopping.Deadline) -> None:
-        """End the modules, then the checks, and close what is open; whatever does not end."""
+        """End the parts, then the checks, and close what is open; whatever does not end."""
         await stopping.canceled(deadline.tasks.values(), stopping.TASKS_SECONDS)
         deadline.stage = "the checks"
         await hub.coordinator.stop()
@@ -172,18 +152,12 @@ class Service:
                 log.error("%s; those read before stay in use", error.message)
 
 
-def modules() -> list[Any]:
-    """The modules of the hub."""
-    names = [f"nodevitals_hub.{name}" for name in MODULES]
-    return [import_module(name) for name in names]
-
-
-async def _kept_running(name: str, work: Callable[[Hub], Awaitable[None]], hub: Hub) -> None:
-    """Run a module for ever; one that fails is started again, and the others go on."""
+async def _kept_running(name: str, work: Work) -> None:
+    """Run a part for ever; one that fails is started again, and the others go on."""
     wait = FIRST_RETRY_SECONDS
     while True:
         try:
-            await work(hub)
+            await work()
             return
         except StoreError as error:  # the disk or the file: a traceback has no more
             log.error("%s: %s; next start in %g s", name, error, wait)

@@ -11,14 +11,12 @@ from collections.abc import Callable
 
 from nodevitals import logs
 from nodevitals.errors import ProbeError
-from nodevitals_hub.service import Service, load, modules
+from nodevitals_hub.service import Service, load
 from nodevitals_hub.store.check_store import StoreError
 from nodevitals_hub.web.server import bind
 
 __all__ = ["StartError", "load", "serve"]
 LAST_LINES_SECONDS = 0.2
-
-modules()
 
 
 class StartError(Exception):

@@ -71,6 +71,7 @@ HUB_ROOMS = (
     "repair",
     "out_of_service",
     "metrics",
+    "parts",
     "service",
     "start",
 )

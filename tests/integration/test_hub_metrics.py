@@ -45,7 +45,7 @@ def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
         members.read(settings.nodes)
         runner = SimulatedRunner(0.0, frozenset({"gpu-3"}))
         coordinator = Coordinator(settings, store, members, runner)
-        hub = Hub(settings, store, members, coordinator, "", None)
+        hub = Hub(settings, store, members, coordinator)
         await coordinator.start()
         tasks = [
             asyncio.ensure_future(work)

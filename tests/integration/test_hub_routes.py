@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from litestar import Litestar
 
 from nodevitals.checks.model import CheckRequest, Role
-from nodevitals_hub.context import Hub
 from nodevitals_hub.store.check_store import StoreError
 from nodevitals_hub.web.app import build_app
 from nodevitals_hub.web.gate import HEADERS, is_own_host, is_own_origin
@@ -99,9 +98,11 @@ def run(folder: Path, steps: Any, anonymous: Any = None, **more: Any) -> None:
     asyncio.run(whole())
 
 
-def routes_of(hub: Hub) -> set[str]:
+def routes_of(found: Site) -> set[str]:
     """Each method and path of the application."""
-    app: Litestar = build_app(hub, lambda: pytest.fail("not asked"), str)
+    app: Litestar = build_app(
+        found.hub, found.parts.handlers(), lambda: pytest.fail("not asked"), str
+    )
     return {
         f"{method} {route.path}"
         for route in app.routes
@@ -112,7 +113,7 @@ def routes_of(hub: Hub) -> set[str]:
 
 def test_each_route_has_the_statuses_of_the_table(tmp_path: Path) -> None:
     async def steps(found: Site) -> None:
-        assert routes_of(found.hub) == set(TABLE)
+        assert routes_of(found) == set(TABLE)
         for route, expected in TABLE.items():
             method, path = route.split(" ")
             path = path.replace("{identity:str}", IDENTITY).replace("{path:str}", "nothing")

@@ -80,7 +80,7 @@ def test_a_hub_under_load_ends_each_time(tmp_path: Path) -> None:
     [
         ("task", "stuck"),
         ("loop", r"the event loop \(hub\.py:[0-9]+\)"),
-        ("thread", r"asyncio_0 \(hub\.py:[0-9]+\)"),
+        ("thread", r"asyncio_[0-9]+ \(hub\.py:[0-9]+\)"),
     ],
 )
 def test_a_hub_ends_without_what_does_not_end(tmp_path: Path, what: str, named: str) -> None:

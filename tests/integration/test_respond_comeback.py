@@ -63,7 +63,7 @@ def play(
         await coordinator.start()
         running = asyncio.ensure_future(coordinator.run())
         try:
-            hub = Hub(settings, store, members, coordinator, "127.0.0.1:0", None)
+            hub = Hub(settings, store, members, coordinator)
             return await act(hub)
         finally:
             running.cancel()

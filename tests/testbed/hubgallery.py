@@ -232,9 +232,10 @@ def gallery(folder: Path, anonymous: Any = "act") -> Iterator[tuple[str, dict[st
     async def serve() -> None:
         access = {"anonymous": anonymous, "tokens_file": str(tokens)}
         async with site(folder, access, {}, **SETTINGS) as found:
-            found.hub.listening = stack.enter_context(bind(f"127.0.0.1:{port}"))
+            listening = stack.enter_context(bind(f"127.0.0.1:{port}"))
+            web = WebServer(found.hub, found.parts.handlers(), "", None, listening)
             paths, ended, loop = await fill(found), asyncio.Event(), asyncio.get_running_loop()
-            parts = [leases_of(found.hub).run(), WebServer(found.hub).serve()]
+            parts = [leases_of(found.hub).run(), web.serve()]
             tasks = [asyncio.ensure_future(one) for one in parts]
             started.set_result((paths, lambda: loop.call_soon_threadsafe(ended.set)))
             await ended.wait()

@@ -26,7 +26,7 @@ from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.context import Hub
-from nodevitals_hub.service import modules
+from nodevitals_hub.parts import Parts
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.store.check_store import Store
 from nodevitals_hub.web.access import Access
@@ -86,8 +86,8 @@ async def keep(store: Store, check: Check, results: list[RunResult]) -> None:
 class Site:
     """A hub's web application and a client of it."""
 
-    def __init__(self, hub: Hub, client: httpx.AsyncClient) -> None:
-        self.hub, self.client = hub, client
+    def __init__(self, hub: Hub, parts: Parts, client: httpx.AsyncClient) -> None:
+        self.hub, self.parts, self.client = hub, parts, client
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """One request; a body is sent as JSON."""
@@ -123,15 +123,18 @@ async def site(
     store, members = Store(settings.state_directory), Members()
     members.read(settings.nodes)
     coordinator = Coordinator(settings, store, members, runner or Runner())
-    hub = Hub(settings, store, members, coordinator, "127.0.0.1:0", None)
-    with_routes = [one for one in modules() if hasattr(one, "routes")]
-    hub.routes = [handler for module in with_routes for handler in module.routes(hub)]
+    hub = Hub(settings, store, members, coordinator)
+    parts = Parts(hub)
     found = Access(settings.access, Passwords(users))
-    app = Gate(build_app(hub, lambda: found, str), lambda: found, lambda: settings.external_url)
+    app = Gate(
+        build_app(hub, parts.handlers(), lambda: found, str),
+        lambda: found,
+        lambda: settings.external_url,
+    )
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
     try:
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
-            yield Site(hub, client)
+            yield Site(hub, parts, client)
     finally:
         if hub.respond is not None:
             await hub.respond.close()

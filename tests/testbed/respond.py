@@ -201,7 +201,7 @@ async def responding(
         store, members = Store(found.state_directory), Members()
         members.read(found.nodes)
         coordinator = Coordinator(found, store, members, Runner())
-        hub = Hub(found, store, members, coordinator, "127.0.0.1:0", None)
+        hub = Hub(found, store, members, coordinator)
         more: dict[str, Any] = {} if scheduler is None else {"scheduler": lambda _: scheduler}
         if test is not None:
             more["test"] = test

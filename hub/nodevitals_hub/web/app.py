@@ -5,7 +5,7 @@ In: the hub's parts. Out: an application that expects to be behind Gate (gate.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from litestar import Litestar, Response, get
@@ -44,8 +44,10 @@ def _for_ecma(found: Any) -> Any:
     return [_for_ecma(one) for one in found] if isinstance(found, list) else found
 
 
-def build_app(hub: Hub, access: Callable[[], Access], health: Callable[[], str]) -> Litestar:
-    """The application of a hub, with `hub.routes`."""
+def build_app(
+    hub: Hub, added: Sequence[Any], access: Callable[[], Access], health: Callable[[], str]
+) -> Litestar:
+    """The application of a hub, with the handlers that its other parts add."""
 
     @get("/healthz", include_in_schema=False)
     async def healthz() -> Response[str]:
@@ -55,7 +57,7 @@ def build_app(hub: Hub, access: Callable[[], Access], health: Callable[[], str])
             f"{problem or 'ok'}\n", media_type="text/plain", status_code=503 if problem else 200
         )
 
-    handlers: list[Any] = [healthz, *api.handlers(hub), *pages.handlers(hub, access), *hub.routes]
+    handlers: list[Any] = [healthz, *api.handlers(hub), *pages.handlers(hub, access), *added]
     return Litestar(
         handlers,
         openapi_config=OpenAPIConfig(

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypercorn.asyncio import serve
@@ -44,8 +45,19 @@ log = logging.getLogger(__name__)
 class WebServer:
     """The server of one hub."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(
+        self,
+        hub: Hub,
+        handlers: Sequence[Any],
+        listen: str,
+        web_config: str | None,
+        listening: socket.socket | None = None,
+    ) -> None:
+        """`handlers`: those of the hub's other parts. `listen` and `web_config` are the values of
+        the command line, `listening` is what listens there already.
+        """
+        self._hub, self._handlers = hub, handlers
+        self._listen, self._web_config, self._listening = listen, web_config, listening
         self._loaded: HubSettings | None = None
         self._access = Access(hub.settings.access)
         self._headers: dict[str, str] = {}
@@ -64,9 +76,9 @@ class WebServer:
 
     async def serve(self) -> None:
         """Serve until cancelled. Raises OSError, ValueError and DocumentError."""
-        self._use(await asyncio.to_thread(read, self._hub.web_config))
+        self._use(await asyncio.to_thread(read, self._web_config))
         self._app = Gate(
-            build_app(self._hub, lambda: self._access, self.health),
+            build_app(self._hub, self._handlers, lambda: self._access, self.health),
             lambda: self._access,
             lambda: self._hub.settings.external_url,
             lambda: self._headers,
@@ -74,9 +86,9 @@ class WebServer:
         for name, level in (("hypercorn", logging.CRITICAL), ("asyncio", logging.ERROR)):
             logging.getLogger(name).setLevel(level)  # clients can cause what is below
         asyncio.get_running_loop().set_exception_handler(_report)
-        if self._hub.listening is None:
-            self._hub.listening = bind(self._hub.listen)
-        log.info("listening on %s", self._hub.listen)
+        if self._listening is None:
+            self._listening = bind(self._listen)
+        log.info("listening on %s", self._listen)
         self._open()
         try:
             await self._refresh()
@@ -96,7 +108,7 @@ class WebServer:
         self._servers = [*former, asyncio.create_task(serving)]
 
     def _config(self) -> Config:
-        assert self._hub.listening is not None
+        assert self._listening is not None
         tls: dict[str, Any] = {}
         if (context := self._context) is not None:
             # hypercorn would read the files again, and has no setting for the versions of TLS:
@@ -105,7 +117,7 @@ class WebServer:
             tls = {**files, "create_ssl_context": lambda: context}
         return Config.from_mapping(
             tls,
-            bind=[f"fd://{self._hub.listening.dup().detach()}"],
+            bind=[f"fd://{self._listening.dup().detach()}"],
             backlog=BACKLOG,
             errorlog=logging.getLogger("hypercorn"),
             include_server_header=False,
@@ -134,10 +146,10 @@ class WebServer:
     async def _reload(self) -> None:
         settings, former = self._hub.settings, self._configuration
         try:
-            self._use(await asyncio.to_thread(read, self._hub.web_config))
+            self._use(await asyncio.to_thread(read, self._web_config))
         except DocumentError as error:
             for problem in error.problems:
-                log.error("reload: %s", problem.within(str(self._hub.web_config)))
+                log.error("reload: %s", problem.within(str(self._web_config)))
             self._loaded = settings
             return
         if self._configuration != former:
@@ -187,8 +199,3 @@ def bind(address: str) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-async def run(hub: Hub) -> None:
-    """Serve until cancelled. Raises OSError, ValueError and DocumentError."""
-    await WebServer(hub).serve()
