@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,8 @@ from prometheus_client.registry import Collector
 from nodevitals import __version__
 from nodevitals.checks.model import Check
 from nodevitals_hub import families
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.checks.newest import NewestChecks, Sample
-from nodevitals_hub.leases import leases
-from nodevitals_hub.out_of_service import isolations
-from nodevitals_hub.store import check_tables
+from nodevitals_hub.store import aside_tables, check_tables
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -34,13 +31,15 @@ if TYPE_CHECKING:
 REMEMBERED_CHECKS = 300
 REFRESH_SECONDS = 15.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Exposed = Callable[[], Iterable[Sample]]
 
 
 class HubMetrics(Collector):
     """Collects at each scrape what is known then: nothing is read from a disk or a network."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, exposed: Sequence[Exposed] = ()) -> None:
+        """`exposed`: the samples of other parts."""
+        self._hub, self._exposed = hub, exposed
         self._newest = NewestChecks()
         self._open: dict[str, str] = {}
         self._store_bytes: int | None = None
@@ -109,23 +108,23 @@ class HubMetrics(Collector):
         yield families.NODES, (), len(self._hub.checks.members())
         if self._store_bytes is not None:
             yield families.STORE_BYTES, (), self._store_bytes
-        states = Counter(node.state for node in leases.of(self._hub).nodes())
-        for state in ("active", "refused", "unreachable"):
-            yield families.LEASED, (state,), states[state]
-        yield from isolations.samples(self._hub)
-        yield from backends.samples(self._hub)
-        for schedule in self._hub.schedule_states():
-            name = (schedule.name,)
-            yield families.SCHEDULE_INTERVAL, name, schedule.every
-            yield families.SCHEDULE_LONGEST, name, schedule.longest
-            yield families.SCHEDULE_ENABLED, name, schedule.enabled
-            if schedule.last_success is not None:
-                yield families.SCHEDULE_SUCCESS, name, schedule.last_success
-            if schedule.next_start is not None:
-                yield families.SCHEDULE_NEXT, name, schedule.next_start
-        for part in (self._hub.notifier, self._hub.incidents, self._hub.drills):
-            if part is not None:
-                yield from part.samples()
+        yield from self._set_aside()
+        for samples in self._exposed:
+            yield from samples()
+
+    def _set_aside(self) -> Iterator[Sample]:
+        """What could not be read."""
+        database = self._hub.database
+        found = {one.kind: (one.number, one.newest) for one in database.aside}
+        times = [*self._hub.store.set_aside, *database.set_aside]
+        if times:
+            number, newest = found.get("file", (0, 0.0))
+            found["file"] = number + len(times), max(newest, *times)
+        for kind in aside_tables.KINDS:
+            number, newest = found.get(kind, (0, 0.0))
+            yield families.SET_ASIDE, (kind,), number
+            if number:
+                yield families.SET_ASIDE_NEWEST, (kind,), newest
 
 
 def _size(path: Path) -> int | None:
@@ -137,25 +136,12 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def of(hub: Hub) -> HubMetrics:
-    """The metrics of a hub."""
-    if hub.metrics is None:
-        hub.metrics = HubMetrics(hub)
-    made: HubMetrics = hub.metrics
-    return made
-
-
-async def run(hub: Hub) -> None:
-    """Follow the checks until cancelled."""
-    await of(hub).run()
-
-
-def routes(hub: Hub) -> list[Any]:
+def handlers(metrics: HubMetrics) -> list[Any]:
     """GET /metrics."""
 
     @get("/metrics", sync_to_thread=False, include_in_schema=False)
-    def metrics() -> Response[bytes]:
+    def scrape() -> Response[bytes]:
         """All families of the hub."""
-        return Response(of(hub).text(), media_type=CONTENT_TYPE)
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
 
-    return [metrics]
+    return [scrape]

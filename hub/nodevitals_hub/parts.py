@@ -1,6 +1,6 @@
 """The parts of one hub, made in the order in which they need each other.
 
-In: what all of them use (context.py). Out: works that run for ever, by name, and handlers of
+In: what most of them use (context.py). Out: works that run for ever, by name, and handlers of
 Litestar for the web server.
 """
 
@@ -12,11 +12,20 @@ from typing import Any
 
 from nodevitals_hub import metrics
 from nodevitals_hub.alerting import receiver
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.context import Hub
-from nodevitals_hub.incidents import drill, incidents
-from nodevitals_hub.leases import lease_routes
-from nodevitals_hub.notify import notify, owner_reader, watchdog
-from nodevitals_hub.out_of_service import isolations
+from nodevitals_hub.incidents import drill, incident_routes
+from nodevitals_hub.incidents.incident_intake import Intake
+from nodevitals_hub.incidents.incidents import Incidents
+from nodevitals_hub.leases import lease_pages, lease_routes
+from nodevitals_hub.leases.lease_client import LeaseClient
+from nodevitals_hub.leases.leases import Leases
+from nodevitals_hub.notify import notify_routes
+from nodevitals_hub.notify.notify import Notifier
+from nodevitals_hub.notify.owner_reader import Owners
+from nodevitals_hub.notify.watchdog import Watchdog
+from nodevitals_hub.out_of_service import isolation_routes
+from nodevitals_hub.out_of_service.isolations import Isolations
 from nodevitals_hub.triggers import alerts, resources, schedules
 
 Work = Callable[[], Awaitable[None]]
@@ -24,38 +33,69 @@ Work = Callable[[], Awaitable[None]]
 
 
 class Parts:
-    """All parts of one hub but its web server."""
+    """All parts of one hub but its web server. What is not set opens and does nothing."""
 
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+        self.hub = hub
+        self.leases = Leases(
+            lambda: hub.settings.leases,
+            hub.settings.state_directory,
+            hub.checks.members,
+            LeaseClient(hub.settings.agents).send,
+        )
+        self.schedules = schedules.Schedules(hub)
+        self.alerts = alerts.Alerts(
+            lambda: hub.settings, hub.checks, hub.checks.in_use, self.leases.ask_for_alert
+        )
+        self.servers = Servers(hub)
+        self.receiver = receiver.Receiver(hub)
+        self.incidents = Incidents(hub)
+        self.intake = Intake(hub, self.servers, self.receiver, self.incidents)
+        self.drills = drill.Drills(hub)
+        self.notifier = Notifier(hub, self.receiver, self.incidents)
+        self.watchdog = Watchdog(hub, self.receiver, self.notifier)
+        self.owners = Owners(hub, self.servers, self.receiver, self.notifier)
+        self.isolations = Isolations(hub, self.servers)
+        self.metrics = metrics.HubMetrics(
+            hub,
+            [
+                self.leases.samples,
+                self.schedules.samples,
+                self.incidents.samples,
+                self.drills.samples,
+                self.notifier.samples,
+                self.isolations.samples,
+            ],
+        )
 
     def works(self) -> Mapping[str, Work]:
         """What runs beside the checks, by the name that the log has."""
-        found = {
-            "triggers.resources": resources.run,
-            "triggers.schedules": schedules.run,
-            "leases.lease_routes": lease_routes.run,
-            "notify.notify": notify.run,
-            "notify.watchdog": watchdog.run,
-            "notify.owner_reader": owner_reader.run,
-            "incidents.incidents": incidents.run,
-            "out_of_service.isolations": isolations.run,
-            "incidents.drill": drill.run,
-            "metrics": metrics.run,
+        found: dict[str, Work] = {
+            "triggers.resources": partial(resources.run, self.hub),
+            "triggers.schedules": self.schedules.run,
+            "leases.lease_routes": self.leases.run,
+            "notify.notify": self.notifier.run,
+            "notify.watchdog": self.watchdog.run,
+            "notify.owner_reader": self.owners.run,
+            "incidents.incidents": self.intake.run,
+            "out_of_service.isolations": self.isolations.run,
+            "incidents.drill": self.drills.run,
+            "metrics": self.metrics.run,
         }
-        return {f"nodevitals_hub.{name}": partial(run, self._hub) for name, run in found.items()}
+        return {f"nodevitals_hub.{name}": work for name, work in found.items()}
 
     def handlers(self) -> list[Any]:
         """What the web server serves beside the checks."""
-        hub = self._hub
+        hub = self.hub
         return [
-            *schedules.routes(hub),
-            *alerts.routes(hub),
-            *lease_routes.routes(hub),
-            *receiver.routes(hub),
-            *notify.routes(hub),
-            *incidents.routes(hub),
-            *isolations.routes(hub),
-            *drill.routes(hub),
-            *metrics.routes(hub),
+            *schedules.handlers(hub, self.schedules),
+            *alerts.handlers(self.alerts),
+            *lease_routes.handlers(hub, self.leases),
+            *lease_pages.handlers(hub, self.leases),
+            *receiver.handlers(self.receiver),
+            *notify_routes.handlers(hub),
+            *incident_routes.handlers(hub, self.incidents),
+            *isolation_routes.handlers(hub, self.isolations),
+            *drill.handlers(self.drills),
+            *metrics.handlers(self.metrics),
         ]

@@ -16,6 +16,7 @@ from nodevitals.document import DocumentError, Problem, convert, read_file
 from nodevitals.document.settings import SettingsDocument
 from nodevitals.errors import ProbeError
 from nodevitals_hub import stopping
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import Runner
@@ -110,16 +111,15 @@ class Service:
         log.info("started")
         await stop.wait()
         log.info("stopping")
-        await self._end(hub, deadline)
+        await self._end(hub, parts.servers, deadline)
 
-    async def _end(self, hub: Hub, deadline: stopping.Deadline) -> None:
+    async def _end(self, hub: Hub, servers: Servers, deadline: stopping.Deadline) -> None:
         """End the parts, then the checks, and close what is open; whatever does not end."""
         await stopping.canceled(deadline.tasks.values(), stopping.TASKS_SECONDS)
         deadline.stage = "the checks"
-        await hub.coordinator.stop()
+        await hub.checks.stop()
         deadline.stage = "the databases"
-        if hub.respond is not None:
-            await hub.respond.close()
+        await servers.close()
         await hub.database.close()
         await self._store.close()
         deadline.stage = ""
@@ -133,7 +133,7 @@ class Service:
             for problem in error.problems:
                 log.error("reload: %s", problem.within(str(self._config)))
             return
-        hub.settings = hub.coordinator.settings = settings
+        hub.settings = hub.checks.settings = settings
         log.info("reload: done")
 
     async def _read_members(self, hub: Hub) -> None:

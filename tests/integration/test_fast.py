@@ -91,7 +91,7 @@ class LeaseHub:
         leases = Leases(lambda: settings, str(self.folder), lambda: self.members, client.send)
         hub: Any = SimpleNamespace(settings=SimpleNamespace(agents=self.agents))
         app: Any = Litestar(
-            lease_routes.made(hub, leases),
+            lease_routes.handlers(hub, leases),
             middleware=[as_person],
             exception_handlers={RefusedError: refused},
         )

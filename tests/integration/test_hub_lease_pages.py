@@ -13,7 +13,6 @@ import anyio.lowlevel
 import bcrypt
 import pytest
 
-from nodevitals_hub.leases.leases import of
 from testbed.hubpages import ORIGIN, Site, site
 
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -159,7 +158,7 @@ def test_a_reader_sees_leases_and_has_no_buttons(tmp_path: Path) -> None:
 def test_an_agent_that_does_not_answer_is_shown(tmp_path: Path) -> None:
     async def steps(found: Site) -> None:
         await begun(found)
-        running = asyncio.ensure_future(of(found.hub).run())
+        running = asyncio.ensure_future(found.parts.leases.run())
 
         page = ""
         try:

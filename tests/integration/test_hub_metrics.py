@@ -14,11 +14,10 @@ from prometheus_client.samples import Sample
 from nodevitals import catalogue
 from nodevitals.checks.model import CheckRequest, Requester, TestRequest
 from nodevitals.probes.fabric.settings import StaticSource
-from nodevitals_hub import metrics
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.context import Hub
-from nodevitals_hub.leases import lease_routes
+from nodevitals_hub.parts import Parts
 from nodevitals_hub.settings.hub import HubSettings, NodesSettings
 from nodevitals_hub.store.check_store import Store
 from nodevitals_hub.triggers.schedule_book import ScheduleState
@@ -34,7 +33,7 @@ PERSON = Requester(trigger="rest", role="run")
 LABELS = {"pool": "train", "kind": "matrix", "device": "mlx5_0"}
 
 
-def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
+def with_hub(folder: Path, scene: Callable[[Parts], Awaitable[None]]) -> None:
     """Play a scene with a hub whose node gpu-3 is slow."""
 
     async def main() -> None:
@@ -45,14 +44,14 @@ def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
         members.read(settings.nodes)
         runner = SimulatedRunner(0.0, frozenset({"gpu-3"}))
         coordinator = Coordinator(settings, store, members, runner)
-        hub = Hub(settings, store, members, coordinator)
+        parts = Parts(Hub(settings, store, members, coordinator))
         await coordinator.start()
         tasks = [
             asyncio.ensure_future(work)
-            for work in (coordinator.run(), metrics.run(hub), lease_routes.run(hub))
+            for work in (coordinator.run(), parts.metrics.run(), parts.leases.run())
         ]
         try:
-            await asyncio.wait_for(scene(hub), 300)
+            await asyncio.wait_for(scene(parts), 300)
         finally:
             for task in tasks:
                 task.cancel()
@@ -63,19 +62,19 @@ def with_hub(folder: Path, scene: Callable[[Hub], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def total(hub: Hub, family: str, **labels: str) -> float | None:
+def total(parts: Parts, family: str, **labels: str) -> float | None:
     """Return the sum of the samples with these labels; None without one."""
     found = [
         sample.value
-        for sample in samples(hub)
+        for sample in samples(parts)
         if sample.name == family and labels.items() <= sample.labels.items()
     ]
     return sum(found) if found else None
 
 
-def samples(hub: Hub) -> list[Sample]:
+def samples(parts: Parts) -> list[Sample]:
     """Return all samples."""
-    text = metrics.of(hub).text().decode()
+    text = parts.metrics.text().decode()
     return [sample for one in text_string_to_metric_families(text) for sample in one.samples]
 
 
@@ -85,33 +84,33 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_check_is_exposed_and_again_after_a_restart(tmp_path: Path) -> None:
-    async def first(hub: Hub) -> None:
-        await until(lambda: (total(hub, "nodevitals_hub_store_bytes") or 0) > 0)
-        assert total(hub, "nodevitals_hub_nodes") == 6
-        assert total(hub, "nodevitals_check_ended_total") == 0
-        assert total(hub, "nodevitals_check_outcome") is None
-        await hub.checks.submit(MATRIX, PERSON)
-        await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)
-        shown(hub)
-        [check] = await hub.checks.list()
+    async def first(parts: Parts) -> None:
+        await until(lambda: (total(parts, "nodevitals_hub_store_bytes") or 0) > 0)
+        assert total(parts, "nodevitals_hub_nodes") == 6
+        assert total(parts, "nodevitals_check_ended_total") == 0
+        assert total(parts, "nodevitals_check_outcome") is None
+        await parts.hub.checks.submit(MATRIX, PERSON)
+        await until(lambda: total(parts, "nodevitals_check_ended_total", outcome="bad") == 1)
+        shown(parts)
+        [check] = await parts.hub.checks.list()
         assert pages == {f"https://hub.example.org/checks/{check.id}"}
 
-    def shown(hub: Hub) -> None:
-        assert total(hub, "nodevitals_check_outcome", outcome="bad", **LABELS) == 1
-        assert total(hub, "nodevitals_check_bandwidth_bytes_per_second", **LABELS) == 10e9
-        ratio = total(hub, "nodevitals_check_finding_ratio", subject="gpu-3", **LABELS)
+    def shown(parts: Parts) -> None:
+        assert total(parts, "nodevitals_check_outcome", outcome="bad", **LABELS) == 1
+        assert total(parts, "nodevitals_check_bandwidth_bytes_per_second", **LABELS) == 10e9
+        ratio = total(parts, "nodevitals_check_finding_ratio", subject="gpu-3", **LABELS)
         assert ratio == pytest.approx(0.4)
-        assert total(hub, "nodevitals_hub_checks") == 0
-        assert total(hub, "nodevitals_check_page_info") is None
-        hub.settings = replace(hub.settings, external_url="https://hub.example.org/")
-        [sample] = [one for one in samples(hub) if one.name == "nodevitals_check_page_info"]
+        assert total(parts, "nodevitals_hub_checks") == 0
+        assert total(parts, "nodevitals_check_page_info") is None
+        parts.hub.settings = replace(parts.hub.settings, external_url="https://hub.example.org/")
+        [sample] = [one for one in samples(parts) if one.name == "nodevitals_check_page_info"]
         assert sample.labels.items() > LABELS.items()
         pages.add(sample.labels["page"])
 
-    async def second(hub: Hub) -> None:
-        await until(lambda: total(hub, "nodevitals_check_outcome") == 1)
-        shown(hub)
-        assert total(hub, "nodevitals_check_ended_total") == 0
+    async def second(parts: Parts) -> None:
+        await until(lambda: total(parts, "nodevitals_check_outcome") == 1)
+        shown(parts)
+        assert total(parts, "nodevitals_check_ended_total") == 0
 
     pages: set[str] = set()
     with_hub(tmp_path, first)
@@ -120,13 +119,13 @@ def test_check_is_exposed_and_again_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_every_family_is_in_the_catalogue_with_its_labels(tmp_path: Path) -> None:
-    async def scene(hub: Hub) -> None:
+    async def scene(parts: Parts) -> None:
         state = ScheduleState("nightly", 60.0, 86400.0, 1.0, 2.0, 3.0)
-        hub.schedule_states = lambda: [state]
-        await hub.checks.submit(MATRIX, PERSON)
-        await until(lambda: total(hub, "nodevitals_check_ended_total", outcome="bad") == 1)
+        parts.schedules.states = lambda: [state]  # type: ignore[method-assign]
+        await parts.hub.checks.submit(MATRIX, PERSON)
+        await until(lambda: total(parts, "nodevitals_check_ended_total", outcome="bad") == 1)
         known = catalogue.hub_families()
-        found = list(text_string_to_metric_families(metrics.of(hub).text().decode()))
+        found = list(text_string_to_metric_families(parts.metrics.text().decode()))
         for one in found:
             for sample in one.samples:
                 if sample.name.endswith("_created"):

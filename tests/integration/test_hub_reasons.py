@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nodevitals.checks.model import CheckRequest
 from nodevitals.errors import Wording
 from nodevitals_hub.checks.members import Members
-from nodevitals_hub.incidents import incident_tables, incidents, signed_links
+from nodevitals_hub.incidents import incident_tables, signed_links
 from nodevitals_hub.launch.kinds import KindRunner
 from nodevitals_hub.records import Incident
 from nodevitals_hub.settings.hub import HubSettings
@@ -173,7 +173,7 @@ async def of_forms(folder: Path) -> list[str]:
         for number in range(1, 101):
             probes = " ".join(f"p{bit}" for bit in range(8) if number >> bit & 1)
             found += await in_both(hub, "POST", LEASE, {"nodes": "gpu-2", "other_probes": probes})
-        await hub.hub.coordinator.stop()
+        await hub.hub.checks.stop()
     return found
 
 
@@ -213,7 +213,7 @@ async def of_incidents(folder: Path) -> list[str]:
                 incident_tables.write(connection, one)
 
         await database.do(write)
-        await incidents.of(hub.hub).read_link_key()
+        await hub.parts.incidents.read_link_key()
         select = "SELECT value FROM facts"
         [key] = await database.do(lambda connection: connection.execute(select).fetchone())
 

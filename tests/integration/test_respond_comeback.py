@@ -12,11 +12,14 @@ import pytest
 
 from nodevitals.checks.model import Check, CheckRequest, Cost, NodeVerdict
 from nodevitals.checks.model import Verdict as CheckVerdict
+from nodevitals.linux.host import Clock
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.context import Hub
 from nodevitals_hub.isolation import return_checks
-from nodevitals_hub.isolation.return_checks import Verdict
+from nodevitals_hub.isolation.isolation_book import Book
+from nodevitals_hub.isolation.return_checks import ReturnChecks, Verdict
 from nodevitals_hub.records import Fault, Isolation
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.store.check_store import Store
@@ -74,12 +77,11 @@ def play(
 
 
 def verdict(hub: Hub) -> Awaitable[Verdict]:
-    return return_checks.test(hub, ISOLATION)
+    return ReturnChecks(hub, Servers(hub), Book(hub, Clock())).test(ISOLATION)
 
 
 async def checked(hub: Hub) -> tuple[Verdict, list[Check]]:
-    found = await return_checks.test(hub, ISOLATION)
-    return found, list(await hub.checks.list())
+    return await verdict(hub), list(await hub.checks.list())
 
 
 def test_the_nodes_own_check_decides(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_without_partners_nothing_can_be_told(tmp_path: Path) -> None:
 
 def test_a_test_that_nothing_waits_for_ends_its_check(tmp_path: Path) -> None:
     async def act(hub: Hub) -> str:
-        task = asyncio.ensure_future(return_checks.test(hub, ISOLATION))
+        task = asyncio.ensure_future(verdict(hub))
         while not await hub.checks.list():
             await asyncio.sleep(0.01)
         task.cancel()

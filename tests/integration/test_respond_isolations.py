@@ -12,7 +12,6 @@ import pytest
 from nodevitals.checks.model import Requester
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.isolation.schedulers.schedulers import NodeState, SchedulerError
-from nodevitals_hub.out_of_service.isolations import Isolations
 from testbed.respond import Recorder, Responding, Site, responding
 
 NODES = [f"gpu-{number}" for number in range(1, 1001)]
@@ -350,7 +349,7 @@ def test_a_scheduler_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
 
     async def steps() -> None:
         async with responding(tmp_path, NODES[:20], recorder) as found:
-            found.isolations = Isolations(found.hub, found.clock, make)
+            found.isolations = found.made(scheduler=make)
             await found.rounds(15, XID)
             assert "kubeconfig" in found.isolations.problem
             await found.rounds(120, XID)

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from nodevitals_hub.isolation import isolation_tables
 from nodevitals_hub.isolation.ledger import Breaker, Ledger
-from nodevitals_hub.out_of_service import isolations
 from nodevitals_hub.records import Isolation, IsolationState, Step
 from nodevitals_hub.repair import repair_tables
 from nodevitals_hub.repair.repair_records import Repair, RepairState
@@ -107,7 +106,7 @@ def test_repairs_are_shown_escaped(tmp_path: Path) -> None:
                 text=HOSTILE,
             )
             await found.hub.database.do(partial(repair_tables.put, repair=made))
-        isolations.of(found.hub).repairs.notes[f"{owner}-late"] = f"2 left {HOSTILE}"
+        found.parts.isolations.repairs.notes[f"{owner}-late"] = f"2 left {HOSTILE}"
         listed = (await found.call("GET", "/api/v1/isolations")).json()
         assert {one["state"] for one in listed["repairs"]} == set(get_args(RepairState))
         assert listed["waiting_repairs"] == {f"{owner}-late": f"2 left {HOSTILE}"}
@@ -128,7 +127,7 @@ def test_an_open_breaker_and_a_problem_are_shown(tmp_path: Path) -> None:
         await found.hub.database.do(
             lambda connection: isolation_tables.put_ledger(connection, made)
         )
-        await isolations.of(found.hub).book.followed()
+        await found.parts.isolations.book.followed()
         listed = (await found.call("GET", "/api/v1/isolations")).json()
         assert (listed["breaker_open"], listed["breaker_reason"]) == (True, "a fleet incident")
         assert listed["problem"] == "not asked yet"

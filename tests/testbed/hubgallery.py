@@ -22,7 +22,6 @@ from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.tools.report import LATENCY, Report, ResultRow, failed
 from nodevitals_hub.checks import planning
 from nodevitals_hub.leases.lease_book import LeaseWanted
-from nodevitals_hub.leases.leases import of as leases_of
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.web import pages
 from nodevitals_hub.web.server import WebServer, bind
@@ -217,7 +216,7 @@ async def fill(found: Site) -> dict[str, str]:
     alice = Requester(trigger="page", name="alice")
     for nodes, note in ((names(3), NOTE), (names(8), "")):
         wanted = LeaseWanted(probes=("rdma", "network"), nodes=tuple(nodes), note=note)
-        await leases_of(found.hub).ask(wanted, alice)
+        await found.parts.leases.ask(wanted, alice)
     return paths
 
 
@@ -235,7 +234,7 @@ def gallery(folder: Path, anonymous: Any = "act") -> Iterator[tuple[str, dict[st
             listening = stack.enter_context(bind(f"127.0.0.1:{port}"))
             web = WebServer(found.hub, found.parts.handlers(), "", None, listening)
             paths, ended, loop = await fill(found), asyncio.Event(), asyncio.get_running_loop()
-            parts = [leases_of(found.hub).run(), web.serve()]
+            parts = [found.parts.leases.run(), web.serve()]
             tasks = [asyncio.ensure_future(one) for one in parts]
             started.set_result((paths, lambda: loop.call_soon_threadsafe(ended.set)))
             await ended.wait()

@@ -136,7 +136,6 @@ async def site(
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
             yield Site(hub, parts, client)
     finally:
-        if hub.respond is not None:
-            await hub.respond.close()
+        await parts.servers.close()
         await hub.database.close()
         await store.close()

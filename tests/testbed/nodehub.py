@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from nodevitals_hub.out_of_service.isolations import Isolations
 from nodevitals_hub.records import Isolation
 from testbed.nodeapi import NodeApi
 from testbed.respond import Responding, responding
@@ -59,5 +58,5 @@ async def node_hub(
         )
         test = settings.get("test")
         more = {} if test is None else {"test": test}
-        found.isolations = found.hub.isolations = Isolations(found.hub, found.clock, **more)
+        found.isolations = found.made(**more)
         yield NodeHub(found, api)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import Runner
@@ -145,10 +146,15 @@ class Responding:
     """A hub with its isolations, and all around it."""
 
     def __init__(
-        self, hub: Hub, isolations: Isolations, prometheus: FaultPrometheus, clock: StoppedClock
+        self, hub: Hub, prometheus: FaultPrometheus, clock: StoppedClock, **more: Any
     ) -> None:
-        self.hub, self.isolations = hub, isolations
+        self.hub, self.servers = hub, Servers(hub)
         self.prometheus, self.clock = prometheus, clock
+        self.isolations = self.made(**more)
+
+    def made(self, **more: Any) -> Isolations:
+        """Other isolations of this hub."""
+        return Isolations(self.hub, self.servers, self.clock, **more)
 
     @property
     def settings(self) -> OutOfServiceSettings:
@@ -205,13 +211,13 @@ async def responding(
         more: dict[str, Any] = {} if scheduler is None else {"scheduler": lambda _: scheduler}
         if test is not None:
             more["test"] = test
-        hub.isolations = Isolations(hub, clock, **more)
+        responding = Responding(hub, prometheus, clock, **more)
+        isolations = responding.isolations
         try:
-            yield Responding(hub, hub.isolations, prometheus, clock)
+            yield responding
         finally:
-            await hub.isolations.close()
-            if hub.respond is not None:
-                await hub.respond.close()
+            await isolations.close()
+            await responding.servers.close()
             with suppress(RuntimeError):  # killed: its database is closed
                 await hub.database.close()
             await store.close()

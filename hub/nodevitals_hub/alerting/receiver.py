@@ -121,15 +121,7 @@ def decode(body: bytes) -> Message:
     return message
 
 
-def of(hub: Hub) -> Receiver:
-    """The receiver of this hub."""
-    if hub.receiver is None:
-        hub.receiver = Receiver(hub)
-    found: Receiver = hub.receiver
-    return found
-
-
-def routes(hub: Hub) -> list[Any]:
+def handlers(receiver: Receiver) -> list[Any]:
     """The webhook."""
 
     @post(PATH, status_code=200, request_max_body_size=MAX_MESSAGE_BYTES)
@@ -139,6 +131,6 @@ def routes(hub: Hub) -> list[Any]:
             message = decode(await request.body())
         except ValueError as error:
             raise ClientException(str(error)) from None
-        return {"new": await of(hub).take(message)}
+        return {"new": await receiver.take(message)}
 
     return [take]

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from nodevitals_hub.incidents import (
-    incident_intake,
-    incident_log,
-    incident_tables,
-    incidents,
-    signed_links,
-)
+from nodevitals_hub.incidents import incident_intake, incident_log, incident_tables, signed_links
+from nodevitals_hub.incidents.incidents import Incidents
 from nodevitals_hub.records import Alert, Delivery
 from nodevitals_hub.store import inbox_tables
+from nodevitals_hub.store.response_database import Database
 from nodevitals_hub.triggers.alert_plan import node_of
 
 if TYPE_CHECKING:
@@ -56,7 +52,9 @@ def place_of(hub: Hub, alerts: Sequence[Alert]) -> Place:
     return Place(address, incident_log.key_of(alert, node_of(alert.labels, members) or ""))
 
 
-async def linked(hub: Hub, deliveries: Sequence[Delivery]) -> list[Delivery]:
+async def linked(
+    database: Database, incidents: Incidents, deliveries: Sequence[Delivery]
+) -> list[Delivery]:
     """The deliveries as they are sent. An incident that is acknowledged or resolved, or is not
     there in time, leaves the address of its alert. Raises StoreError.
     """
@@ -76,11 +74,11 @@ async def linked(hub: Hub, deliveries: Sequence[Delivery]) -> list[Delivery]:
 
     end = time.monotonic() + WAIT_SECONDS
     while True:
-        found, is_behind = await hub.database.do(read)
+        found, is_behind = await database.do(read)
         if len(found) == len(keys) or not is_behind or time.monotonic() >= end:
             break
         await asyncio.sleep(LOOK_SECONDS)
-    sign = incidents.of(hub).signed
+    sign = incidents.signed
     return [
         replace(one, text=sign(one.text, found[one.incident_key]))
         if one.incident_key in found

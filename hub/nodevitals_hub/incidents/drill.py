@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,19 +23,14 @@ from nodevitals.checks.model import NodeName
 from nodevitals_hub import families
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.coordinator import new_identity
-from nodevitals_hub.incidents import drill
 from nodevitals_hub.records import Drill
 from nodevitals_hub.settings.response import Severity
+from nodevitals_hub.store import aside_tables
 from nodevitals_hub.web.access import needs
 from nodevitals_hub.web.api import requester_of
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
-
-
-import sqlite3
-
-from nodevitals_hub.store import aside_tables
 
 _drill = msgspec.json.Decoder(Drill).decode
 
@@ -92,13 +88,16 @@ class Drills:
         """When each ends, by the monotonic clock: a clock that is set makes none longer."""
         self._lock = asyncio.Lock()
 
+    async def run(self) -> None:
+        """Load the drills that last, where there may be any."""
+        if self._hub.database.exists():
+            await self.load()
+
     async def load(self) -> None:
         """Read what the file has: a drill goes on over a restart, and ends at its time. One that
         was begun in the future, before the clock was set back, has ended.
         """
-        self._newest = await self._hub.database.do(
-            lambda connection: drill.newest(connection, KEEP)
-        )
+        self._newest = await self._hub.database.do(lambda connection: newest(connection, KEEP))
         now, moment = time.time(), time.monotonic()
         self._ends = {
             one.id: moment + one.until - max(now, one.created)
@@ -164,7 +163,7 @@ class Drills:
         return ended
 
     async def _store(self, drill: Drill) -> None:
-        def work(connection: Any) -> list[Drill]:
+        def work(connection: sqlite3.Connection) -> list[Drill]:
             write(connection, drill)
             prune(connection, KEEP)
             return newest(connection, KEEP)
@@ -177,36 +176,22 @@ class Drills:
             yield families.DRILL, (one.node, one.fault, one.component, one.severity), 1.0
 
 
-def of(hub: Hub) -> Drills:
-    """The drills of this hub."""
-    if hub.drills is None:
-        hub.drills = Drills(hub)
-    found: Drills = hub.drills
-    return found
-
-
-async def run(hub: Hub) -> None:
-    """Load the drills that last, where there may be any."""
-    if hub.database.exists():
-        await of(hub).load()
-
-
-def routes(hub: Hub) -> list[Any]:
+def handlers(drills: Drills) -> list[Any]:
     """The REST API."""
 
     @get(PATH)
     async def list_drills() -> list[Drill]:
         """The drills, the newest first."""
-        return list(of(hub).all())
+        return list(drills.all())
 
     @post(PATH, guards=[needs("act")])
     async def begin(data: JSONBody[DrillWanted], request: Request[Any, Any, Any]) -> Drill:
         """Raise a fault in alerts only, to rehearse the way of its notifications."""
-        return await of(hub).begin(data, requester_of(request).name)
+        return await drills.begin(data, requester_of(request).name)
 
     @delete(f"{PATH}/{{identity:str}}", status_code=200, guards=[needs("act")])
     async def end(identity: FromPath[str], request: Request[Any, Any, Any]) -> Drill:
         """End a drill now."""
-        return await of(hub).end(identity, requester_of(request).name)
+        return await drills.end(identity, requester_of(request).name)
 
     return [list_drills, begin, end]

@@ -10,19 +10,21 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from nodevitals.checks.deadlines import within
-from nodevitals_hub.alerting import backends, receiver, setting_aside
+from nodevitals_hub.alerting import setting_aside
 from nodevitals_hub.alerting.prometheus_queries import AskingError
+from nodevitals_hub.alerting.receiver import Receiver
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.coordinator import new_identity
 from nodevitals_hub.incidents import incident_log
 from nodevitals_hub.incidents import incident_tables as tables
+from nodevitals_hub.incidents.incidents import Incidents
 from nodevitals_hub.records import Incident, Received
 from nodevitals_hub.settings.response import Severity
 from nodevitals_hub.store import aside_tables, inbox_tables
 from nodevitals_hub.store.check_store import StoreError
-from nodevitals_hub.store.response_database import Database
 from nodevitals_hub.triggers.alert_plan import node_of
 
 if TYPE_CHECKING:
@@ -40,27 +42,30 @@ log = logging.getLogger(__name__)
 
 
 class Intake:
-    """Reads for the incidents of one hub, which are an Incidents of incidents.py."""
+    """Reads for the incidents of one hub."""
 
-    def __init__(self, hub: Hub, incidents: Any) -> None:
-        self._hub, self._incidents = hub, incidents
+    def __init__(
+        self, hub: Hub, servers: Servers, receiver: Receiver, incidents: Incidents
+    ) -> None:
+        self._hub, self._database = hub, hub.database
+        self._servers, self._incidents = servers, incidents
+        self._arrived = receiver.arrived[READER]
         self._asked = 0.0
         self._missed: dict[str, float] = {}
         """Alerts that Alertmanager does not have, and since when, by the monotonic clock."""
 
-    @property
-    def _database(self) -> Database:
-        return self._hub.database
-
     async def run(self) -> None:
-        """Read the inbox, and ask Alertmanager."""
-        arrived = receiver.of(self._hub).arrived[READER]
+        """Read the inbox, and ask Alertmanager; a hub that gets no message does nothing."""
+        if not self._incidents.may_be_any():
+            await self._arrived.wait()
+        await self._incidents.read_link_key()
+        self._missed.clear()
         while True:
-            arrived.clear()
+            self._arrived.clear()
             with suppress(StoreError):  # logged by the database
                 await self._round()
             try:
-                await within(arrived.wait(), LOOK_SECONDS)
+                await within(self._arrived.wait(), LOOK_SECONDS)
             except TimeoutError:
                 continue
 
@@ -136,7 +141,7 @@ class Intake:
 
     async def _ask_alertmanager(self) -> None:
         """Resolve what Alertmanager does not have any more."""
-        server = backends.of(self._hub).alertmanager
+        server = self._servers.alertmanager
         if server is None:
             return
         try:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, get, post
@@ -15,6 +14,7 @@ from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.context import Hub
 from nodevitals_hub.incidents import incident_summary, signed_links
 from nodevitals_hub.incidents.incident_summary import Summary
+from nodevitals_hub.incidents.incidents import Incidents
 from nodevitals_hub.records import Incident
 from nodevitals_hub.web.access import rank
 from nodevitals_hub.web.api import requester_of
@@ -59,75 +59,62 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     note: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
-class Parts(NamedTuple):
-    """What the handlers use; incidents.py imports this module."""
-
-    hub: Hub
-    incidents: Callable[[], Any]
-    """The Incidents of incidents.py."""
-    is_used: Callable[[], bool]
-    """Whether there may be any."""
+def handlers(hub: Hub, incidents: Incidents) -> list[Any]:
+    """The REST API and the pages."""
+    return [*_rest(hub, incidents), *_pages(hub, incidents)]
 
 
-def made(parts: Parts) -> list[Any]:
-    """The handlers."""
-    return [*_rest(parts), *_pages(parts)]
-
-
-async def _month(parts: Parts, month: str) -> Month:
+async def _month(hub: Hub, incidents: Incidents, month: str) -> Month:
     month = month or incident_summary.month_of(time.time())
-    if not parts.is_used():
-        settings = parts.hub.settings.incidents
+    if not incidents.may_be_any():
+        settings = hub.settings.incidents
         return Month(summary=incident_summary.summary(month, (), settings), incidents=())
-    found, incidents = await parts.incidents().month(month)
-    return Month(summary=found, incidents=tuple(incidents))
+    found, listed = await incidents.month(month)
+    return Month(summary=found, incidents=tuple(listed))
 
 
-async def _one(parts: Parts, identity: str) -> Incident:
-    if not parts.is_used():
+async def _one(incidents: Incidents, identity: str) -> Incident:
+    if not incidents.may_be_any():
         raise RefusedError("not_found", Wording("no such incident"))
-    found: Incident = await parts.incidents().get(identity)
-    return found
+    return await incidents.get(identity)
 
 
-def _rest(parts: Parts) -> list[Any]:
+def _rest(hub: Hub, incidents: Incidents) -> list[Any]:
     @get(PATH)
     async def list_incidents(month: FromQuery[str] = "") -> Month:
         """The incidents of a month, by default this one (`2026-11`, UTC)."""
-        return await _month(parts, month)
+        return await _month(hub, incidents, month)
 
     @get(f"{PATH}/{{identity:str}}")
     async def get_incident(identity: FromPath[str]) -> Incident:
         """One incident."""
-        return await _one(parts, identity)
+        return await _one(incidents, identity)
 
     @post(f"{PATH}/{{identity:str}}/acknowledge", status_code=200)
     async def acknowledge(
         identity: FromPath[str], data: JSONBody[Acknowledgement], request: AnyRequest
     ) -> Incident:
         """Note who works on it."""
-        await _one(parts, identity)
+        await _one(incidents, identity)
         name = data.name or requester_of(request).name
-        found: Incident = await parts.incidents().acknowledge(identity, name)
-        return found
+        return await incidents.acknowledge(identity, name)
 
     @post(f"{PATH}/{{identity:str}}/mark", status_code=200)
     async def mark(identity: FromPath[str], data: JSONBody[Mark], request: AnyRequest) -> Incident:
         """Note whether it was a false alarm."""
-        await _one(parts, identity)
+        await _one(incidents, identity)
         name = requester_of(request).name
-        found: Incident = await parts.incidents().mark(identity, data.false_alarm, name, data.note)
-        return found
+        return await incidents.mark(identity, data.false_alarm, name, data.note)
 
     return [list_incidents, get_incident, acknowledge, mark]
 
 
-def _pages(parts: Parts) -> list[Any]:
+def _pages(hub: Hub, incidents: Incidents) -> list[Any]:
     @get("/incidents", include_in_schema=False)
     async def index(request: AnyRequest, month: FromQuery[str] = "") -> Response[str]:
         """What is not resolved, and a month."""
-        found = await _month(parts, month)
-        unresolved = await parts.incidents().listed() if parts.is_used() else ()
+        found = await _month(hub, incidents, month)
+        unresolved = await incidents.listed() if incidents.may_be_any() else ()
         first, last = incident_summary.bounds(found.summary.month)
         counted = sum(one.count for one in found.summary.severities)  # of many, not all are listed
         return page(
@@ -140,23 +127,23 @@ def _pages(parts: Parts) -> list[Any]:
             more_of_month=max(0, counted - MOST_SHOWN, len(found.incidents) - MOST_SHOWN),
             before=incident_summary.month_of(first - 1),
             after=incident_summary.month_of(last) if last <= time.time() else "",
-            cluster=parts.hub.settings.cluster,
+            cluster=hub.settings.cluster,
         )
 
     @get("/incidents/of/{fingerprint:str}", include_in_schema=False)
     async def of_alert(fingerprint: FromPath[str]) -> Response[str]:
         """The incident of an alert; what notifications link to that need no acknowledgement."""
-        if not parts.is_used():
+        if not incidents.may_be_any():
             raise RefusedError("not_found", Wording("no incident has that alert"))
-        incident = await parts.incidents().with_alert(fingerprint)
+        incident = await incidents.with_alert(fingerprint)
         return redirect(f"/incidents/{incident.id}")
 
     @get("/incidents/{identity:str}", include_in_schema=False)
     async def show(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """One incident."""
-        incident = await _one(parts, identity)
+        incident = await _one(incidents, identity)
         fields = {name: request.query_params.get(name, "") for name in signed_links.FIELDS}
-        worth = parts.incidents().worth(incident.id, fields)
+        worth = incidents.worth(incident.id, fields)
         asker = requester_of(request)
         return page(
             request,
@@ -166,20 +153,20 @@ def _pages(parts: Parts) -> list[Any]:
             signed=fields if worth == "valid" else {},
             refused=shown_problems(request, {"link": _REFUSED.get(worth, "")})["link"],
             may_run=rank(asker.role) >= rank("run"),
-            cluster=parts.hub.settings.cluster,
+            cluster=hub.settings.cluster,
         )
 
     @post("/incidents/{identity:str}/acknowledge", include_in_schema=False, status_code=200)
     async def acknowledge(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """Note who works on it: role run, or the link of a notification."""
         fields = fields_of(await request.body())
-        incident, asker = await _one(parts, identity), requester_of(request)
+        incident, asker = await _one(incidents, identity), requester_of(request)
         may_run = rank(asker.role) >= rank("run")
-        worth = parts.incidents().worth(incident.id, fields)
+        worth = incidents.worth(incident.id, fields)
         if not may_run and worth != "valid":
             raise RefusedError("forbidden", _REFUSED[worth])
         name = asker.name or fields.get("name", "")
-        await parts.incidents().acknowledge(incident.id, name, by_link=not may_run)
+        await incidents.acknowledge(incident.id, name, by_link=not may_run)
         return redirect(f"/incidents/{incident.id}")
 
     @post("/incidents/{identity:str}/mark", include_in_schema=False, status_code=200)
@@ -189,9 +176,9 @@ def _pages(parts: Parts) -> list[Any]:
         said = fields.get("false_alarm")
         if said not in ("yes", "no"):
             raise RefusedError("invalid", "false_alarm: yes or no")
-        incident = await _one(parts, identity)
+        incident = await _one(incidents, identity)
         name = requester_of(request).name
-        await parts.incidents().mark(identity, said == "yes", name, fields.get("note", "")[:500])
+        await incidents.mark(identity, said == "yes", name, fields.get("note", "")[:500])
         return redirect(f"/incidents/{incident.id}")
 
     return [index, of_alert, show, acknowledge, mark]

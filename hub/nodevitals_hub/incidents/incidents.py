@@ -17,11 +17,9 @@ from msgspec.structs import replace
 
 from nodevitals.errors import Wording
 from nodevitals_hub import families
-from nodevitals_hub.alerting import receiver
 from nodevitals_hub.checks.check_requests import RefusedError
-from nodevitals_hub.incidents import incident_routes, signed_links
 from nodevitals_hub.incidents import incident_tables as tables
-from nodevitals_hub.incidents.incident_intake import READER, Intake
+from nodevitals_hub.incidents import signed_links
 from nodevitals_hub.incidents.incident_summary import Summary, bounds, summary
 from nodevitals_hub.records import Incident
 from nodevitals_hub.store import aside_tables
@@ -56,6 +54,10 @@ class Incidents:
 
     async def _do(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
         return await self._hub.database.do(work)
+
+    def may_be_any(self) -> bool:
+        """Whether there may be incidents: something was stored once."""
+        return self._hub.database.exists()
 
     def note(self, incident: Incident) -> None:
         """Log and count what a message did. The totals are those since the start."""
@@ -197,7 +199,9 @@ class Incidents:
         return signed_links.signed(text, self._link_key, identity, time.time())
 
     def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
-        """What /metrics shows."""
+        """What /metrics shows; nothing before the first message."""
+        if not self._link_key:
+            return
         for severity in self._hub.settings.incidents.severities:
             for state in ("open", "acknowledged"):
                 yield families.INCIDENTS, (severity, state), self.current[severity, state]
@@ -228,30 +232,3 @@ def _key(value: bytes) -> bytes:
 
 def _line(text: str, most: int) -> str:
     return "".join(c for c in " ".join(text.split()) if c.isprintable())[:most]
-
-
-def of(hub: Hub) -> Incidents:
-    """The incidents of this hub."""
-    if hub.incidents is None:
-        hub.incidents = Incidents(hub)
-    found: Incidents = hub.incidents
-    return found
-
-
-def is_used(hub: Hub) -> bool:
-    """Whether there is any incident to keep: the database is there once a message came."""
-    return hub.database.exists()
-
-
-async def run(hub: Hub) -> None:
-    """Follow the alerts until cancelled; a hub that gets no message does nothing."""
-    if not is_used(hub):
-        await receiver.of(hub).arrived[READER].wait()
-    await of(hub).read_link_key()
-    await Intake(hub, of(hub)).run()
-
-
-def routes(hub: Hub) -> list[Any]:
-    """The pages and the REST API."""
-    parts = incident_routes.Parts(hub, lambda: of(hub), lambda: is_used(hub))
-    return incident_routes.made(parts)

@@ -9,8 +9,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from nodevitals.linux.host import Clock
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.alerting.prometheus_queries import AskingError
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.isolation.faults import (
     FULL_QUERY,
     MAX_GAP_SECONDS,
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 class Watching:
     """The answers of one Prometheus."""
 
-    def __init__(self, hub: Hub, clock: Clock) -> None:
-        self._hub, self._clock = hub, clock
+    def __init__(self, hub: Hub, servers: Servers, clock: Clock) -> None:
+        self._hub, self._servers, self._clock = hub, servers, clock
         self._before: Clocks | None = None
         self._usable = clock.monotonic()
         self.problem = "not asked yet"
@@ -61,7 +61,7 @@ class Watching:
 
     async def _ask(self, query: str) -> Seen:
         """Raises AskingError and StaleError."""
-        prometheus = backends.of(self._hub).prometheus
+        prometheus = self._servers.prometheus
         if prometheus is None:
             raise AskingError("prometheus: not set")
         members = {member.name: member for member in self._hub.checks.members()}

@@ -10,15 +10,16 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodevitals.linux.host import Clock
 from nodevitals_hub.isolation import isolation_acts as acts
-from nodevitals_hub.isolation import return_checks
 from nodevitals_hub.isolation.isolation_book import Book
 from nodevitals_hub.isolation.isolation_marks import Marks
 from nodevitals_hub.isolation.isolation_states import OUT_STATES, is_intent
+from nodevitals_hub.isolation.return_checks import Verdict
+from nodevitals_hub.isolation.schedulers.command_scheduler import CommandScheduler
+from nodevitals_hub.isolation.schedulers.kubernetes_scheduler import KubernetesScheduler
 from nodevitals_hub.isolation.schedulers.schedulers import (
     DrainProgress,
     FailureKind,
@@ -26,50 +27,36 @@ from nodevitals_hub.isolation.schedulers.schedulers import (
     Scheduler,
     SchedulerError,
 )
+from nodevitals_hub.isolation.schedulers.slurm_scheduler import SlurmScheduler
 from nodevitals_hub.records import Isolation
 from nodevitals_hub.settings.response import OutOfServiceSettings
-
-if TYPE_CHECKING:
-    from nodevitals_hub.context import Hub
 
 AT_A_TIME = 4
 ACT_SECONDS = 30.0
 """An answer of Prometheus is acted on for so long."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 60.0, 3600.0
-_SCHEDULERS = {
-    "kubernetes": ("kubernetes_scheduler", "KubernetesScheduler"),
-    "slurm": ("slurm_scheduler", "SlurmScheduler"),
-    "command": ("command_scheduler", "CommandScheduler"),
+_SCHEDULERS: Mapping[str, Callable[[OutOfServiceSettings], Scheduler]] = {
+    "kubernetes": KubernetesScheduler,
+    "slurm": SlurmScheduler,
+    "command": CommandScheduler,
 }
 
 PROBLEMS = ("unreachable", "refused", "conflict", "foreign_mark")
 
 log = logging.getLogger(__name__)
-Result = tuple[bool | None, str, str]
-"""Whether a node is good (None: not known), why, and the check."""
-Test = Callable[[Any, Isolation], Awaitable[Result]]
+Test = Callable[[Isolation], Awaitable[Verdict]]
 
 
 def scheduler_of(settings: OutOfServiceSettings) -> Scheduler:
-    """The scheduler of the settings. Raises ImportError and ValueError."""
-    module, name = _SCHEDULERS[settings.scheduler]
-    made: Scheduler = getattr(import_module(f"nodevitals_hub.isolation.schedulers.{module}"), name)(
-        settings
-    )
-    return made
-
-
-async def checks_before_return(hub: Hub, isolation: Isolation) -> Result:
-    """The checks of return_checks.py."""
-    found = await return_checks.test(hub, isolation)
-    return found.ok, found.text, found.check_id
+    """The scheduler of the settings. Raises SchedulerError."""
+    return _SCHEDULERS[settings.scheduler](settings)
 
 
 class Work:
     """What one hub does with one scheduler."""
 
-    def __init__(self, hub: Hub, book: Book, clock: Clock, test: Test) -> None:
-        self._hub, self._book, self._clock, self._checks = hub, book, clock, test
+    def __init__(self, book: Book, clock: Clock, test: Test) -> None:
+        self._book, self._clock, self._checks = book, clock, test
         self.marks = Marks(book, clock)
         self._room = asyncio.Semaphore(AT_A_TIME)
         self._tests: dict[str, asyncio.Task[None]] = {}
@@ -213,10 +200,10 @@ class Work:
 
     async def _test(self, isolation: Isolation) -> None:
         try:
-            verdict = await self._checks(self._hub, isolation)
+            verdict = await self._checks(isolation)
         except Exception as error:  # of another module: the next round goes on without it
             log.exception("isolation %s: its checks", isolation.id)
-            verdict = (None, f"{type(error).__name__} in the hub: see its log", "")
+            verdict = Verdict(None, f"{type(error).__name__} in the hub: see its log")
         ok, text, check = verdict
         if ok is None:
             wait = self._waits.get(isolation.id, (0.0, FIRST_RETRY_SECONDS))[1]

@@ -10,14 +10,16 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from nodevitals.checks.model import Check, CheckRequest, Kind, Requester
-from nodevitals_hub.alerting import backends
 from nodevitals_hub.alerting.prometheus_queries import AskingError
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.isolation.faults import CONFIRMED
+from nodevitals_hub.isolation.isolation_book import Book
 from nodevitals_hub.records import Isolation
 from nodevitals_hub.settings.response import ReturnSettings
 from nodevitals_hub.triggers.alert_plan import node_of
@@ -41,100 +43,99 @@ class Verdict(NamedTuple):
     """The last check."""
 
 
-async def test(hub: Hub, isolation: Isolation) -> Verdict:
-    """Run the checks of a node, one after the other."""
-    settings = hub.settings.out_of_service
-    if settings is None:
-        return Verdict(None, "out_of_service is not set any more")
-    number = int(time.time() // TRY_SECONDS)
-    own = CheckRequest(kind="node", nodes=(isolation.node,), note=_note(isolation))
-    found = await _tested(hub, isolation, own, f"node {number}")
-    if not found.ok or not settings.back.pair_preset:
-        return found
-    try:
-        pairs = await _with_partners(hub, isolation, settings.back, number)
-    except (RefusedError, AskingError) as error:
-        return Verdict(None, str(error), found.check_id)
-    return await _tested(hub, isolation, pairs, f"pairs {number}")
+class ReturnChecks:
+    """The checks of a hub's nodes before their return."""
 
+    def __init__(self, hub: Hub, servers: Servers, book: Book) -> None:
+        self._hub, self._servers, self._book = hub, servers, book
 
-async def _with_partners(
-    hub: Hub, isolation: Isolation, settings: ReturnSettings, number: int
-) -> CheckRequest:
-    """A check of the node with idle nodes of its pool that are in service and have no confirmed
-    fault. Raises RefusedError and AskingError.
-    """
-    preset = planning.presets_of(hub.settings).get(settings.pair_preset)
-    if preset is None:
-        raise RefusedError("invalid", f"no preset {settings.pair_preset} (back.pair_preset)")
-    out = {one.node for one in hub.isolations.book.open.values()} if hub.isolations else set()
-    out |= await _faulty(hub)
-    names = [
-        member.name
-        for member in hub.checks.members()
-        if member.labels.get("pool", "") == isolation.pool
-        and member.name != isolation.node
-        and member.name not in out
-    ]
-    # Others at each try, and the same ones where a killed hub tries again.
-    random.Random(f"{isolation.id} {number}").shuffle(names)  # no secret
-    asked = names[:ASKED_PARTNERS]
-    busy = await _in_use(hub, asked)
-    partners = [name for name in asked if name not in busy][: settings.partners]
-    if len(partners) < settings.partners:
-        text = f"{settings.partners} idle nodes of its pool are needed as partners"
-        raise RefusedError("busy", f"{len(partners)} found; {text}")
-    kind: Kind = "pair" if preset.kind == "pair" and len(partners) == 1 else "matrix"
-    return CheckRequest(
-        kind=kind,
-        nodes=(isolation.node, *partners),
-        preset=settings.pair_preset,
-        note=_note(isolation),
-    )
+    async def test(self, isolation: Isolation) -> Verdict:
+        """Run the checks of a node, one after the other."""
+        settings = self._hub.settings.out_of_service
+        if settings is None:
+            return Verdict(None, "out_of_service is not set any more")
+        number = int(time.time() // TRY_SECONDS)
+        own = CheckRequest(kind="node", nodes=(isolation.node,), note=_note(isolation))
+        found = await self._tested(isolation, own, f"node {number}")
+        if not found.ok or not settings.back.pair_preset:
+            return found
+        try:
+            pairs = await self._with_partners(isolation, settings.back, number)
+        except (RefusedError, AskingError) as error:
+            return Verdict(None, str(error), found.check_id)
+        return await self._tested(isolation, pairs, f"pairs {number}")
 
+    async def _with_partners(
+        self, isolation: Isolation, settings: ReturnSettings, number: int
+    ) -> CheckRequest:
+        """A check of the node with idle nodes of its pool that are in service and have no
+        confirmed fault. Raises RefusedError and AskingError.
+        """
+        preset = planning.presets_of(self._hub.settings).get(settings.pair_preset)
+        if preset is None:
+            raise RefusedError("invalid", f"no preset {settings.pair_preset} (back.pair_preset)")
+        out = {one.node for one in self._book.open.values()} | await self._faulty()
+        names = [
+            member.name
+            for member in self._hub.checks.members()
+            if member.labels.get("pool", "") == isolation.pool
+            and member.name != isolation.node
+            and member.name not in out
+        ]
+        # Others at each try, and the same ones where a killed hub tries again.
+        random.Random(f"{isolation.id} {number}").shuffle(names)  # no secret
+        asked = names[:ASKED_PARTNERS]
+        busy = await self._in_use(asked)
+        partners = [name for name in asked if name not in busy][: settings.partners]
+        if len(partners) < settings.partners:
+            text = f"{settings.partners} idle nodes of its pool are needed as partners"
+            raise RefusedError("busy", f"{len(partners)} found; {text}")
+        kind: Kind = "pair" if preset.kind == "pair" and len(partners) == 1 else "matrix"
+        return CheckRequest(
+            kind=kind,
+            nodes=(isolation.node, *partners),
+            preset=settings.pair_preset,
+            note=_note(isolation),
+        )
 
-async def _faulty(hub: Hub) -> set[str | None]:
-    """The nodes with a confirmed fault of any kind."""
-    server = backends.of(hub).prometheus
-    if server is None:
-        return set()
-    members = {member.name: member for member in hub.checks.members()}
-    return {node_of(one.labels, members) for one in await server.query(CONFIRMED)}
+    async def _faulty(self) -> set[str | None]:
+        """The nodes with a confirmed fault of any kind."""
+        server = self._servers.prometheus
+        if server is None:
+            return set()
+        members = {member.name: member for member in self._hub.checks.members()}
+        return {node_of(one.labels, members) for one in await server.query(CONFIRMED)}
 
+    async def _in_use(self, names: Sequence[str]) -> set[str]:
+        if not names:
+            return set()
+        return set(await self._hub.checks.in_use(CheckRequest(kind="matrix", nodes=tuple(names))))
 
-async def _in_use(hub: Hub, names: Sequence[str]) -> set[str]:
-    if not names:
-        return set()
-    return set(await hub.coordinator.in_use(CheckRequest(kind="matrix", nodes=tuple(names))))
+    async def _tested(self, isolation: Isolation, request: CheckRequest, part: str) -> Verdict:
+        try:
+            key = f"return {isolation.id} {part}"
+            check = await self._ended(await self._hub.checks.submit(request, REQUESTER, key))
+        except RefusedError as error:
+            return Verdict(None, f"{request.kind} check: {error}")
+        return verdict_of(check, isolation.node)
 
+    async def _ended(self, check: Check) -> Check:
+        """The check at its end; one that nothing waits for any more is ended. Raises
+        RefusedError.
+        """
+        try:
+            while check.ended is None:
+                await asyncio.sleep(LOOK_SECONDS)
+                check = await self._hub.checks.check(check.id)
+        except asyncio.CancelledError:
+            asker = Requester(trigger="alert", name=REQUESTER.name, role="run")
+            await asyncio.shield(self._cancel(check.id, asker))
+            raise
+        return check
 
-async def _tested(hub: Hub, isolation: Isolation, request: CheckRequest, part: str) -> Verdict:
-    try:
-        check = await hub.checks.submit(request, REQUESTER, f"return {isolation.id} {part}")
-        check = await _ended(hub, check)
-    except RefusedError as error:
-        return Verdict(None, f"{request.kind} check: {error}")
-    return verdict_of(check, isolation.node)
-
-
-async def _ended(hub: Hub, check: Check) -> Check:
-    """The check at its end; one that nothing waits for any more is ended. Raises RefusedError."""
-    try:
-        while check.ended is None:
-            await asyncio.sleep(LOOK_SECONDS)
-            check = await hub.checks.check(check.id)
-    except asyncio.CancelledError:
-        asker = Requester(trigger="alert", name=REQUESTER.name, role="run")
-        await asyncio.shield(_cancel(hub, check.id, asker))
-        raise
-    return check
-
-
-async def _cancel(hub: Hub, identity: str, asker: Requester) -> None:
-    try:
-        await hub.checks.cancel(identity, asker)
-    except RefusedError:
-        return  # it has ended
+    async def _cancel(self, identity: str, asker: Requester) -> None:
+        with suppress(RefusedError):  # it has ended
+            await self._hub.checks.cancel(identity, asker)
 
 
 def verdict_of(check: Check, node: str) -> Verdict:

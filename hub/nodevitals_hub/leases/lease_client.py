@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(LeaseStatus).decode
 class LeaseClient:
     """One client per hub; files are read again when they change."""
 
-    def __init__(self, settings: AgentsSettings) -> None:
+    def __init__(self, settings: AgentsSettings | None) -> None:
         self._settings = settings
         self._secrets: Secrets | None = None
 
@@ -41,8 +41,10 @@ class LeaseClient:
         self, member: Member, probes: tuple[str, ...], seconds: float
     ) -> dict[str, LeaseState]:
         """Ask for probes and seconds; without probes, end the lease. Raises AgentError."""
+        if self._settings is None:
+            raise AgentError("the hub's configuration has no section agents")
         try:
-            secrets = await asyncio.to_thread(self._refreshed)
+            secrets = await asyncio.to_thread(self._refreshed, self._settings)
         except ProbeError as error:
             raise AgentError(error.message) from None
         body = b""
@@ -77,8 +79,8 @@ class LeaseClient:
             async with client.stream(method, url, content=body or None, headers=head) as reply:
                 return reply.status_code, await body_of(reply, MAX_REPLY_BYTES)
 
-    def _refreshed(self) -> Secrets:
+    def _refreshed(self, settings: AgentsSettings) -> Secrets:
         if self._secrets is None:
-            self._secrets = Secrets(self._settings.token_file, self._settings.tls)
+            self._secrets = Secrets(settings.token_file, settings.tls)
         self._secrets.refresh()
         return self._secrets

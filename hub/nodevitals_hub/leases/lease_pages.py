@@ -18,7 +18,7 @@ from nodevitals.probes.fabric.leases import ProbeName
 from nodevitals.wire import MAX_LEASED_PROBES
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.leases.lease_book import LONGEST_SECONDS, SHORTEST_SECONDS, LeaseWanted
-from nodevitals_hub.leases.leases import of as leases_of
+from nodevitals_hub.leases.leases import Leases
 from nodevitals_hub.web.access import rank
 from nodevitals_hub.web.api import requester_of
 from nodevitals_hub.web.errors import STATUS, AnyRequest, page, redirect, shown_problems
@@ -92,19 +92,19 @@ def _by_field(problems: Iterable[Problem]) -> dict[str, str]:
 
 def _show(
     hub: Hub,
+    leases: Leases,
     request: AnyRequest,
     fields: Mapping[str, str],
     refused: str = "",
     problems: Mapping[str, str] | None = None,
 ) -> Response[str]:
-    found = leases_of(hub)
-    nodes = sorted(found.nodes(), key=lambda one: (_ORDER.index(one.state), one.name))
+    nodes = sorted(leases.nodes(), key=lambda one: (_ORDER.index(one.state), one.name))
     labels = labels_of(hub.checks.members())
     return page(
         request,
         "leases.html",
         STATUS[refused] if refused else 200,
-        leases=found.all(),
+        leases=leases.all(),
         nodes=nodes[:MAX_NODES_SHOWN],
         all_nodes=len(nodes),
         fields=with_lists(fields, labels),
@@ -121,28 +121,29 @@ def _show(
     )
 
 
-def handlers(hub: Hub) -> list[Any]:
+def handlers(hub: Hub, leases: Leases) -> list[Any]:
     """The handlers of Litestar."""
 
     @get("/leases", include_in_schema=False)
     async def show(request: AnyRequest) -> Response[str]:
         """The leases that last, and the form."""
-        return _show(hub, request, dict(request.query_params.items()))
+        return _show(hub, leases, request, dict(request.query_params.items()))
 
     @post("/leases", include_in_schema=False, status_code=200)
     async def ask(request: AnyRequest) -> Response[str]:
         """Begin a lease."""
         fields = fields_of(await request.body())
         try:
-            await leases_of(hub).ask(lease_of(fields), requester_of(request))
+            await leases.ask(lease_of(fields), requester_of(request))
         except RefusedError as error:
-            return _show(hub, request, fields, error.kind, _by_field(error.problems))
+            problems = _by_field(error.problems)
+            return _show(hub, leases, request, fields, error.kind, problems)
         return redirect("/leases")
 
     @post("/leases/{identity:str}/end", include_in_schema=False, status_code=200)
     async def end(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """End a lease."""
-        await leases_of(hub).end(identity, requester_of(request))
+        await leases.end(identity, requester_of(request))
         return redirect("/leases")
 
     return [show, ask, end]

@@ -9,9 +9,8 @@ from litestar import Request, delete, get, post
 from litestar.params import FromPath, JSONBody
 
 from nodevitals.checks.model import Requester
-from nodevitals_hub.leases import lease_pages
 from nodevitals_hub.leases.lease_book import HubLease, LeasedNode, LeaseWanted
-from nodevitals_hub.leases.leases import Leases, of
+from nodevitals_hub.leases.leases import Leases
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -33,7 +32,7 @@ def requester_of(request: Request[Any, Any, Any]) -> Requester:
     return found if isinstance(found, Requester) else Requester(trigger="rest", role="read")
 
 
-def made(hub: Hub, leases: Leases) -> list[Any]:
+def handlers(hub: Hub, leases: Leases) -> list[Any]:
     """The handlers."""
 
     @get(LEASES_PATH)
@@ -60,13 +59,3 @@ def made(hub: Hub, leases: Leases) -> list[Any]:
         return leases.scrape_targets(agents.metrics_port, agents.metrics_scheme)
 
     return [list_leases, ask, end, targets]
-
-
-async def run(hub: Hub) -> None:
-    """Renew leases until cancelled."""
-    await of(hub).run()
-
-
-def routes(hub: Hub) -> list[Any]:
-    """The REST API of leases, their page, and the targets for Prometheus."""
-    return [*made(hub, of(hub)), *lease_pages.handlers(hub)]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,7 +19,9 @@ from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Requester
 from nodevitals.linux.host import Clock
 from nodevitals.wire import MAX_LEASE_SECONDS, LeaseState
+from nodevitals_hub import families
 from nodevitals_hub.checks.check_requests import Member, RefusedError
+from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.leases.lease_book import (
     AgentError,
     HubLease,
@@ -27,11 +29,7 @@ from nodevitals_hub.leases.lease_book import (
     LeasedNode,
     LeaseWanted,
 )
-from nodevitals_hub.settings.agents import AgentsSettings
 from nodevitals_hub.settings.hub import LeasesSettings
-
-if TYPE_CHECKING:
-    from nodevitals_hub.context import Hub
 
 RENEW_SECONDS = 15.0
 AT_A_TIME = 128
@@ -140,6 +138,12 @@ class Leases:
             found.append({"targets": [f"{host}:{port}"], "labels": labels})
         return found
 
+    def samples(self) -> Iterator[Sample]:
+        """What /metrics shows."""
+        states = Counter(node.state for node in self.nodes())
+        for state in ("active", "refused", "unreachable"):
+            yield families.LEASED, (state,), states[state]
+
     def _by_name(self) -> dict[str, Member]:
         return {member.name: member for member in self._members()}
 
@@ -195,29 +199,3 @@ def _replace(path: Path, data: bytes) -> None:
     beside = path.with_suffix(".new")
     beside.write_bytes(data)
     beside.replace(path)
-
-
-def of(hub: Hub) -> Leases:
-    """The leases of a hub."""
-    if hub.leases is None:
-        settings = hub.settings
-        hub.leases = Leases(
-            lambda: hub.settings.leases,
-            settings.state_directory,
-            hub.checks.members,
-            _send(settings.agents),
-        )
-    made: Leases = hub.leases
-    return made
-
-
-def _send(agents: AgentsSettings | None) -> Send:
-    if agents is not None:
-        from nodevitals_hub.leases.lease_client import LeaseClient
-
-        return LeaseClient(agents).send
-
-    async def refuse(*_: object) -> dict[str, LeaseState]:
-        raise AgentError("the hub's configuration has no section agents")
-
-    return refuse

@@ -21,9 +21,10 @@ from msgspec.structs import replace
 
 from nodevitals.checks.deadlines import within
 from nodevitals_hub import families
-from nodevitals_hub.alerting import receiver, setting_aside
-from nodevitals_hub.incidents import delivery_links, incidents, signed_links
-from nodevitals_hub.notify import notify_routes
+from nodevitals_hub.alerting import setting_aside
+from nodevitals_hub.alerting.receiver import Receiver
+from nodevitals_hub.incidents import delivery_links, signed_links
+from nodevitals_hub.incidents.incidents import Incidents
 from nodevitals_hub.notify.channels.channels import Channel
 from nodevitals_hub.notify.outbox import Digest, Sender, Texts
 from nodevitals_hub.notify.routing import channels_for
@@ -50,8 +51,8 @@ log = logging.getLogger(__name__)
 class Notifier:
     """All notifications of one hub."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, receiver: Receiver, incidents: Incidents) -> None:
+        self._hub, self._receiver, self._incidents = hub, receiver, incidents
         self.counts: Counter[tuple[str, str]] = Counter()
         """Since the start, by channel and outcome: sent, failed (attempts), dropped, superseded."""
         self.waiting: list[delivery_tables.Waiting] = []
@@ -63,8 +64,11 @@ class Notifier:
         self._channels: dict[str, tuple[ChannelSettings, Channel]] = {}
 
     async def run(self) -> None:
-        """Read the inbox, and keep one sender per channel."""
-        arrived = receiver.of(self._hub).arrived[READER]
+        """Read the inbox, and keep one sender per channel; nothing where no channel is set."""
+        while not self._hub.settings.notify.channels:
+            await asyncio.sleep(LOOK_SECONDS)
+        await self._incidents.read_link_key()
+        arrived = self._receiver.arrived[READER]
         try:
             while True:
                 arrived.clear()
@@ -224,7 +228,7 @@ class Notifier:
         return made
 
     async def _linked(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        return await delivery_links.linked(self._hub, deliveries)
+        return await delivery_links.linked(self._hub.database, self._incidents, deliveries)
 
     def _keep_senders(self) -> None:
         """One sender per channel of the settings as they are now; one that failed starts again."""
@@ -266,7 +270,9 @@ class Notifier:
             log.error("channel %s: dropped %r: %s", one.channel, one.title, one.error)
 
     def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
-        """What /metrics shows."""
+        """What /metrics shows; nothing where no channel is set."""
+        if not self._hub.settings.notify.channels:
+            return
         waiting = {one.channel: one for one in self.waiting}
         for name in self._hub.settings.notify.channels:
             for outcome in families.NOTIFICATION_OUTCOMES:
@@ -280,7 +286,7 @@ class Notifier:
             if name in waiting:
                 yield families.NOTIFICATIONS_OLDEST, (name,), waiting[name].oldest
         for outcome in ("accepted", "repeated", "refused"):
-            yield families.MESSAGES, (outcome,), receiver.of(self._hub).counts[outcome]
+            yield families.MESSAGES, (outcome,), self._receiver.counts[outcome]
 
 
 def _thread(group_key: str) -> str:
@@ -308,24 +314,3 @@ def _says(alerts: Sequence[Alert]) -> str:
 def _worst(alerts: Sequence[Alert]) -> str:
     found = {one.labels.get("severity", "") for one in alerts if one.status == "firing"}
     return next((one for one in ("critical", "warning", "info") if one in found), "")
-
-
-def of(hub: Hub) -> Notifier:
-    """The notifier of this hub."""
-    if hub.notifier is None:
-        hub.notifier = Notifier(hub)
-    found: Notifier = hub.notifier
-    return found
-
-
-async def run(hub: Hub) -> None:
-    """Notify until cancelled; a hub without channels does nothing."""
-    while not hub.settings.notify.channels:
-        await asyncio.sleep(LOOK_SECONDS)
-    await incidents.of(hub).read_link_key()
-    await of(hub).run()
-
-
-def routes(hub: Hub) -> list[Any]:
-    """The page of notifications."""
-    return notify_routes.made(hub)

@@ -50,8 +50,8 @@ async def listed(hub: Hub) -> Deliveries:
     return await hub.database.do(read)
 
 
-def made(hub: Hub) -> list[Any]:
-    """The handlers."""
+def handlers(hub: Hub) -> list[Any]:
+    """The REST API and the page."""
 
     @get(PATH)
     async def deliveries() -> Deliveries:

@@ -15,10 +15,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nodevitals.checks.deadlines import within
-from nodevitals_hub.alerting import backends, receiver, setting_aside
+from nodevitals_hub.alerting import setting_aside
 from nodevitals_hub.alerting.prometheus_queries import AskingError, Sample
+from nodevitals_hub.alerting.receiver import Receiver
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.incidents import incident_intake, incident_log, incident_tables
-from nodevitals_hub.notify import notify
+from nodevitals_hub.notify.notify import Notifier
 from nodevitals_hub.notify.owner_deliveries import made_of
 from nodevitals_hub.notify.owners import notices, owner_query
 from nodevitals_hub.records import Alert, Received
@@ -45,20 +47,22 @@ log = logging.getLogger(__name__)
 class Owners:
     """Reads for the owners of jobs."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, servers: Servers, receiver: Receiver, notifier: Notifier) -> None:
+        self._hub, self._servers, self._notifier = hub, servers, notifier
+        self._arrived = receiver.arrived[READER]
         self._problem = ""
 
     async def run(self) -> None:
-        """Read until cancelled."""
-        arrived = receiver.of(self._hub).arrived[READER]
+        """Read until cancelled; without the setting, this only empties the inbox."""
+        if not self._hub.database.exists():
+            await self._arrived.wait()
         while True:
-            arrived.clear()
+            self._arrived.clear()
             with suppress(StoreError):  # logged by the database
                 while await setting_aside.read(self._hub.database, READER, self._read_one):
                     pass
             try:
-                await within(arrived.wait(), LOOK_SECONDS)
+                await within(self._arrived.wait(), LOOK_SECONDS)
             except TimeoutError:
                 continue
 
@@ -82,7 +86,6 @@ class Owners:
         if samples is None:
             await asyncio.sleep(RETRY_SECONDS)
             return True
-        notifier = notify.of(self._hub)
         settings = self._hub.settings
 
         def store(connection: sqlite3.Connection) -> int:
@@ -96,7 +99,7 @@ class Owners:
                 inbox_tables.known(connection, [job.key for job in jobs]) | again,
                 settings.notify,
                 settings.cluster,
-                notifier.room_of,
+                self._notifier.room_of,
                 received.time,
             )
             delivery_tables.write(connection, made.deliveries)
@@ -106,7 +109,7 @@ class Owners:
             return len(made.deliveries)
 
         if await database.do(store):
-            notifier.wake()
+            self._notifier.wake()
         return True
 
     def _incident_of(self, connection: sqlite3.Connection) -> Callable[[Alert], str]:
@@ -121,7 +124,7 @@ class Owners:
 
     async def _samples(self, alerts: Sequence[Alert], since: float) -> list[Sample] | None:
         """The jobs that alerts concern; None where Prometheus is to be asked again."""
-        query, server = owner_query(alerts), backends.of(self._hub).prometheus
+        query, server = owner_query(alerts), self._servers.prometheus
         if not query or server is None:
             return []
         try:
@@ -133,10 +136,3 @@ class Owners:
             return None if 0 <= time.time() - since < LONGEST_SECONDS else []
         self._problem = ""
         return found
-
-
-async def run(hub: Hub) -> None:
-    """Notify until cancelled; a hub without the setting only empties the inbox."""
-    if not hub.database.exists():
-        await receiver.of(hub).arrived[READER].wait()
-    await Owners(hub).run()

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from nodevitals_hub.alerting import receiver
+from nodevitals_hub.alerting.receiver import Receiver
 from nodevitals_hub.checks.coordinator import new_identity
-from nodevitals_hub.notify import notify
+from nodevitals_hub.notify.notify import Notifier
 from nodevitals_hub.plain_text import clean
 from nodevitals_hub.records import Delivery
 from nodevitals_hub.settings.response import WatchdogSettings
@@ -101,11 +101,13 @@ class Watch:
 class Watchdog:
     """The watch over all clusters of one hub."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, receiver: Receiver, notifier: Notifier) -> None:
+        self._hub, self._receiver, self._notifier = hub, receiver, notifier
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Look until cancelled; nothing where it is not set."""
+        while self._hub.settings.notify.watchdog is None:
+            await asyncio.sleep(LOOK_SECONDS)
         database = self._hub.database
         known = await database.do(_read)
         start = time.monotonic()
@@ -113,14 +115,14 @@ class Watchdog:
         while True:
             settings = self._hub.settings.notify.watchdog
             if settings is not None:
-                beats = receiver.of(self._hub).beats
+                beats = self._receiver.beats
                 changes = watch.look(beats, time.monotonic(), settings.after)
                 new = sorted(set(beats) - set(known))
                 if changes or new:
                     known = sorted({*known, *new})
                     made = [one for change in changes for one in self._made(change, settings)]
                     await self._store(made, known)
-                    notify.of(self._hub).wake()
+                    self._notifier.wake()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _store(self, made: list[Delivery], known: list[str]) -> None:
@@ -168,10 +170,3 @@ def _write(connection: sqlite3.Connection, deliveries: list[Delivery], clusters:
     delivery_tables.write(connection, deliveries)
     value = msgspec.json.encode(clusters)
     connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (FACT, value))
-
-
-async def run(hub: Hub) -> None:
-    """Watch until cancelled; a hub without the setting does nothing."""
-    while hub.settings.notify.watchdog is None:
-        await asyncio.sleep(LOOK_SECONDS)
-    await Watchdog(hub).run()

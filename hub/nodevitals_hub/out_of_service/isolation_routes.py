@@ -5,7 +5,6 @@ In: requests. Out: isolations as JSON and as HTML; what a person approves, retur
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +13,7 @@ from litestar.params import FromPath
 
 from nodevitals.errors import Wording
 from nodevitals_hub.checks.check_requests import RefusedError
-from nodevitals_hub.isolation.ledger import Breaker
+from nodevitals_hub.out_of_service.isolations import Isolations
 from nodevitals_hub.records import Isolation
 from nodevitals_hub.repair.repair_records import Repair
 from nodevitals_hub.settings.response import LimitsPerPool
@@ -52,18 +51,17 @@ class IsolationList(msgspec.Struct, frozen=True, kw_only=True):
     """Why a repair has not begun yet, by its id."""
 
 
-async def listed(hub: Hub, isolations: Callable[[], Any]) -> IsolationList:
+async def listed(hub: Hub, isolations: Isolations) -> IsolationList:
     """The isolations of a hub. Raises RefusedError."""
     settings = hub.settings.out_of_service
     if settings is None:
         return IsolationList(enabled=False)
-    found = isolations()
-    opened, ended = await found.book.listed(NEWEST)
+    opened, ended = await isolations.book.listed(NEWEST)
     try:
-        repairs = await found.repairs.book.known([*opened, *ended])
+        repairs = await isolations.repairs.book.known([*opened, *ended])
     except StoreError as error:
         raise RefusedError("unavailable", str(error)) from None
-    breaker: Breaker = found.book.ledger.breaker
+    breaker = isolations.book.ledger.breaker
     return IsolationList(
         enabled=True,
         dry_run=settings.dry_run,
@@ -71,9 +69,9 @@ async def listed(hub: Hub, isolations: Callable[[], Any]) -> IsolationList:
         ended=tuple(ended),
         breaker_open=breaker.open,
         breaker_reason=breaker.reason,
-        problem=found.problem,
+        problem=isolations.problem,
         repairs=tuple(repairs),
-        waiting_repairs=found.repairs.notes,
+        waiting_repairs=isolations.repairs.notes,
     )
 
 
@@ -104,21 +102,17 @@ def _show(
     )
 
 
-def made(hub: Hub, isolations: Callable[[], Any]) -> list[Any]:
-    """The handlers; `isolations` gives those of isolations.py, which imports this module. They are
-    made at the first use: nothing is opened without the section out_of_service.
-    """
+def handlers(hub: Hub, isolations: Isolations) -> list[Any]:
+    """REST and pages."""
 
     async def approved(identity: str, request: Request[Any, Any, Any]) -> Isolation:
-        found = isolations()
-        after: Isolation = await found.book.approve(identity, requester_of(request))
-        found.wake()
+        after = await isolations.book.approve(identity, requester_of(request))
+        isolations.wake()
         return after
 
     async def given_back(identity: str, request: Request[Any, Any, Any]) -> Isolation:
-        found = isolations()
-        after: Isolation = await found.book.give_back(identity, requester_of(request))
-        found.wake()
+        after = await isolations.book.give_back(identity, requester_of(request))
+        isolations.wake()
         return after
 
     @get(PATH)

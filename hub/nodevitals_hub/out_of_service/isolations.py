@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from nodevitals.checks.deadlines import within
 from nodevitals.linux.host import Clock
 from nodevitals_hub import families
+from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.isolation.fault_queries import Watching
 from nodevitals_hub.isolation.faults import Seen
@@ -25,10 +26,10 @@ from nodevitals_hub.isolation.isolation_work import (
     PROBLEMS,
     Test,
     Work,
-    checks_before_return,
     scheduler_of,
 )
 from nodevitals_hub.isolation.limits import may_act
+from nodevitals_hub.isolation.return_checks import ReturnChecks
 from nodevitals_hub.isolation.schedulers.schedulers import Scheduler, SchedulerError
 from nodevitals_hub.records import OPEN_STATES, Isolation
 from nodevitals_hub.repair.repairs import Repairs
@@ -50,16 +51,19 @@ class Isolations:
     def __init__(
         self,
         hub: Hub,
+        servers: Servers,
         clock: Clock | None = None,
         scheduler: Callable[[OutOfServiceSettings], Scheduler] = scheduler_of,
-        test: Test = checks_before_return,
+        test: Test | None = None,
     ) -> None:
+        """`test`: the checks before a return, other than the usual ones."""
         self._hub = hub
         self._make = scheduler
         self._clock = clock or Clock()
         self.book = Book(hub, self._clock)
-        self.watching = Watching(hub, self._clock)
-        self._work = Work(hub, self.book, self._clock, test)
+        self.watching = Watching(hub, servers, self._clock)
+        test = test or ReturnChecks(hub, servers, self.book).test
+        self._work = Work(self.book, self._clock, test)
         self.repairs = Repairs(hub, self.book, self._clock)
         self._used: tuple[OutOfServiceSettings, Scheduler] | None = None
         self._changed = asyncio.Event()
@@ -180,7 +184,10 @@ class Isolations:
         return self._used[1]
 
     def samples(self) -> Iterable[Sample]:
-        """What /metrics shows."""
+        """What /metrics shows; nothing where nodes are not taken out of service."""
+        settings = self._hub.settings.out_of_service
+        if settings is None:
+            return
         counts = Counter((one.state, one.pool, one.dry_run) for one in self.book.open.values())
         pools = {one.pool for one in self.book.open.values()}
         for pool in sorted(pools):
@@ -194,10 +201,8 @@ class Isolations:
                     (outcome, _flag(dry)),
                     self.book.outcomes[outcome, dry],
                 )
-        settings = self._hub.settings.out_of_service
         for dry in (False, True):
-            is_open = self.book.ledger.breaker.open
-            shown = settings is not None and settings.dry_run == dry and is_open
+            shown = settings.dry_run == dry and self.book.ledger.breaker.open
             yield families.ISOLATION_BREAKER, (_flag(dry),), float(shown)
         problems = self._work.problems()
         for reason in PROBLEMS:
@@ -224,28 +229,3 @@ def _drains(isolation: Isolation, settings: OutOfServiceSettings, now: float) ->
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
-
-
-def of(hub: Hub) -> Isolations:
-    """The isolations of a hub."""
-    if hub.isolations is None:
-        hub.isolations = Isolations(hub)
-    made: Isolations = hub.isolations
-    return made
-
-
-def samples(hub: Hub) -> Iterable[Sample]:
-    """What /metrics shows; nothing where nodes are not taken out of service."""
-    return () if hub.settings.out_of_service is None else of(hub).samples()
-
-
-async def run(hub: Hub) -> None:
-    """Go round until cancelled."""
-    await of(hub).run()
-
-
-def routes(hub: Hub) -> Sequence[Any]:
-    """REST and pages."""
-    from nodevitals_hub.out_of_service.isolation_routes import made
-
-    return made(hub, lambda: of(hub))

@@ -13,9 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from litestar import Request, Response, get, post
+from litestar.exceptions import ClientException
+from litestar.params import FromPath
 from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckRequest, Requester
@@ -30,21 +33,12 @@ from nodevitals_hub.triggers.alert_plan import (
     Group,
     Known,
     Message,
+    decode,
     grouped,
     key_of,
     node_of,
     request_of,
 )
-
-if TYPE_CHECKING:
-    from nodevitals_hub.context import Hub
-
-
-from litestar import Request, Response, get, post
-from litestar.exceptions import ClientException
-from litestar.params import FromPath
-
-from nodevitals_hub.triggers.alert_plan import decode
 from nodevitals_hub.web.limits import MAX_MESSAGE_BYTES
 
 PATH = "/api/v1/alerts"
@@ -260,16 +254,8 @@ def _replace(path: Path, data: bytes) -> None:
     beside.replace(path)
 
 
-def routes(hub: Hub) -> list[Any]:
+def handlers(alerts: Alerts) -> list[Any]:
     """The webhook, and the address of an alert's newest check."""
-    from nodevitals_hub.leases import leases
-
-    lease = leases.of(hub).ask_for_alert
-    return made(Alerts(lambda: hub.settings, hub.checks, hub.coordinator.in_use, lease))
-
-
-def made(alerts: Alerts) -> list[Any]:
-    """The handlers."""
 
     @post(PATH, status_code=200, request_max_body_size=MAX_MESSAGE_BYTES)
     async def take(request: Request[Any, Any, Any]) -> dict[str, Any]:

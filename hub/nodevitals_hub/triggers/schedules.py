@@ -11,35 +11,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from litestar import Request, Response, get
 
 from nodevitals.checks.model import Check, CheckRequest, Requester
+from nodevitals_hub import families
 from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.settings import schedule_times as plan
 from nodevitals_hub.settings.hub import ScheduleSettings
 from nodevitals_hub.settings.schedule_times import ScheduledCheck
 from nodevitals_hub.store.check_store import StoreError
-from nodevitals_hub.triggers import schedules
 from nodevitals_hub.triggers.schedule_book import Book, ScheduleState
-
-if TYPE_CHECKING:
-    from nodevitals_hub.context import Hub
-
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from litestar import Request, Response, get
-
 from nodevitals_hub.web.errors import page
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
-
+SCHEDULES_PATH = "/api/v1/schedules"
 TICK_SECONDS = 0.5
 PAGE = 1000
 
@@ -85,8 +77,20 @@ class Schedules:
         now = time.time()
         return [self._shown(name, one, now) for name, one in self._settings()]
 
+    def samples(self) -> Iterator[Sample]:
+        """What /metrics shows."""
+        for schedule in self.states():
+            name = (schedule.name,)
+            yield families.SCHEDULE_INTERVAL, name, schedule.every
+            yield families.SCHEDULE_LONGEST, name, schedule.longest
+            yield families.SCHEDULE_ENABLED, name, schedule.enabled
+            if schedule.last_success is not None:
+                yield families.SCHEDULE_SUCCESS, name, schedule.last_success
+            if schedule.next_start is not None:
+                yield families.SCHEDULE_NEXT, name, schedule.next_start
+
     def states(self) -> list[ScheduleState]:
-        """The same for /metrics."""
+        """Those whose interval is known."""
         return [
             ScheduleState(
                 name=one.name,
@@ -216,7 +220,7 @@ class Schedules:
         check = await checks.estimate(schedule.check, requester)
         in_use: list[str] = []
         if check.request.kind != "node":  # which reads metrics only
-            in_use = list(await self._hub.coordinator.in_use(check.request))
+            in_use = list(await self._hub.checks.in_use(check.request))
         if problem := plan.too_few(check.request, in_use):
             raise _NotNowError(problem)
         request = plan.noted(schedule.check, in_use)
@@ -245,45 +249,18 @@ class Schedules:
         return ""
 
 
-def of(hub: Hub) -> Schedules:
-    """The schedules of a hub."""
-    if hub.schedules is None:
-        hub.schedules = Schedules(hub)
-    made: Schedules = hub.schedules
-    return made
-
-
-async def run(hub: Hub) -> None:
-    """Start what is due, until cancelled."""
-    own = of(hub)
-    hub.schedule_states = own.states
-    await own.run()
-
-
-def routes(hub: Hub) -> list[Any]:
+def handlers(hub: Hub, schedules: Schedules) -> list[Any]:
     """The REST API and the page."""
-    return schedules.made(hub, of(hub).all, list[Schedule])
 
-
-SCHEDULES_PATH = "/api/v1/schedules"
-
-
-def made(hub: Hub, schedules: Callable[[], Any], listed: Any) -> list[Any]:
-    """The handlers; `schedules` are those of schedules.py, which imports this module, and `listed`
-    is the type of what it returns.
-    """
-
-    async def list_schedules() -> Any:
+    @get(SCHEDULES_PATH)
+    async def list_schedules() -> list[Schedule]:
         """The schedules of the configuration, by name, with their last and next checks."""
-        return schedules()
-
-    # The schema of the answer is in the description of the API.
-    list_schedules.__annotations__["return"] = listed
+        return schedules.all()
 
     @get("/schedules", include_in_schema=False)
     async def show(request: Request[Any, Any, Any]) -> Response[str]:
         """The same as a page."""
         cluster = hub.settings.cluster
-        return page(request, "schedules.html", schedules=schedules(), cluster=cluster)
+        return page(request, "schedules.html", schedules=schedules.all(), cluster=cluster)
 
-    return [get(SCHEDULES_PATH)(list_schedules), show]
+    return [list_schedules, show]
