@@ -62,8 +62,8 @@ async def with_body(receive: Receive, most: int) -> Receive:
                     break
                 message = await receive()
     except TimeoutError:
-        text = f"the body was not complete within {REQUEST_SECONDS:g} s"
-        raise RefusedRequest(408, text) from None
+        late = f"the body was not complete within {REQUEST_SECONDS:g} s"
+        raise RefusedRequest(408, late) from None
     if message["type"] != "http.request":
         raise RefusedRequest(400, "the body ended early")
     first: Any = {"type": "http.request", "body": bytes(body), "more_body": False}
