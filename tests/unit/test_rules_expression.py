@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import promql_parser
 import pytest
 
 from nodevitals.commands.rules.check_expressions import changed_meanings
-from nodevitals.commands.rules.expression import Matcher, Selector, selectors
+from nodevitals.commands.rules.expression import Matcher, Selector, selectors, unquoted
+from nodevitals.commands.rules.site.pack import read_pack
+from testbed import promql
+from testbed.node import ROOT
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,38 @@ from nodevitals.commands.rules.expression import Matcher, Selector, selectors
 )
 def test_selectors(expression: str, found: list[Selector]) -> None:
     assert list(selectors(expression)) == found
+
+
+_OPERATORS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
+Read = tuple[str, frozenset[tuple[str, str, str]]]
+
+
+def by_tokens(expression: str) -> Counter[Read]:
+    return Counter(
+        (
+            read.name,
+            frozenset((m.label, m.operator, unquoted(f'"{m.value}"')) for m in read.matchers),
+        )
+        for read in selectors(expression)
+    )
+
+
+def by_parser(expression: str) -> Counter[Read]:
+    return Counter(
+        (read.name or "", frozenset(map(matcher, read.matchers.matchers)))
+        for read in promql.selectors(expression)
+    )
+
+
+def matcher(found: promql_parser.Matcher) -> tuple[str, str, str]:
+    return found.name, _OPERATORS[str(found.op).rpartition(".")[2]], found.value
+
+
+def test_each_selector_of_the_shipped_rules_is_what_promql_parser_reads() -> None:
+    expressions = [rule.expression for rule in read_pack(ROOT / "rules").rules]
+    assert len(expressions) > 100
+    for expression in expressions:
+        assert by_tokens(expression) == by_parser(expression), expression
 
 
 @pytest.mark.parametrize(
