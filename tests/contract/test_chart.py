@@ -74,6 +74,11 @@ def test_there_are_ten_sets() -> None:
     assert len(SETS) >= 10
 
 
+def test_it_has_no_links() -> None:
+    """Helm and Argo CD follow them, but Flux leaves them out of what it fetches."""
+    assert [path for path in CHART.rglob("*") if path.is_symlink()] == []
+
+
 @each_set
 def test_lints_strictly(path: Path) -> None:
     found = helm.lint(str(CHART), values_of(path), strict=True, namespace=NAMESPACE)
