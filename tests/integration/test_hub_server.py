@@ -185,9 +185,12 @@ def _is_established(port: int, peer: int) -> bool:
     )
 
 
-def test_500_idle_connections_keep_no_other_client_out(hub: Web) -> None:
+@pytest.mark.parametrize("part", [b"", HEAD, HEAD + b"Content-Length: 100\r\n\r\n"])
+def test_500_idle_connections_keep_no_other_client_out(hub: Web, part: bytes) -> None:
     idle = [hub.connect() for _ in range(500)]
     try:
+        for sock in idle:
+            sock.sendall(part)
         for path in ("/healthz", "/", "/api/v1/checks", "/metrics"):
             assert hub.status(path) == 200
     finally:

@@ -20,18 +20,20 @@ async def page(_scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": message["body"]})
 
 
-def gate() -> Gate:
-    """In front of that application."""
+def gate(app: Any = page) -> Gate:
+    """In front of an application."""
     access = Access(AccessSettings(anonymous="run"))
-    return Gate(page, lambda: access, str)
+    return Gate(app, lambda: access, str)
 
 
-async def call(found: Gate, path: str, receive: Any) -> list[Any]:
-    """What a request sends."""
+async def call(found: Gate, path: str, receive: Any, read: Any = None) -> list[Any]:
+    """What a request sends, to a client that has read it after `read`."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
+        if read is not None:
+            await read()
 
     scope = {
         "type": "http",
@@ -60,21 +62,48 @@ def parts(*bodies: bytes, ends: bool = True) -> Any:
 
 
 def test_a_busy_hub_refuses_more_requests_and_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodevitals_hub.web.gate.MAX_REQUESTS", 3)
+    monkeypatch.setattr(limits, "MAX_REQUESTS", 3)
 
     async def whole() -> list[Any]:
-        found = gate()
-        slow = [asyncio.ensure_future(call(found, "/a", parts(ends=False))) for _ in range(3)]
+        done = asyncio.Event()
+
+        async def busy(scope: Any, receive: Any, send: Any) -> None:
+            await (done.wait() if scope["path"] == "/busy" else page(scope, receive, send))
+
+        found = gate(busy)
+        calls = [asyncio.ensure_future(call(found, "/busy", parts(b""))) for _ in range(3)]
         await asyncio.sleep(0)
         starts = [(await call(found, path, parts(b"")))[0] for path in ("/", "/healthz")]
-        for one in slow:
-            one.cancel()
-        await asyncio.wait(slow)
+        done.set()
+        await asyncio.wait(calls)
         return [*starts, (await call(found, "/", parts(b"")))[0]]
 
-    busy, *others = asyncio.run(whole())
-    assert (busy["status"], *(one["status"] for one in others)) == (503, 200, 200)
-    assert (b"retry-after", b"1") in busy["headers"]
+    refused, *others = asyncio.run(whole())
+    assert (refused["status"], *(one["status"] for one in others)) == (503, 200, 200)
+    assert (b"retry-after", b"1") in refused["headers"]
+
+
+def test_the_slowest_client_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends its body, or reads its response, slowly."""
+    monkeypatch.setattr(limits, "MAX_REQUESTS", 3)
+    monkeypatch.setattr(limits, "REST_SECONDS", 0.05)
+
+    async def whole() -> list[Any]:
+        found, never = gate(), asyncio.Event().wait
+        slow = [
+            asyncio.ensure_future(call(found, "/", parts(b""), never)),
+            asyncio.ensure_future(call(found, "/", parts(b"a", ends=False))),
+            asyncio.ensure_future(call(found, "/", parts(b"b", ends=False))),
+        ]
+        await asyncio.sleep(0.01)
+        new = [(await call(found, "/", parts(b"")))[0]["status"] for _ in range(2)]
+        await asyncio.sleep(0.2)
+        ended = [one.done() for one in slow]
+        slow[2].cancel()
+        await asyncio.wait(slow)
+        return [*new, *ended, slow[1].result()[0]["status"]]
+
+    assert asyncio.run(whole()) == [200, 200, True, True, False, 408]
 
 
 def test_a_body_is_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,17 +125,23 @@ def test_a_body_is_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_client_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body goes in parts, each with its time."""
     monkeypatch.setattr(limits, "STALLED_SECONDS", 0.05)
-    sent = []
+    monkeypatch.setattr(limits, "LEAST_BYTES", 2)
+    sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
-        await asyncio.sleep(3600)
+        await asyncio.sleep(3600 if message["body"] == b"xx" else 0.02)
 
-    async def whole() -> None:
-        timely = limits.while_read(send)
-        for _ in range(3):
-            await timely({"type": "http.response.body", "body": b"x", "more_body": True})
+    async def whole(*bodies: bytes) -> list[Any]:
+        sent.clear()
+        timely = limits.Places().while_read(send)
+        for body in bodies:
+            await timely({"type": "http.response.body", "body": body, "more_body": False})
+        return [(one["body"], one["more_body"]) for one in sent]
 
-    asyncio.run(whole())
-    assert len(sent) == 1
+    for body in (b"", b"a", b"ab"):
+        assert asyncio.run(whole(body)) == [(body, False)]
+    assert asyncio.run(whole(b"abcdef")) == [(b"ab", True), (b"cd", True), (b"ef", False)]
+    assert asyncio.run(whole(b"abxxcd", b"ef")) == [(b"ab", True), (b"xx", True)]

@@ -21,13 +21,11 @@ from nodevitals.errors import Wording
 from nodevitals_hub.web.access import Access, Client, LoginError, TooManyLoginsError, rank
 from nodevitals_hub.web.limits import (
     MAX_HEAD_BYTES,
-    MAX_REQUESTS,
     MAX_TARGET_BYTES,
+    Places,
     RefusedRequest,
     most_bytes,
     refuse,
-    while_read,
-    with_body,
 )
 
 OPEN_PATHS = ("/healthz", "/static/style.css")
@@ -70,39 +68,33 @@ class Gate:
     ) -> None:
         self._app, self._access = app, access
         self._external_url, self._extra = external_url, extra_headers
-        self._running = 0
+        self._places = Places()
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        finish = self._with_headers(while_read(send), scope["method"] == "HEAD")
-        self._running += 1
+        finish = self._with_headers(self._places.while_read(send), scope["method"] == "HEAD")
         try:
-            ready = await self._ready(scope, receive, finish)
-            if ready is not None:
-                if scope["method"] == "HEAD":
-                    scope["method"] = "GET"
-                await self._app(scope, ready, finish)
-        finally:
-            self._running -= 1
-
-    async def _ready(self, scope: Any, receive: Receive, send: Send) -> Receive | None:
-        """What receives the body of a request that may pass; the others are refused."""
-        try:
-            if self._running > MAX_REQUESTS and scope["path"] not in OPEN_PATHS:
-                text = Wording("too many requests at a time: try again in a second")
-                raise RefusedRequest(503, text, **{"retry-after": "1"})
-            await self._admit(scope, _headers_of(scope))
-            return await with_body(receive, most_bytes(scope["path"]))
+            with self._places.one(scope["path"] in OPEN_PATHS):
+                await self._serve(scope, receive, finish)
         except RefusedRequest as error:
-            await refuse(scope, receive, send, error)
+            await refuse(scope, receive, finish, error)
+
+    async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            await self._admit(scope, _headers_of(scope))
+        except RefusedRequest:
+            raise
         except Exception:
             log.exception("a request failed")
             text = Wording("a defect of the hub: see its log")
-            await refuse(scope, receive, send, RefusedRequest(500, text))
-        return None
+            raise RefusedRequest(500, text) from None
+        receive = await self._places.with_body(receive, most_bytes(scope["path"]))
+        if scope["method"] == "HEAD":
+            scope["method"] = "GET"
+        await self._app(scope, receive, send)
 
     def _with_headers(self, send: Send, is_head: bool) -> Send:
         extra = self._extra()

@@ -1,4 +1,4 @@
-"""Limits of a request: its size, the time for its body, the time for its response.
+"""Limits of requests: how many at a time, their size, the time for a body and for a response.
 
 In: ASGI requests of clients of which some are slow or hostile. Out: bodies that are complete;
 responses that end where a client does not read; refusals that reach a client that still sends.
@@ -7,6 +7,8 @@ responses that end where a client does not read; refusals that reach a client th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from litestar.types import Message, Receive, Send
@@ -47,49 +49,93 @@ def most_bytes(path: str) -> int:
     return MAX_MESSAGE_BYTES if path in _LARGE_PATHS else MAX_BODY_BYTES
 
 
-async def with_body(receive: Receive, most: int) -> Receive:
-    """The same, once the body is complete. Raises RefusedRequest."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(REQUEST_SECONDS):
-            message: Any = await receive()
-            while message["type"] == "http.request":
-                body += message.get("body", b"")
-                if len(body) > most:
-                    text = Wording("the body has over {most} KiB", most=most >> 10)
-                    raise RefusedRequest(413, text)
-                if not message.get("more_body", False):
-                    break
-                message = await receive()
-    except TimeoutError:
-        late = f"the body was not complete within {REQUEST_SECONDS:g} s"
-        raise RefusedRequest(408, late) from None
-    if message["type"] != "http.request":
-        raise RefusedRequest(400, "the body ended early")
-    first: Any = {"type": "http.request", "body": bytes(body), "more_body": False}
-    left = [first]
+class Places:
+    """Of requests under way. Where all are taken, the request that waits for its client for the
+    longest time makes room.
+    """
 
-    async def again() -> Any:
-        return left.pop() if left else await receive()
+    def __init__(self) -> None:
+        self._taken = 0
+        self._waits: dict[asyncio.Timeout, None] = {}
 
-    return again
-
-
-def while_read(send: Send) -> Send:
-    """The same; what a client has not read in time, and what follows it, is dropped."""
-    stalled = False
-
-    async def timely(message: Message) -> None:
-        nonlocal stalled
-        size = len(message["body"]) if message["type"] == "http.response.body" else 0
+    @contextmanager
+    def one(self, always: bool) -> Iterator[None]:
+        """A place, which there always is for some. Raises RefusedRequest."""
+        self._taken += 1
         try:
-            if not stalled:
-                async with asyncio.timeout(STALLED_SECONDS * (1 + size / LEAST_BYTES)):
-                    await send(message)
-        except TimeoutError:
-            stalled = True
+            if self._taken > MAX_REQUESTS and not always and not self._end_oldest():
+                text = Wording("too many requests at a time: try again in a second")
+                raise RefusedRequest(503, text, **{"retry-after": "1"})
+            yield
+        finally:
+            self._taken -= 1
 
-    return timely
+    def _end_oldest(self) -> bool:
+        oldest = next((one for one in self._waits if not one.expired()), None)
+        if oldest is None:
+            return False
+        del self._waits[oldest]
+        oldest.reschedule(asyncio.get_running_loop().time())
+        return True
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncIterator[None]:
+        async with asyncio.timeout(seconds) as wait:
+            self._waits[wait] = None
+            try:
+                yield
+            finally:
+                self._waits.pop(wait, None)
+
+    async def with_body(self, receive: Receive, most: int) -> Receive:
+        """The same, once the body is complete. Raises RefusedRequest."""
+        body = bytearray()
+        try:
+            async with self._within(REQUEST_SECONDS):
+                message: Any = await receive()
+                while message["type"] == "http.request":
+                    body += message.get("body", b"")
+                    if len(body) > most:
+                        text = Wording("the body has over {most} KiB", most=most >> 10)
+                        raise RefusedRequest(413, text)
+                    if not message.get("more_body", False):
+                        break
+                    message = await receive()
+        except TimeoutError:
+            raise RefusedRequest(408, "the body was not complete in time") from None
+        if message["type"] != "http.request":
+            raise RefusedRequest(400, "the body ended early")
+        first: Any = {"type": "http.request", "body": bytes(body), "more_body": False}
+        left = [first]
+
+        async def again() -> Any:
+            return left.pop() if left else await receive()
+
+        return again
+
+    def while_read(self, send: Send) -> Send:
+        """The same; what a client has not read in time, and what follows it, is dropped."""
+        stalled = False
+
+        async def timely(message: Message) -> None:
+            nonlocal stalled
+            try:
+                for part in () if stalled else _parts(message):
+                    async with self._within(STALLED_SECONDS):
+                        await send(part)
+            except TimeoutError:
+                stalled = True
+
+        return timely
+
+
+def _parts(message: Any) -> Iterator[Any]:
+    """A message as some of at most LEAST_BYTES."""
+    body = message.get("body", b"")
+    last = max(0, len(body) - 1) // LEAST_BYTES * LEAST_BYTES
+    for start in range(0, last, LEAST_BYTES):
+        yield {**message, "body": body[start : start + LEAST_BYTES], "more_body": True}
+    yield {**message, "body": body[last:]} if last else message
 
 
 async def refuse(scope: Any, receive: Receive, send: Send, error: RefusedRequest) -> None:
