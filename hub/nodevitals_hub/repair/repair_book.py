@@ -10,7 +10,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodevitals.linux.host import Clock
 from nodevitals_hub import families
@@ -25,9 +25,7 @@ from nodevitals_hub.repair.repair_records import (
     Repair,
 )
 from nodevitals_hub.settings.repairs import RepairSettings
-
-if TYPE_CHECKING:
-    from nodevitals_hub.context import Hub
+from nodevitals_hub.store.response_database import Database
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +33,8 @@ log = logging.getLogger(__name__)
 class RepairBook:
     """Repairs, as they were written last."""
 
-    def __init__(self, hub: Hub, clock: Clock) -> None:
-        self._hub, self._clock = hub, clock
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
         self._outcomes: Counter[tuple[str, str]] = Counter()
         """Repairs by action and outcome, since the start."""
         self._bad: Counter[str] = Counter()
@@ -54,7 +52,7 @@ class RepairBook:
                 found = repair_tables.running(connection)
             return found, repair_tables.of_isolations(connection, identities)
 
-        self.running, known = await self._hub.database.do(step)
+        self.running, known = await self._database.do(step)
         bad = {one.isolation: _action(one) for one in known if one.state in BAD_STATES}
         self._bad = Counter(bad.values())
         return self.running
@@ -68,7 +66,7 @@ class RepairBook:
         def step(connection: sqlite3.Connection) -> str:
             return repair_tables.admit(connection, repair, settings, holds, now)
 
-        refusal = await self._hub.database.do(step)
+        refusal = await self._database.do(step)
         if not refusal:
             self._note(repair)
         return refusal
@@ -80,7 +78,7 @@ class RepairBook:
         def step(connection: sqlite3.Connection) -> tuple[Repair | None, Repair | None]:
             return repair_tables.change(connection, repair.id, lambda one: act(one, *more), now)
 
-        before, after = await self._hub.database.do(step)
+        before, after = await self._database.do(step)
         if before is None or after is None:
             return repair
         if after.state != before.state:
@@ -92,7 +90,7 @@ class RepairBook:
     async def known(self, isolations: Sequence[Isolation]) -> list[Repair]:
         """All repairs of these isolations; the oldest first."""
         names = [one.id for one in isolations]
-        found: list[Repair] = await self._hub.database.do(
+        found: list[Repair] = await self._database.do(
             partial(repair_tables.of_isolations, identities=names)
         )
         return found
@@ -100,7 +98,7 @@ class RepairBook:
     async def prune(self) -> None:
         """Remove what ended long ago."""
         now = self._clock.time()
-        await self._hub.database.do(partial(repair_tables.prune, now=now))
+        await self._database.do(partial(repair_tables.prune, now=now))
 
     def samples(self) -> Iterable[Sample]:
         """What /metrics shows."""

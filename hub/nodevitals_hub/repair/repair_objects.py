@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodevitals_hub.repair import repair_acts as acts
+from nodevitals_hub.repair.repair_api import RepairApi
 from nodevitals_hub.repair.repair_book import RepairBook
 from nodevitals_hub.repair.repair_records import ApiRefusal, Repair, is_of, uid_of
-
-if TYPE_CHECKING:
-    from nodevitals_hub.repair.repair_api import RepairApi
 
 AT_A_TIME = 8
 CONFLICT = 409
@@ -150,5 +147,5 @@ class Objects:
     def _client(self) -> RepairApi:
         """Raises ApiRefusal for an unusable configuration."""
         if self._api is None:
-            self._api = import_module("nodevitals_hub.repair.repair_api").RepairApi()
+            self._api = RepairApi()
         return self._api

@@ -7,10 +7,12 @@ command that ran when the hub was killed is not started again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
+from nodevitals.checks import processes
 from nodevitals.linux.host import Clock
 from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.isolation.faults import Seen
@@ -29,11 +31,6 @@ from nodevitals_hub.settings.response import OutOfServiceSettings
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
-
-
-import asyncio
-
-from nodevitals.checks import processes
 
 LOST = "the hub ended while it ran: it is not started again"
 LATE = "not started within its time"
@@ -82,7 +79,6 @@ class Commands:
         self._running.clear()
 
 
-log = logging.getLogger(__name__)
 Chosen = list[tuple[Isolation, RepairSettings, list[Fault]]]
 ACT_SECONDS = 30.0
 """An answer of Prometheus is acted on for so long."""
@@ -97,7 +93,7 @@ class Repairs:
 
     def __init__(self, hub: Hub, isolations: Book, clock: Clock) -> None:
         self._hub, self._isolations, self._clock = hub, isolations, clock
-        self.book = RepairBook(hub, clock)
+        self.book = RepairBook(hub.database, clock)
         self._objects = Objects(self.book)
         self._commands = Commands(self.book)
         self._before: float | None = None

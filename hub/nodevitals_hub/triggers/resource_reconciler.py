@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +39,6 @@ from nodevitals_hub.triggers.resource_spec import (
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
-
-
-from collections.abc import Awaitable, Callable
 
 AT_A_TIME = 16
 

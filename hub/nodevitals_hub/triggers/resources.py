@@ -8,23 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
-
-import httpx2
-from lightkube import AsyncClient
-from lightkube.config import client_adapter
-
-from nodevitals_hub.triggers.resource_objects import Waits
-from nodevitals_hub.triggers.resource_reconciler import Reconciler
-
-if TYPE_CHECKING:
-    from nodevitals_hub.context import Hub
-
-
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import httpx2
 import msgspec
+from lightkube import AsyncClient
+from lightkube.config import client_adapter
 from lightkube.core.exceptions import ApiError
 from lightkube.models.meta_v1 import Status
 
@@ -34,14 +24,15 @@ from nodevitals_hub.triggers.resource_objects import (
     UNREACHABLE,
     CheckResource,
     Resource,
+    Waits,
     resource_of,
     retry_after,
 )
+from nodevitals_hub.triggers.resource_reconciler import Reconciler
 from nodevitals_hub.triggers.resource_spec import GROUP, PLURAL, VERSION
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
-
 
 PAGE = 500
 
