@@ -86,9 +86,9 @@ class QueuedHandler(logging.Handler):
                 self.dropped += 1
 
 
-def set_up(level: str, log_format: str, stream: TextIO | None = None) -> QueuedHandler:
+def set_up(level: str, log_format: str) -> QueuedHandler:
     """Send every log record of this process through one queued handler."""
-    handler = QueuedHandler(log_format, stream or sys.stderr)
+    handler = QueuedHandler(log_format, sys.stderr)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel({"warn": "WARNING"}.get(level, level.upper()))

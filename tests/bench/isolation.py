@@ -20,7 +20,7 @@ import msgspec
 from bench.measure import table
 from nodevitals.checks.model import CheckRequest, RunResult
 from nodevitals.checks.requests.cost import cost
-from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.verdicts import outliers
 from nodevitals.checks.verdicts.verdict import verdict_of
 from nodevitals.probes.fabric.tools.report import Report
@@ -175,7 +175,7 @@ def _large_plan() -> None:
     began = time.perf_counter()
     request = matrix(nodes, 8)
     estimated = cost(request)
-    made = plan(request)
+    made = Plan(request)
     first = len(made[0])
     ready = time.perf_counter() - began
     runs = sum(1 for _ in made.numbered())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from nodevitals.checks.isolation.bisection import Bisection, IsolationState, request_of, state_of
 from nodevitals.checks.isolation.steps import Group
 from nodevitals.checks.model import CheckRequest, RunResult, TestRequest
-from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.requests.rounds import Plan
 from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed
 
 RATE = 48e9
@@ -80,7 +80,7 @@ class Fleet:
 
     def pairs(self, request: CheckRequest) -> Iterator[RunResult]:
         """The results of all pairs of a plan."""
-        for _, number, one in plan(request).numbered():
+        for _, number, one in Plan(request).numbered():
             pair = (one.source, one.target)
             report = pair_report(self.rate(pair, self.shared))
             yield RunResult(number=number, nodes=pair, reports=(report,), seconds=PAIR_SECONDS)

@@ -14,7 +14,7 @@ from nodevitals.checks.model import CheckRequest, TestRequest
 from nodevitals.checks.requests import runs
 from nodevitals.checks.requests.allowed_variables import ENVIRONMENT, MCA, problem_of
 from nodevitals.checks.requests.collective import environment as variables
-from nodevitals.checks.requests.collective import sweeps, tool_argv
+from nodevitals.checks.requests.collective import of_request, sweeps, tool_argv
 from nodevitals.checks.requests.cost import cost
 from nodevitals.checks.requests.parameters import checked, resolve
 from nodevitals.checks.requests.presets import PRESETS
@@ -283,7 +283,7 @@ def test_only_what_is_allowed_reaches_a_command_line(kind: str, fields: dict[str
         return
     words = []
     if kind == "collective":
-        made = runs.collective_of(wanted, wanted.nodes)
+        made = of_request(wanted.test, wanted.nodes)
         words += [word for swept in sweeps(made.sizes) for word in tool_argv(made, swept)[1:]]
         words += [text for pair in (*variables(made).items(), *made.mca.items()) for text in pair]
         assert made.sizes == parse_sizes(wanted.test.sizes)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nodevitals.checks.model import CheckRequest
 from nodevitals.checks.requests.cost import cost
-from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.requests.rounds import Plan
 from testbed.slowfleet import collective, matrix, names
 
 
@@ -20,9 +20,9 @@ def test_each_node_has_one_partner_per_round_and_no_pair_comes_twice(
     count: int, rounds: int | None, order: st.DataObject
 ) -> None:
     nodes = list(names(count))
-    expected = plan(matrix(nodes, rounds))
+    expected = Plan(matrix(nodes, rounds))
     order.shuffle(nodes)  # type: ignore[attr-defined]
-    made = plan(matrix(nodes, rounds))
+    made = Plan(matrix(nodes, rounds))
     assert list(made) == list(expected)
     assert len(made) == min(rounds or 10**9, count - 1 + count % 2)
     pairs: Counter[frozenset[str]] = Counter()
@@ -37,15 +37,15 @@ def test_each_node_has_one_partner_per_round_and_no_pair_comes_twice(
 
 
 def test_nodes_are_the_source_about_as_often_as_the_target() -> None:
-    sources = Counter(one.source for _, _, one in plan(matrix(names(64))).numbered())
+    sources = Counter(one.source for _, _, one in Plan(matrix(names(64))).numbered())
     assert all(24 <= sources[name] <= 39 for name in names(64))
 
 
 def test_a_pair_is_tested_in_the_direction_that_was_asked_for() -> None:
     request = CheckRequest(kind="pair", nodes=("z", "a"))
-    ((place, number, pairing),) = plan(request).numbered()
+    ((place, number, pairing),) = Plan(request).numbered()
     assert (place, number, pairing.source, pairing.target) == (0, 0, "z", "a")
-    assert list(plan(collective(names(4)))) == []
+    assert list(Plan(collective(names(4)))) == []
 
 
 def test_partners_in_a_tournament_are_spread_over_all_nodes() -> None:
@@ -54,14 +54,14 @@ def test_partners_in_a_tournament_are_spread_over_all_nodes() -> None:
     for name in nodes[::97]:
         partners = [
             nodes.index(one.target if one.source == name else one.source)
-            for _, _, one in plan(matrix(nodes, 8)).numbered()
+            for _, _, one in Plan(matrix(nodes, 8)).numbered()
             if name in (one.source, one.target)
         ]
         assert max(partners) - min(partners) > 500
 
 
 def test_rounds_of_10_000_nodes_are_made_when_they_are_asked_for() -> None:
-    made = plan(matrix(names(10_000), 8))
+    made = Plan(matrix(names(10_000), 8))
     assert (len(made), made.runs) == (8, 40_000)
     assert len(made[7]) == len(made[-1]) == 5000
     assert made[2:4] == [made[2], made[3]]

@@ -19,7 +19,7 @@ from nodevitals.checks.model import (
     Verdict,
 )
 from nodevitals.checks.requests.cost import cost
-from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.verdicts.figures import median_of
 from nodevitals.checks.verdicts.outliers import at_least
 from nodevitals.checks.verdicts.reference import to_repeat
@@ -71,7 +71,7 @@ def measured(
 ) -> list[RunResult]:
     """Results of a plan: the rate of (source, target), a report, or why it was skipped."""
     results = []
-    for _, number, one in plan(request).numbered():
+    for _, number, one in Plan(request).numbered():
         value = rate(one.source, one.target)
         fields: dict[str, object] = {"skipped": value} if isinstance(value, str) else {}
         if isinstance(value, Report):
@@ -144,7 +144,7 @@ def test_a_physical_port_that_reaches_most_of_its_rate_is_well() -> None:
 @pytest.mark.parametrize("count", [2, 4])
 def test_below_a_quarter_of_the_rate_of_the_port_is_bad_once_it_is_repeated(count: int) -> None:
     request = matrix(names(count))
-    planned = plan(request).runs
+    planned = Plan(request).runs
     first = measured(request, lambda a, b: RATE / 40, PORTS)
     once = verdict(request, first)
     assert (once.outcome, once.reason, once.findings) == ("unknown", "threshold", ())
@@ -571,7 +571,7 @@ def test_the_order_of_the_results_changes_nothing(
             reports=tuple(data.draw(st.lists(REPORTS, max_size=2))),
             skipped=data.draw(st.sampled_from(("", "", "", "job_marker", "no_answer"))),
         )
-        for _, number, one in plan(request).numbered()
+        for _, number, one in Plan(request).numbered()
     ]
     first = verdict(request, runs)
     order.shuffle(runs)

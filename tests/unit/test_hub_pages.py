@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nodevitals.checks.model import CheckDetail, CheckRequest, NodeVerdict, RunResult, TestRequest
 from nodevitals.checks.requests.allowed_variables import MCA, NCCL
-from nodevitals.checks.requests.rounds import plan
+from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.ssh.pairs import Pair
 from nodevitals.checks.ssh.report import as_csv
 from nodevitals.checks.verdicts.verdict import judge
@@ -274,7 +274,7 @@ def test_a_page_is_small_whatever_the_number_of_nodes(count: int, language: str)
     rounds = None if count <= 64 else 4
     request = msgspec.structs.replace(check.request, nodes=names, rounds=rounds)
     results = []
-    for _, number, pair in plan(request).numbered():
+    for _, number, pair in Plan(request).numbered():
         rate = 4e9 if "gpu-7" in (pair.source, pair.target) else 1e10
         row = ResultRow(operation="tcp", message_bytes=65536, bandwidth_bytes_per_second=rate)
         reports = (Report(outcome="ok", rows=(row,)),)

@@ -16,7 +16,7 @@ from nodevitals.checks.model import Check, CheckRequest, Cost, RunResult, Verdic
 from nodevitals.checks.requests import cost as costs
 from nodevitals.checks.requests.parameters import PresetLike, checked
 from nodevitals.checks.requests.presets import PRESETS
-from nodevitals.checks.requests.rounds import plan as pairs_of
+from nodevitals.checks.requests.rounds import Plan
 from nodevitals.checks.verdicts import figures
 from nodevitals.checks.verdicts.reference import to_repeat
 from nodevitals.checks.verdicts.verdict import judge as verdict_on
@@ -60,7 +60,7 @@ def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
         return (PlannedRun(number=0, nodes=request.nodes),)
     return tuple(
         PlannedRun(number=number, nodes=(pairing.source, pairing.target))
-        for _, number, pairing in islice(pairs_of(request).numbered(), MAX_RUNS)
+        for _, number, pairing in islice(Plan(request).numbered(), MAX_RUNS)
     )
 
 

@@ -77,10 +77,9 @@ def refused(
     message: str,
     nodes: Optional[Mapping[str, str]] = None,
     raw: str = "",
-    reason: Optional[Reason] = None,
 ) -> Launched:
     """The result of a collective that did not start, or that has no usable output."""
-    return launched([failed(kind, message)], raw=raw, nodes=nodes, reason=reason)
+    return launched([failed(kind, message)], raw=raw, nodes=nodes)
 
 
 def named(problems: Mapping[str, str]) -> str:

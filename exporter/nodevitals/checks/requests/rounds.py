@@ -57,8 +57,3 @@ class Plan(Sequence[Round]):
             for pairing in self[place]:
                 yield place, number, pairing
                 number += 1
-
-
-def plan(request: CheckRequest) -> Plan:
-    """The rounds of a resolved request."""
-    return Plan(request)

@@ -1,14 +1,11 @@
-"""What a check runs: the tests of each pair for the agents, or the collective for the launcher.
+"""What a check runs on each pair, and how long a collective may take.
 
-In: a resolved request without problems. Out: one TestSettings per size, or one Collective.
+In: a resolved request without problems. Out: one TestSettings per size; seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nodevitals.checks.model import CheckRequest, TestRequest
-from nodevitals.checks.requests.collective import Collective, of_request
 from nodevitals.checks.requests.sizes import parse_sizes
 from nodevitals.probes.fabric.settings import TestSettings
 
@@ -61,11 +58,6 @@ def _seconds(test: TestRequest, size: int, iterations: int) -> float:
     if test.operation.endswith("_lat"):
         return START_SECONDS + iterations * (SLOWEST_MESSAGE_SECONDS + size / SLOWEST["perftest"])
     return START_SECONDS + iterations * size * test.queue_pairs / SLOWEST[str(test.tool)]
-
-
-def collective_of(request: CheckRequest, nodes: Sequence[str]) -> Collective:
-    """The collective of a request over some nodes, all sizes in one run."""
-    return of_request(request.test, nodes)
 
 
 def collective_seconds(request: CheckRequest, nodes: int) -> float:

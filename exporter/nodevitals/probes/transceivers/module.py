@@ -17,7 +17,6 @@ import msgspec
 # Reads 128 bytes: page, offset (0 or 128), I2C address.
 ReadPage = Callable[[int, int, int], bytes]
 LOW, HIGH = 0, 128
-HALF_BYTES = 128
 
 _TENTH_MICROWATT = 1e-7
 _TWO_MICROAMPERES = 2e-6
