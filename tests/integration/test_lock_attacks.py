@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from nodevitals.linux.host import Host
-from nodevitals.linux.locks import LockFile
 from nodevitals.probe import ProbeError
+from nodevitals.probes.ascend.runner import LockFile
 from testbed.inotify import Watch
 from testbed.racer import LOCK, Racer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.linux.locks import parse_holder
+from nodevitals.probes.ascend.runner import parse_holder
 
 TEXT = """\
 1: POSIX  ADVISORY  READ 5433 08:01:7864448 128 128

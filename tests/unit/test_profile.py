@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodevitals.commands.profile.facts import Checked, profile_of
+from nodevitals.commands.profile import Checked, profile_of
 from nodevitals.document import DocumentError
 from nodevitals.probe import Host, ProbeError, Readings
 from nodevitals.probes.common.facts import Facts

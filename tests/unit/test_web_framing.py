@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from nodevitals.web.framing import HeadReader, HeadTooLargeError, has_body, problem_of
+from nodevitals.web.request_head import HeadReader, HeadTooLargeError, has_body, problem_of
 
 LINE = b"GET /metrics HTTP/1.1\r\n"
 

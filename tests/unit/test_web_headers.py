@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from nodevitals.quantities import parse_listen_address
-from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
+from nodevitals.web.request_head import accepts_gzip, prefers_openmetrics
 
 
 @pytest.mark.parametrize(

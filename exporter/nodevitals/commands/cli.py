@@ -33,7 +33,7 @@ COMMANDS = {
     "preflight": "nodevitals.commands.preflight.command",
     "selfcheck": "nodevitals.commands.selfcheck",
     "maintenance": "nodevitals.commands.maintenance",
-    "profile": "nodevitals.commands.profile.commands",
+    "profile": "nodevitals.commands.profile",
     "fabric": "nodevitals.commands.fabric.commands",
     "fast": "nodevitals.commands.hub.fast",
     "drill": "nodevitals.commands.hub.drill",

@@ -22,10 +22,16 @@ from nodevitals.connections import RESPONSE_SECONDS, CappedServer
 from nodevitals.document import meant
 from nodevitals.exposition import Variant
 from nodevitals.web.access import Access
-from nodevitals.web.framing import HeadReader, HeadTooLargeError, has_body, problem_of
-from nodevitals.web.negotiation import accepts_gzip, prefers_openmetrics
 from nodevitals.web.page import HEADERS, Overview, render
 from nodevitals.web.passwords import BusyError
+from nodevitals.web.request_head import (
+    HeadReader,
+    HeadTooLargeError,
+    accepts_gzip,
+    has_body,
+    prefers_openmetrics,
+    problem_of,
+)
 
 # Prometheus closes an idle connection after five minutes.
 IDLE_SECONDS = 330.0

@@ -1,11 +1,19 @@
-"""`nodevitals profile show | learn | diff | check | facts`."""
+"""`nodevitals profile show | learn | diff | check | facts`.
+
+Facts are read from a running agent, a saved exposition or a profile. `learn` prints a profile in
+YAML for a person to edit.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Union
+import json
+import math
+import time
+from typing import NamedTuple, Union
 
-from nodevitals.commands.profile.facts import Node, profile_of, read_either, read_node
+from nodevitals.commands.doctor.findings import parse_samples
+from nodevitals.commands.doctor.http import ask, endpoint, read_http_config
 from nodevitals.commands.terminal import (
     COULD_NOT_TELL,
     FOUND_WRONG,
@@ -17,16 +25,42 @@ from nodevitals.commands.terminal import (
     print_table,
 )
 from nodevitals.document import DocumentError, read_file
-from nodevitals.probes.profile.conditions import conforms_found
-from nodevitals.probes.profile.document import KNOWN, PREFIXES, Profile, parse_profile
+from nodevitals.probes.profile.conditions import conforms_found, found_texts
+from nodevitals.probes.profile.document import (
+    CHECK_INFO,
+    CONFORMS,
+    KNOWN,
+    PREFIXES,
+    Profile,
+    known,
+    parse_profile,
+)
 
 AGENT = "http://localhost:9855"
 _HTTP_CONFIG = "user, password, CA for it, in promtool's --http.config.file format (default: none)"
+MAX_BYTES = 32 << 20
+SECONDS = 20.0
+# The kernel's share of the memory differs a little between nodes.
+_MEMORY_SHARE = 0.98
+_LOWER = ("memory.bytes",)
+# What differs between healthy nodes of one kind, or is not what makes a node healthy.
+_LEFT_OUT = ("memory.dimm_errors",)
 EXAMPLES = """\
 examples:
   nodevitals profile learn --name 'HGX H100' > /etc/nodevitals/profile.yaml
   nodevitals profile diff http://gpu-7:9855 http://gpu-8:9855
   nodevitals profile diff http://gpu-7:9855 /etc/nodevitals/profile.yaml"""
+
+
+class Checked(NamedTuple):
+    """One fact of a node: what its own profile wants, and whether that is so (None: unknown)."""
+
+    wanted: str
+    found: str
+    conforms: Union[bool, None]
+
+
+Node = dict[str, Checked]
 
 
 def add_to(commands: Subparsers) -> None:
@@ -72,15 +106,15 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     node = read_node(options.url, options.url_http)
-    wanted = {name: one for name, one in node.items() if one.conforms is False}
+    wanted = {name: fact for name, fact in node.items() if fact.conforms is False}
     shown = wanted if options.differing else node
     if options.json:
-        print_json({name: one._asdict() for name, one in shown.items()})
+        print_json({name: fact._asdict() for name, fact in shown.items()})
     else:
         words = {True: "ok", False: "wrong", None: ""}
         rows = [
-            (name, one.found, one.wanted, "unknown" if _unknown(one) else words[one.conforms])
-            for name, one in shown.items()
+            (name, fact.found, fact.wanted, "unknown" if _unknown(fact) else words[fact.conforms])
+            for name, fact in shown.items()
         ]
         print_table(("FACT", "FOUND", "WANTED", "STATE"), rows)
     if wanted:
@@ -88,8 +122,8 @@ def _show(options: argparse.Namespace) -> int:
     return COULD_NOT_TELL if any(map(_unknown, node.values())) else GOOD
 
 
-def _unknown(one: object) -> bool:
-    return bool(getattr(one, "wanted", "")) and getattr(one, "conforms", None) is None
+def _unknown(fact: Checked) -> bool:
+    return bool(fact.wanted) and fact.conforms is None
 
 
 def _learn(options: argparse.Namespace) -> int:
@@ -98,12 +132,14 @@ def _learn(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    first, second = (read_either(one, options.url_http) for one in (options.first, options.second))
+    first, second = (
+        read_either(place, options.url_http) for place in (options.first, options.second)
+    )
     if isinstance(first, Profile) and isinstance(second, Profile):
         raise CommandError("two profiles: name a node and a profile, or two nodes")
     rows, unknown = _differences(first, second)
     if options.json:
-        print_json({name: {"first": one, "second": other} for name, one, other in rows})
+        print_json({name: {"first": left, "second": right} for name, left, right in rows})
     elif rows:
         print_table(("FACT", "FIRST", "SECOND"), rows)
     else:
@@ -119,14 +155,14 @@ def _differences(
     """What differs, and whether something wanted is unknown."""
     if isinstance(first, Profile):
         rows, unknown = _differences(second, first)
-        return [(name, other, one) for name, one, other in rows], unknown
+        return [(name, right, left) for name, left, right in rows], unknown
     if not isinstance(second, Profile):
         names = sorted({*first, *second})
-        found = [
-            (name, *(one[name].found if name in one else "" for one in (first, second)))
+        texts = [
+            (name, *(node[name].found if name in node else "" for node in (first, second)))
             for name in names
         ]
-        return [(name, one, other) for name, one, other in found if one != other], False
+        return [(name, left, right) for name, left, right in texts if left != right], False
     rows, unknown = [], False
     for name, condition in sorted(second.conditions.items()):
         text = first[name].found if name in first else ""
@@ -151,3 +187,69 @@ def _facts(_options: argparse.Namespace) -> int:
     rows += [(f"{prefix}NAME", fact.kind, fact.help) for prefix, fact in PREFIXES.items()]
     print_table(("FACT", "KIND", "MEANING"), rows)
     return GOOD
+
+
+def read_node(url: str, http_config: Union[str, None] = None) -> Node:
+    """The facts of a node, as its agent exposes them now."""
+    deadline = time.monotonic() + SECONDS
+    server = endpoint(url, url, read_http_config(http_config), MAX_BYTES)
+    answer = ask(server, server.path or "/metrics", deadline)
+    if answer.problem:
+        raise CommandError(f"{server.shown}: {answer.problem}")
+    return _parsed(server.shown, answer.body)
+
+
+def read_either(name: str, http_config: Union[str, None] = None) -> Union[Node, Profile]:
+    """The facts behind a URL or in a saved exposition, or the profile in a file."""
+    if name.startswith(("http://", "https://")):
+        return read_node(name, http_config)
+    try:
+        content = read_file(name)
+        if b"\n# TYPE " in content or content.startswith((b"# HELP", b"# TYPE")):
+            return _parsed(name, content)
+        return parse_profile(content)
+    except DocumentError as error:
+        raise document_error(name, error) from None
+
+
+def _parsed(source: str, body: bytes) -> Node:
+    try:
+        values = parse_samples(body).values
+    except ValueError as error:
+        raise CommandError(f"{source}: {error}") from None
+    answers = {labels["check"]: bool(value) for labels, value in values.get(CONFORMS.name, ())}
+    facts = {
+        labels["check"]: Checked(
+            labels.get("wanted", ""), labels.get("found", ""), answers.get(labels["check"])
+        )
+        for labels, _ in values.get(CHECK_INFO.name, ())
+    }
+    if not facts:
+        text = "no facts: is it an agent, and is its probe `profile` enabled?"
+        raise CommandError(f"{source}: {text}")
+    return dict(sorted(facts.items()))
+
+
+def profile_of(name: str, node: Node) -> str:
+    """The text of a profile that this node fulfils."""
+    lines = [
+        "# Learned from one node. Remove what need not be alike, and loosen what may differ:",
+        "# a list of values, at_least, at_most, or matches with * for any characters.",
+        f"name: {json.dumps(name, ensure_ascii=False)}",
+        "expect:",
+    ]
+    for fact, checked in node.items():
+        what = known(fact)
+        texts = found_texts(checked.found)
+        if what is None or fact in _LEFT_OUT:
+            continue
+        if not texts:
+            lines.append(f"  # {fact}: unknown, or not alike on the devices of this node")
+        elif fact in _LOWER:
+            low = math.floor(float(texts[0]) * _MEMORY_SHARE)
+            lines.append(f"  {fact}: {{at_least: {low}}}")
+        else:
+            values = [text if what.kind == "number" else json.dumps(text) for text in texts]
+            value = values[0] if len(values) == 1 else f"[{', '.join(values)}]"
+            lines.append(f"  {fact}: {value}")
+    return "\n".join(lines) + "\n"

@@ -1,8 +1,9 @@
-"""Checks that a request's head has one meaning only, for this server and for any proxy before it.
+"""A request's head: whether it has one meaning only, for this server and for any proxy before it,
+and the format that it asks for.
 
-In: the lines of a head as they were received. Out: what is wrong with it. The standard library
-accepts more than RFC 9112: lines that end with LF alone, folded lines, names with spaces, two
-lengths. Where a proxy reads such a head differently, a client could hide a request in a body.
+In: the lines of a head as they were received, or a header. The standard library accepts more than
+RFC 9112: lines that end with LF alone, folded lines, names with spaces, two lengths. Where a proxy
+reads such a head differently, a client could hide a request in a body.
 """
 
 from __future__ import annotations
@@ -89,3 +90,31 @@ def _body_problem(values: dict[bytes, bytes], is_http_11: bool) -> str:
 def has_body(content_length: str | None, transfer_encoding: str | None) -> bool:
     """Whether a body follows a head without a problem."""
     return transfer_encoding is not None or bool((content_length or "0").strip("0"))
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """Whether an Accept header prefers OpenMetrics to the text format."""
+    quality = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for part in accept.split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        values = dict(item.split("=", 1) for item in parameters if "=" in item)
+        if kind in quality and values.get("version", "1.0.0") in ("1.0.0", "0.0.1", "0.0.4"):
+            quality[kind] = max(quality[kind], _quality(values.get("q", "1")))
+    preferred, plain = quality.values()
+    return preferred > 0 and preferred >= plain
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header takes gzip."""
+    for part in accept_encoding.split(","):
+        name, _, parameter = part.strip().lower().partition(";")
+        if name.strip() == "gzip":
+            return _quality(parameter.strip().removeprefix("q=") or "1") > 0
+    return False
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

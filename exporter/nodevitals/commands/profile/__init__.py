@@ -1,1 +1,0 @@
-"""`nodevitals profile`."""
