@@ -145,7 +145,7 @@ class Readings:
         self.call = ""
         self.watch: Watch | None = None
         """Set by the engine."""
-        self._families = None if families is None else frozenset(one.name for one in families)
+        self._families = None if families is None else frozenset(family.name for family in families)
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
 
     def add(self, family: Family, value: float | None, *labels: str) -> None:

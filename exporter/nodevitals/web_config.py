@@ -136,7 +136,9 @@ def _with_files(settings: WebSettings, folder: Path, problems: list[Problem]) ->
             content[field] = b"" if name is None else read_file(folder / name)
         except DocumentError as error:
             where = f"tls_server_config.{field}"
-            problems.extend(Problem(where, f"{name}: {one.message}") for one in error.problems)
+            problems.extend(
+                Problem(where, f"{name}: {problem.message}") for problem in error.problems
+            )
     return WebConfiguration(
         settings=settings,
         certificates=content.get("cert_file", b""),

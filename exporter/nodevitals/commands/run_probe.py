@@ -136,13 +136,13 @@ class _Row(NamedTuple):
 
 def tables(samples: Sequence[Shown], describe: bool = False) -> Iterator[Table]:
     """The tables, each with its head: facts of the devices, the node's samples, the devices'."""
-    yield from _fact_tables([one for one in samples if one.is_fact])
-    rest = [one for one in samples if not one.is_fact]
+    yield from _fact_tables([sample for sample in samples if sample.is_fact])
+    rest = [sample for sample in samples if not sample.is_fact]
     rows = [row for members in _by_family(rest) for row in _rows(members)]
     plain = [row for row in rows if "" in row.cells]
     if plain:
         yield _table(plain, [""], describe)
-    subjects = list(dict.fromkeys(one.subject for one in rest if one.subject))
+    subjects = list(dict.fromkeys(sample.subject for sample in rest if sample.subject))
     about = [row for row in rows if "" not in row.cells]
     if len(subjects) > COLUMNS >= len(about):
         yield _turned(about, subjects)
@@ -154,8 +154,8 @@ def tables(samples: Sequence[Shown], describe: bool = False) -> Iterator[Table]:
 
 def _by_family(samples: Sequence[Shown]) -> list[list[Shown]]:
     found: dict[tuple[str, bool], list[Shown]] = {}
-    for one in samples:
-        found.setdefault((one.family.name, bool(one.subject)), []).append(one)
+    for sample in samples:
+        found.setdefault((sample.family.name, bool(sample.subject)), []).append(sample)
     return list(found.values())
 
 
@@ -167,7 +167,8 @@ def _fact_tables(facts: Sequence[Shown]) -> Iterator[Table]:
         labels = [
             label
             for label in members[0].labels
-            if label not in (*names, *printed) and any(one.labels.get(label) for one in members)
+            if label not in (*names, *printed)
+            and any(member.labels.get(label) for member in members)
         ]
         printed.update(labels)
         if labels:
@@ -175,8 +176,8 @@ def _fact_tables(facts: Sequence[Shown]) -> Iterator[Table]:
             yield [
                 [word.upper().replace("_", " ") for word in head],
                 *(
-                    [one.subject, *(one.labels.get(label) or NONE for label in labels)]
-                    for one in members
+                    [member.subject, *(member.labels.get(label) or NONE for label in labels)]
+                    for member in members
                 ),
             ]
 
@@ -186,11 +187,11 @@ def _rows(members: Sequence[Shown]) -> list[_Row]:
     dropped = {*members[0].names, *_properties(members)}
     rows: dict[str, _Row] = {}
     names: set[str] = set()
-    for one in members:
-        own = {name: value for name, value in one.labels.items() if name not in dropped}
+    for member in members:
+        own = {name: value for name, value in member.labels.items() if name not in dropped}
         labels = " ".join(f"{name}={value}" for name, value in own.items())
-        row = rows.setdefault(labels, _Row(one.metric, labels, {}, one.family.help))
-        row.cells[one.subject] = human(one.family, one.value)
+        row = rows.setdefault(labels, _Row(member.metric, labels, {}, member.family.help))
+        row.cells[member.subject] = human(member.family, member.value)
         names.update(own)
     first = next(iter(rows.values()))
     if len(rows) >= ALIKE and all(row.cells == first.cells for row in rows.values()):
@@ -202,9 +203,9 @@ def _rows(members: Sequence[Shown]) -> list[_Row]:
 def _properties(members: Sequence[Shown]) -> set[str]:
     """The labels that say no more than the subject: each subject has one value of them."""
     values: dict[str, dict[str, set[str]]] = {}
-    for one in members:
-        for label, value in one.labels.items():
-            values.setdefault(label, {}).setdefault(one.subject, set()).add(value)
+    for member in members:
+        for label, value in member.labels.items():
+            values.setdefault(label, {}).setdefault(member.subject, set()).add(value)
     if not members[0].subject:
         return set()
     return {
@@ -318,8 +319,8 @@ def _print_tables(text: str, results: Mapping[str, ProbeResult], describe: bool)
         print_table(
             ("TARGET", "OUTCOME", "DURATION", "REASON"),
             [
-                (target, one.outcome, seconds(one.duration_seconds), one.reason or "-")
-                for target, one in results.items()
+                (target, result.outcome, seconds(result.duration_seconds), result.reason or "-")
+                for target, result in results.items()
             ],
         )
 
@@ -347,12 +348,12 @@ def _outcomes(results: Mapping[str, ProbeResult]) -> list[dict[str, object]]:
     return [
         {
             "target": target,
-            "outcome": one.outcome,
-            "reason": one.reason,
-            "message": one.text,
-            "duration_seconds": one.duration_seconds,
+            "outcome": result.outcome,
+            "reason": result.reason,
+            "message": result.text,
+            "duration_seconds": result.duration_seconds,
         }
-        for target, one in results.items()
+        for target, result in results.items()
     ]
 
 

@@ -146,7 +146,7 @@ def _run(execution: Execution, check: Check, end: float, forced: bool) -> list[R
 
 def _status(offered: Offer, results: list[Result], explicit: bool) -> int:
     """A kind that was requested and is not offered has no result: status 2."""
-    found = worst(one.outcome for one in results)
+    found = worst(result.outcome for result in results)
     if found in ("failed", "slow"):
         return FOUND_WRONG
     unknown = found in (None, "harness", "refused", "skipped")
@@ -156,12 +156,12 @@ def _status(offered: Offer, results: list[Result], explicit: bool) -> int:
 def _print(report: Report) -> None:
     rows = [
         (
-            *(one.kind, one.device or "-", one.port or "-", one.outcome),
-            _giga(one.bandwidth_bytes_per_second),
-            _giga(one.expected_bytes_per_second),
-            NOTES.get(one.message, one.message),
+            *(result.kind, result.device or "-", result.port or "-", result.outcome),
+            _giga(result.bandwidth_bytes_per_second),
+            _giga(result.expected_bytes_per_second),
+            NOTES.get(result.message, result.message),
         )
-        for one in report.results
+        for result in report.results
     ]
     if rows:
         print_table(HEAD, rows)

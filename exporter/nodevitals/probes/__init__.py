@@ -80,7 +80,7 @@ def _modules(folder: str) -> Iterator[_Home]:
 def _module_name(file: str) -> str:
     """The name of the module in a file; '' where there is none."""
     suffixes = sorted(importlib.machinery.all_suffixes(), key=len, reverse=True)
-    suffix = next((one for one in suffixes if file.endswith(one)), "")
+    suffix = next((suffix for suffix in suffixes if file.endswith(suffix)), "")
     name = file[: -len(suffix)] if suffix else ""
     return "" if "." in name else name
 

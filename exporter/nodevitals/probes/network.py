@@ -178,8 +178,11 @@ class NetworkProbe(Probe):
     def run(self, readings: Readings) -> None:
         """Read every interface."""
         interfaces = self._present()
-        found = [self._report_interface(name, one, readings) for name, one in interfaces.items()]
-        virtual = (name for name, one in self._interfaces.items() if not one.it.watched)
+        found = [
+            self._report_interface(name, interface, readings)
+            for name, interface in interfaces.items()
+        ]
+        virtual = (name for name, interface in self._interfaces.items() if not interface.it.watched)
         excluded = (*self.settings.exclude, *map(glob.escape, virtual))
         # Losses of the carrier are not counted here, so no boot matters.
         self.state.links, _ = self.state.links.seen(found, readings.forgotten, excluded, "")
@@ -196,13 +199,17 @@ class NetworkProbe(Probe):
         names = list_names_or_fail(self._directory, self.host.sysfs)
         if not names and self.state.links.known:  # there is always a loopback interface
             raise ProbeError("sysfs", f"no interface in {self._directory}: is it mounted?")
-        kinds = {one.link.name: one.link.layer for one in self.state.links.known}
+        kinds = {entry.link.name: entry.link.layer for entry in self.state.links.known}
         self._interfaces = {
             name: self._read_interface(name, kinds.get(name, ""))
             for name in names
             if name != _NO_INTERFACE and not links.is_excluded(name, self.settings.exclude)
         }
-        return {name: one.it for name, one in self._interfaces.items() if one.it.watched}
+        return {
+            name: interface.it
+            for name, interface in self._interfaces.items()
+            if interface.it.watched
+        }
 
     def _read_interface(self, name: str, kind: str) -> KnownInterface:
         """The interface of this name. `kind` is the one that an earlier worker found."""
@@ -214,10 +221,10 @@ class NetworkProbe(Probe):
             return KnownInterface(read_interface(directory, last.it), last.index, now)
         return KnownInterface(read_interface(directory, Interface(kind)), index, now)
 
-    def _report_interface(self, name: str, one: Interface, readings: Readings) -> Link:
+    def _report_interface(self, name: str, interface: Interface, readings: Readings) -> Link:
         directory = f"{self._directory}/{name}"
-        labels = (name, one.kind or "physical")
-        readings.add(INFO, 1, *labels, one.place, one.driver, one.address)
+        labels = (name, interface.kind or "physical")
+        readings.add(INFO, 1, *labels, interface.place, interface.driver, interface.address)
         up = netdev.is_up(directory)
         # While the link is down, drivers fail these reads or return the last values.
         speed = None if up is False else parse_speed(read_text(f"{directory}/speed") or "")
@@ -234,11 +241,11 @@ class NetworkProbe(Probe):
             readings.add(family, read_integer(f"{directory}/{file}"), *labels)
         for file, (family, rest) in STATISTICS.items():
             readings.add(family, read_integer(f"{directory}/statistics/{file}"), name, *rest)
-        if one.kind == "bond":
+        if interface.kind == "bond":
             self._report_members(name, readings)
         port = read_integer(f"{directory}/dev_port")
-        place = "" if port is None else one.place and f"{one.place}/{port}"
-        return Link(name=name, place=place, layer=one.kind, up=up, rate=speed)
+        place = "" if port is None else interface.place and f"{interface.place}/{port}"
+        return Link(name=name, place=place, layer=interface.kind, up=up, rate=speed)
 
     def _report_members(self, bond: str, readings: Readings) -> None:
         members = read_text(f"{self._directory}/{bond}/bonding/slaves") or ""
@@ -247,20 +254,21 @@ class NetworkProbe(Probe):
             readings.add(BOND_MEMBER_UP, _MEMBER_UP.get(status or ""), bond, member)
 
     def _report_links(self, known: Links, readings: Readings) -> None:
-        readings.add(PRESENT, sum(not one.missing for one in known.known))
+        readings.add(PRESENT, sum(not entry.missing for entry in known.known))
         readings.add(EXPECTED, len(known.known))
-        for one in known.known:
-            labels = (one.link.name, one.link.layer or "physical")
-            expected = self.settings.expected.get(one.link.name, one.best_rate)
-            readings.add(UP, one.link.up, *labels)
+        for entry in known.known:
+            labels = (entry.link.name, entry.link.layer or "physical")
+            expected = self.settings.expected.get(entry.link.name, entry.best_rate)
+            readings.add(UP, entry.link.up, *labels)
             readings.add(EXPECTED_SPEED, expected, *labels)
-            links.record(one, expected, 0, readings)
+            links.record(entry, expected, 0, readings)
 
     def _report_downtimes(self, names: list[str], known: Links, readings: Readings) -> None:
         if self._watch is None:
             self._watch = LinkWatch(self.state.downtimes.of_boot(self.host.boot_id()))
         labels = {
-            one.link.name: (one.link.name, one.link.layer or "physical") for one in known.known
+            entry.link.name: (entry.link.name, entry.link.layer or "physical")
+            for entry in known.known
         }
         files = {name: InterfaceFiles(name, f"{self._directory}/{name}") for name in names}
         self._watch.update(files, labels)

@@ -203,7 +203,9 @@ class Journal:
         if not load and not self._unwritten:  # a state is written with all its counts, or later
             waiting = sorted(self._unwritten_states)
             states = fitting(SavedState(*key, self._saved_states[key]) for key in waiting)
-            self._unwritten_states.difference_update((one.probe, one.target) for one in states)
+            self._unwritten_states.difference_update(
+                (state.probe, state.target) for state in states
+            )
             self._urgent = self._urgent or bool(self._unwritten_states)
         self.urgent_in_batch = self._urgent_sources & {total.counter[0] for total in totals}
         self._urgent_sources -= self.urgent_in_batch

@@ -123,7 +123,7 @@ def _alerts(overview: Overview) -> Iterable[str]:
             '<div class="alert" role="alert"><p class="bad">The last reload failed; still in use '
             f"is the configuration of {_moment(overview.loaded_at)}.</p>\n<ul>"
         )
-        yield from (f"<li>{_text(one)}</li>\n" for one in problems[:MAX_PROBLEMS])
+        yield from (f"<li>{_text(problem)}</li>\n" for problem in problems[:MAX_PROBLEMS])
         if len(problems) > MAX_PROBLEMS:
             yield f"<li>and {len(problems) - MAX_PROBLEMS} more, in the log</li>\n"
         yield "</ul></div>\n"
@@ -132,21 +132,21 @@ def _alerts(overview: Overview) -> Iterable[str]:
 def _table(targets: Sequence[TargetView], now: float) -> Iterable[str]:
     """The targets, those that need attention first, each group by name."""
     order = {state: place for place, state in enumerate(STATES)}
-    rows = sorted(targets, key=lambda one: (order[one.state], one.probe, one.target))
+    rows = sorted(targets, key=lambda target: (order[target.state], target.probe, target.target))
     if not rows:
         return
     yield (
         "<table><thead><tr><th>State</th><th>Probe, target, reason</th>"
         "<th>Last result</th><th>Next run</th></tr></thead>\n<tbody>\n"
     )
-    yield from (_row(one, now) for one in rows[:MAX_ROWS])
+    yield from (_row(row, now) for row in rows[:MAX_ROWS])
     yield "</tbody></table>\n"
     if len(rows) > MAX_ROWS:
         yield f"<p>And {len(rows) - MAX_ROWS} more: {_summary(_states(rows[MAX_ROWS:]))}.</p>\n"
 
 
 def _states(targets: Iterable[TargetView]) -> Counter[str]:
-    return Counter(one.state for one in targets)
+    return Counter(target.state for target in targets)
 
 
 def _row(view: TargetView, now: float) -> str:
@@ -180,7 +180,7 @@ def _next(view: TargetView, now: float) -> str:
 
 def _links(metrics: str, targets: Sequence[TargetView]) -> Iterable[str]:
     yield f'<h2>Metrics</h2>\n<p><a href="{metrics}">All metrics</a>'
-    probes = sorted({one.probe for one in targets})
+    probes = sorted({target.probe for target in targets})
     links = (f'<a href="{metrics}?collect[]={quote(name)}">{_text(name)}</a>' for name in probes)
     yield "; of one probe: " + ", ".join(links) if probes else ""
     yield (
@@ -212,5 +212,5 @@ def _text(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:
     """
     text = text if len(text) <= characters else f"{text[:characters]}…"
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+        text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     return html.escape(text)

@@ -80,12 +80,12 @@ def find(
     """What is slow: below `share` of the usual speed, or outside the spread of the others. None
     where nothing is measured.
     """
-    pairs = sorted(measured, key=lambda one: (one.sender, one.receiver, one.speed))
+    pairs = sorted(measured, key=lambda pair: (pair.sender, pair.receiver, pair.speed))
     if not pairs:
         return None
     median = _usual(pairs)
     usual = expected or median
-    table = _Table([Measured(one.sender, one.receiver, one.speed / usual) for one in pairs])
+    table = _Table([Measured(pair.sender, pair.receiver, pair.speed / usual) for pair in pairs])
     found = {name: _slow(table, name, "") for name in table.slow_nodes(share, expected is None)}
     if directed:
         for name, direction in table.slow_directions(share, found).items():
@@ -94,11 +94,13 @@ def find(
     if limit is not None and limit > share:
         for name in table.slow_nodes(limit, True):
             found.setdefault(name, _slow(table, name, ""))
-    well = [one for one in table.pairs if not {one.sender, one.receiver} & found.keys()]
+    well = [pair for pair in table.pairs if not {pair.sender, pair.receiver} & found.keys()]
     return Found(
         usual,
         tuple(found[name] for name in sorted(found)),
-        tuple(SlowPair(one.sender, one.receiver, one.speed) for one in well if one.speed < share),
+        tuple(
+            SlowPair(pair.sender, pair.receiver, pair.speed) for pair in well if pair.speed < share
+        ),
         len(well),
         tuple(sorted(table.suspects(share) - found.keys())),
     )
@@ -106,20 +108,20 @@ def find(
 
 def _slow(table: _Table, name: str, direction: Direction) -> SlowNode:
     pairs = [
-        one
-        for one in table.of[name]
-        if not direction or name == (one.sender if direction == "sending" else one.receiver)
+        pair
+        for pair in table.of[name]
+        if not direction or name == (pair.sender if direction == "sending" else pair.receiver)
     ]
-    return SlowNode(name, statistics.median(one.speed for one in pairs), direction)
+    return SlowNode(name, statistics.median(pair.speed for pair in pairs), direction)
 
 
 def _usual(pairs: Sequence[Measured]) -> float:
     """The median of the pairs that are not slow. The first guess is what most nodes reach with a
     quarter of their partners: one slow node of four is in half of all pairs.
     """
-    best = sorted(upper(one.speed for one in own) for own in by_node(pairs).values())
+    best = sorted(upper(pair.speed for pair in own) for own in by_node(pairs).values())
     fast = statistics.median_high(best)
-    return statistics.median(one.speed for one in pairs if one.speed >= NEAR * fast)
+    return statistics.median(pair.speed for pair in pairs if pair.speed >= NEAR * fast)
 
 
 def upper(values: Iterable[float]) -> float:
@@ -131,9 +133,9 @@ def upper(values: Iterable[float]) -> float:
 def by_node(pairs: Iterable[Measured]) -> dict[str, list[Measured]]:
     """The pairs of each node."""
     found: dict[str, list[Measured]] = {}
-    for one in pairs:
-        for name in (one.sender, one.receiver):
-            found.setdefault(name, []).append(one)
+    for pair in pairs:
+        for name in (pair.sender, pair.receiver):
+            found.setdefault(name, []).append(pair)
     return found
 
 
@@ -148,7 +150,7 @@ class _Table:
         """The ratio below which a pair is outside the spread of the others."""
         if len(self.of) < MIN_NODES_OF_SPREAD:
             return None
-        near = [one.speed / median for one in self.pairs if one.speed >= NEAR * median]
+        near = [pair.speed / median for pair in self.pairs if pair.speed >= NEAR * median]
         spread = 1.4826 * statistics.median(abs(ratio - 1) for ratio in near)
         return median * (1 - max(LEAST_LOSS, SPREADS * spread))
 
@@ -181,8 +183,8 @@ class _Table:
         found: dict[str, Literal["sending", "receiving"]] = {}
         for name in sorted(self.of.keys() - set(named)):
             own = self._with_others(name, named)
-            sent = [one for one in own if one.sender == name]
-            received = [one for one in own if one.receiver == name]
+            sent = [pair for pair in own if pair.sender == name]
+            received = [pair for pair in own if pair.receiver == name]
             if min(len(sent), len(received)) < MIN_PARTNERS:
                 continue
             if _below(sent, limit) == len(sent) and not _below(received, limit):
@@ -195,9 +197,9 @@ class _Table:
             for name, direction in found.items()
             if self._is_no_chance(
                 [
-                    one
-                    for one in self._with_others(name, {*found, *named})
-                    if name == (one.sender if direction == "sending" else one.receiver)
+                    pair
+                    for pair in self._with_others(name, {*found, *named})
+                    if name == (pair.sender if direction == "sending" else pair.receiver)
                 ],
                 limit,
                 background,
@@ -207,14 +209,14 @@ class _Table:
     def _with_others(self, name: str, others: Collection[str]) -> list[Measured]:
         """A node's pairs without those with some others."""
         return [
-            one
-            for one in self.of[name]
-            if (one.receiver if one.sender == name else one.sender) not in others
+            pair
+            for pair in self.of[name]
+            if (pair.receiver if pair.sender == name else pair.sender) not in others
         ]
 
     def _background(self, limit: float, suspects: Collection[str]) -> float:
         """The share of slow pairs among those without suspects."""
-        rest = [one for one in self.pairs if not {one.sender, one.receiver} & set(suspects)]
+        rest = [pair for pair in self.pairs if not {pair.sender, pair.receiver} & set(suspects)]
         return max(LEAST_BACKGROUND, _below(rest, limit) / len(rest) if rest else 1.0)
 
     def _is_no_chance(self, own: Sequence[Measured], limit: float, background: float) -> bool:
@@ -225,7 +227,7 @@ class _Table:
 
 
 def _below(pairs: Iterable[Measured], limit: float) -> int:
-    return sum(one.speed < limit for one in pairs)
+    return sum(pair.speed < limit for pair in pairs)
 
 
 def at_least(count: int, trials: int, chance: float) -> float:

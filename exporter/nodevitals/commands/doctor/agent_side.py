@@ -125,7 +125,7 @@ def clock_findings(samples: Samples) -> Iterator[Finding]:
 
 def right_findings(samples: Samples) -> Iterator[Finding]:
     """What the probes cannot read without capabilities that are off unless someone grants them."""
-    found = ((name, *one) for name, rows in samples.values.items() for one in rows)
+    found = ((name, *row) for name, rows in samples.values.items() for row in rows)
     for lack in lacks(found):
         yield Finding(f"rights of {lack.probe}", OFF, lack.text, lack.remedy)
 
@@ -179,7 +179,7 @@ def configuration(path: str | None) -> tuple[Config | None, Finding]:
 def disabled(config: Config | None) -> list[str]:
     """The probes that a configuration turns off."""
     settings = {} if config is None else config.probes
-    return [name for name, one in settings.items() if one.enabled is False]
+    return [name for name, setting in settings.items() if setting.enabled is False]
 
 
 def last_reasons(config: Config | None) -> tuple[dict[Key, tuple[str, str]], str]:
@@ -277,7 +277,7 @@ class AgentSide:
             history, problem = self._jobs.result("history", (history, "no answer from its disk"))
         states = from_metrics(samples, history, now)
         off = disabled(config)
-        if problem and any(one.state == "failing" for one in states):
+        if problem and any(state.state == "failing" for state in states):
             yield no_history(f"the reasons of failed runs cannot be read: {problem}")
         yield from target_findings(states, off, probes.registered())
         if self._is_local:

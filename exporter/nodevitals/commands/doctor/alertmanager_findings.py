@@ -70,7 +70,7 @@ def watchdog_findings(
         remedy = "load rules/agent.yaml; check alerting.alertmanagers in prometheus.yml"
         yield Finding("watchdog", PROBLEM, text, remedy)
         return
-    newest = max(alerts, key=lambda one: one.updatedAt)
+    newest = max(alerts, key=lambda alert: alert.updatedAt)
     age = now - newest.updatedAt.timestamp()
     period = (newest.endsAt.timestamp() - newest.updatedAt.timestamp()) / _RESENDS
     if newest.status.state == "suppressed":
@@ -129,7 +129,7 @@ def _routing(config: str) -> tuple[dict[str, Any], defaultdict[str, set[str]]]:
 
 
 def _receivers(routing: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    return sorted({one.receiver for one in deliveries(routing, labels)})
+    return sorted({delivery.receiver for delivery in deliveries(routing, labels)})
 
 
 def silence_findings(
@@ -138,7 +138,7 @@ def silence_findings(
     """The silences that mute alerts of this node now; a label that only a firing alert has may
     match.
     """
-    active = [one for one in silences if one.status.state == "active"]
+    active = [silence for silence in silences if silence.status.state == "active"]
     muting = 0
     for one in active:
         muted = [alert for alert in alerts if _mutes(one, alert, instances)]
@@ -166,16 +166,16 @@ def _local(moment: datetime) -> str:
 
 
 def _mutes(silence: Silence, alert: Mapping[str, str], instances: Collection[str]) -> bool:
-    for one in silence.matchers:
-        operator = ("=" if one.isEqual else "!") + ("~" if one.isRegex else "")
-        if one.name == "instance" and instances:
+    for matcher in silence.matchers:
+        operator = ("=" if matcher.isEqual else "!") + ("~" if matcher.isRegex else "")
+        if matcher.name == "instance" and instances:
             values = list(instances)
-        elif one.name in alert and "{{" not in alert[one.name]:
-            values = [alert[one.name]]
+        elif matcher.name in alert and "{{" not in alert[matcher.name]:
+            values = [alert[matcher.name]]
         else:
             continue
         try:
-            if not any(holds(operator, one.value, value) for value in values):
+            if not any(holds(operator, matcher.value, value) for value in values):
                 return False
         except re.error:
             continue

@@ -137,7 +137,7 @@ class Examination:
         if managers is None:
             yield prometheus.missing_part("notifications", answer)
         else:
-            urls = [one.url for one in managers.data.activeAlertmanagers]
+            urls = [active.url for active in managers.data.activeAlertmanagers]
             yield from prometheus.manager_findings(urls)
 
     def _scrape(self, server: Endpoint, now: float) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
 
 def _wrapped(row: Sequence[str], rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    left = sum(max(len(one[column]) for one in (_HEAD, *rows)) + 2 for column in (0, 1))
+    left = sum(max(len(row[column]) for row in (_HEAD, *rows)) + 2 for column in (0, 1))
     width = max((shutil.get_terminal_size().columns - left - 2) // 2, _NARROWEST)
     detail, remedy = (
         textwrap.wrap(cell, width, break_on_hyphens=False) or [""] for cell in row[2:]

@@ -300,7 +300,7 @@ def reason_of(error: BaseException) -> str:
         reason = getattr(inner, "reason", None)
         argument = inner.args[0] if inner.args else None
         causes = (reason, argument, inner.__cause__, inner.__context__)
-        following = next((one for one in causes if isinstance(one, BaseException)), None)
+        following = next((cause for cause in causes if isinstance(cause, BaseException)), None)
         if following is None or following in chain:
             break
         chain.append(following)

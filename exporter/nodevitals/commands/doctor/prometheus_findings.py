@@ -251,9 +251,9 @@ def alert_findings(
         for alert in rule.alerts
         if alert.state == "firing" and alert.labels.get("instance") in instances
     ]
-    loud = [one for one in firing if one.labels.get("severity") in ("critical", "warning")]
+    loud = [alert for alert in firing if alert.labels.get("severity") in ("critical", "warning")]
     if loud:
-        names = sorted({_alert_name(one) for one in loud})
+        names = sorted({_alert_name(alert) for alert in loud})
         text = f"{len(loud)} alerts of this node fire: {listed(names, 8)}"
         remedy = "follow the runbook of each: rules/runbooks/ALERT.md, or its runbook_url"
         yield Finding("alerts", PROBLEM, text, remedy)

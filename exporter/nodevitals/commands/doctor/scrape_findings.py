@@ -55,12 +55,12 @@ def scrape_findings(
 ) -> Scrape:
     """Whether and how Prometheus scrapes this node; `now` by its clock."""
     pairs = {
-        (one.metric.get("job", ""), one.metric.get("instance", ""))
-        for one in agents
-        if node.started is not None and abs(one.number - node.started) < 0.005
+        (agent.metric.get("job", ""), agent.metric.get("instance", ""))
+        for agent in agents
+        if node.started is not None and abs(agent.number - node.started) < 0.005
     }
-    own = [one for one in targets if _pair(one) in pairs]
-    by_address = [one for one in targets if _is_at(one, node, job)]
+    own = [target for target in targets if _pair(target) in pairs]
+    by_address = [target for target in targets if _is_at(target, node, job)]
     found = own or by_address
     instances = frozenset(one.labels.get("instance", "") for one in found) or frozenset(
         instance for _, instance in pairs
@@ -101,7 +101,7 @@ def _is_at(target: Target, node: Node, job: str) -> bool:
 
 
 def _not_scraped(targets: Sequence[Target], seen: bool, job: str) -> Finding:
-    of_job = [one for one in targets if one.labels.get("job") == job]
+    of_job = [target for target in targets if target.labels.get("job") == job]
     if seen:
         text = "Prometheus has this agent's samples, but from no target of its own"
         return Finding("scrape", UNKNOWN, text, "ask the Prometheus that scrapes: --prometheus URL")
@@ -110,7 +110,7 @@ def _not_scraped(targets: Sequence[Target], seen: bool, job: str) -> Finding:
         remedy = "add it: HOST:9855 in targets/nodevitals.yml, or check service discovery"
         return Finding("scrape", PROBLEM, text, remedy)
     text = f"Prometheus has no target of job {job}: no alert on any node can fire"
-    if any(one.scrapePool.startswith(_OPERATOR_POOLS) for one in targets):
+    if any(target.scrapePool.startswith(_OPERATOR_POOLS) for target in targets):
         remedy = (
             "give the PodMonitor the label that Prometheus selects, in kube-prometheus-stack its"
             " release: helm upgrade … --set monitor.kind=PodMonitor,monitor.labels.release=RELEASE"
@@ -130,16 +130,16 @@ def _wrong_job(target: Target, job: str) -> Finding:
 def _states(
     targets: Iterable[Target], node: Node, now: float, *, identified: bool
 ) -> Iterator[Finding]:
-    for one in targets:
-        url, age = printable(one.scrapeUrl, 100), now - one.lastScrape.timestamp()
-        interval = _seconds(one.scrapeInterval)
-        other_port = _address(one)[1] != node.port
+    for target in targets:
+        url, age = printable(target.scrapeUrl, 100), now - target.lastScrape.timestamp()
+        interval = _seconds(target.scrapeInterval)
+        other_port = _address(target)[1] != node.port
         listens = f"; the agent listens on port {node.port}" if node.started is not None else ""
-        if one.health == "unknown":
+        if target.health == "unknown":
             text = f"{url} was not scraped yet"
             yield Finding("scrape", UNKNOWN, text, f"wait for one interval: {interval:g} s")
-        elif one.health != "up":
-            text = f"{url} is down: {one.lastError}" + listens * other_port
+        elif target.health != "up":
+            text = f"{url} is down: {target.lastError}" + listens * other_port
             remedy = f"from the server of Prometheus: curl -v {url}"
             if other_port and listens:
                 remedy = f"correct the port of the target: {node.port}"
@@ -151,7 +151,7 @@ def _states(
             text = f"{url} was last scraped {ago(age)} ago, with an interval of {interval:g} s"
             yield Finding("scrape", PROBLEM, text, "check the load and the disk of Prometheus")
         else:
-            instance = printable(one.labels.get("instance", ""), 80)
+            instance = printable(target.labels.get("instance", ""), 80)
             text = f"{url} as instance {instance}, {ago(age)} ago"
             yield Finding("scrape", OK, text)
 

@@ -69,7 +69,7 @@ def from_metrics(
         else:
             one = TargetState(*key, "failing", reason, text, age)
         found.append(one)
-    exposed = {(one.probe, one.target) for one in found}
+    exposed = {(state.probe, state.target) for state in found}
     gone = ((key, row) for key, row in history.items() if key not in exposed)
     absent = [TargetState(*key, "absent", *row) for key, row in gone if row[0] == "absent"]
     return found + absent
@@ -101,15 +101,16 @@ def target_findings(
     """
     found = []
     off = set(disabled)
-    for probe in sorted({*known, *(one.probe for one in states)}):
-        own = [one for one in states if one.probe == probe]
-        good = [one for one in own if one.state == "ok"]
+    for probe in sorted({*known, *(state.probe for state in states)}):
+        own = [state for state in states if state.probe == probe]
+        good = [state for state in own if state.state == "ok"]
         bad = sorted(
-            (one for one in own if one.state not in ("ok", "absent")), key=lambda one: one.target
+            (state for state in own if state.state not in ("ok", "absent")),
+            key=lambda state: state.target,
         )
-        gone = [one for one in own if one.state == "absent"]
+        gone = [state for state in own if state.state == "absent"]
         name = f"probe {printable(probe, 40)}"
-        found += [_not_ok(one) for one in bad[:MAX_ROWS]]
+        found += [_not_ok(state) for state in bad[:MAX_ROWS]]
         if len(bad) > MAX_ROWS:
             text = f"{len(bad) - MAX_ROWS} more targets are not ok"
             found.append(Finding(name, PROBLEM, text, "repair those above first"))
@@ -125,25 +126,27 @@ def target_findings(
 
 
 def _good_text(probe: str, good: Sequence[TargetState]) -> str:
-    names = sorted(printable(one.target, 60) for one in good if one.target != probe)
-    ages = [one.age for one in good if one.age is not None]
+    names = sorted(printable(state.target, 60) for state in good if state.target != probe)
+    ages = [state.age for state in good if state.age is not None]
     text = f"{len(names)} targets: {listed(names)}" if len(names) > 1 else "".join(names)
     age = f"last success {ago(max(ages))} ago" if ages and max(ages) > 0 else "one run succeeded"
     return f"{text}; {age}".removeprefix("; ")
 
 
-def _not_ok(one: TargetState) -> Finding:
-    target = "" if one.target == one.probe else f" {printable(one.target, 60)}"
-    name = f"probe {printable(one.probe, 40)}{target}"
-    if one.state == "waiting":
+def _not_ok(state: TargetState) -> Finding:
+    target = "" if state.target == state.probe else f" {printable(state.target, 60)}"
+    name = f"probe {printable(state.probe, 40)}{target}"
+    if state.state == "waiting":
         text = "has not ended its first run"
         return Finding(name, UNKNOWN, text, "wait for one interval, then call doctor again")
-    text = f"{one.state} ({one.reason})" if one.reason not in ("", one.state) else one.state
-    if one.text:
-        text += f": {one.text}"
-    if not one.reason:
+    text = (
+        f"{state.state} ({state.reason})" if state.reason not in ("", state.state) else state.state
+    )
+    if state.text:
+        text += f": {state.text}"
+    if not state.reason:
         text += "; the reason cannot be read from here"
-    if one.age is not None:
-        text += f"; last success {ago(one.age)} ago"
-    remedy = remedy_of(one.probe, one.reason, one.target)
+    if state.age is not None:
+        text += f"; last success {ago(state.age)} ago"
+    remedy = remedy_of(state.probe, state.reason, state.target)
     return Finding(name, PROBLEM, printable(text), printable(remedy))

@@ -115,8 +115,8 @@ def run(options: argparse.Namespace) -> int:
             continue
         outcomes.append(found.outcome)
         of = f" with {spelled_size(test.message_bytes)}" if len(tests) > 1 else ""
-        for one in found.problems:
-            verdicts.append(msgspec.structs.replace(one, problem=one.problem + of))
+        for problem in found.problems:
+            verdicts.append(msgspec.structs.replace(problem, problem=problem.problem + of))
     outcome = min(outcomes, key=GRAVITY.index)
     _print(tests, results, verdicts, outcome, options)
     return STATUSES[outcome]
@@ -228,7 +228,7 @@ def _print(
     options: argparse.Namespace,
 ) -> None:
     if options.json:
-        pairs = [one for pairs in results for one in pairs]
+        pairs = [pair for pairs in results for pair in pairs]
         print_json({"pairs": pairs, "verdicts": verdicts, "outcome": outcome})
         return
     if options.csv:
@@ -240,6 +240,6 @@ def _print(
         head, *rows = matrix(pairs, test)
         print_table(head, rows)
         print()
-    print_table(("WHAT", "PROBLEM"), [(one.subject, one.problem) for one in verdicts])
+    print_table(("WHAT", "PROBLEM"), [(verdict.subject, verdict.problem) for verdict in verdicts])
     if not verdicts:
         print(f"all {len(results[0])} pairs are well")

@@ -214,7 +214,7 @@ class _Progress:
 
 def _print(detail: CheckDetail, options: argparse.Namespace) -> None:
     kind, test = detail.check.request.kind, detail.check.request.test
-    pairs = [_pair(one) for one in detail.results if len(one.nodes) == 2]
+    pairs = [_pair(result) for result in detail.results if len(result.nodes) == 2]
     if options.json:
         print_json(detail)
         return
@@ -238,8 +238,8 @@ def _print_verdict(detail: CheckDetail) -> None:
     if verdict.findings:
         head = ("WHAT", "REASON", "PROBLEM", "SUSPECTS")
         found = [
-            (one.subject, one.reason, one.message, ", ".join(one.suspects))
-            for one in verdict.findings
+            (finding.subject, finding.reason, finding.message, ", ".join(finding.suspects))
+            for finding in verdict.findings
         ]
         print_table(head, found)
         print()
@@ -267,9 +267,9 @@ def _settings(test: TestRequest) -> TestSettings:
 def _sizes(results: Sequence[RunResult]) -> tuple[Sequence[str], list[Sequence[object]]]:
     """Rows of a table, below their head: one per message size of each collective."""
     rows: list[Sequence[object]] = []
-    for one in results:
-        nodes = f"{len(one.nodes)}: {','.join(one.nodes)}"
-        for report in one.reports or (_last(one),):
+    for result in results:
+        nodes = f"{len(result.nodes)}: {','.join(result.nodes)}"
+        for report in result.reports or (_last(result),):
             if report.outcome != "ok":
                 rows.append((nodes, "", f"{report.reason}: {report.message}"))
             for row in report.rows:

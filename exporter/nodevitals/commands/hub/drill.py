@@ -120,11 +120,11 @@ def _print(drills: list[_Drill], options: argparse.Namespace) -> int:
     now = time.time()
     rows = [
         [
-            *(one.id, one.node, one.fault, one.severity),
-            "ended" if one.ended is not None or one.until <= now else local_time(one.until),
-            one.by or "-",
+            *(drill.id, drill.node, drill.fault, drill.severity),
+            "ended" if drill.ended is not None or drill.until <= now else local_time(drill.until),
+            drill.by or "-",
         ]
-        for one in drills
+        for drill in drills
     ]
     if rows:
         print_table(["drill", "node", "fault", "severity", "until", "by"], rows)

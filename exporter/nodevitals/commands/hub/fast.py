@@ -147,12 +147,18 @@ def _print_all(listed: _Listed, options: argparse.Namespace) -> int:
         print_json(listed)
     else:
         rows = [
-            (one.id, ",".join(one.probes), len(one.nodes), local_time(one.until), one.note)
-            for one in listed.leases
+            (
+                lease.id,
+                ",".join(lease.probes),
+                len(lease.nodes),
+                local_time(lease.until),
+                lease.note,
+            )
+            for lease in listed.leases
         ]
         print_table(("LEASE", "PROBES", "NODES", "UNTIL", "NOTE"), rows)
         print()
-        states = [(one.name, one.state, _detail(one)) for one in listed.nodes]
+        states = [(node.name, node.state, _detail(node)) for node in listed.nodes]
         print_table(("NODE", "STATE", "PROBES"), states)
     wrong = any(node.state in ("refused", "unreachable") for node in listed.nodes)
     return FOUND_WRONG if wrong else GOOD

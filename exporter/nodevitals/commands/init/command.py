@@ -122,8 +122,10 @@ def _read_node(options: argparse.Namespace) -> Node:
 
 def _site(options: argparse.Namespace) -> Site:
     """The choices. Raises CommandError with each that cannot be used."""
-    nodes = [one if _has_port(one) else f"{one}:{PORT}" for one in options.node or [node_name()]]
-    wrong = [f"--node {one}: not HOST:PORT" for one in nodes if not _ADDRESS.fullmatch(one)]
+    nodes = [
+        node if _has_port(node) else f"{node}:{PORT}" for node in options.node or [node_name()]
+    ]
+    wrong = [f"--node {node}: not HOST:PORT" for node in nodes if not _ADDRESS.fullmatch(node)]
     if not _ADDRESS.fullmatch(options.alertmanager):
         wrong.append(f"--alertmanager {options.alertmanager}: not HOST:PORT, such as am-1:9093")
     for name, url in (("--prometheus", options.prometheus), ("--webhook", options.webhook)):

@@ -197,8 +197,8 @@ def without_slow(links: Iterable[Link]) -> list[Link]:
     """The links, marked where they are down, or slower than another of the same kind."""
     links = list(links)
     best: dict[str, float] = {}
-    for one in links:
-        best[one.kind] = max(best.get(one.kind, 0.0), one.rate or 0.0)
+    for link in links:
+        best[link.kind] = max(best.get(link.kind, 0.0), link.rate or 0.0)
     judged = []
     for one in links:
         broken = ""
@@ -256,9 +256,9 @@ def _summary(found: list[Link], failed: bool) -> str:
 def _mounts(node: Node) -> Expected:
     mounts = node.mounts[:MAX_MOUNTS]
     lines = [
-        f"  - {{path: {quoted(one.mountpoint)}, fstype: {key(one.fstype)}"
-        + (f", source: {quoted(one.source)}}}" if one.source.isprintable() else "}")
-        for one in mounts
+        f"  - {{path: {quoted(mount.mountpoint)}, fstype: {key(mount.fstype)}"
+        + (f", source: {quoted(mount.source)}}}" if mount.source.isprintable() else "}")
+        for mount in mounts
     ]
     left = len(node.mounts) - len(mounts)
     text = f"{left} more network file systems are mounted: add those to watch to probes.mounts"
@@ -266,7 +266,7 @@ def _mounts(node: Node) -> Expected:
         probe="mounts",
         key="targets",
         title="mounts",
-        summary=", ".join(f"{one.mountpoint} ({one.fstype})" for one in mounts) or "none",
+        summary=", ".join(f"{mount.mountpoint} ({mount.fstype})" for mount in mounts) or "none",
         lines=(f"targets: # found {_where(node)}", *lines) if lines else (),
         remark="" if lines else f"no network or parallel file system found {_where(node)}",
         warnings=(text,) * (left > 0),

@@ -58,7 +58,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         """The samples of a family by their labels."""
         result = self.results.get(probe)
         samples = result.samples if result is not None else ()
-        return {one.labels: one.value for one in samples if one.family == family}
+        return {sample.labels: sample.value for sample in samples if sample.family == family}
 
 
 def read_node(host: Host) -> Node:

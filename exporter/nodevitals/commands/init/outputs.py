@@ -84,7 +84,7 @@ def place_warnings(places: Iterable[str], *, installed: bool) -> list[str]:
     remedy = "install it elsewhere: PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install …"
     if not installed:
         warnings.append(f"nodevitals runs from a checkout; the unit cannot find it: {remedy}")
-    for path in sorted(one for one in places if not _below(one, places - {one})):
+    for path in sorted(place for place in places if not _below(place, places - {place})):
         if _below(path, HIDDEN):
             warnings.append(f"the unit hides {path} from the agent, which cannot start: {remedy}")
         elif _below(path, (OF_USERS,)):

@@ -96,13 +96,13 @@ def alert_findings(answer: Answer, names: frozenset[str], cluster: str) -> Itera
         yield Finding("alerts", UNKNOWN, f"Prometheus: {answer.problem}", "check --prometheus")
         return
     mine = [
-        one
-        for one in found.data.alerts
-        if one.state == "firing"
-        and is_instance(one.labels.get("instance", ""), names)
-        and one.labels.get("severity") in ("critical", "warning")
-        and not one.labels.get("drill")
-        and (not cluster or one.labels.get("cluster", cluster) == cluster)
+        alert
+        for alert in found.data.alerts
+        if alert.state == "firing"
+        and is_instance(alert.labels.get("instance", ""), names)
+        and alert.labels.get("severity") in ("critical", "warning")
+        and not alert.labels.get("drill")
+        and (not cluster or alert.labels.get("cluster", cluster) == cluster)
     ]
     for one in mine:
         name = one.labels.get("alertname", "")

@@ -71,7 +71,7 @@ class Preflight:
         if options.nodes_file:
             names += nodes_of_file(options.nodes_file)
         names = list(dict.fromkeys(names))
-        self._peers = [one for one in names if short_name(one) not in self._names]
+        self._peers = [name for name in names if short_name(name) not in self._names]
         self._ssh = ssh_options(options.ssh_option)
         self._deep: DeepTests | None = None
         if options.deep:
@@ -129,7 +129,7 @@ class Preflight:
         devices = chosen(self._options.devices)
         used = in_use(samples, devices)
         bus_ids = {
-            one.device[1]: one.bus_id for one in used if one.device[0] == "nvidia" and one.bus_id
+            use.device[1]: use.bus_id for use in used if use.device[0] == "nvidia" and use.bus_id
         }
         seconds = min(_LOOK_SECONDS, self._left() / 2)
         found = holders.descriptions(self._holders, bus_ids, time.monotonic() + seconds)

@@ -189,21 +189,21 @@ def descriptions(holders: Holders, bus_ids: Mapping[str, str], deadline: float) 
     os.close(holders.ask_end)
     lines = _parsed(answer(holders.child, deadline if bus_ids else 0.0))
     by_minor: dict[int, list[Process]] = {}
-    for one in lines.processes:
-        by_minor.setdefault(one.minor, []).append(one)
+    for process in lines.processes:
+        by_minor.setdefault(process.minor, []).append(process)
     found = {}
     for index, bus_id in bus_ids.items():
         minor = lines.minors.get(normal_bus_id(bus_id)) if _BUS_ID.fullmatch(bus_id) else None
         if minor is not None and minor in by_minor:
-            texts = [_described(one, lines.users) for one in by_minor[minor]]
+            texts = [_described(process, lines.users) for process in by_minor[minor]]
             found[index] = listed(texts, _SHOWN)
     return found
 
 
-def _described(one: Process, users: Mapping[int, str]) -> str:
-    user = users.get(one.uid, str(one.uid))
-    job = f", job {one.job}" if one.job else ""
-    return f"process {one.pid} {printable(one.name, 20)}, user {printable(user, 40)}{job}"
+def _described(process: Process, users: Mapping[int, str]) -> str:
+    user = users.get(process.uid, str(process.uid))
+    job = f", job {process.job}" if process.job else ""
+    return f"process {process.pid} {printable(process.name, 20)}, user {printable(user, 40)}{job}"
 
 
 def _look(procfs: str) -> Iterator[bytes]:
@@ -216,14 +216,14 @@ def _look(procfs: str) -> Iterator[bytes]:
         if gpu is not None:
             minors[normal_bus_id(name)] = gpu.minor
     yield _line(_Lines(minors=minors))
-    yield _line(_Lines(users=dict(_users({one.uid for one in processes}))))
+    yield _line(_Lines(users=dict(_users({process.uid for process in processes}))))
 
 
 def _processes(procfs: str) -> Iterator[Process]:
     count = 0
     for pid in sorted(map(int, filter(str.isdecimal, os.listdir(procfs)))):
         files = open_accelerators(procfs, str(pid)).files
-        minors = [one.number for one in files if one.vendor == "nvidia"]
+        minors = [file.number for file in files if file.vendor == "nvidia"]
         if not minors:
             continue
         folder = os.path.join(procfs, str(pid))

@@ -89,12 +89,12 @@ def leftover_findings(
         if present:
             yield Finding("left over", OFF, _OFF, _CHOOSE)
         return
-    for one in used[:MAX_FINDINGS]:
-        vendor, index = one.device
+    for use in used[:MAX_FINDINGS]:
+        vendor, index = use.device
         processes = holders.get(index, "") if vendor == "nvidia" else ""
-        if not processes and one.processes:
-            processes = f"{one.processes:g} processes"
-        memory = "" if one.memory_bytes is None else f"{one.memory_bytes / _GIB:.3g} GiB "
+        if not processes and use.processes:
+            processes = f"{use.processes:g} processes"
+        memory = "" if use.memory_bytes is None else f"{use.memory_bytes / _GIB:.3g} GiB "
         text = f"{vendor} {index}: {memory}in use before the job starts"
         text = f"{text} ({processes})" if processes else text
         yield Finding("left over", PROBLEM, printable(text), _REMEDY if processes else _HELD)

@@ -200,9 +200,9 @@ def peer_findings(answers: dict[str, PeerAnswer], what: str, state: str = PROBLE
         text = f"and {len(found) - MAX_FINDINGS} more problems with other nodes"
         found = [*found[:MAX_FINDINGS], Finding("peers", state, text, remedy)]
     clocks = {
-        name: one.clock_seconds
-        for name, one in answers.items()
-        if one.clock_seconds is not None and one.clock_seconds > MAX_CLOCK_SECONDS
+        name: answer.clock_seconds
+        for name, answer in answers.items()
+        if answer.clock_seconds is not None and answer.clock_seconds > MAX_CLOCK_SECONDS
     }
     if clocks:
         texts = [f"{name} by {seconds:.1f} s" for name, seconds in clocks.items()]

@@ -55,7 +55,7 @@ def _fault_matcher(selector: Selector) -> str:
     """A pattern of the faults that a selector reads; '' where it names none."""
     if not selector.name.startswith(FAULT):
         return ""
-    matchers = [one for one in selector.matchers if one.label == "fault"]
+    matchers = [matcher for matcher in selector.matchers if matcher.label == "fault"]
     patterns = [
         one.value if one.operator == "=~" else re.escape(one.value)
         for one in matchers
@@ -66,7 +66,9 @@ def _fault_matcher(selector: Selector) -> str:
 
 def _selected(selector: Selector, recorded: Iterable[LabelSet]) -> Iterable[LabelSet]:
     """The label sets that the selector's other matchers do not exclude, with what they add."""
-    equal = {one.label: one.value for one in selector.matchers if one.operator == "="}
+    equal = {
+        matcher.label: matcher.value for matcher in selector.matchers if matcher.operator == "="
+    }
     for labels in recorded:
         if all(labels.get(label, value) == value for label, value in equal.items()):
             yield {**labels, **equal}

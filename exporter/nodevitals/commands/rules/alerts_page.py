@@ -122,10 +122,10 @@ def _receivers(pack: Pack, alertmanager: Mapping[str, Any]) -> str:
             for labels in routed_labels(rule, label_sets(rule, faults), profile):
                 used |= dict.fromkeys(deliveries(alertmanager, labels))
     lines = ["## Receivers\n", "| receiver | after | only in | not in |", "|---|---|---|---|"]
-    notified = [one for one in used if one.receiver != "null"]
-    for one in sorted(notified, key=lambda one: (one.receiver, one.group_wait)):
-        active, muted = ", ".join(one.active), ", ".join(one.muted)
-        lines.append(f"| {one.receiver} | {one.group_wait} | {active} | {muted} |")
+    notified = [delivery for delivery in used if delivery.receiver != "null"]
+    for delivery in sorted(notified, key=lambda delivery: (delivery.receiver, delivery.group_wait)):
+        active, muted = ", ".join(delivery.active), ", ".join(delivery.muted)
+        lines.append(f"| {delivery.receiver} | {delivery.group_wait} | {active} | {muted} |")
     return "\n".join(lines) + "\n" + _HOURS
 
 
@@ -169,9 +169,11 @@ def _notified(labels: list[LabelSet], alertmanager: Mapping[str, Any]) -> str:
     found = []
     for severity in severities(labels):
         names: dict[str, None] = {}
-        for one in labels:
-            if one["severity"] == severity:
-                names |= dict.fromkeys(each.receiver for each in deliveries(alertmanager, one))
+        for label_set in labels:
+            if label_set["severity"] == severity:
+                names |= dict.fromkeys(
+                    delivery.receiver for delivery in deliveries(alertmanager, label_set)
+                )
         listed = ", ".join(name for name in names if name != "null")
         found.append(f"{severity or 'as its fault'}: {listed}" if listed else severity)
     return "; ".join(found)

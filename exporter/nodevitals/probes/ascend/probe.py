@@ -165,7 +165,7 @@ class AscendProbe(Probe):
             report_network(device, outputs, readings)
             report_vnpus(chip, device, outputs, readings)
         self._update_inventory(table, devices, on_pci)
-        known = [one.device for one in self.state.inventory.known]
+        known = [entry.device for entry in self.state.inventory.known]
         # The index of a chip is its physical id, where that is known.
         by_id = {
             one.index: DeviceName(one.index, one.uuid) for one in known if one.index.isdecimal()
@@ -272,7 +272,7 @@ class AscendProbe(Probe):
 
     def _update_inventory(self, table: Table, chips: dict[Device, Chip], on_pci: set[str]) -> None:
         state, readings = self.state, self._readings
-        known = [one.device for one in state.inventory.known]
+        known = [entry.device for entry in state.inventory.known]
         unread = explain(known, chips, table, on_pci, self._may_be_on_bus)
         state.inventory = state.inventory.seen(
             [device for device, chip in chips.items() if not chip.failed],
@@ -285,7 +285,7 @@ class AscendProbe(Probe):
         )
         accelerators.report(state.inventory, VENDOR, readings)
         send_accelerators(readings, VENDOR, state.inventory)
-        reported = {one.device.uuid for one in state.inventory.known}
+        reported = {entry.device.uuid for entry in state.inventory.known}
         for device in unread.failed:
             if device.uuid not in reported:
                 code = unread.codes[device.uuid]

@@ -154,7 +154,7 @@ def explain(
     """
     whole = table.complete and not table.unparsed
     failed = tuple(device for device, chip in chips.items() if chip.failed)
-    uuids, slots = {one.uuid for one in chips}, {one.slot for one in chips}
+    uuids, slots = {chip.uuid for chip in chips}, {chip.slot for chip in chips}
     absent = [
         device
         for device in known
@@ -162,11 +162,11 @@ def explain(
         and device.slot not in slots
         and (may_be_on_bus(_bus_id(device)) if ":" in _bus_id(device) else not whole)
     ]
-    codes = {one.uuid: "no_data" for one in failed} | {one.uuid: "not_listed" for one in absent}
-    unread = {one.slot for one in (*failed, *absent)}
+    codes = {chip.uuid: "no_data" for chip in failed} | {chip.uuid: "not_listed" for chip in absent}
+    unread = {chip.slot for chip in (*failed, *absent)}
     if not whole:
         listed = {chip.bus_id for chip in chips.values()}
-        unread |= on_pci - listed - {_bus_id(one) for one in absent}
+        unread |= on_pci - listed - {_bus_id(chip) for chip in absent}
     return Unread(failed, codes, frozenset(unread))
 
 

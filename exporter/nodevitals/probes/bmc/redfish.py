@@ -249,8 +249,8 @@ class RedfishSource:
         query = inner(root, "ProtocolFeaturesSupported", "ExpandQuery")
         self._client.expands = query.get("NoLinks") is True
         managers = self._owners("Managers")
-        versions = [text(one, "FirmwareVersion") for one in managers]
-        vendors = [text(root, "Vendor"), *(text(one, "Manufacturer") for one in managers)]
+        versions = [text(manager, "FirmwareVersion") for manager in managers]
+        vendors = [text(root, "Vendor"), *(text(manager, "Manufacturer") for manager in managers)]
         return next(filter(None, versions), ""), next(filter(None, vendors), "")
 
     def log_info(self) -> LogInfo:
@@ -304,28 +304,28 @@ class RedfishSource:
 
     def _supplies(self, chassis: Json) -> list[Part]:
         power = self._resource(chassis, "Power")
-        found = [power_supply(one) for one in objects(power, "PowerSupplies")]
-        found += [redundancy(one, "power") for one in objects(power, "Redundancy")]
-        found += [battery(one) for one in objects(power, "Voltages")]
+        found = [power_supply(supply) for supply in objects(power, "PowerSupplies")]
+        found += [redundancy(group, "power") for group in objects(power, "Redundancy")]
+        found += [battery(voltage) for voltage in objects(power, "Voltages")]
         if objects(power, "PowerSupplies"):
             return found
         new = self._resource(chassis, "PowerSubsystem")
         members = self._client.members(new, "PowerSupplies")
-        found += [power_supply(one) for one in members]
+        found += [power_supply(member) for member in members]
         groups = objects(new, "PowerSupplyRedundancy")
-        return found + [redundancy(one, "power") for one in groups]
+        return found + [redundancy(group, "power") for group in groups]
 
     def _cooling(self, chassis: Json) -> list[Part]:
         thermal = self._resource(chassis, "Thermal")
         fans, temperatures = objects(thermal, "Fans"), objects(thermal, "Temperatures")
-        found = [fan(one) for one in fans]
-        found += [temperature(one) for one in temperatures]
-        found += [redundancy(one, "fan") for one in objects(thermal, "Redundancy")]
+        found = [fan(member) for member in fans]
+        found += [temperature(member) for member in temperatures]
+        found += [redundancy(group, "fan") for group in objects(thermal, "Redundancy")]
         if fans or temperatures:
             return found
         new = self._resource(chassis, "ThermalSubsystem")
-        found += [fan(one) for one in self._client.members(new, "Fans")]
-        found += [redundancy(one, "fan") for one in objects(new, "FanRedundancy")]
+        found += [fan(member) for member in self._client.members(new, "Fans")]
+        found += [redundancy(group, "fan") for group in objects(new, "FanRedundancy")]
         return found + self._temperatures(chassis, new)
 
     def _temperatures(self, chassis: Json, subsystem: Json) -> list[Part]:
@@ -334,7 +334,7 @@ class RedfishSource:
         readings = objects(metrics, "TemperatureReadingsCelsius")
         if not readings:
             sensors = self._client.members(chassis, "Sensors")
-            shown = [one for one in sensors if text(one, "ReadingType") == "Temperature"]
+            shown = [sensor for sensor in sensors if text(sensor, "ReadingType") == "Temperature"]
             return [temperature(one) for one in shown]
         found: list[Part] = []
         for one in readings:

@@ -108,7 +108,7 @@ def parse_time(created: str) -> float:
     match = _TIME.fullmatch(created)
     if match is None:
         return 0.0
-    year, month, day, hour, minute, second = (int(one) for one in match.groups()[:6])
+    year, month, day, hour, minute, second = (int(group) for group in match.groups()[:6])
     if not (
         year >= 1970
         and 1 <= month <= 12
@@ -159,7 +159,11 @@ class EventLog:
             services += self._client.members(owner, "LogServices", _MAX_SERVICES)
             if any(_rank(service) == 0 for service in services):
                 break
-        services = [one for one in services if _rank(one) <= len(_LOGS) and link(one, "Entries")]
+        services = [
+            service
+            for service in services
+            if _rank(service) <= len(_LOGS) and link(service, "Entries")
+        ]
         if not services:
             if self._client.failed is not None:
                 raise self._client.failed
@@ -218,7 +222,7 @@ class EventLog:
         """The page to begin with: that of the last entry, where it is still there."""
         if state.page not in ("", self.path):
             members = objects(self._client.find(state.page), "Members")
-            if any(path(one.get("@odata.id")) == state.entry for one in members):
+            if any(path(member.get("@odata.id")) == state.entry for member in members):
                 return state.page, members
         return self.path, objects(self._page(self.path), "Members")
 

@@ -119,9 +119,9 @@ def supply_state(sensor: Sensor) -> Optional[str]:
     if other and not any(state in _PRESENT for state in sensor.states):
         return None
     for words, state in _SUPPLY_WORDS:
-        if any(one.startswith(words) for one in sensor.states):
+        if any(state.startswith(words) for state in sensor.states):
             return state
-    if any(one in _PRESENT for one in sensor.states):
+    if any(state in _PRESENT for state in sensor.states):
         return "ok"
     # Nothing asserted, not even its presence: an empty slot.
     return "absent" if not sensor.states or sensor.states[0] in _GONE else None
@@ -129,11 +129,11 @@ def supply_state(sensor: Sensor) -> Optional[str]:
 
 def redundancy(sensor: Sensor) -> Optional[tuple[str, str]]:
     """Of what, and how redundant; None where the sensor says nothing of it."""
-    for one in sensor.states:
-        if one in _REDUNDANCY:
+    for state in sensor.states:
+        if state in _REDUNDANCY:
             fan = sensor.entity == _FAN or _FAN_NAME.search(sensor.name)
             power = sensor.entity == _SUPPLY or _POWER_NAME.search(sensor.name)
-            return "fan" if fan else "power" if power else "other", _REDUNDANCY[one]
+            return "fan" if fan else "power" if power else "other", _REDUNDANCY[state]
     return None
 
 
@@ -149,18 +149,18 @@ def is_fan(sensor: Sensor) -> bool:
 
 def fan_state(sensor: Sensor) -> Optional[str]:
     """The state of a fan; None where it says nothing: 0 rpm without a limit may be no fan."""
-    if any(one in _GONE for one in sensor.states):
+    if any(state in _GONE for state in sensor.states):
         return "absent"
     if sensor.status in _CRITICAL or any(
-        one in ("failure detected", "transition to critical from less severe")
-        or one.startswith("transition to non-recoverable")
-        for one in sensor.states
+        state in ("failure detected", "transition to critical from less severe")
+        or state.startswith("transition to non-recoverable")
+        for state in sensor.states
     ):
         return "failed"
     if sensor.status in _WARNING or "predictive failure asserted" in sensor.states:
         return "warning"
     spins = sensor.value is not None and sensor.value > 0
-    healthy = any(one in (*_PRESENT, "transition to ok") for one in sensor.states)
+    healthy = any(state in (*_PRESENT, "transition to ok") for state in sensor.states)
     return "ok" if spins or healthy else None
 
 
@@ -183,7 +183,7 @@ def battery_state(sensor: Sensor) -> Optional[str]:
         if sensor.status in _CRITICAL:
             return "failed"
         return "low" if sensor.status in _WARNING else "ok"
-    return "ok" if any(one in _PRESENT for one in sensor.states) else None
+    return "ok" if any(state in _PRESENT for state in sensor.states) else None
 
 
 def parts(sensors: Iterable[Sensor]) -> list[Part]:

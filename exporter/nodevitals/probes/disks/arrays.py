@@ -74,10 +74,10 @@ def _report_array(directory: Path, name: str, readings: Readings) -> None:
     for entry in list_names(directory):
         if entry.startswith(_MEMBER):
             states = (read_text(directory / entry / "state") or "").split(",")
-            for one in dict.fromkeys(states):
-                if one in families.MEMBER_STATES:
+            for state in dict.fromkeys(states):
+                if state in families.MEMBER_STATES:
                     member = entry[len(_MEMBER) :]
-                    readings.add(families.ARRAY_MEMBER, 1, name, member, one)
+                    readings.add(families.ARRAY_MEMBER, 1, name, member, state)
 
 
 def report_mappings(host: Host, names: Iterable[str], readings: Readings) -> None:

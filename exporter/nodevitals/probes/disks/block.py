@@ -76,18 +76,18 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         """
         same = boot_id in ("", self.boot_id)
         before = (*self.present, *self.gone) if same else ()
-        known = {(one.name, one.serial): one for one in before}
-        now = [KnownDisk(one.name, one.serial, one.place) for one in disks]
-        serials = {one.serial for one in now} - {""}
-        names, places = {one.name for one in now}, {one.place for one in now} - {""}
+        known = {(disk.name, disk.serial): disk for disk in before}
+        now = [KnownDisk(disk.name, disk.serial, disk.place) for disk in disks]
+        serials = {disk.serial for disk in now} - {""}
+        names, places = {disk.name for disk in now}, {disk.place for disk in now} - {""}
         gone = [
-            one
-            for one in known.values()
+            entry
+            for entry in known.values()
             # Another disk in its slot replaces it; under its name, it does unless it moved there.
-            if one.serial not in serials and one.place not in places and one.name not in names
+            if entry.serial not in serials and entry.place not in places and entry.name not in names
         ]
-        retired = [one for one in gone if {one.serial, one.name} & forgotten]
-        gone = [one for one in gone if one not in retired]
+        retired = [disk for disk in gone if {disk.serial, disk.name} & forgotten]
+        gone = [disk for disk in gone if disk not in retired]
         highest = max(self.highest if same else 0, len(now)) - len(retired)
         highest = max(highest, len(now))
         if len(now) >= highest:
@@ -181,7 +181,7 @@ def _controller(host: Host, name: str) -> Disk:
         model=model,
         serial=read_label(directory / "serial") or "",
         firmware=read_label(directory / "firmware_rev") or "",
-        namespaces=sum(_NAMESPACE.fullmatch(one) is not None for one in list_names(directory)),
+        namespaces=sum(_NAMESPACE.fullmatch(name) is not None for name in list_names(directory)),
     )
 
 

@@ -146,7 +146,7 @@ class DisksProbe(Probe):
             raise ProbeError("absent", f"no disk in {self.host.sys('block')}")
 
     def _report_inventory(self, disks: list[Disk], readings: Readings) -> None:
-        counted = [one for one in disks if one.counted]
+        counted = [disk for disk in disks if disk.counted]
         known = self.state.inventory.seen(counted, readings.forgotten, self.host.boot_id())
         self.state.inventory = known
         expected = self.settings.settings.expected
@@ -199,7 +199,7 @@ class DisksProbe(Probe):
                     labels = (health.model, health.serial, health.firmware, "other")
                     readings.add(families.INFO, 1, name, *labels)
         if failures and not good and self.settings.settings.required:
-            if all(one.reason == "permission" for one in failures):
+            if all(failure.reason == "permission" for failure in failures):
                 raise ProbeError("permission", failures[0].message, stays=reader.busy)
             raise ProbeError("unreadable", failures[0].message, stays=reader.busy)
 

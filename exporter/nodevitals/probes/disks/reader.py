@@ -74,7 +74,7 @@ class Reader:
             now = time.monotonic()
             slots = {name: self._slots.setdefault(name, Slot()) for name in calls}
             due = [
-                name for name, one in slots.items() if name not in self._begun and one.due <= now
+                name for name, slot in slots.items() if name not in self._begun and slot.due <= now
             ]
             # Where a round takes longer than the interval, the first ones are due again before the
             # last ones were read: who waits longest comes first.

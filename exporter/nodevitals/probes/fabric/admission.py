@@ -68,9 +68,9 @@ class Meter:
 
     def allows(self, now: float, seconds: float, size: float) -> bool:
         """Whether one more test fits, at its highest cost."""
-        self._spent = [one for one in self._spent if now - one.time < HOUR]
-        total_seconds = sum(one.seconds for one in self._spent) + seconds
-        total_bytes = sum(one.bytes for one in self._spent) + size
+        self._spent = [spent for spent in self._spent if now - spent.time < HOUR]
+        total_seconds = sum(spent.seconds for spent in self._spent) + seconds
+        total_bytes = sum(spent.bytes for spent in self._spent) + size
         return (
             total_seconds <= self.settings.seconds_per_hour
             and total_bytes <= self.settings.bytes_per_hour

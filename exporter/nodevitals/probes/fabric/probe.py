@@ -218,9 +218,17 @@ class FabricProbe(Probe):
 
     def _keep(self, new: PairResult) -> None:
         """Keep a result in place of the last one with this peer, and the newest of the others."""
-        others = [one for one in self.state.results if (one.test, one.peer) != (new.test, new.peer)]
-        newest = [one for one in others if one.test == new.test][-(RESULTS_PER_TEST - 1) :]
-        self.state.results = [*(one for one in others if one.test != new.test), *newest, new]
+        others = [
+            result
+            for result in self.state.results
+            if (result.test, result.peer) != (new.test, new.peer)
+        ]
+        newest = [other for other in others if other.test == new.test][-(RESULTS_PER_TEST - 1) :]
+        self.state.results = [
+            *(result for result in others if result.test != new.test),
+            *newest,
+            new,
+        ]
 
     def _report_tests(self, readings: Readings) -> None:
         tests = {test.key: test for test in self.settings.tests}

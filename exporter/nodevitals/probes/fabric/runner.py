@@ -169,7 +169,7 @@ def _refused(result: StartedTest, refusal: Refused) -> StartedTest:
         return replace(result, skipped="plan_differs")
     # A peer of another version may have reasons that are unknown here.
     fallback: Reason = "harness"
-    reason = next((one for one in REASONS if one == refusal.reason), fallback)
+    reason = next((reason for reason in REASONS if reason == refusal.reason), fallback)
     return replace(result, report=failed(reason, refusal.message))
 
 

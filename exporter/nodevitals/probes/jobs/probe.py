@@ -252,7 +252,7 @@ class JobsProbe(Probe):
             found = scan(self.host.procfs, own)
         except OSError as error:
             raise ProbeError("procfs", f"{self.host.procfs}: {error.strerror}") from None
-        using = sum(bool(one.files) for one in found.processes)
+        using = sum(bool(process.files) for process in found.processes)
         readings.add(PROCESSES, None if found.hidden else using)
         self._read_jobs(found.processes)
         self._report(found.processes, readings)

@@ -62,12 +62,12 @@ def parse_environment(data: bytes, job_id: str) -> JobTexts | None:
 
 def label_text(text: str) -> str:
     """A user's text as the value of a label: one line, and of bounded length."""
-    return "".join(one if one.isprintable() else "?" for one in text[:MAX_TEXT_CHARACTERS])
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_TEXT_CHARACTERS])
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     """`0,1,3`; none for any other text."""
     words = text.split(",") if len(text) <= 5 * MAX_DEVICES else []
     numbers = [parse_integer(word) for word in words]
-    known = [one for one in numbers if one is not None]
+    known = [number for number in numbers if number is not None]
     return tuple(known) if len(known) == len(numbers) <= MAX_DEVICES else ()

@@ -70,7 +70,8 @@ class DeviceTally:
         self._state = state
         self._counts: Counter[DriverEvent] = Counter()
         self._last = {
-            DriverEvent(one.driver, one.pci_bus_id, one.event): one for one in state.device_events
+            DriverEvent(event.driver, event.pci_bus_id, event.event): event
+            for event in state.device_events
         }
 
     def add(self, event: DriverEvent, time: float) -> bool:
@@ -85,10 +86,10 @@ class DeviceTally:
     def _set_failed(self, event: DriverEvent) -> None:
         if not event.pci_bus_id or event.driver == "nvidia":
             return
-        known = [one for one in self._state.nics if one.pci_bus_id == event.pci_bus_id]
+        known = [nic for nic in self._state.nics if nic.pci_bus_id == event.pci_bus_id]
         if event.event in RECOVERIES:
-            for one in known:
-                one.failed = False
+            for entry in known:
+                entry.failed = False
         elif event.event in FAILURES and known:
             known[0].failed = True
         elif event.event in FAILURES and len(self._state.nics) < MAX_SERIES:
@@ -216,9 +217,9 @@ class Tally:
         for last in self._state.last_seen:
             name = self._name(last.bus_id)
             self._readings.add(XID_LAST, last.time, *name, str(last.code), last.action)
-        for one in self._state.last_sxids:
-            labels = (one.switch, one.bus_id, str(one.code), one.action)
-            self._readings.add(SXID_LAST, one.time, *labels)
+        for sxid in self._state.last_sxids:
+            labels = (sxid.switch, sxid.bus_id, str(sxid.code), sxid.action)
+            self._readings.add(SXID_LAST, sxid.time, *labels)
         newest = sorted(self._state.rows.items(), key=lambda item: item[1])[-MAX_ROW_TIMES:]
         self._state.rows = dict(newest)
         self._state.unpaired = self._state.unpaired[-MAX_WAITING_XIDS:]
@@ -269,9 +270,9 @@ class Tally:
         self._add_row(name.uuid, f"xid {xid.code}", f"{xid.action}: {xid.text}", time)
 
     def _set_last(self, last: LastXid) -> None:
-        for one in self._state.last_seen:
-            if (one.bus_id, one.code, one.action) == (last.bus_id, last.code, last.action):
-                one.time = last.time
+        for seen in self._state.last_seen:
+            if (seen.bus_id, seen.code, seen.action) == (last.bus_id, last.code, last.action):
+                seen.time = last.time
                 return
         self._state.last_seen.append(last)
 

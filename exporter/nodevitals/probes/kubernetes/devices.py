@@ -116,7 +116,7 @@ def resolve_claim(claim: Claim, node: Node) -> Device | None:
 
 def needs_minors(ids: Iterable[str]) -> bool:
     """Whether any of these IDs has a minor number of NVIDIA's device nodes."""
-    return any(_MINOR.fullmatch(one) or _DRA_GPU.fullmatch(one) for one in ids)
+    return any(_MINOR.fullmatch(device_id) or _DRA_GPU.fullmatch(device_id) for device_id in ids)
 
 
 def parse_minor(text: str) -> tuple[str, str] | None:

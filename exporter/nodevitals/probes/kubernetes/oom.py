@@ -50,23 +50,23 @@ class OomKillCounts(msgspec.Struct):
 
     def receive(self, message: OomKills, now: float) -> None:
         """Let new kills wait, with those of the same container that have been read as often."""
-        new = [one.kill for one in self.waiting if not one.reads]
-        self.waiting = [one for one in self.waiting if one.reads]
+        new = [entry.kill for entry in self.waiting if not entry.reads]
+        self.waiting = [entry for entry in self.waiting if entry.reads]
         self.waiting += [
             WaitingKill(kill, now + WAIT_SECONDS) for kill in summed([*new, *message.kills])
         ]
         self.omitted += message.omitted
-        self.omitted += sum(one.kill.count for one in self.waiting[:-MAX_WAITING])
+        self.omitted += sum(entry.kill.count for entry in self.waiting[:-MAX_WAITING])
         del self.waiting[:-MAX_WAITING]
 
     def wants_reading(self, pods: Mapping[str, KnownPod]) -> bool:
         """Whether reading the pods may say whose a waiting kill was."""
-        return any(not _is_known(one, pods) and one.reads < 2 for one in self.waiting)
+        return any(not _is_known(entry, pods) and entry.reads < 2 for entry in self.waiting)
 
     def was_read(self) -> None:
         """The pods were read."""
-        for one in self.waiting:
-            one.reads += 1
+        for entry in self.waiting:
+            entry.reads += 1
 
     def attribute(
         self,
@@ -82,31 +82,33 @@ class OomKillCounts(msgspec.Struct):
         none = {UNKNOWN_POD: 0, LIMIT: self.omitted}
         self.omitted = 0
         waiting, self.waiting = self.waiting, []
-        for one in waiting:
-            pod = pods.get(one.kill.pod_uid)
-            if pod is not None and (_is_known(one, pods) or one.reads >= 1 or not readable):
-                container = pod.containers.get(one.kill.container_id, "")
-                added = self._add(labels_of(pod, container), one.kill.count, now)
-                none[LIMIT] += 0 if added else one.kill.count
-            elif readable and one.reads < 2 and now < one.until:
-                self.waiting.append(one)
+        for entry in waiting:
+            pod = pods.get(entry.kill.pod_uid)
+            if pod is not None and (_is_known(entry, pods) or entry.reads >= 1 or not readable):
+                container = pod.containers.get(entry.kill.container_id, "")
+                added = self._add(labels_of(pod, container), entry.kill.count, now)
+                none[LIMIT] += 0 if added else entry.kill.count
+            elif readable and entry.reads < 2 and now < entry.until:
+                self.waiting.append(entry)
             else:
-                none[UNKNOWN_POD] += one.kill.count
+                none[UNKNOWN_POD] += entry.kill.count
         return none
 
     def report(self, now: float) -> list[tuple[tuple[str, ...], int]]:
         """Labels and count of each series; what is pending counts from the next time on."""
-        self.series = [one for one in self.series if now - one.last < KEEP_SECONDS or one.pending]
-        counts = [(one.labels, one.count) for one in self.series]
-        for one in self.series:
-            one.count, one.pending = one.count + one.pending, 0
+        self.series = [
+            series for series in self.series if now - series.last < KEEP_SECONDS or series.pending
+        ]
+        counts = [(series.labels, series.count) for series in self.series]
+        for series in self.series:
+            series.count, series.pending = series.count + series.pending, 0
         return counts
 
     def _add(self, labels: tuple[str, ...], count: int, now: float) -> bool:
         # With other labels it may be another pod of the same name, of another owner.
-        for one in self.series:
-            if one.labels == labels:
-                one.pending, one.last = one.pending + count, now
+        for series in self.series:
+            if series.labels == labels:
+                series.pending, series.last = series.pending + count, now
                 return True
         if len(self.series) >= MAX_SERIES:
             return False
@@ -114,8 +116,8 @@ class OomKillCounts(msgspec.Struct):
         return True
 
 
-def _is_known(one: WaitingKill, pods: Mapping[str, KnownPod]) -> bool:
-    pod = pods.get(one.kill.pod_uid)
+def _is_known(entry: WaitingKill, pods: Mapping[str, KnownPod]) -> bool:
+    pod = pods.get(entry.kill.pod_uid)
     return pod is not None and (
-        not one.kill.container_id or one.kill.container_id in pod.containers
+        not entry.kill.container_id or entry.kill.container_id in pod.containers
     )

@@ -122,7 +122,9 @@ def parse_list(data: bytes) -> list[Container]:
 
 def parse_allocatable(data: bytes) -> list[Devices]:
     """The devices of an AllocatableResourcesResponse. Raises ValueError."""
-    return [_devices(one) for one in _parsed("AllocatableResourcesResponse", data).messages(1)]
+    return [
+        _devices(message) for message in _parsed("AllocatableResourcesResponse", data).messages(1)
+    ]
 
 
 def _parsed(name: str, data: bytes) -> Message:

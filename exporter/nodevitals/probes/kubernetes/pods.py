@@ -154,9 +154,9 @@ def parse_node(data: bytes) -> KnownNode:
         raise ValueError(f"not a node: {error}") from None
     conditions = (node.status and node.status.conditions) or []
     known = {
-        one.type[:MAX_VALUE_CHARACTERS]: one.status == "True"
-        for one in conditions[:MAX_CONDITIONS]
-        if one.type and one.status in ("True", "False")
+        condition.type[:MAX_VALUE_CHARACTERS]: condition.status == "True"
+        for condition in conditions[:MAX_CONDITIONS]
+        if condition.type and condition.status in ("True", "False")
     }
     return KnownNode(not node.spec.unschedulable, known)
 
@@ -197,10 +197,10 @@ def choose(
 
 def _containers(statuses: list[ContainerStatus]) -> dict[str, str]:
     found = {}
-    for one in statuses:
-        ended = one.last_state.terminated if one.last_state else None
-        for text in (ended.container_id if ended else "", one.container_id):
+    for status in statuses:
+        ended = status.last_state.terminated if status.last_state else None
+        for text in (ended.container_id if ended else "", status.container_id):
             bare = text.rpartition("://")[2][:MAX_VALUE_CHARACTERS]
             if bare:
-                found[bare] = one.name[:MAX_NAME_CHARACTERS]
+                found[bare] = status.name[:MAX_NAME_CHARACTERS]
     return found

@@ -166,8 +166,12 @@ class KubernetesState(msgspec.Struct):
 def _devices(containers: list[Container]) -> dict[str, set[tuple[str, ...]]]:
     """The devices of each pod, whatever their order: the kubelet has them in maps."""
     found: dict[str, set[tuple[str, ...]]] = {}
-    for one in containers:
-        devices = found.setdefault(one.pod_key, set())
-        devices.update((one.name, part.resource, name) for part in one.devices for name in part.ids)
-        devices.update((one.name, part.driver, part.pool, part.device) for part in one.claims)
+    for container in containers:
+        devices = found.setdefault(container.pod_key, set())
+        devices.update(
+            (container.name, part.resource, name) for part in container.devices for name in part.ids
+        )
+        devices.update(
+            (container.name, part.driver, part.pool, part.device) for part in container.claims
+        )
     return found

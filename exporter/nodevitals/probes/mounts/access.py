@@ -200,7 +200,7 @@ class MountAccess:
         if returned != written:
             self._readings.increment(families.MISMATCHES, 1, *self._labels)
             pairs = enumerate(zip(written, returned))
-            first = next(index for index, (one, other) in pairs if one != other)
+            first = next(index for index, (wrote, read) in pairs if wrote != read)
             text = f"{self._path}: data read back differs from data written, from byte {first} on"
             raise ProbeError("mismatch", text)
 

@@ -263,7 +263,7 @@ def main_failure() -> Failure:
     """The failure that says most about a GPU of which nothing was read: the most frequent one, and
     one that is not `unsupported` where there is any.
     """
-    telling = [one for one in failures if not one.unsupported] or failures
+    telling = [failure for failure in failures if not failure.unsupported] or failures
     code, _ = Counter(one.code for one in telling).most_common(1)[0] if telling else (UNKNOWN, 0)
     return next((one for one in telling if one.code == code), Failure(code, "nvml"))
 

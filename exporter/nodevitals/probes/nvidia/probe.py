@@ -128,7 +128,7 @@ class NvidiaProbe(Probe):
             raise Absent("the driver is loaded, but there is no GPU")
         inventory, unread = self._compare(scan, hardware, readings)
         self.state.inventory = inventory
-        slots = {one.device.slot for one in inventory.known}
+        slots = {entry.device.slot for entry in inventory.known}
         self.state.on_bus = slots & (self.state.on_bus | hardware.pci.keys())
         self._update_nvlinks(scan, readings)
         accelerators.report(inventory, VENDOR, readings)
@@ -144,7 +144,7 @@ class NvidiaProbe(Probe):
         from nodevitals.probes.nvidia.usage import UsageOptions
 
         position.device, position.announce = "all GPUs", readings.at
-        devices = [one.device for one in self.state.inventory.known]
+        devices = [entry.device for entry in self.state.inventory.known]
         try:
             if self._reader is None:
                 by_link = self.settings.nvlink_errors_by_link
@@ -206,11 +206,11 @@ class NvidiaProbe(Probe):
                 readings.add(
                     NVLINKS_EXPECTED, highest if configured is None else configured, *labels
                 )
-        known = {one.device.uuid for one in self.state.inventory.known}
+        known = {entry.device.uuid for entry in self.state.inventory.known}
         self.state.nvlinks = {uuid: links for uuid, links in nvlinks.items() if uuid in known}
 
     def _send_messages(self, readings: Readings) -> None:
-        devices = [one.device for one in self.state.inventory.known if one.device.slot]
+        devices = [entry.device for entry in self.state.inventory.known if entry.device.slot]
         names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
         # In each run, and first: Xids that are as those of the last run then differ from what the
         # receiver has heard last, and it runs at once.
@@ -229,7 +229,10 @@ class NvidiaProbe(Probe):
         from nodevitals.probes.nvidia.nvml import STALE_LIBRARY
 
         self._failed_runs += 1
-        failed = {*unread.codes.values(), *(one.label for one in unread.strangers.values())}
+        failed = {
+            *unread.codes.values(),
+            *(stranger.label for stranger in unread.strangers.values()),
+        }
         stale = not failed.isdisjoint(map(str, STALE_LIBRARY))
         raise ProbeError(
             "unreadable",
@@ -268,7 +271,7 @@ class NvidiaProbe(Probe):
 
 def _gpus_of_instances(readings: Readings) -> dict[str, str]:
     """The uuid of its GPU by that of each MIG instance."""
-    infos = [one.labels for one in readings.samples if one.family == MIG_INFO.name]
+    infos = [sample.labels for sample in readings.samples if sample.family == MIG_INFO.name]
     uuid, instance = MIG_INFO.labels.index("uuid"), MIG_INFO.labels.index("mig_uuid")
     return {labels[instance]: labels[uuid] for labels in infos if labels[instance]}
 

@@ -162,7 +162,7 @@ class NvmlReader:
         nvml.failures.clear()
         self._owners.start_run()
         devices = {device.uuid: device for device in known}
-        slots = {*hardware.pci, *hardware.driver, *(one.slot for one in devices.values())}
+        slots = {*hardware.pci, *hardware.driver, *(device.slot for device in devices.values())}
         listing = list_gpus(slots - hardware.passed_through - {""}, devices.values())
         scan = GpuScan(listing, {}, dict(listing.lost), dict(listing.unreadable))
         self._forget_departed(hardware)
@@ -190,7 +190,7 @@ class NvmlReader:
         nvml.position.device = "all GPUs"
         scan.outdated |= self._has_later(scan, hardware)
         read = {device.uuid for device in scan.read}
-        self._readers = {uuid: one for uuid, one in self._readers.items() if uuid in read}
+        self._readers = {uuid: reader for uuid, reader in self._readers.items() if uuid in read}
         self._events.register(gpu for gpu in listing.gpus if gpu.uuid in read)
         return scan
 
@@ -209,7 +209,7 @@ class NvmlReader:
         # One that is listed and has no slot in this run may be among them.
         if unlisted and not (scan.unknown or "" in listed or hardware.excludes_gpus):
             nodes = read_nodes()
-            self._fewest_nodes = min(self._fewest_nodes, nodes, key=lambda one: one.usable)
+            self._fewest_nodes = min(self._fewest_nodes, nodes, key=lambda node: node.usable)
             failure = self._fewest_nodes.refusal(len(hardware.driver))
             if failure:
                 self._refused |= dict.fromkeys(unlisted - self._unlisted, failure)
@@ -221,7 +221,11 @@ class NvmlReader:
 
     def _forget_departed(self, hardware: Hardware) -> None:
         bindings = self._bindings.items()
-        moved = {slot for slot, one in bindings if hardware.bindings.get(slot, one) not in (one, 0)}
+        moved = {
+            slot
+            for slot, binding in bindings
+            if hardware.bindings.get(slot, binding) not in (binding, 0)
+        }
         self._since_start = (self._since_start & frozenset(hardware.driver)) - moved
 
     def _has_later(self, scan: GpuScan, hardware: Hardware) -> bool:
@@ -324,8 +328,8 @@ def explain(
         unreadable=len(scan.unreadable) + scan.unknown,
     )
     read = {device.uuid for device in scan.read}
-    for one in known:
-        device = one.device
+    for entry in known:
+        device = entry.device
         if device.uuid in read or device.slot in passed_through:
             continue
         failure = named.pop(device.slot, None) or named.pop(device.uuid, None)
@@ -336,7 +340,7 @@ def explain(
         unread.codes[device.uuid] = failure.label
         if failure.code == LOST:
             continue
-        if one.lost_at is not None or device.slot in off_the_bus:
+        if entry.lost_at is not None or device.slot in off_the_bus:
             unread.unreadable -= 1
             continue
         unread.withheld.add(device.uuid)

@@ -119,8 +119,8 @@ class ThroughputReader:
         protocol's overhead, and a change from one to the other is a false increase.
         """
         in_bytes = [values[field] for field in _NVLINK_BYTES.values() if field in values]
-        self._counts_bytes |= any(one.nvmlReturn == pynvml.NVML_SUCCESS for one in in_bytes)
-        if self._counts_bytes or not all(one.nvmlReturn in _ABSENT for one in in_bytes):
+        self._counts_bytes |= any(value.nvmlReturn == pynvml.NVML_SUCCESS for value in in_bytes)
+        if self._counts_bytes or not all(value.nvmlReturn in _ABSENT for value in in_bytes):
             return {key: _count(values.get(field)) for key, field in _NVLINK_BYTES.items()}
         counts = {key: _count(values.get(field)) for key, field in _NVLINK_KIBIBYTES.items()}
         return {key: None if count is None else count * 1024 for key, count in counts.items()}
@@ -322,9 +322,9 @@ def _metrics(before: _Sample, after: _Sample) -> dict[int, float]:
         return {}
     results = [request.metrics[position] for position in range(len(_METRICS))]
     return {
-        one.metricId: one.value
-        for one in results
-        if one.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(one.value)
+        result.metricId: result.value
+        for result in results
+        if result.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(result.value)
     }
 
 

@@ -182,7 +182,7 @@ class PeersProbe(Probe):
     def _listed(self) -> set[Peer]:
         """All peers of all lists."""
         settings = self.settings
-        peers = {Peer(one.host, one.port, one.protocol) for one in settings.targets}
+        peers = {Peer(target.host, target.port, target.protocol) for target in settings.targets}
         for source, target in self._discovery.targets(
             settings.file_sd, settings.dns_sd, self._names_until
         ):

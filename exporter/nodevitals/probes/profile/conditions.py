@@ -140,7 +140,9 @@ def _mapping_problems(raw: dict[Any, Any], kind: Kind, path: str) -> Iterator[Pr
     if "matches" in raw and not (isinstance(raw["matches"], str) and raw["matches"]):
         yield Problem(f"{path}.matches", "not a pattern: write a text with * for any characters")
     bounds = [raw[key] for key in _KEYS[:2] if key in raw]
-    wrong = [one for one in bounds if isinstance(one, bool) or not isinstance(one, (int, float))]
+    wrong = [
+        bound for bound in bounds if isinstance(bound, bool) or not isinstance(bound, (int, float))
+    ]
     if wrong:
         yield Problem(path, "at_least and at_most need numbers: write digits")
     elif len(bounds) == 2 and bounds[0] > bounds[1]:

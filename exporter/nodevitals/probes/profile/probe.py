@@ -100,9 +100,9 @@ class ProfileProbe(Probe):
         for message in readings.received:
             self.state.received[message.source] = Received(message.values, now)
         self.state.received = {
-            source: one
-            for source, one in self.state.received.items()
-            if 0 <= now - one.at <= MAX_AGE_SECONDS
+            source: facts
+            for source, facts in self.state.received.items()
+            if 0 <= now - facts.at <= MAX_AGE_SECONDS
         }
 
     def _load(self) -> Optional[ProbeError]:

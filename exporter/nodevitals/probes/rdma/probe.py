@@ -93,10 +93,10 @@ class RdmaProbe(Probe):
 
     def run(self, readings: Readings) -> None:
         """Read every port."""
-        layers = {one.link.name: one.link.layer for one in self.state.links.known}
+        layers = {entry.link.name: entry.link.layer for entry in self.state.links.known}
         names = self._reader.port_names(layers)
-        for device, one in self._reader.devices.items():
-            readings.add(rdma.DEVICE_INFO, 1, device, *one.info)
+        for device, ports in self._reader.devices.items():
+            readings.add(rdma.DEVICE_INFO, 1, device, *ports.info)
         names.sort(key=lambda name: name in readings.interrupted)
         found = [self._report_port(name, layers.get(name, ""), readings) for name in names]
         self._boot_id = self._boot_id or self.host.boot_id()
@@ -184,21 +184,21 @@ class RdmaProbe(Probe):
 
     def _report_links(self, known: Links, flaps: dict[str, int], readings: Readings) -> None:
         if not self._reader.unlisted:
-            readings.add(rdma.PRESENT, sum(not one.missing for one in known.known))
+            readings.add(rdma.PRESENT, sum(not entry.missing for entry in known.known))
             readings.add(rdma.EXPECTED, len(known.known))
-        for one in known.known:
-            link = one.link
+        for entry in known.known:
+            link = entry.link
             labels = (*link.name.split("/"), link.layer)
-            expected = self.settings.expected.get(link.name, one.best_rate)
+            expected = self.settings.expected.get(link.name, entry.best_rate)
             readings.add(rdma.UP, link.up, *labels)
             readings.add(rdma.EXPECTED_RATE, expected, *labels)
             readings.increment(rdma.FLAPS, flaps.get(link.name, 0), *labels)
-            links.record(one, expected, flaps.get(link.name, 0), readings)
+            links.record(entry, expected, flaps.get(link.name, 0), readings)
 
     def _report_downtimes(self, names: list[str], known: Links, readings: Readings) -> None:
         if self._watch is None:
             self._watch = LinkWatch(self.state.downtimes.of_boot(self._boot_id))
-        ports = ((one.link.name, one.link.layer) for one in known.known)
+        ports = ((entry.link.name, entry.link.layer) for entry in known.known)
         labels = {name: (*name.split("/"), layer) for name, layer in ports}
         self._watch.update({name: self._reader.watched_files(name) for name in names}, labels)
         families = (rdma.DOWN_SECONDS, rdma.LONGEST_DOWN)

@@ -74,7 +74,9 @@ def parse_nhc(text: str) -> Optional[str]:
 def clean(text: str) -> str:
     """One line of bounded length without control characters."""
     words = " ".join(text[: 8 * MAX_TEXT_CHARACTERS].split())
-    return "".join(one if one.isprintable() else "?" for one in words)[:MAX_TEXT_CHARACTERS]
+    return "".join(letter if letter.isprintable() else "?" for letter in words)[
+        :MAX_TEXT_CHARACTERS
+    ]
 
 
 def first_line(text: str) -> str:

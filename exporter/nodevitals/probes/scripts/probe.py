@@ -69,7 +69,9 @@ class ScriptsProbe(Probe):
                 script = own.get(name, ScriptSettings(name=name))
                 target = ScriptTarget(folder=settings.folder, script=script)
                 found.append((name, ScriptsTarget(script=target)))
-        found += [(one.path, ScriptsTarget(textfiles=one)) for one in settings.textfiles]
+        found += [
+            (textfile.path, ScriptsTarget(textfiles=textfile)) for textfile in settings.textfiles
+        ]
         return found
 
     @classmethod

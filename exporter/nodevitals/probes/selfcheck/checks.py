@@ -134,7 +134,7 @@ def _copies(
     )
     if npus and not gpus(host):
         tool = _tool("ascend-dmi")
-        for device in _chosen([str(one) for one in npus], wanted, "NPU"):
+        for device in _chosen([str(npu) for npu in npus], wanted, "NPU"):
             yield Check(
                 kind=kind,
                 tool=tool,

@@ -16,7 +16,7 @@ from nodevitals.probes.selfcheck.runner import FinishedCheck, Ran, SelfcheckRunn
 from nodevitals.probes.selfcheck.settings import Meter, SelfcheckSettings, Spent
 
 # Of what the last check of a device found; one that was refused changes nothing.
-RESULTS = tuple(one for one in OUTCOMES if one != "refused")
+RESULTS = tuple(outcome for outcome in OUTCOMES if outcome != "refused")
 
 results = Families("selfcheck", "kind", "device", "port", kind=KINDS)
 BANDWIDTH = results.gauge(
@@ -63,9 +63,11 @@ class SelfcheckState(msgspec.Struct):
 
     def ran(self) -> dict[str, Ran]:
         """When each check ran last, and its worst outcome."""
-        times = {one.check: one.time for one in self.kept}
+        times = {kept.check: kept.time for kept in self.kept}
         return {
-            check: Ran(time, worst(one.result.outcome for one in self.kept if one.check == check))
+            check: Ran(
+                time, worst(kept.result.outcome for kept in self.kept if kept.check == check)
+            )
             for check, time in times.items()
         }
 
@@ -128,9 +130,11 @@ class SelfcheckProbe(Probe):
             return
         keys = {result.key for result in finished.results}
         self.state.kept = [
-            one for one in self.state.kept if one.check != check.name and one.result.key not in keys
+            kept
+            for kept in self.state.kept
+            if kept.check != check.name and kept.result.key not in keys
         ]
-        self.state.kept += [Kept(check.name, done.time, one) for one in finished.results]
+        self.state.kept += [Kept(check.name, done.time, result) for result in finished.results]
         for result in finished.results:
             readings.increment(RUNS, 1, result.kind, result.outcome)
             name = " ".join(part for part in ("selfcheck", *result.key) if part)
@@ -139,12 +143,12 @@ class SelfcheckProbe(Probe):
     def _report(self, readings: Readings, runner: SelfcheckRunner) -> None:
         """Expose the last results of the checks that the node has now."""
         names = {check.name for check in runner.offered.checks}
-        for one in self.state.kept:
-            if one.check in names:
-                key = one.result.key
-                readings.add(BANDWIDTH, one.result.bandwidth_bytes_per_second, *key)
-                readings.add(OUTCOME, 1, *key, one.result.outcome)
-                readings.add(TIME, one.time, *key)
+        for kept in self.state.kept:
+            if kept.check in names:
+                key = kept.result.key
+                readings.add(BANDWIDTH, kept.result.bandwidth_bytes_per_second, *key)
+                readings.add(OUTCOME, 1, *key, kept.result.outcome)
+                readings.add(TIME, kept.time, *key)
         for kind in self.settings.kinds:
             readings.add(EXPECTED, self.settings.expected.of(kind), kind)
             readings.add(OFFERED, kind not in runner.offered.absent, kind)

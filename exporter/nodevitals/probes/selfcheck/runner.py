@@ -117,7 +117,7 @@ class SelfcheckRunner:
         if finished.seconds:
             self._meter.charge(now, finished.seconds)
         if not finished.refused:
-            outcome = worst(one.outcome for one in finished.results)
+            outcome = worst(result.outcome for result in finished.results)
             self._ran[check.name] = Ran(now, outcome)
         self._finished.put(FinishedCheck(check, finished, now))
         return finished.refused

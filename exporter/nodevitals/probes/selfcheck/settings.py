@@ -29,8 +29,8 @@ class Meter:
 
     def allows(self, now: float, seconds: float) -> bool:
         """Whether one more check fits, at its highest cost."""
-        self._spent = [one for one in self._spent if now - one.time < DAY]
-        return sum(one.seconds for one in self._spent) + seconds <= self._limit
+        self._spent = [spent for spent in self._spent if now - spent.time < DAY]
+        return sum(spent.seconds for spent in self._spent) + seconds <= self._limit
 
     def charge(self, now: float, seconds: float) -> None:
         """Charge a check that has ended, whatever its outcome."""

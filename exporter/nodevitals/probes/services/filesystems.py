@@ -138,7 +138,7 @@ def local_filesystems(text: str) -> list[LocalFilesystem]:
             by_device.setdefault(mount.device, []).append(mount)
     found = []
     for device, mounts in by_device.items():
-        main = min(mounts, key=lambda one: len(one.mountpoint))
+        main = min(mounts, key=lambda filesystem: len(filesystem.mountpoint))
         read_only = any(mount.filesystem_read_only for mount in mounts)
         for_writing = any(not mount.mounted_read_only for mount in mounts)
         found.append(
@@ -146,5 +146,5 @@ def local_filesystems(text: str) -> list[LocalFilesystem]:
                 device, main.mountpoint, main.fstype, main.source, read_only, for_writing
             )
         )
-    found.sort(key=lambda one: len(one.mountpoint))
+    found.sort(key=lambda filesystem: len(filesystem.mountpoint))
     return found[:MAX_FILESYSTEMS]

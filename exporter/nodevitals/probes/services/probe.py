@@ -138,7 +138,7 @@ class ServicesProbe(Probe):
             report_units(manager, watch, self.state.restarts, readings)
             report_failed(manager, watch, readings)
         state = families.STATE.name
-        found = [one.labels for one in readings.samples if one.family == state]
+        found = [sample.labels for sample in readings.samples if sample.family == state]
         facts = {f"unit.{unit}": {"": text} for unit, text in found}
         send_facts(readings, self.name, (), facts)
 
@@ -159,18 +159,18 @@ class ServicesProbe(Probe):
         except OSError as error:
             raise ProbeError("mountinfo", f"1/mountinfo: {error.strerror}") from None
         were, writable = set(self.state.writable), []
-        for one in local_filesystems(data.decode("utf-8", "replace")):
-            if one.for_writing or one.device in were:
-                writable.append(one.device)
-                self._filesystem(one, readings)
+        for filesystem in local_filesystems(data.decode("utf-8", "replace")):
+            if filesystem.for_writing or filesystem.device in were:
+                writable.append(filesystem.device)
+                self._filesystem(filesystem, readings)
         self.state.writable = writable
 
-    def _filesystem(self, one: LocalFilesystem, readings: Readings) -> None:
+    def _filesystem(self, filesystem: LocalFilesystem, readings: Readings) -> None:
         """Whether it accepts writes, by its mount, the kernel's log and its own record."""
-        labels = (one.mountpoint, one.fstype, one.source)
-        name = filesystems.device_name(self.host, one.device)
-        stopped = one.read_only or not one.for_writing or name in self.state.stopped
-        if name is not None and one.fstype in filesystems.TYPES:
+        labels = (filesystem.mountpoint, filesystem.fstype, filesystem.source)
+        name = filesystems.device_name(self.host, filesystem.device)
+        stopped = filesystem.read_only or not filesystem.for_writing or name in self.state.stopped
+        if name is not None and filesystem.fstype in filesystems.TYPES:
             record = filesystems.read_record(self.host, name, time.time())
             if record is not None:
                 readings.add(families.ERRORS, record.errors, *labels)

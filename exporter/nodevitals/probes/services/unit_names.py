@@ -46,5 +46,7 @@ class Watch(NamedTuple):
     def names(self) -> list[str]:
         """The names to ask for, each once."""
         return [
-            one for one in dict.fromkeys((*self.expected, *self.optional)) if not self.ignores(one)
+            unit
+            for unit in dict.fromkeys((*self.expected, *self.optional))
+            if not self.ignores(unit)
         ]

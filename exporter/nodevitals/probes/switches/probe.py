@@ -246,7 +246,7 @@ class SwitchesProbe(Probe):
             if name == "ports_file":
                 rows = read_list(path, node_name())
                 self.state.listed = {
-                    str(port): one for port, one in sorted(rows.items())[:MAX_PORTS]
+                    str(port): row for port, row in sorted(rows.items())[:MAX_PORTS]
                 }
             else:
                 guids = self._hardware.guids
@@ -276,4 +276,4 @@ def _neighbours(switches: Mapping[str, str]) -> dict[str, Neighbour]:
 
 
 def _by_port(values: Mapping[str, T]) -> dict[Port, T]:
-    return {port: one for name, one in values.items() if (port := parse_port(name)) is not None}
+    return {port: value for name, value in values.items() if (port := parse_port(name)) is not None}

@@ -186,8 +186,8 @@ def _neighbour(interface: dict[str, Any]) -> Neighbour | None:
     for name, chassis in _named(interface.get("chassis"), "id"):
         capabilities = [*_items(chassis.get("capability"))]
         if capabilities and not any(
-            one.get("type") in _FORWARDS and one.get("enabled") in (True, "on")
-            for one in capabilities
+            capability.get("type") in _FORWARDS and capability.get("enabled") in (True, "on")
+            for capability in capabilities
         ):
             continue
         switch = name or _text(chassis.get("name")) or _text(chassis.get("id"))

@@ -134,7 +134,10 @@ def _with_constants(expression: str, records: Mapping[str, Sequence[Rule]]) -> s
 
 def matches(matchers: Sequence[Matcher], labels: Mapping[str, str]) -> bool:
     """Whether labels match; a label that is missing is ''."""
-    return all(holds(one.operator, one.value, labels.get(one.label, "")) for one in matchers)
+    return all(
+        holds(matcher.operator, matcher.value, labels.get(matcher.label, ""))
+        for matcher in matchers
+    )
 
 
 def _expanded(template: str, labels: Mapping[str, str]) -> str:

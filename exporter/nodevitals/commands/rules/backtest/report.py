@@ -91,10 +91,10 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
 
 
 def _worst_first(figures: Iterable[Figures]) -> list[Figures]:
-    def rank(one: Figures) -> tuple[bool, int, int, float, str]:
-        known = one.severity in _SEVERITIES
-        severity = _SEVERITIES.index(one.severity) if known else 0
-        return not known, severity, -one.episodes, -one.seconds, one.name
+    def rank(figures: Figures) -> tuple[bool, int, int, float, str]:
+        known = figures.severity in _SEVERITIES
+        severity = _SEVERITIES.index(figures.severity) if known else 0
+        return not known, severity, -figures.episodes, -figures.seconds, figures.name
 
     return sorted(figures, key=rank)
 
@@ -105,16 +105,21 @@ def print_report(report: Report) -> None:
     receivers = ["RECEIVERS"] if report.receivers else []
     # Alerts without a severity of their own: the watchdog, and those that only mute others.
     alerts = [
-        (one.name, one.severity, *_row(one), *([", ".join(one.receivers)] if receivers else []))
-        for one in report.alerts
-        if one.severity != "none"
+        (
+            alert.name,
+            alert.severity,
+            *_row(alert),
+            *([", ".join(alert.receivers)] if receivers else []),
+        )
+        for alert in report.alerts
+        if alert.severity != "none"
     ]
     figures = ("FIRED", "HOURS", "LONGEST")
     _print_rows(("ALERT", "SEVERITY", *figures, "WORST INSTANCES", *receivers), alerts)
-    instances = [(one.name, *_row(one)) for one in report.instances]
+    instances = [(instance.name, *_row(instance)) for instance in report.instances]
     _print_rows(("INSTANCE", *figures, "ALERTS"), instances)
     _print_rows(("RECEIVER", "ALERTS THAT FIRED"), [*report.receivers.items()])
-    unknown = [_unknown_row(one) for one in report.unknown]
+    unknown = [_unknown_row(alert) for alert in report.unknown]
     _print_rows(("UNKNOWN ALERT", "SEVERITY", "BEFORE", "WHY"), unknown)
     print("\n".join(_notes(report)))
 
@@ -125,18 +130,23 @@ def _print_rows(head: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> No
         print(f"and {len(rows) - _ROWS} more: --json has all\n" if len(rows) > _ROWS else "")
 
 
-def _row(one: Figures) -> tuple[object, ...]:
-    worst = [f"{name} {count}" for name, count in one.of.items()]
+def _row(figures: Figures) -> tuple[object, ...]:
+    worst = [f"{name} {count}" for name, count in figures.of.items()]
     more = f", {len(worst) - 3} more" if len(worst) > 3 else ""
-    hours = [f"{seconds / 3600:.1f}" for seconds in (one.seconds, one.longest_seconds)]
-    return (one.episodes, *hours, ", ".join(worst[:3]) + more or "-")
+    hours = [f"{seconds / 3600:.1f}" for seconds in (figures.seconds, figures.longest_seconds)]
+    return (figures.episodes, *hours, ", ".join(worst[:3]) + more or "-")
 
 
-def _unknown_row(one: Unknown) -> tuple[str, ...]:
-    names = ", ".join(one.missing[:2])
-    more = f" and {len(one.missing) - 2} more" if len(one.missing) > 2 else ""
-    before = "any time" if one.until is None else local_time(one.until)
-    return one.alert, one.severity, before, one.reason + (f": {names}{more}" if names else "")
+def _unknown_row(unknown: Unknown) -> tuple[str, ...]:
+    names = ", ".join(unknown.missing[:2])
+    more = f" and {len(unknown.missing) - 2} more" if len(unknown.missing) > 2 else ""
+    before = "any time" if unknown.until is None else local_time(unknown.until)
+    return (
+        unknown.alert,
+        unknown.severity,
+        before,
+        unknown.reason + (f": {names}{more}" if names else ""),
+    )
 
 
 def _notes(report: Report) -> Iterator[str]:

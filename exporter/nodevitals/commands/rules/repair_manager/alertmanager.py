@@ -116,25 +116,25 @@ _NOT_NEEDED = {
 def setting_keys(settings: Settings, referenced: AbstractSet[str]) -> list[ConvertedKey]:
     """The report about all settings; `referenced` are the paths that other files refer to."""
     keys = []
-    for one in settings.all:
-        used = settings.used[one.name]
-        if isinstance(one.value, Missing) and one.name not in _NOT_NEEDED:
-            became, why = "", str(one.value)
-        elif one is not used and one.name in _USED:
+    for setting in settings.all:
+        used = settings.used[setting.name]
+        if isinstance(setting.value, Missing) and setting.name not in _NOT_NEEDED:
+            became, why = "", str(setting.value)
+        elif setting is not used and setting.name in _USED:
             became, why = "", f"{used.path} of {used.file} is used instead"
-            if one.value == used.value:
-                became, why = _used(settings, one)
-        elif one.name in _USED:
-            became, why = _used(settings, one)
+            if setting.value == used.value:
+                became, why = _used(settings, setting)
+        elif setting.name in _USED:
+            became, why = _used(settings, setting)
         else:
-            became, why = _unused(one, referenced)
-        keys.append(ConvertedKey(file=one.file, path=one.path, became=became, why=why))
+            became, why = _unused(setting, referenced)
+        keys.append(ConvertedKey(file=setting.file, path=setting.path, became=became, why=why))
     return keys
 
 
-def _used(settings: Settings, one: Setting) -> tuple[str, str]:
+def _used(settings: Settings, setting: Setting) -> tuple[str, str]:
     """What a known setting became, and otherwise why it became nothing."""
-    name, value = one.name, one.value
+    name, value = setting.name, setting.value
     if name in _MAIL:
         return (f"{ALERTMANAGER_OUT}: mail", "") if settings.text(name) else ("", "empty")
     if name == "alerts_enabled":
@@ -157,13 +157,14 @@ def _used(settings: Settings, one: Setting) -> tuple[str, str]:
     return f"{files}; set it in prometheus.yml's external_labels too", ""
 
 
-def _unused(one: Setting, referenced: AbstractSet[str]) -> tuple[str, str]:
-    if one.name in _NOT_NEEDED:
-        return "", _NOT_NEEDED[one.name]
-    if "password" in one.name:
+def _unused(setting: Setting, referenced: AbstractSet[str]) -> tuple[str, str]:
+    if setting.name in _NOT_NEEDED:
+        return "", _NOT_NEEDED[setting.name]
+    if "password" in setting.name:
         return "", f"passwords are read from files: write it to {PASSWORD_FILE}"
-    if one.file == CONFIG and any(
-        one.path == path or one.path.startswith((f"{path}.", f"{path}[")) for path in referenced
+    if setting.file == CONFIG and any(
+        setting.path == path or setting.path.startswith((f"{path}.", f"{path}["))
+        for path in referenced
     ):
         return "the value of references in other files", ""
     return "", "unknown key"

@@ -114,8 +114,8 @@ def read(text: bytes, file: str, references: References | None, problems: list[P
         problems.append(Problem(file, f"not UTF-8: {error.reason}"))
     except DocumentError as error:
         problems += [
-            Problem(one.within(file).removesuffix(f": {one.message}"), one.message)
-            for one in error.problems
+            Problem(problem.within(file).removesuffix(f": {problem.message}"), problem.message)
+            for problem in error.problems
         ]
     return None
 
@@ -160,7 +160,7 @@ class Settings:
             for file, document in documents.items()
             for path, name, value in _leaves(document)
         )
-        self.used = {one.name: one for one in reversed(self.all)}
+        self.used = {setting.name: setting for setting in reversed(self.all)}
         """The setting that is used, by name."""
 
     def get(self, name: str, default: Any = None) -> Any:

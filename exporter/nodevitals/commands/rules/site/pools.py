@@ -38,7 +38,9 @@ def with_pools(expression: str, thresholds: Collection[str]) -> str:
     """The expression with the values of pools in the comparisons with these thresholds."""
     position = 0
     while True:
-        found = (one for one in _comparisons(expression) if one.operator >= position)
+        found = (
+            comparison for comparison in _comparisons(expression) if comparison.operator >= position
+        )
         one = next((each for each in found if each.threshold in thresholds), None)
         if one is None:
             return expression
@@ -47,11 +49,11 @@ def with_pools(expression: str, thresholds: Collection[str]) -> str:
         expression = expression[: one.left] + new + expression[one.end :]
 
 
-def _with_pool(expression: str, one: _Comparison) -> str:
-    left = expression[one.left : one.operator].rstrip()
-    operator = expression[one.operator : one.tail].strip()
-    tail = expression[one.tail : one.end]
-    own = f'{POOL_THRESHOLD}{{job="", threshold="{one.threshold}"}}'
+def _with_pool(expression: str, comparison: _Comparison) -> str:
+    left = expression[comparison.left : comparison.operator].rstrip()
+    operator = expression[comparison.operator : comparison.tail].strip()
+    tail = expression[comparison.tail : comparison.end]
+    own = f'{POOL_THRESHOLD}{{job="", threshold="{comparison.threshold}"}}'
     return (
         f"(\n{left}\n{operator} on (cluster, instance) group_left () {own}\n"
         f"or\n{left}\n{operator} {tail}\nunless on (cluster, instance) {own}\n)"
@@ -65,14 +67,19 @@ def pool_problem(threshold: str, rules: Sequence[Rule]) -> str:
     compared = 0
     for rule in rules:
         uses = sum(
-            selector.name == THRESHOLD and any(one.value == threshold for one in selector.matchers)
+            selector.name == THRESHOLD
+            and any(matcher.value == threshold for matcher in selector.matchers)
             for selector in selectors(rule.expression)
         )
         absent = rf'absent\(\s*{THRESHOLD}\{{job="", threshold="{threshold}"'
         uses -= len(re.findall(absent, rule.expression))
         if not uses:
             continue
-        found = [one for one in _comparisons(rule.expression) if one.threshold == threshold]
+        found = [
+            comparison
+            for comparison in _comparisons(rule.expression)
+            if comparison.threshold == threshold
+        ]
         lefts = [rule.expression[one.left : one.operator] for one in found]
         if len(found) < uses or not all(_has_instance(left, rules, ()) for left in lefts):
             return (
@@ -136,6 +143,6 @@ def _has_instance(expression: str, rules: Sequence[Rule], within: tuple[str, ...
             return False
     for name in {selector.name for selector in selectors(expression)} - set(within):
         recorded = [rule.expression for rule in rules if rule.name == name and not rule.is_alert]
-        if recorded and not any(_has_instance(one, rules, (*within, name)) for one in recorded):
+        if recorded and not any(_has_instance(rule, rules, (*within, name)) for rule in recorded):
             return False
     return True

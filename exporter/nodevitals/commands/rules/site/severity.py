@@ -77,7 +77,7 @@ def severity_edit(values: Values, rule: Rule, sets: Sequence[LabelSet]) -> Sever
     labels = {"severity": severity, FAULT_SEVERITY: fault}
     # A critical fault that is also recorded as a warning would be the same alert twice.
     kinds = [{**labels, "severity": ""} for labels in sets]
-    doubled = any(kinds.count(one) > 1 for one in kinds)
+    doubled = any(kinds.count(kind) > 1 for kind in kinds)
     return SeverityEdit(labels, _most_severe(rule, sets) if doubled else "")
 
 

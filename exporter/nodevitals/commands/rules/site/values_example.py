@@ -45,7 +45,9 @@ def _alerts(pack: Pack) -> Iterator[str]:
     rows = {
         (
             rule.name,
-            " or ".join(one or "as its fault" for one in severities(label_sets(rule, faults))),
+            " or ".join(
+                severity or "as its fault" for severity in severities(label_sets(rule, faults))
+            ),
             rule.wait or "0s",
             rule.keep_firing_for or "0s",
         )

@@ -149,7 +149,9 @@ def _latency(line: str) -> ResultRow | None:
     match = _LATENCY_ROW.match(line)
     if match is None:
         return None
-    return _latency_row(int(match[1]), int(match[2]), [float(one) for one in match.groups()[2:]])
+    return _latency_row(
+        int(match[1]), int(match[2]), [float(group) for group in match.groups()[2:]]
+    )
 
 
 def _latency_row(size: int, iterations: int, figures: list[float]) -> ResultRow | None:

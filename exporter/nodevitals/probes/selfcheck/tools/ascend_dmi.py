@@ -41,7 +41,7 @@ def parse(text: str, status: int, kind: Kind, device: str, expected: float | Non
 
     rows = [row for row in _ROW.findall(text) if row[0] == device and int(row[1]) == SIZE]
     if status != 0 or TITLES[kind] not in text or len(rows) != 1:
-        last = next((one for one in reversed(text.splitlines()) if one.strip()), "nothing")
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
         return harness(f"ascend-dmi ended with status {status}; its last line: {last}")
     size, times, rate, microseconds = (float(value) for value in rows[0][1:])
     seconds = microseconds * 1e-6

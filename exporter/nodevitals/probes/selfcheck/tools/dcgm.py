@@ -65,7 +65,7 @@ def parse(text: str, status: int, devices: Sequence[str]) -> list[Result]:
 
     document = find_document(text, ROOTS)
     if document is None:
-        last = next((one for one in reversed(text.splitlines()) if one.strip()), "nothing")
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
         return harness(f"no JSON in the output; its last line: {last}")
     if status < 0:
         return harness(f"dcgmi was killed by signal {-status}")
@@ -146,7 +146,7 @@ def _devices(result: dict[str, Any]) -> list[str]:
 
 def _summary(device: str, findings: Sequence[tuple[Outcome, str]]) -> Result:
     """One result of all tests of a device: the worst one, with what it printed."""
-    outcome = worst(one for one, _ in findings)
+    outcome = worst(found for found, _ in findings)
     assert outcome is not None
     if outcome in ("ok", "skipped"):
         passed = sum(one == "ok" for one, _ in findings)

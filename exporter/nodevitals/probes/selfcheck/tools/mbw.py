@@ -30,7 +30,7 @@ def parse(text: str, status: int, mebibytes: int, expected: float | None) -> lis
     """The average of all runs."""
     found = _AVERAGE.findall(text)
     if status != 0 or len(found) != 1:
-        last = next((one for one in reversed(text.splitlines()) if one.strip()), "nothing")
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
         message = f"mbw ended with status {status}; its last line: {last}"
         return for_all("memory", (), "", "harness", message)
     seconds, size, rate = map(float, found[0])

@@ -45,7 +45,7 @@ def parse(
 
     document = find_document(text, ("nvbandwidth",))
     if document is None:
-        last = next((one for one in reversed(text.splitlines()) if one.strip()), "nothing")
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
         return harness(f"no JSON in the output; its last line: {last}")
     error = text_of(document.get("error"))
     if error:
