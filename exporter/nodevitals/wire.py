@@ -163,6 +163,11 @@ def one_line(text: str, characters: int = MAX_TEXT_CHARACTERS) -> str:
     return " ".join(text.split())[:characters]
 
 
+def without_controls(text: str) -> str:
+    """Text that is safe in logs and on terminals: a question mark for each control character."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 encode = msgspec.msgpack.Encoder().encode
 
 

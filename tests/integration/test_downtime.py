@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nodevitals.linux.link_events import LinkEvents, index_of
+from nodevitals.linux.netlink import LinkEvents, index_of
 from nodevitals.probes.common.downtime import MAX_GAP_SECONDS
 from nodevitals.probes.common.link_watch import InterfaceFiles, PortFiles, now_seconds
 from testbed.namespaces import Network, ip

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.linux.generic_netlink import Answer, Ethtool, attribute, attributes, request
+from nodevitals.linux.netlink import Answer, Ethtool, attribute, attributes, request
 from nodevitals.probes.transceivers.ports import parse_error_correction
 
 ACKNOWLEDGED = struct.pack("=IHHII", 20, 2, 0, 7, 0) + bytes(4)

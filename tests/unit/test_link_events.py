@@ -7,7 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodevitals.linux.link_events import changed_interfaces
+from nodevitals.linux.netlink import changed_interfaces
 
 NEW, DELETED, ADDRESS = 16, 17, 20
 

@@ -29,6 +29,7 @@ from nodevitals.probe import (
     Seconds,
 )
 from nodevitals.quantities import parse_duration, shown
+from nodevitals.wire import without_controls
 
 metrics = Families("node")
 MAINTENANCE = metrics.gauge(
@@ -95,7 +96,7 @@ def parse_declaration(text: str) -> Declaration:
             found.setdefault(name, value.strip())
         elif name and not name.startswith("#"):
             found.setdefault("reason", line.strip())
-    reason = "".join(one if one.isprintable() else "?" for one in found.get("reason", ""))
+    reason = without_controls(found.get("reason", ""))
     until = seconds = None
     problem = ""
     try:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Union
 
 from nodevitals.linux import netdev
-from nodevitals.linux.link_events import LinkEvents, index_of
+from nodevitals.linux.netlink import LinkEvents, index_of
 from nodevitals.linux.sysfs import exists, read_integer, read_text
 from nodevitals.probe import Family, Readings
 from nodevitals.probes.common.downtime import Downtime, Downtimes, Sight

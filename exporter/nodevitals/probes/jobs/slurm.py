@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from nodevitals.linux.sysfs import parse_integer
+from nodevitals.wire import without_controls
 
 MAX_TEXT_CHARACTERS = 64
 MAX_DEVICES = 64
@@ -62,7 +63,7 @@ def parse_environment(data: bytes, job_id: str) -> JobTexts | None:
 
 def label_text(text: str) -> str:
     """A user's text as the value of a label: one line, and of bounded length."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:MAX_TEXT_CHARACTERS])
+    return without_controls(text[:MAX_TEXT_CHARACTERS])
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ import msgspec
 
 from nodevitals.document import Problem
 from nodevitals.probes.common.facts import Values
+from nodevitals.wire import without_controls
 
 Kind = Literal["number", "text"]
 """Of the texts of a fact."""
@@ -181,5 +182,5 @@ def _devices(names: list[str]) -> str:
 
 
 def _cut(text: str) -> str:
-    clean = "".join(one if one.isprintable() else "?" for one in text)
+    clean = without_controls(text)
     return clean if len(clean) <= MAX_TEXT_CHARACTERS else clean[: MAX_TEXT_CHARACTERS - 1] + "…"

@@ -12,6 +12,8 @@ from typing import Optional
 
 import msgspec
 
+from nodevitals.wire import without_controls
+
 MAX_VALUES = 64
 MAX_LABEL_CHARACTERS = 64
 MAX_TEXT_CHARACTERS = 200
@@ -74,9 +76,7 @@ def parse_nhc(text: str) -> Optional[str]:
 def clean(text: str) -> str:
     """One line of bounded length without control characters."""
     words = " ".join(text[: 8 * MAX_TEXT_CHARACTERS].split())
-    return "".join(letter if letter.isprintable() else "?" for letter in words)[
-        :MAX_TEXT_CHARACTERS
-    ]
+    return without_controls(words)[:MAX_TEXT_CHARACTERS]
 
 
 def first_line(text: str) -> str:

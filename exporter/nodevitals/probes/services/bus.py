@@ -21,7 +21,7 @@ from jeepney.low_level import HeaderFields, Message, MessageFlag, MessageType, P
 from jeepney.wrappers import DBusAddress, new_method_call
 
 from nodevitals.probe import ProbeError
-from nodevitals.wire import one_line
+from nodevitals.wire import one_line, without_controls
 
 # 10,000 units are 1.5 MB.
 MAX_RECEIVED_BYTES = 16 * 1024 * 1024
@@ -170,8 +170,7 @@ class Bus:
 
 
 def _plain(text: object) -> str:
-    """One line without control characters: it stands in logs and on terminals."""
-    return "".join(one if one.isprintable() else "?" for one in one_line(str(text)))
+    return without_controls(one_line(str(text)))
 
 
 def connect(bus: str, private: str, seconds: float) -> Bus:

@@ -14,8 +14,8 @@ from typing import Optional
 import msgspec
 
 from nodevitals.linux import netdev, tool
-from nodevitals.linux.generic_netlink import Ethtool, attributes
 from nodevitals.linux.host import Host
+from nodevitals.linux.netlink import Ethtool, attributes
 from nodevitals.linux.sysfs import link_name, list_names, read_integer, read_text
 from nodevitals.probe import ProbeError
 from nodevitals.probes.common.interface import Interface, read_interface

@@ -11,6 +11,7 @@ import re
 
 from nodevitals.probes.fabric.tools.report import agrees
 from nodevitals.probes.selfcheck.results import Kind, Result, for_all, measured
+from nodevitals.probes.selfcheck.tools.documents import last_line
 
 DIRECTIONS: dict[Kind, str] = {"host_to_device": "h2d", "device_to_host": "d2h"}
 TITLES: dict[Kind, str] = {
@@ -41,8 +42,7 @@ def parse(text: str, status: int, kind: Kind, device: str, expected: float | Non
 
     rows = [row for row in _ROW.findall(text) if row[0] == device and int(row[1]) == SIZE]
     if status != 0 or TITLES[kind] not in text or len(rows) != 1:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
-        return harness(f"ascend-dmi ended with status {status}; its last line: {last}")
+        return harness(f"ascend-dmi ended with status {status}; its last line: {last_line(text)}")
     size, times, rate, microseconds = (float(value) for value in rows[0][1:])
     seconds = microseconds * 1e-6
     moved = (size, size * times)

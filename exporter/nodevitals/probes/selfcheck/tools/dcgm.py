@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nodevitals.probes.selfcheck.results import Outcome, Result, for_all, line, worst
-from nodevitals.probes.selfcheck.tools.documents import find_document, objects, text_of
+from nodevitals.probes.selfcheck.tools.documents import find_document, last_line, objects, text_of
 
 ROOTS = ("DCGM GPU Diagnostic", "DCGM Diagnostic")
 LEVELS = (1, 2, 3)
@@ -65,8 +65,7 @@ def parse(text: str, status: int, devices: Sequence[str]) -> list[Result]:
 
     document = find_document(text, ROOTS)
     if document is None:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
-        return harness(f"no JSON in the output; its last line: {last}")
+        return harness(f"no JSON in the output; its last line: {last_line(text)}")
     if status < 0:
         return harness(f"dcgmi was killed by signal {-status}")
     found: dict[str, list[tuple[Outcome, str]]] = defaultdict(list)

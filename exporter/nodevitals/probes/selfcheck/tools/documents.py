@@ -1,4 +1,4 @@
-"""The JSON that a tool prints among other text. Pure.
+"""The JSON that a tool prints among other text, or the last line of that text. Pure.
 
 In: the output of a tool, which may be cut off, nested without end, or have NaN and numbers of any
 length. Out: the object with the wanted key, or None.
@@ -37,12 +37,17 @@ def find_document(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
 
 def objects(value: object) -> list[dict[str, Any]]:
     """The objects of an array; DCGM 3 puts null between them. None for any other value."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
     """A string of JSON; '' for any other value."""
     return value if isinstance(value, str) else ""
+
+
+def last_line(text: str) -> str:
+    """The last line of an output that is not empty."""
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
 
 
 def _integer(digits: str) -> float:

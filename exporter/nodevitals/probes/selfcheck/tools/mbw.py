@@ -10,6 +10,7 @@ import re
 
 from nodevitals.probes.fabric.tools.report import agrees
 from nodevitals.probes.selfcheck.results import Result, for_all, measured
+from nodevitals.probes.selfcheck.tools.documents import last_line
 
 MEBI = 2**20
 RUNS = 10
@@ -30,8 +31,7 @@ def parse(text: str, status: int, mebibytes: int, expected: float | None) -> lis
     """The average of all runs."""
     found = _AVERAGE.findall(text)
     if status != 0 or len(found) != 1:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
-        message = f"mbw ended with status {status}; its last line: {last}"
+        message = f"mbw ended with status {status}; its last line: {last_line(text)}"
         return for_all("memory", (), "", "harness", message)
     seconds, size, rate = map(float, found[0])
     # The seconds have five digits after the point.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nodevitals.probes.selfcheck.results import Kind, Result, for_all, line, measured
-from nodevitals.probes.selfcheck.tools.documents import find_document, objects, text_of
+from nodevitals.probes.selfcheck.tools.documents import find_document, last_line, objects, text_of
 
 TESTCASES: dict[Kind, str] = {
     "host_to_device": "host_to_device_memcpy_ce",
@@ -45,8 +45,7 @@ def parse(
 
     document = find_document(text, ("nvbandwidth",))
     if document is None:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "nothing")
-        return harness(f"no JSON in the output; its last line: {last}")
+        return harness(f"no JSON in the output; its last line: {last_line(text)}")
     error = text_of(document.get("error"))
     if error:
         return harness(error)

@@ -1,6 +1,8 @@
-"""A client of generic netlink, and the two requests of ethtool that are needed here.
+"""Netlink: the two requests of ethtool that are needed here, and changes of network interfaces as
+the kernel multicasts them (rtnetlink(7)).
 
-Messages are encoded and decoded by pure functions; what an answer claims about lengths is checked.
+Messages are encoded and decoded by pure functions; what the kernel claims about lengths is checked.
+https://www.kernel.org/doc/html/latest/userspace-api/netlink/intro.html
 https://www.kernel.org/doc/html/latest/networking/ethtool-netlink.html
 """
 
@@ -10,6 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 _HEADER = struct.Struct("=IHHII")
 _GENERIC = struct.Struct("=BBH")
@@ -23,10 +26,29 @@ _ERROR, _DONE = 2, 3
 _CONTROL_FAMILY, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 16, 3, 1, 2
 _HEADER_NAME, _HEADER_FLAGS, _FLAG_STATS = 2, 3, 4
 _FEC_GET, _MODULE_EEPROM_GET = 29, 31
-_ANSWER_BYTES = 65536
+_RECEIVE_BYTES = 65536
 _MAX_ANSWERS = 100
+_INTERFACE = struct.Struct("=BxHiII")
+_GROUP_LINK = 1
+_NEW_LINK, _DELETED_LINK = 16, 17
+_MAX_CHANGES = 1000
 
 Attributes = dict[int, bytes]
+
+
+def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The type, the sequence number and the body of each message of a datagram. Raises ValueError
+    where a length does not fit.
+    """
+    place = 0
+    while place < len(data):
+        if len(data) - place < _HEADER.size:
+            raise ValueError("a truncated message")
+        length, kind, _, sequence, _ = _HEADER.unpack_from(data, place)
+        if not _HEADER.size <= length <= len(data) - place:
+            raise ValueError(f"a message of {length} bytes in {len(data) - place}")
+        yield kind, sequence, data[place + _HEADER.size : place + length]
+        place += length + -length % _ALIGNMENT
 
 
 def attribute(kind: int, data: bytes) -> bytes:
@@ -68,16 +90,11 @@ class Answer:
         """Take a datagram. Raises OSError where the kernel refused the request, ValueError where it
         cannot be decoded.
         """
-        place = 0
-        while place < len(data) and not self.complete:
-            if len(data) - place < _HEADER.size:
-                raise ValueError("a truncated message")
-            length, kind, _, sequence, _ = _HEADER.unpack_from(data, place)
-            if not _HEADER.size <= length <= len(data) - place:
-                raise ValueError(f"a message of {length} bytes in {len(data) - place}")
+        for kind, sequence, body in messages(data):
             if sequence == self._sequence:  # else of a request that was given up
-                self._take(kind, data[place + _HEADER.size : place + length])
-            place += length + -length % _ALIGNMENT
+                self._take(kind, body)
+            if self.complete:
+                return
 
     def _take(self, kind: int, body: bytes) -> None:
         if kind in (_ERROR, _DONE):
@@ -107,10 +124,10 @@ class Ethtool:
             self._socket.settimeout(seconds)
             self._socket.bind((0, 0))
             name = attribute(_FAMILY_NAME, b"ethtool\0")
-            found = self._ask(_CONTROL_FAMILY, _GET_FAMILY, name).get(_FAMILY_ID, b"")
-            if len(found) != 2:
+            number = self._ask(_CONTROL_FAMILY, _GET_FAMILY, name).get(_FAMILY_ID, b"")
+            if len(number) != 2:
                 raise ValueError("the kernel has no family ethtool")
-            self._family = struct.unpack("=H", found)[0]
+            self._family = struct.unpack("=H", number)[0]
         except BaseException:
             self._socket.close()
             raise
@@ -123,7 +140,9 @@ class Ethtool:
         """128 bytes of a module's memory. Raises OSError, such as EOPNOTSUPP, or ValueError."""
         wanted = (2, struct.pack("=I", offset)), (3, struct.pack("=I", 128))
         chosen = (4, bytes([page])), (5, b"\0"), (6, bytes([address]))
-        body = _device(1, interface) + b"".join(attribute(*one) for one in (*wanted, *chosen))
+        body = _device(1, interface) + b"".join(
+            attribute(kind, value) for kind, value in (*wanted, *chosen)
+        )
         data = self._ask(self._family, _MODULE_EEPROM_GET, body).get(7, b"")
         if len(data) != 128:
             raise ValueError(f"{len(data)} of 128 bytes of page {page}")
@@ -139,7 +158,7 @@ class Ethtool:
         answer = Answer(self._sequence)
         self._socket.send(request(family, command, self._sequence, body))
         for _ in range(_MAX_ANSWERS):
-            data, (sender, _) = self._socket.recvfrom(_ANSWER_BYTES)
+            data, (sender, _) = self._socket.recvfrom(_RECEIVE_BYTES)
             if sender == 0:  # the kernel; other processes may send here, too
                 answer.feed(data)
             if answer.complete:
@@ -151,3 +170,66 @@ def _device(kind: int, interface: str, more: bytes = b"") -> bytes:
     """The header of a request of ethtool."""
     name = attribute(_HEADER_NAME, interface.encode("ascii", "replace") + b"\0")
     return attribute(kind | _NESTED, name + more)
+
+
+def changed_interfaces(data: bytes) -> set[int] | None:
+    """The indexes of the interfaces in a datagram of rtnetlink; None where it cannot be read whole:
+    any interface may have changed.
+    """
+    indexes = set()
+    try:
+        for kind, _, body in messages(data):
+            if kind in (_NEW_LINK, _DELETED_LINK):
+                indexes.add(_INTERFACE.unpack_from(body)[2])
+    except (ValueError, struct.error):
+        return None
+    return indexes
+
+
+class LinkEvents:
+    """A socket that receives changes of interfaces: those of this process's network namespace. What
+    changed is read from sysfs: a message may be lost, and it says nothing that sysfs does not.
+    """
+
+    def __init__(self) -> None:
+        """Raises OSError where there is no netlink."""
+        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        self._socket = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
+        try:
+            self._socket.bind((0, 1 << (_GROUP_LINK - 1)))
+        except OSError:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        """The descriptor, readable when something changed."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def changed(self, watched: AbstractSet[int]) -> bool:
+        """Take what was received. Whether one of these interfaces may have changed: also where
+        messages were lost or cannot be read.
+        """
+        changed = False
+        for _ in range(_MAX_CHANGES):
+            try:
+                data, (sender, _) = self._socket.recvfrom(_RECEIVE_BYTES)
+            except BlockingIOError:
+                return changed
+            except OSError:  # ENOBUFS: the queue was full
+                return True
+            if sender == 0:  # the kernel; others may send here, too
+                indexes = changed_interfaces(data)
+                changed = changed or indexes is None or not watched.isdisjoint(indexes)
+        return True
+
+
+def index_of(interface: str) -> int | None:
+    """The index of an interface in this process's network namespace; None where it has none."""
+    try:
+        return socket.if_nametoindex(interface)
+    except (OSError, ValueError):
+        return None
