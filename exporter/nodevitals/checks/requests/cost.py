@@ -56,7 +56,7 @@ def _bytes(request: CheckRequest, of_size: TestSettings) -> float:
 
 
 def _of_collective(request: CheckRequest) -> Cost:
-    """All nodes once. A bisection that follows has a budget of its own (isolation.py)."""
+    """All nodes once. A bisection that follows has a budget of its own (isolation/bisection.py)."""
     test, count = request.test, len(request.nodes)
     seconds = collective_seconds(request, count)
     # In and out of place. A ring sends each byte twice; alltoall one message per rank.
