@@ -268,7 +268,7 @@ def _alert_name(alert: FiringAlert) -> str:
 
 def threshold_findings(found: Iterable[Sample], expected: Collection[str]) -> Iterator[Finding]:
     """Whether every threshold has a value now."""
-    missing = sorted(set(expected) - {one.metric.get("threshold", "") for one in found})
+    missing = sorted(set(expected) - {entry.metric.get("threshold", "") for entry in found})
     if missing:
         text = f"{len(missing)} thresholds have no value: {listed(missing)}"
         remedy = "load rules/thresholds.yaml, or complete your copy; then wait for one interval"

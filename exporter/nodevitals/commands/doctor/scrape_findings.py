@@ -62,17 +62,17 @@ def scrape_findings(
     own = [target for target in targets if _pair(target) in pairs]
     by_address = [target for target in targets if _is_at(target, node, job)]
     found = own or by_address
-    instances = frozenset(one.labels.get("instance", "") for one in found) or frozenset(
+    instances = frozenset(target.labels.get("instance", "") for target in found) or frozenset(
         instance for _, instance in pairs
     )
     if not found:
         return Scrape([_not_scraped(targets, bool(pairs), job)], instances)
-    named = [one for one in found if one.labels.get("job") == job]
+    named = [target for target in found if target.labels.get("job") == job]
     if not named:
         return Scrape([_wrong_job(found[0], job)], instances)
     findings = list(_states(named, node, now, identified=bool(own)))
     if len(named) > 1:
-        urls = sorted(printable(one.scrapeUrl, 80) for one in named)
+        urls = sorted(printable(target.scrapeUrl, 80) for target in named)
         text = f"{len(named)} targets of job {job} are this node: {listed(urls)}"
         remedy = "leave one of them: each alert of this node doubles, and rules fail"
         findings.append(Finding("scrape", PROBLEM, text, remedy))

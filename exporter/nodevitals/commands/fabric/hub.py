@@ -79,7 +79,7 @@ def request_of(options: argparse.Namespace, kind: str, test: dict[str, Any]) -> 
     """The request of these options; `test` has the fields of a TestRequest, None where not given.
     Only what cannot be a request is refused: the hub knows its presets, nodes and limits.
     """
-    nodes = [one.strip() for one in (options.nodes or "").split(",") if one.strip()]
+    nodes = [name.strip() for name in (options.nodes or "").split(",") if name.strip()]
     where = {**_labels(options.where), **({"pool": options.pool} if options.pool else {})}
     if not nodes and not where:
         raise CommandError("which nodes? --nodes A,B,C, --pool NAME or --where LABEL=VALUE")
@@ -117,10 +117,10 @@ def either(given: Optional[int], default: int) -> int:
 def assignments(option: str, given: Iterable[str]) -> Optional[dict[str, str]]:
     """The mapping of an option that is repeated as NAME=VALUE; None where it was not given."""
     found = {}
-    for one in given:
-        name, equals, value = one.partition("=")
+    for assignment in given:
+        name, equals, value = assignment.partition("=")
         if not name or not equals:
-            raise CommandError(f"{option}: {one!r} is not NAME=VALUE")
+            raise CommandError(f"{option}: {assignment!r} is not NAME=VALUE")
         found[name] = value
     return found or None
 

@@ -32,7 +32,7 @@ def configuration(example: str, node: Node | None, found: Iterable[Expected]) ->
         "file\n# on nodes of the same hardware, and run it again on others.\n#\n"
     )
     first, _, rest = example.partition("\n")
-    return f"{first}\n{head}{_with_expected(rest, {one.probe: one for one in found})}"
+    return f"{first}\n{head}{_with_expected(rest, {section.probe: section for section in found})}"
 
 
 def _with_expected(example: str, found: dict[str, Expected]) -> str:

@@ -44,7 +44,9 @@ def print_files(folder: str, outcomes: Mapping[str, Outcome], warnings: Iterable
         for place, counts in sorted(places.items())
     ]
     print_table(("FILE", "RESULT"), rows)
-    differing = [os.path.join(folder, path) for path, one in outcomes.items() if one == "differs"]
+    differing = [
+        os.path.join(folder, path) for path, outcome in outcomes.items() if outcome == "differs"
+    ]
     print()
     for path in differing:
         print(f"Differs: {path} is kept; to have that of this run, move it away and run init again")

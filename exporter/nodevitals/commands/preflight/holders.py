@@ -100,7 +100,7 @@ def start_search(paths: Sequence[str], write: bool, seconds: float) -> Started:
 
 def place_findings(started: Started, deadline: float) -> list[Finding]:
     """A finding per path."""
-    return [_finding(path, one, deadline) for path, one in started.items()]
+    return [_finding(path, search, deadline) for path, search in started.items()]
 
 
 def _start(path: str, write: bool, seconds: float) -> Child:

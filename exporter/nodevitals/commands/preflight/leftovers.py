@@ -119,7 +119,7 @@ def _by_device(samples: Samples, family: str) -> dict[Device, float]:
 def _indices(samples: Samples) -> set[str]:
     """Those of all accelerators, also where a value is missing."""
     families = (_USED, _TOTAL, _RUNNING)
-    return {_device(one)[1] for name in families for one, _ in samples.values.get(name, ())}
+    return {_device(labels)[1] for name in families for labels, _ in samples.values.get(name, ())}
 
 
 def _device(labels: Mapping[str, str]) -> Device:

@@ -81,8 +81,8 @@ def _expanded(part: str) -> list[str]:
     if len(before) + len(after) > _MAX_NAME:
         raise problem
     names: list[str] = []
-    for one in ranges.split(","):
-        found = _RANGE.fullmatch(one)
+    for span in ranges.split(","):
+        found = _RANGE.fullmatch(span)
         if found is None:
             raise problem
         first, last = found[1], found[2] or found[1]
@@ -141,7 +141,7 @@ def ssh_options(given: Sequence[str]) -> list[str]:
             text = printable(one, 60)
             raise CommandError(f"--ssh-option: {text!r} is no option of ssh: write i=FILE")
         found.append(f"-{match[1]}{match[2]}")
-    given_file = any(one.startswith("-F") for one in found)
+    given_file = any(option.startswith("-F") for option in found)
     return found if given_file else ["-F", "none", *found]
 
 

@@ -57,9 +57,9 @@ def _fault_matcher(selector: Selector) -> str:
         return ""
     matchers = [matcher for matcher in selector.matchers if matcher.label == "fault"]
     patterns = [
-        one.value if one.operator == "=~" else re.escape(one.value)
-        for one in matchers
-        if one.operator in ("=", "=~")
+        matcher.value if matcher.operator == "=~" else re.escape(matcher.value)
+        for matcher in matchers
+        if matcher.operator in ("=", "=~")
     ]
     return patterns[0] if patterns else ""
 

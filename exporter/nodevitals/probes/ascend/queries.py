@@ -182,7 +182,7 @@ class OutputCache:
     def due(self) -> list[Query]:
         """The queries whose timer has passed, the most overdue first; those that failed last."""
         overdue = [(self._failed(query), -self._overdue(query), query) for query in self._queries]
-        ready = [one for one in overdue if one[1] <= 0]
+        ready = [chip for chip in overdue if chip[1] <= 0]
         return [query for _, _, query in sorted(ready, key=lambda one: one[:2])]
 
     def refresh(self, call: Callable[[Query], str | None]) -> None:

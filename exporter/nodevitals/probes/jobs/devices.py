@@ -87,7 +87,9 @@ class DeviceTable:
         """The GPUs by minor number. Each is read once: its file calls the driver, which may hang
         when the GPU has failed.
         """
-        folders = [one for one in list_names(self._host.proc(GPUS)) if BUS_ID.fullmatch(one)]
+        folders = [
+            bus_id for bus_id in list_names(self._host.proc(GPUS)) if BUS_ID.fullmatch(bus_id)
+        ]
         known = {}
         for folder in folders:
             binding = self._binding(folder)

@@ -317,7 +317,7 @@ class JobsProbe(Probe):
         self._users: dict[int, str | None] = {}
         jobs = {job_id: self._job_unit(job_id, job) for job_id, job in self.state.jobs.items()}
         opened = []
-        for process in filter(lambda one: one.files, processes):
+        for process in filter(lambda process: process.files, processes):
             unit = jobs.get(process.job_id)
             if unit is None and self.settings.users and not process.job_id:
                 unit = self._user_unit(process.pid)

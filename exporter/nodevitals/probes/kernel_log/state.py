@@ -117,8 +117,8 @@ class KernelLogState(msgspec.Struct):
             waiting.last += step
         timed: list[LastXid | LastSxid | LastDeviceEvent]
         timed = [*self.last_seen, *self.last_sxids, *self.device_events]
-        for one in timed:
-            one.time += step
+        for entry in timed:
+            entry.time += step
 
     def receive(self, message: DeviceNames | NvmlXids) -> None:
         """Keep the names, or the Xids until the log has been read to its end."""

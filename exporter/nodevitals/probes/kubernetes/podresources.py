@@ -141,7 +141,7 @@ def _containers(pod: Message) -> list[Container]:
     for container in pod.messages(3):
         own, devices = container.text(1), tuple(map(_devices, container.messages(2)))
         dynamic = container.messages(5)
-        claims = tuple(_claim(claim) for one in dynamic for claim in one.messages(4))
+        claims = tuple(_claim(claim) for resource in dynamic for claim in resource.messages(4))
         if claims or devices:
             names = (_name(namespace), _name(name), _name(own))
             found.append(Container(*names, devices, claims))

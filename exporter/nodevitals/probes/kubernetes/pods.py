@@ -189,7 +189,7 @@ def choose(
     found = {}
     for label, candidates in names.items():
         values = (labels.get(name) or annotations.get(name) for name in candidates)
-        value = next((one for one in values if one), "")
+        value = next((value for value in values if value), "")
         if value:
             found[label] = " ".join(value[:MAX_VALUE_CHARACTERS].split())
     return found

@@ -264,8 +264,10 @@ def main_failure() -> Failure:
     one that is not `unsupported` where there is any.
     """
     telling = [failure for failure in failures if not failure.unsupported] or failures
-    code, _ = Counter(one.code for one in telling).most_common(1)[0] if telling else (UNKNOWN, 0)
-    return next((one for one in telling if one.code == code), Failure(code, "nvml"))
+    code, _ = (
+        Counter(failure.code for failure in telling).most_common(1)[0] if telling else (UNKNOWN, 0)
+    )
+    return next((failure for failure in telling if failure.code == code), Failure(code, "nvml"))
 
 
 class FieldReader:

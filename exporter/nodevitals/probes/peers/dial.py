@@ -111,7 +111,11 @@ def dial(
             ready = selector.select(max(0.0, soonest - time.monotonic()))
             now = time.monotonic()
             ended = [(key.data, _proceed(key.data, selector)) for key, _ in ready]
-            late = [(one, _expired(one)) for one in active.values() if one.deadline <= now]
+            late = [
+                (dialing, _expired(dialing))
+                for dialing in active.values()
+                if dialing.deadline <= now
+            ]
             for attempt, result in {id(a): (a, b) for a, b in (*late, *ended) if b}.values():
                 selector.unregister(attempt.sock)
                 del active[attempt.sock.fileno()]

@@ -174,7 +174,7 @@ def parse_neighbours(text: str) -> dict[Port, list[Neighbour]]:
                 other = interface.get("via") != "LLDP"
                 seen.setdefault(port, []).append((other, neighbour))
     return {
-        port: [one for _, one in sorted(found, key=lambda one: one[0])]
+        port: [one for _, one in sorted(found, key=lambda pair: pair[0])]
         for port, found in seen.items()
     }
 

@@ -54,7 +54,7 @@ def find_ports(host: Host, excluded: Iterable[str]) -> list[ModulePort]:
     """The ports, less the excluded ones."""
     patterns = tuple(excluded)
     found = [*_interfaces(host), *_infiniband_ports(host)]
-    return [one for one in found if not is_excluded(one.name, patterns)][:MAX_PORTS]
+    return [port for port in found if not is_excluded(port.name, patterns)][:MAX_PORTS]
 
 
 def _interfaces(host: Host) -> Iterator[ModulePort]:

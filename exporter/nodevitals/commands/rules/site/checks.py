@@ -101,7 +101,7 @@ def _alert_problems(key: str, changes: AlertValues, pack: Pack) -> Iterator[Prob
     faults = recorded_faults(pack.rules)
     found = [severities(label_sets(rule, faults)) for rule in rules]
     if slash and [severity] not in found:
-        shared = "; one rule has them all" if any(severity in one for one in found) else ""
+        shared = "; one rule has them all" if any(severity in problem for problem in found) else ""
         known = ", ".join(sorted({one for several in found for one in several}))
         yield Problem(path, f"no rule of {name} has only this severity (found: {known}{shared})")
     if changes.severity is not None and any("none" in several for several in found):

@@ -57,7 +57,7 @@ def rendered_tests(
     """Names and texts of the tests; `changed` are the rule files that have a copy in defaults/."""
     for name, text in pack.tests.items():
         document = yaml.load(with_names(text, values), Loader=_TestLoader)  # noqa: S506 # a safe one
-        document["rule_files"] = [_rule_file(one, changed) for one in document["rule_files"]]
+        document["rule_files"] = [_rule_file(file, changed) for file in document["rule_files"]]
         for test in document["tests"]:
             for case in test.get("alert_rule_test") or ():
                 case["exp_alerts"] = _expected(case, values)

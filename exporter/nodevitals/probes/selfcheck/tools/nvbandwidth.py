@@ -50,7 +50,7 @@ def parse(
     if error:
         return harness(error)
     name = TESTCASES[kind]
-    cases = [one for one in objects(document.get("testcases")) if one.get("name") == name]
+    cases = [case for case in objects(document.get("testcases")) if case.get("name") == name]
     if len(cases) != 1:
         return harness(f"{len(cases)} results of {name}")
     case = cases[0]
