@@ -211,13 +211,12 @@ async def responding(
         more: dict[str, Any] = {} if scheduler is None else {"scheduler": lambda _: scheduler}
         if test is not None:
             more["test"] = test
-        responding = Responding(hub, prometheus, clock, **more)
-        isolations = responding.isolations
+        made = Responding(hub, prometheus, clock, **more)
         try:
-            yield responding
+            yield made
         finally:
-            await isolations.close()
-            await responding.servers.close()
+            await made.isolations.close()
+            await made.servers.close()
             with suppress(RuntimeError):  # killed: its database is closed
                 await hub.database.close()
             await store.close()
