@@ -153,6 +153,12 @@ def test_agent_is_healthy_and_ready(crowd: Node) -> None:
     wait_until(lambda: crowd.get("/readyz").status_code == 200)
 
 
+def test_agent_ends_among_them(crowd: Node) -> None:
+    """The last test of the crowd: `spins` takes a processor for as long as it runs."""
+    crowd.end()
+    assert crowd.process.returncode == 0
+
+
 def test_fork_server_has_priority_over_workers(tmp_path: Path) -> None:
     """Starved by a fork bomb, it would not reply to pings and be replaced, with every worker."""
     with Node(tmp_path, settings("sleeps")) as node:
