@@ -11,6 +11,7 @@ from pathlib import Path
 BENCH = Path(__file__).parent / "bench"
 # Long forms of tests, by the name in their mark `proof`.
 MARKS = {
+    "backtest": "what would have fired, asked of series that promtool makes",
     "dashboards": "the panels' data on a fleet without faults, and on one without pods",
     "images": "the hub's container image, packages that are damaged, the bill of materials",
     "kills": "the hub killed at each write, and each of its limits in a storm of faults",

@@ -247,6 +247,7 @@ def test_series_recorded_for_a_part_of_the_span_answer_for_that_part(
     assert "series that rules record begin later: nodevitals:free:ratio" in text
 
 
+@pytest.mark.proof("backtest")
 def test_series_that_promtool_makes_of_the_history_answer(
     tmp_path: Path, server: HistoricPrometheus, blocks: Path, site: Path
 ) -> None:

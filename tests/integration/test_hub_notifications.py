@@ -132,6 +132,7 @@ def test_what_is_no_message_is_refused_in_one_line(
         assert "\n" not in answer.json()["error"]
 
 
+@pytest.mark.proof("kills")
 def test_kills_lose_no_notification(tmp_path: Path) -> None:
     """The long form is `make proof PART=notifications`."""
     outcome = kill_while_notifying(tmp_path, messages=20, kills=2, seed=19)
