@@ -17,10 +17,9 @@ import requests
 
 from testbed.faultyfs import FaultyFileSystem
 from testbed.hub import HubProcess
+from testbed.longforms import long_forms
 from testbed.node import wait_until
 from testbed.notifykills import FarSide, hub_with_channels, message, send
-
-ROUNDS = 10
 
 
 @contextmanager
@@ -57,12 +56,13 @@ def has_more(far: FarSide, before: int) -> bool:
     return len(far.taken) > before + 10
 
 
-def test_a_hub_under_load_ends_each_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", long_forms("kills", (2, 10), short=(2,)))
+def test_a_hub_under_load_ends_each_time(tmp_path: Path, rounds: int) -> None:
     """With requests, deliveries and their answers under way."""
     moments = random.Random(7)
     channels = ("first", "second", "third")
     with FarSide() as far, hub_with_channels(tmp_path, far, channels) as hub:
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             before = len(far.taken)
             with load(hub):
                 wait_until(partial(has_more, far, before), 60, "load")
