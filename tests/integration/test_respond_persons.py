@@ -175,10 +175,10 @@ def test_faults_of_another_cluster_with_the_same_names_do_nothing(
             await named(hub, "ours")
             await hub.rounds(300, XID)
             assert await hub.state() == ""
-            assert not hub.found.isolations.watching.problem
+            assert not hub.found.isolations.queries.problem
             await named(hub, "")
             await hub.rounds(300, XID)
-            assert "several clusters" in hub.found.isolations.watching.problem
+            assert "several clusters" in hub.found.isolations.queries.problem
             assert api.cordons == []
 
     run(steps())

@@ -1,6 +1,6 @@
-"""Asks Prometheus what isolations are decided by, and remembers how its clock moves.
+"""Queries Prometheus for the faults that decide isolations, and remembers its last clock.
 
-In: settings. Out: what Prometheus says now, or nothing, with the reason in `problem`.
+In: settings. Out: the answer as Seen, or None with the reason in `problem`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Watching:
+class FaultQueries:
     """The answers of one Prometheus."""
 
     def __init__(self, hub: Hub, servers: Servers, clock: Clock) -> None:
@@ -43,8 +43,8 @@ class Watching:
         """Seconds since the last usable answer, or since the start."""
         return self._clock.monotonic() - self._usable
 
-    async def look(self, full: bool) -> Seen | None:
-        """What Prometheus says now; `full`: also what tells whether a node is well."""
+    async def read(self, full: bool) -> Seen | None:
+        """The faults now; `full`: also the data that show whether a node may return."""
         try:
             seen = await self._ask(FULL_QUERY if full else QUERY)
         except (AskingError, StaleError) as error:
@@ -75,6 +75,6 @@ class Watching:
         return seen
 
     def _longest_gap(self) -> float:
-        """Time between two answers that counts: two may be missing."""
+        """Longest time between two answers that counts as observed: two answers may be missing."""
         settings = self._hub.settings.out_of_service
         return max(MAX_GAP_SECONDS, 3 * (0.0 if settings is None else settings.every))

@@ -1,7 +1,7 @@
-"""What Prometheus says of the faults of a cluster, from one query; nothing of what is stale.
+"""Reads the faults of a cluster from the answer to one Prometheus query; refuses a stale answer.
 
-In: samples of QUERY, the nodes on the lists, the clocks of this answer and of the one before. Out:
-Seen, or StaleError with the reason why nothing may be decided by this answer. Pure.
+In: samples of QUERY, the nodes on the lists, the clocks of this answer and of the previous one.
+Out: Seen, or StaleError with the reason why nothing may be decided by this answer. Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from nodevitals_hub.triggers.alert_plan import host_of, node_of
 
 PART = "nodevitals_part"
 MAX_CLOCK_SECONDS = 60.0
-"""Between Prometheus' clock and that of the hub."""
+"""Largest accepted difference between Prometheus' clock and the hub's clock."""
 MAX_JUMP_SECONDS = 30.0
 MAX_FAULT_SECONDS = 60.0
-"""Age of a confirmed fault, which is recorded every five seconds."""
+"""Maximum age of a confirmed fault, which is recorded every five seconds."""
 MAX_RULE_SECONDS = 150.0
-"""Age of the rules' last evaluation: two of Prometheus' default interval, and a half."""
+"""Maximum age of the last rule evaluation: two and a half default intervals of Prometheus."""
 MAX_GAP_SECONDS = 90.0
 """A longer time without an answer does not count as time in which a fault lasted."""
 _SERVICES: tuple[str, ...] = get_args(Service)
@@ -34,11 +34,12 @@ def _part(name: str, expression: str) -> str:
 
 
 MAX_NODE_FAULTS = 64
-"""Confirmed faults of one node that are read; a node has some twenty devices."""
+"""Maximum number of confirmed faults read per node; a node has some twenty devices."""
 
-# Values of `fault` and `alive` are the times of the records: a look back of five minutes also finds
-# those from before a restart of Prometheus. What is scraped has a job: a pod that exposes a series
-# of these names decides nothing. An alert has the job of the agents' samples, or none.
+# The values of `fault` and `alive` are the times of the recorded samples, because the lookback of
+# five minutes also returns samples from before a restart of Prometheus. Recorded series have no
+# job, scraped series have one: a pod that exposes a series of the same name is ignored. An alert
+# has the job of the agents' samples, or none.
 CONFIRMED = 'nodevitals:fault_confirmed{job="", drill=""}'
 _ALERT_JOB = 'job=~"|nodevitals"'
 _DECIDING = (
@@ -52,8 +53,8 @@ _DECIDING = (
 )
 _UP = 'min by (cluster, instance) (up{job="nodevitals"})'
 _PROBES = 'min by (cluster, instance) (nodevitals_probe_success{job="nodevitals"})'
-# A node that is cordoned and has no confirmed fault is in maintenance by its cordon, and then none
-# of its faults is confirmed: the alerts themselves say whether it is well.
+# A cordoned node without a confirmed fault counts as in maintenance, and then none of its faults
+# is confirmed: only the alerts show whether it has one.
 _RETURNING = (
     _part("fresh", f"({_PROBES} == 1) and on (cluster, instance) ({_UP} == 1)"),
     _part("lacking", f"({_PROBES} != 1) or on (cluster, instance) ({_UP} != 1)"),
@@ -66,13 +67,13 @@ _RETURNING = (
     ),
 )
 QUERY = " or ".join(_DECIDING)
-"""Where no node is out of service."""
+"""Used while no node is out of service."""
 FULL_QUERY = " or ".join((*_DECIDING, *_RETURNING))
-"""Also what is known of the nodes, to tell whether one is well."""
+"""Also the data that show whether a node may return."""
 
 
 class StaleError(Exception):
-    """Nothing may be decided by this answer; the text says why, in one line."""
+    """Nothing may be decided by this answer; the text is the reason, in one line."""
 
 
 class Clocks(NamedTuple):
@@ -85,11 +86,11 @@ class Clocks(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What Prometheus says now. `faults`: those that may take a node out of service."""
+    """The content of one answer. `faults`: those that may take a node out of service."""
 
     time: float
     elapsed: float
-    """Seconds since the answer before, by the monotonic clock; 0 where too much lay between."""
+    """Seconds since the previous answer, by the monotonic clock; 0 after too long a gap."""
     faults: tuple[Fault, ...]
     lasting: frozenset[tuple[str, str, str]] = frozenset()
     """All confirmed faults, also those of a fleet incident, by identity."""
@@ -103,7 +104,7 @@ class Seen(NamedTuple):
 
 
 def clocks_of(samples: Sequence[Sample], wall: float, monotonic: float) -> Clocks:
-    """The clocks of an answer; it is not usable yet."""
+    """The clocks of an answer, which is not yet marked as usable."""
     time = samples[0].time if samples else 0.0
     return Clocks(wall, monotonic, time, usable=False)
 
@@ -116,31 +117,33 @@ def read(
     before: Clocks | None,
     longest_gap: float = MAX_GAP_SECONDS,
 ) -> Seen:
-    """What an answer says. Raises StaleError."""
+    """Decode an answer. Raises StaleError."""
     _check_clocks(samples, now, before)
     assert before is not None
-    found = _of_cluster(samples, cluster)
-    _check_rules(found, samples, cluster, now.prometheus)
+    by_part = _of_cluster(samples, cluster)
+    _check_rules(by_part, samples, cluster, now.prometheus)
     faults = [
         fault
-        for sample in found.get("fault", ())
+        for sample in by_part.get("fault", ())
         if -MAX_JUMP_SECONDS <= now.prometheus - sample.value <= MAX_FAULT_SECONDS
         for fault in _fault(sample.labels, members)
     ]
-    alerts = found.get("alert", ())
+    alerts = by_part.get("alert", ())
     gap = now.monotonic - before.monotonic
     return Seen(
         time=now.prometheus,
         elapsed=gap if before.usable and gap <= longest_gap else 0.0,
         faults=tuple(fault for fault, acts in _unique(faults) if acts),
         lasting=frozenset(fault.identity for fault, _ in faults),
-        alerting=frozenset((_node(one, members), one.labels.get("fault", "")) for one in alerts),
-        critical=frozenset(
-            _node(one, members) for one in alerts if one.labels.get("severity") == "critical"
+        alerting=frozenset(
+            (_node(alert, members), alert.labels.get("fault", "")) for alert in alerts
         ),
-        fresh_nodes=frozenset(_nodes(found, "fresh", members))
-        - {*_nodes(found, "lacking", members), *_nodes(found, "work", members)},
-        incident_open=bool(found.get("incident")),
+        critical=frozenset(
+            _node(alert, members) for alert in alerts if alert.labels.get("severity") == "critical"
+        ),
+        fresh_nodes=frozenset(_nodes(by_part, "fresh", members))
+        - {*_nodes(by_part, "lacking", members), *_nodes(by_part, "work", members)},
+        incident_open=bool(by_part.get("incident")),
     )
 
 
@@ -171,17 +174,17 @@ def _of_cluster(samples: Sequence[Sample], cluster: str) -> dict[str, list[Sampl
     if not cluster and len(named) > 1:
         names = ", ".join(map(shown, sorted(named)[:3]))
         raise StaleError(f"Prometheus has several clusters ({names}): set `cluster`")
-    found: dict[str, list[Sample]] = {}
+    by_part: dict[str, list[Sample]] = {}
     for sample in samples:
         if not cluster or sample.labels.get("cluster", "") in ("", cluster):
-            found.setdefault(sample.labels.get(PART, ""), []).append(sample)
-    return found
+            by_part.setdefault(sample.labels.get(PART, ""), []).append(sample)
+    return by_part
 
 
 def _check_rules(
-    found: Mapping[str, Sequence[Sample]], samples: Sequence[Sample], cluster: str, now: float
+    by_part: Mapping[str, Sequence[Sample]], samples: Sequence[Sample], cluster: str, now: float
 ) -> None:
-    alive = found.get("alive", ())
+    alive = by_part.get("alive", ())
     if not alive:
         others = {sample.labels.get("cluster", "") for sample in samples} - {"", cluster}
         if others:
@@ -217,17 +220,17 @@ def _fault(
 
 
 def _unique(faults: Sequence[tuple[Fault, bool]]) -> list[tuple[Fault, bool]]:
-    """One of each identity: a node may be scraped with and without its port. Where two differ, the
-    one that does not act counts.
+    """One fault per identity: a node may be scraped with and without its port. Where two differ,
+    the one that may not take a node out of service counts.
     """
-    found: dict[tuple[str, str, str], tuple[Fault, bool]] = {}
-    for fault, acts in sorted(faults, key=lambda one: (one[1], one[0].service == "drain_now")):
-        found.setdefault(fault.identity, (fault, acts))
-    return [found[identity] for identity in sorted(found)]
+    unique: dict[tuple[str, str, str], tuple[Fault, bool]] = {}
+    for fault, acts in sorted(faults, key=lambda pair: (pair[1], pair[0].service == "drain_now")):
+        unique.setdefault(fault.identity, (fault, acts))
+    return [unique[identity] for identity in sorted(unique)]
 
 
 def _name(labels: Mapping[str, str], members: Mapping[str, Member]) -> str:
-    """The node's name on the lists; of another one, its address without the port."""
+    """The node's name on the lists; for a node not on the lists, its address without the port."""
     return node_of(labels, members) or host_of(labels.get("instance", ""))
 
 
@@ -236,6 +239,6 @@ def _node(sample: Sample, members: Mapping[str, Member]) -> str:
 
 
 def _nodes(
-    found: Mapping[str, Sequence[Sample]], part: str, members: Mapping[str, Member]
+    by_part: Mapping[str, Sequence[Sample]], part: str, members: Mapping[str, Member]
 ) -> Iterator[str]:
-    return (_node(sample, members) for sample in found.get(part, ()))
+    return (_node(sample, members) for sample in by_part.get(part, ()))

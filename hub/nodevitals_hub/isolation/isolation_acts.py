@@ -1,6 +1,6 @@
-"""What becomes of an isolation by an answer of the scheduler, by a person, by a check.
+"""Changes an isolation after an answer of the scheduler, a request of a person or a check.
 
-In: an isolation, and what happened. Out: the isolation as it is then. Pure.
+In: an isolation and the event. Out: the changed isolation. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def done(isolation: Isolation, now: float) -> Isolation:
 
 
 def failed(isolation: Isolation, kind: FailureKind, text: str, now: float) -> Isolation:
-    """It was not done; what is not final is tried again."""
+    """The scheduler did not take the node out of service; unless this is final, the hub retries."""
     if isolation.acted is not None or isolation.state not in OUT_STATES:
         return isolation
     if kind == "taken":
@@ -48,7 +48,7 @@ def failed(isolation: Isolation, kind: FailureKind, text: str, now: float) -> Is
 
 
 def read_back(isolation: Isolation, state: NodeState | None, now: float) -> Isolation:
-    """After the scheduler has said how the node is; None where it has no such node."""
+    """After the scheduler has reported the node's state; None where it has no such node."""
     if isolation.dry_run or isolation.state not in OUT_STATES:
         return isolation
     has_mark = state is not None and state.mark == isolation.id
@@ -57,14 +57,14 @@ def read_back(isolation: Isolation, state: NodeState | None, now: float) -> Isol
             return isolation
         if not has_mark:
             return replace(isolation, tried=False)
-        # It was not known that it was done: what follows the cordon may lack.
+        # The hub did not record that it was done: the steps after the cordon may be missing.
         isolation = replace(done(isolation, now), undescribed=True)
     if state is None:
         text = "the scheduler no longer has this node"
         return isolation if isolation.reason == text else with_step(isolation, now, text)
     if has_mark and (isolation.restoring or not state.in_service):
         return isolation
-    if has_mark:  # what is left of ours on the node is removed
+    if has_mark:  # restoring removes the hub's mark from the node
         after = with_step(isolation, now, "a person returned the node to service")
         return replace(after, restoring=A_PERSON)
     if isolation.restoring:
@@ -115,7 +115,7 @@ def tested(isolation: Isolation, ok: bool, text: str, check: str, now: float) ->
 
 
 def not_tested(isolation: Isolation, text: str, _: float) -> Isolation:
-    """The checks could not tell whether the node is good."""
+    """The checks had no result for the node."""
     reason = f"its checks told nothing, tried again: {text}"
     return replace(isolation, reason=reason) if isolation.state == "testing" else isolation
 
@@ -126,7 +126,7 @@ def described(isolation: Isolation, faults: tuple[Fault, ...], _: float) -> Isol
 
 
 def drained(isolation: Isolation, progress: DrainProgress, now: float) -> Isolation:
-    """After one more attempt to end what runs; `left` is -1 where it is not known."""
+    """After another attempt to end what runs; `progress.left` is -1 where it is not known."""
     if isolation.state not in OUT_STATES:
         return isolation
     if progress.left == 0:
@@ -136,7 +136,7 @@ def drained(isolation: Isolation, progress: DrainProgress, now: float) -> Isolat
 
 
 def approved(isolation: Isolation, name: str, now: float) -> Isolation:
-    """A person asks for what was refused. Raises RefusedError."""
+    """A person approves a refused isolation. Raises RefusedError."""
     if isolation.state != "refused":
         text = Wording(
             "{name} is {state}: nothing to approve", name=isolation.id, state=isolation.state
@@ -152,7 +152,7 @@ def approved(isolation: Isolation, name: str, now: float) -> Isolation:
 
 
 def given_back(isolation: Isolation, name: str, now: float) -> Isolation:
-    """A person returns a node, or cancels what was not done yet. Raises RefusedError."""
+    """A person returns a node, or cancels an isolation not yet done. Raises RefusedError."""
     if isolation.state not in OPEN_STATES:
         text = Wording("{name} is {state}: it has ended", name=isolation.id, state=isolation.state)
         raise RefusedError("conflict", text)
@@ -166,7 +166,7 @@ def given_back(isolation: Isolation, name: str, now: float) -> Isolation:
 
 
 def _canceled(isolation: Isolation, now: float, text: str, by: str) -> Isolation:
-    """Its node is not taken out again for the same faults until these have ended."""
+    """Cancel: the node is not taken out again for the same faults until these have ended."""
     after = with_step(isolation, now, text, by)
     return replace(
         after,

@@ -1,6 +1,6 @@
 """The isolations of a hub: each change is one transaction, logged and counted.
 
-In: what Prometheus says, what became of an act, what a person asks. Out: isolations.
+In: answers of Prometheus, results of the scheduler, requests of persons. Out: isolations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Change = Callable[[Isolation], Isolation]
 
 
 class Book:
-    """Isolations, and what is remembered of the past."""
+    """The stored isolations and the ledger."""
 
     def __init__(self, hub: Hub, clock: Clock) -> None:
         self._hub, self._clock = hub, clock
@@ -52,14 +52,16 @@ class Book:
         def read(connection: sqlite3.Connection) -> tuple[list[Isolation], Ledger]:
             return isolation_tables.followed(connection), isolation_tables.ledger(connection)
 
-        found, self.ledger = await self._hub.database.do(read)
-        self.open = {one.id: one for one in found if one.state in OPEN_STATES}
-        return found
+        isolations, self.ledger = await self._hub.database.do(read)
+        self.open = {
+            isolation.id: isolation for isolation in isolations if isolation.state in OPEN_STATES
+        }
+        return isolations
 
     async def decide(
         self, seen: Seen, nodes: Mapping[str, Member], settings: OutOfServiceSettings
     ) -> None:
-        """Decide by an answer of Prometheus, and write it."""
+        """Decide by an answer of Prometheus, and write the changes."""
         now = self._clock.time()
 
         def step(connection: sqlite3.Connection) -> tuple[list[Isolation], Decisions]:
@@ -73,7 +75,7 @@ class Book:
             return isolations, decisions
 
         isolations, decisions = await self._hub.database.do(step)
-        before = {one.id: one for one in isolations}
+        before = {isolation.id: isolation for isolation in isolations}
         was_open = self.ledger.breaker.open
         self.ledger = decisions.ledger
         for after in decisions.isolations:
@@ -124,20 +126,20 @@ class Book:
             followed, newest = await self._hub.database.do(read)
         except StoreError as error:
             raise RefusedError("unavailable", str(error)) from None
-        return [one for one in followed if one.state in OPEN_STATES], newest
+        return [isolation for isolation in followed if isolation.state in OPEN_STATES], newest
 
     async def get(self, identity: str) -> Isolation | None:
         """One isolation."""
         return await self._hub.database.do(partial(isolation_tables.get, identity=identity))
 
     async def recent(self) -> list[str]:
-        """The nodes of the last day's isolations that are not, or no longer, to be out."""
+        """Nodes with an isolation of the last day that does not, or no longer, take them out."""
         since = self._clock.time() - RECENT_SECONDS
-        found = await self._hub.database.do(partial(isolation_tables.recent, since=since))
-        return sorted({one.node for one in found if not one.dry_run})
+        isolations = await self._hub.database.do(partial(isolation_tables.recent, since=since))
+        return sorted({isolation.node for isolation in isolations if not isolation.dry_run})
 
     async def prune(self) -> None:
-        """Remove what ended long ago."""
+        """Remove isolations that ended long ago."""
         now = self._clock.time()
         await self._hub.database.do(partial(isolation_tables.prune, now=now))
 
@@ -154,7 +156,7 @@ class Book:
             raise RefusedError("not_found", text)
         name, now = requester.name or requester.trigger, self._clock.time()
         try:
-            after = await self.change(identity, lambda one: act(one, name, now))
+            after = await self.change(identity, lambda isolation: act(isolation, name, now))
         except StoreError as error:
             raise RefusedError("unavailable", str(error)) from None
         if after is None:

@@ -1,8 +1,8 @@
-"""Marks of ours on nodes whose isolation has ended, or that no isolation here has.
+"""Finds marks of isolations that have ended, or that this hub does not have.
 
-In: the nodes that carry a mark, by the scheduler. Out: late ones are removed, and their nodes
-returned, once each. A write that the scheduler has not answered may be executed at any time later,
-also after the isolation has ended; without this, its node would stay out of service for ever.
+In: the nodes that carry a mark, from the scheduler. Out: each late mark is removed once, and its
+node returned. A scheduler may execute a write that it has not answered at any later time, also
+after the isolation has ended; without this, the node would stay out of service for ever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def meaning(node: str, state: NodeState, isolation: Isolation | None) -> Meaning:
-    """What a mark says; `isolation`: that of its id."""
+    """A parsed mark; `isolation` is the isolation its id refers to."""
     if isolation is None or isolation.node != node or isolation.dry_run:
         return "foreign"  # of another hub, or of a database that was lost
     if isolation.state in OUT_STATES:
@@ -49,11 +49,11 @@ class Marks:
         self._next = clock.monotonic()
         self._failure: SchedulerError | None = None
         self.foreign: dict[str, str] = {}
-        """Nodes with a mark that is not removed here, and its id."""
+        """The ids of marks that this hub does not remove, by node."""
 
     @property
     def problem(self) -> str:
-        """What is wrong with marks, in one line."""
+        """Why marks could not be searched, or which are foreign, in one line."""
         if self._failure is not None:
             return f"marks of ended isolations are not found: {self._failure}"
         if not self.foreign:
@@ -65,42 +65,42 @@ class Marks:
 
     @property
     def failure(self) -> FailureKind | None:
-        """Why the last search was not done to its end."""
+        """Why the last search was not complete."""
         return None if self._failure is None else self._failure.kind
 
     async def look(self, scheduler: Scheduler) -> None:
-        """Look for marks, if it is time to. Raises StoreError."""
+        """Search for marks when the next search is due. Raises StoreError."""
         now = self._clock.monotonic()
         if now < self._next:
             return
         self._next = now + LOOK_SECONDS
         before = self.problem
         try:
-            found = await scheduler.marked(await self._book.recent())
+            marked = await scheduler.marked(await self._book.recent())
         except SchedulerError as error:
             self._failure = error
         else:
             self._failure = None
-            await self._sort(scheduler, found)
+            await self._sort(scheduler, marked)
         if self.problem and self.problem != before:
             log.warning("isolations: %s", self.problem)
 
     async def is_late(self, scheduler: Scheduler, node: str) -> bool:
-        """Whether a node is out of service by a late mark, which is then removed next."""
+        """Whether a late mark keeps a node out of service; the next search then starts at once."""
         try:
             state = (await scheduler.states([node])).get(node)
         except SchedulerError:
             return False
         if state is None or not state.mark:
             return False
-        found = meaning(node, state, await self._book.get(state.mark)) == "late"
-        if found:
+        late = meaning(node, state, await self._book.get(state.mark)) == "late"
+        if late:
             self._next = self._clock.monotonic()
-        return found
+        return late
 
-    async def _sort(self, scheduler: Scheduler, found: Mapping[str, NodeState]) -> None:
+    async def _sort(self, scheduler: Scheduler, marked: Mapping[str, NodeState]) -> None:
         foreign = {}
-        for node, state in sorted(found.items()):
+        for node, state in sorted(marked.items()):
             isolation = await self._book.get(state.mark)
             what = meaning(node, state, isolation)
             if what == "foreign":
@@ -113,7 +113,7 @@ class Marks:
         try:
             await scheduler.restore(isolation)
         except SchedulerError as error:
-            if error.kind not in ("taken", "unknown_node"):  # what is gone needs nothing
+            if error.kind not in ("taken", "unknown_node"):  # with these, the mark is gone
                 self._failure = error
                 self._next = self._clock.monotonic() + RETRY_SECONDS
             return

@@ -1,6 +1,6 @@
-"""Conditions of isolations that several modules ask for.
+"""Conditions of isolations that several modules use.
 
-In: an isolation, what Prometheus says, settings. Out: yes or no. Pure.
+In: an isolation, an answer of Prometheus, settings. Out: a boolean or a text. Pure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_clean(isolation: Isolation, seen: Seen) -> bool:
 
 
 def lasts(faults: Sequence[Fault], seen: Seen) -> bool:
-    """Whether any of these is still there, confirmed or as an alert."""
+    """Whether any of these faults is still present, confirmed or as an alert."""
     return any(
         fault.identity in seen.lasting or (fault.node, fault.fault) in seen.alerting
         for fault in faults
@@ -61,8 +61,8 @@ def lasts(faults: Sequence[Fault], seen: Seen) -> bool:
 
 
 def named(faults: Sequence[Fault]) -> str:
-    """Some faults, in words."""
-    names = [f"{one.fault} {one.device_id}".strip() for one in faults]
+    """Up to three faults as text, and the number of the others."""
+    names = [f"{fault.fault} {fault.device_id}".strip() for fault in faults]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 

@@ -1,10 +1,10 @@
 """Statements for isolations: functions of a connection, each within a transaction.
 
-The column `state` of a canceled isolation whose faults have not ended is `watched`. One that cannot
-be decoded is set aside. Its id is that of no isolation then, so that a mark of it is foreign: it is
-reported, and not removed. Where its node was out of service, or left alone on purpose, a refused
-isolation with another id takes its place: nothing is done for the node before its faults have
-ended, unless a person approves it.
+The column `state` of a canceled isolation whose faults have not ended is `watched`. An isolation
+that cannot be decoded is set aside. Its id then belongs to no isolation, so its mark on a node is
+foreign: the hub reports the mark and does not remove it. If the node was out of service, or left
+alone on purpose, a refused isolation with a new id replaces the lost one: nothing is done for the
+node before its faults have ended, unless a person approves it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodevitals_hub.store import aside_tables
 LEDGER = "isolations"
 WATCHED = "watched"
 HELD_STATES = ("refused", "isolated", "testing", "kept", WATCHED)
-"""A new isolation of the node would contradict what was decided or what a person did."""
+"""In these states, a new isolation would contradict an earlier decision or a person's act."""
 KEEP_SECONDS = 200 * 86400.0
 MAX_LISTED = 1000
 
@@ -46,7 +46,7 @@ def newest(connection: sqlite3.Connection, limit: int) -> list[Isolation]:
 
 
 def recent(connection: sqlite3.Connection, since: float) -> list[Isolation]:
-    """Those made since then that are not, or no longer, to be out of service."""
+    """Isolations created since then that do not, or no longer, keep a node out of service."""
     return _read(
         connection,
         "WHERE created >= ? AND state NOT IN ('waiting', 'isolated', 'testing', 'kept')"
@@ -57,8 +57,8 @@ def recent(connection: sqlite3.Connection, since: float) -> list[Isolation]:
 
 def get(connection: sqlite3.Connection, identity: str) -> Isolation | None:
     """One isolation."""
-    found = _read(connection, "WHERE id = ?", (identity,))
-    return found[0] if found else None
+    isolations = _read(connection, "WHERE id = ?", (identity,))
+    return isolations[0] if isolations else None
 
 
 def put(connection: sqlite3.Connection, isolations: Iterable[Isolation]) -> None:
@@ -68,13 +68,13 @@ def put(connection: sqlite3.Connection, isolations: Iterable[Isolation]) -> None
         " ON CONFLICT (id) DO UPDATE SET state = excluded.state, record = excluded.record",
         [
             (
-                one.id,
-                one.node,
-                WATCHED if is_watched(one) else one.state,
-                one.created,
-                msgspec.json.encode(one),
+                isolation.id,
+                isolation.node,
+                WATCHED if is_watched(isolation) else isolation.state,
+                isolation.created,
+                msgspec.json.encode(isolation),
             )
-            for one in isolations
+            for isolation in isolations
         ],
     )
 
@@ -82,7 +82,7 @@ def put(connection: sqlite3.Connection, isolations: Iterable[Isolation]) -> None
 def change(
     connection: sqlite3.Connection, identity: str, act: Callable[[Isolation], Isolation]
 ) -> tuple[Isolation | None, Isolation | None]:
-    """Replace one by what a function makes of it: before and after."""
+    """Replace one by the result of a function; returns it before and after."""
     before = get(connection, identity)
     if before is None:
         return None, None
@@ -93,16 +93,16 @@ def change(
 
 
 def ledger(connection: sqlite3.Connection) -> Ledger:
-    """What is remembered; nothing at first. One that is lost is made of the isolations."""
-    found = aside_tables.fact(connection, LEDGER, msgspec.json.Decoder(Ledger).decode)
-    if found is None:
-        found = _remade(_read(connection, "ORDER BY created, id"), time.time())
-        put_ledger(connection, found)
-    return found
+    """The ledger. A missing one is made from the isolations."""
+    remembered = aside_tables.fact(connection, LEDGER, msgspec.json.Decoder(Ledger).decode)
+    if remembered is None:
+        remembered = _remade(_read(connection, "ORDER BY created, id"), time.time())
+        put_ledger(connection, remembered)
+    return remembered
 
 
 def put_ledger(connection: sqlite3.Connection, value: Ledger) -> None:
-    """Write what is remembered."""
+    """Write the ledger."""
     connection.execute(
         "INSERT INTO facts (name, value) VALUES (?, ?)"
         " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -111,7 +111,7 @@ def put_ledger(connection: sqlite3.Connection, value: Ledger) -> None:
 
 
 def prune(connection: sqlite3.Connection, now: float) -> None:
-    """Remove what ended long ago."""
+    """Remove isolations that ended long ago."""
     connection.execute(
         "DELETE FROM isolations WHERE created < ? AND state NOT IN"
         " ('waiting', 'refused', 'isolated', 'testing', 'kept', 'watched')",
@@ -120,18 +120,29 @@ def prune(connection: sqlite3.Connection, now: float) -> None:
 
 
 def _remade(isolations: Sequence[Isolation], now: float) -> Ledger:
-    """What isolations say of the past. How old an act is by the monotonic clock is not known: each
-    counts for the limit of the hour. To the breaker, all faults are new.
+    """A ledger made from isolations. Ages by the monotonic clock are not known, so each act counts
+    for the limit per hour. For the breaker, all faults are new.
     """
     acts = tuple(
-        Act(node=one.node, pool=one.pool, time=one.decided, dry_run=one.dry_run)
-        for one in isolations
-        if one.decided is not None and now - one.decided < WEEK_SECONDS
+        Act(
+            node=isolation.node,
+            pool=isolation.pool,
+            time=isolation.decided,
+            dry_run=isolation.dry_run,
+        )
+        for isolation in isolations
+        if isolation.decided is not None and now - isolation.decided < WEEK_SECONDS
     )
     returned: dict[str, float] = {}
-    for one in isolations:
-        if one.state == "returned" and one.ended is not None and now - one.ended < WEEK_SECONDS:
-            returned[one.node] = max(one.ended, returned.get(one.node, one.ended))
+    for isolation in isolations:
+        if (
+            isolation.state == "returned"
+            and isolation.ended is not None
+            and now - isolation.ended < WEEK_SECONDS
+        ):
+            returned[isolation.node] = max(
+                isolation.ended, returned.get(isolation.node, isolation.ended)
+            )
     return Ledger(acts=acts, returned=returned)
 
 
@@ -143,7 +154,7 @@ def _read(
 
 
 def _lose(connection: sqlite3.Connection, number: int) -> None:
-    """Remove one that cannot be decoded; its node is left as it is."""
+    """Remove an isolation that cannot be decoded; its node stays as it is."""
     chosen = "SELECT id, node, state FROM isolations WHERE rowid = ?"
     name, node, state = connection.execute(chosen, (number,)).fetchone()
     connection.execute("DELETE FROM isolations WHERE rowid = ?", (number,))

@@ -1,7 +1,7 @@
-"""Does what was decided: asks the scheduler, and writes what became of it.
+"""Executes decisions: calls the scheduler and records the results.
 
-In: isolations that may be acted on now. Out: their changes in the book. A failure is written and
-tried again at the next round; nothing is done twice, as each act carries the isolation's id.
+In: isolations that may be acted on now. Out: their changes in the book. A failure is recorded and
+tried again in the next round; nothing is done twice, because each act carries the isolation's id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nodevitals_hub.settings.response import OutOfServiceSettings
 
 AT_A_TIME = 4
 ACT_SECONDS = 30.0
-"""An answer of Prometheus is acted on for so long."""
+"""How long after an answer of Prometheus the hub still acts on it."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 60.0, 3600.0
 _SCHEDULERS: Mapping[str, Callable[[OutOfServiceSettings], Scheduler]] = {
     "kubernetes": KubernetesScheduler,
@@ -53,7 +53,7 @@ def scheduler_of(settings: OutOfServiceSettings) -> Scheduler:
 
 
 class Work:
-    """What one hub does with one scheduler."""
+    """The acts of one hub on one scheduler."""
 
     def __init__(self, book: Book, clock: Clock, test: Test) -> None:
         self._book, self._clock, self._checks = book, clock, test
@@ -61,7 +61,7 @@ class Work:
         self._room = asyncio.Semaphore(AT_A_TIME)
         self._tests: dict[str, asyncio.Task[None]] = {}
         self._waits: dict[str, tuple[float, float]] = {}
-        """When a test that told nothing is tried again, and the wait after that."""
+        """When a test without a result is tried again, and the wait after that."""
         self.problem = ""
         """Why the scheduler's states are not known, in one line."""
         self.waiting: dict[str, FailureKind] = {}
@@ -86,73 +86,79 @@ class Work:
         }
 
     def problems(self) -> Counter[str]:
-        """Number of isolations that wait for the scheduler, by why, and of foreign marks."""
-        found = Counter[str](self.waiting.values())
+        """Number of isolations that wait for the scheduler, by reason, and of foreign marks."""
+        counts = Counter[str](self.waiting.values())
         if self.marks.failure in PROBLEMS:
-            found[self.marks.failure] += 1
-        found["foreign_mark"] = len(self.marks.foreign)
-        return found
+            counts[self.marks.failure] += 1
+        counts["foreign_mark"] = len(self.marks.foreign)
+        return counts
 
     async def settle(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
-        """Read how the nodes are: what a killed hub has done, what people have done."""
+        """Read the nodes' states: a killed hub or a person may have changed them."""
         own = [
-            one
-            for one in isolations
-            if one.state in OUT_STATES and not one.dry_run and (one.tried or one.acted)
+            isolation
+            for isolation in isolations
+            if isolation.state in OUT_STATES
+            and not isolation.dry_run
+            and (isolation.tried or isolation.acted)
         ]
-        found = await self._states(scheduler, own)
-        for one in own:
-            if one.node in found:
-                await self._change(one, acts.read_back, found[one.node])
+        states = await self._states(scheduler, own)
+        for isolation in own:
+            if isolation.node in states:
+                await self._change(isolation, acts.read_back, states[isolation.node])
 
     async def isolate(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
-        """Take nodes out of service, by an answer of Prometheus that was read just now."""
+        """Take nodes out of service, by an answer of Prometheus read just before."""
         until = self._clock.monotonic() + ACT_SECONDS
-        rehearsed = [one for one in isolations if one.dry_run]
-        found = await self._states(scheduler, rehearsed)
-        for one in rehearsed:
-            if one.node in found:
-                await self._rehearse(one, found[one.node])
+        rehearsed = [isolation for isolation in isolations if isolation.dry_run]
+        states = await self._states(scheduler, rehearsed)
+        for isolation in rehearsed:
+            if isolation.node in states:
+                await self._rehearse(isolation, states[isolation.node])
         await asyncio.gather(
-            *(self._isolate(scheduler, one, until) for one in isolations if not one.dry_run)
+            *(
+                self._isolate(scheduler, isolation, until)
+                for isolation in isolations
+                if not isolation.dry_run
+            )
         )
 
     async def restore(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
         """Return nodes to service."""
-        await asyncio.gather(*(self._restore(scheduler, one) for one in isolations))
+        await asyncio.gather(*(self._restore(scheduler, isolation) for isolation in isolations))
 
     async def describe(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
         """Bring the reasons of nodes up to date."""
-        for one in isolations:
+        for isolation in isolations:
             async with self._room:
                 try:
-                    await scheduler.describe(one)
+                    await scheduler.describe(isolation)
                 except SchedulerError as error:
-                    self._failed[one.id] = error.kind
+                    self._failed[isolation.id] = error.kind
                     continue  # tried again at the next round
-            await self._change(one, acts.described, one.faults)
+            await self._change(isolation, acts.described, isolation.faults)
 
     async def drain(self, scheduler: Scheduler, isolations: Sequence[Isolation]) -> None:
-        """Go on to end what runs on nodes."""
-        for one in isolations:
+        """Continue to end what runs on nodes."""
+        for isolation in isolations:
             async with self._room:
                 try:
-                    progress = await scheduler.drain(one)
+                    progress = await scheduler.drain(isolation)
                 except SchedulerError as error:
-                    self._failed[one.id] = error.kind
+                    self._failed[isolation.id] = error.kind
                     progress = DrainProgress(-1, str(error))
-            await self._change(one, acts.drained, progress)
+            await self._change(isolation, acts.drained, progress)
 
     def test(self, isolations: Sequence[Isolation]) -> None:
-        """Begin the checks before the return, each once at a time."""
-        wanted = {one.id: one for one in isolations}
+        """Begin the checks before the return, at most one run per isolation at a time."""
+        wanted = {isolation.id: isolation for isolation in isolations}
         for identity in self._tests.keys() - wanted.keys():
             self._tests.pop(identity).cancel()
         self._waits = {name: wait for name, wait in self._waits.items() if name in wanted}
-        for identity, one in wanted.items():
+        for identity, isolation in wanted.items():
             due = self._waits.get(identity, (0.0, 0.0))[0]
             if identity not in self._tests and self._clock.monotonic() >= due:
-                self._tests[identity] = asyncio.ensure_future(self._test(one))
+                self._tests[identity] = asyncio.ensure_future(self._test(isolation))
 
     async def close(self) -> None:
         """End the tests that run."""
@@ -164,7 +170,7 @@ class Work:
     async def _isolate(self, scheduler: Scheduler, isolation: Isolation, until: float) -> None:
         async with self._room:
             if self._clock.monotonic() > until:
-                return  # what Prometheus said is old
+                return  # the answer of Prometheus is too old
             current = await self._book.change(isolation.id, acts.trying)
             if current is None or not is_intent(current):
                 return  # a person has canceled it
@@ -180,7 +186,7 @@ class Work:
                 await self._change(isolation, acts.done)
 
     async def _rehearse(self, isolation: Isolation, state: NodeState | None) -> None:
-        """What the scheduler would have said."""
+        """Record the result that the scheduler would have returned."""
         if state is None:
             await self._change(isolation, acts.failed, "unknown_node", isolation.node)
         elif not state.in_service:
@@ -218,19 +224,22 @@ class Work:
         self, scheduler: Scheduler, isolations: Sequence[Isolation]
     ) -> Mapping[str, NodeState | None]:
         """The states that could be read; None for a node that the scheduler does not have."""
-        nodes = sorted({one.node for one in isolations})
-        found, error = await _read(scheduler, nodes)
+        nodes = sorted({isolation.node for isolation in isolations})
+        states, error = await _read(scheduler, nodes)
         if error is not None and error.kind == "refused" and len(nodes) > 1:
-            # One node must not hide the others; without an answer, each would take its time.
-            each = [await _read(scheduler, [node]) for node in nodes]
-            found = {node: state for one, _ in each for node, state in one.items()}
+            # One refused node must not hide the others. Not done for a scheduler without an
+            # answer: each node would wait for the timeout.
+            answers = [await _read(scheduler, [node]) for node in nodes]
+            states = {node: state for known, _ in answers for node, state in known.items()}
         if error is None:
             self.problem = "" if nodes else self.problem
-            return found
+            return states
         self.note(error)
         del self._failed[""]
-        self._failed.update({one.id: error.kind for one in isolations if one.node not in found})
-        return found
+        self._failed.update(
+            {isolation.id: error.kind for isolation in isolations if isolation.node not in states}
+        )
+        return states
 
     async def _change(
         self, isolation: Isolation, act: Callable[..., Isolation], *more: Any
@@ -246,7 +255,7 @@ async def _read(
     if not nodes:
         return {}, None
     try:
-        found = await scheduler.states(nodes)
+        states = await scheduler.states(nodes)
     except SchedulerError as error:
         return {}, error
-    return {node: found.get(node) for node in nodes}, None
+    return {node: states.get(node) for node in nodes}, None

@@ -1,8 +1,8 @@
-"""What isolations need to know of the past: the breaker, nodes taken out, nodes returned.
+"""The past that decisions depend on: the breaker, nodes taken out, nodes returned.
 
-In: what Prometheus says, limits. Out: the ledger as it is then, one record of respond.db. Pure.
-Ages are counted by the monotonic clock and only while the hub gets usable answers: a jump of the
-wall clock, a restart or an outage makes none of them longer.
+In: answers of Prometheus, limits. Out: the new ledger, one record of respond.db. Pure. Ages are
+counted by the monotonic clock and only while the hub gets usable answers: a jump of the wall
+clock, a restart or an outage makes none of them longer.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether many nodes have got a fault at a time."""
+    """Whether many nodes have got a fault within a short time."""
 
     open: bool = False
     since: float | None = None
     reason: str = ""
     quiet: float = 0.0
-    """Seconds without a fault of a node that had none since it opened."""
+    """Seconds without a first fault on another node since the breaker opened."""
     counted: tuple[str, ...] = ()
     """The nodes that had a new fault since shortly before it opened."""
     recent: dict[str, float] = {}
-    """Nodes with a new fault, and how long ago it came."""
+    """Seconds since the new fault, by node."""
     known: tuple[Name, ...] = ()
-    """The faults of the last answer: the others are new."""
+    """The faults of the last answer: all others are new."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +55,10 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     breaker: Breaker = Breaker()
     acts: tuple[Act, ...] = ()
     returned: dict[str, float] = {}
-    """When the hub returned a node."""
+    """When the hub returned each node."""
 
     def within_hour(self, pool: str, dry_run: bool) -> int:
-        """Nodes of a pool taken out within an hour. A dry run counts what was done as well."""
+        """Nodes of a pool taken out within an hour. A dry run also counts real acts."""
         return sum(
             1
             for act in self.acts
@@ -66,7 +66,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def times(self, node: str, dry_run: bool) -> int:
-        """How often a node was taken out, of what is remembered."""
+        """How often a node was taken out, by the remembered acts."""
         return sum(1 for act in self.acts if act.node == node and act.dry_run == dry_run)
 
     def with_act(self, isolation: Isolation, now: float) -> Ledger:
@@ -87,7 +87,7 @@ def advanced(
     limits: LimitsPerPool,
     now: float,
 ) -> Ledger:
-    """The ledger after an answer with these faults, of a cluster with so many nodes."""
+    """The ledger after an answer with these faults; `nodes` is the size of the cluster."""
     acts = tuple(
         replace(act, age=min(HOUR_SECONDS, act.age + seen.elapsed))
         for act in ledger.acts
@@ -116,7 +116,7 @@ def _breaker(
     recent.update(dict.fromkeys(sorted(new), 0.0))
     reason = _reason(len(recent), nodes, seen, limits)
     is_open = before.open or bool(reason)
-    # A node whose fault comes and goes is no news: it would keep the breaker open for all.
+    # A node whose fault comes and goes counts once: otherwise it would keep the breaker open.
     news = new - set(before.counted)
     quiet = 0.0 if news or seen.incident_open or not is_open else before.quiet + seen.elapsed
     if is_open and not reason and quiet >= limits.breaker_for:
@@ -134,7 +134,7 @@ def _breaker(
 
 
 def _reason(count: int, nodes: int, seen: Seen, limits: LimitsPerPool) -> str:
-    """Why the breaker opens, or is kept open; "" where it need not."""
+    """Why the breaker opens, or stays open; "" where it need not."""
     if seen.incident_open:
         return "a fleet incident"
     if count >= limits.breaker_nodes:

@@ -1,7 +1,8 @@
 """The checks of a node before it returns to service: its own, then one with good partners.
 
-In: an isolation that was clean for long enough. Out: whether the node may return. The checks are
-ordinary ones of the hub, with a page each; the same try is the same check, also after a restart.
+In: an isolation that was clean for long enough. Out: whether the node may return. These are
+ordinary checks of the hub, each with its own page; a repeated try is the same check, also after a
+restart.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
 TRY_SECONDS = 600.0
-"""A check that could not tell is run again in the next span of this length."""
+"""A check without a result is run again in the next period of this length."""
 LOOK_SECONDS = 1.0
 ASKED_PARTNERS = 16
 REQUESTER = Requester(trigger="alert", name="return to service")
 
 
 class Verdict(NamedTuple):
-    """What the checks found; `ok` is None where they could not tell."""
+    """The result of the checks; `ok` is None where they have none."""
 
     ok: bool | None
     text: str
@@ -56,13 +57,13 @@ class ReturnChecks:
             return Verdict(None, "out_of_service is not set any more")
         number = int(time.time() // TRY_SECONDS)
         own = CheckRequest(kind="node", nodes=(isolation.node,), note=_note(isolation))
-        found = await self._tested(isolation, own, f"node {number}")
-        if not found.ok or not settings.back.pair_preset:
-            return found
+        verdict = await self._tested(isolation, own, f"node {number}")
+        if not verdict.ok or not settings.back.pair_preset:
+            return verdict
         try:
             pairs = await self._with_partners(isolation, settings.back, number)
         except (RefusedError, AskingError) as error:
-            return Verdict(None, str(error), found.check_id)
+            return Verdict(None, str(error), verdict.check_id)
         return await self._tested(isolation, pairs, f"pairs {number}")
 
     async def _with_partners(
@@ -74,7 +75,7 @@ class ReturnChecks:
         preset = planning.presets_of(self._hub.settings).get(settings.pair_preset)
         if preset is None:
             raise RefusedError("invalid", f"no preset {settings.pair_preset} (back.pair_preset)")
-        out = {one.node for one in self._book.open.values()} | await self._faulty()
+        out = {other.node for other in self._book.open.values()} | await self._faulty()
         names = [
             member.name
             for member in self._hub.checks.members()
@@ -82,7 +83,7 @@ class ReturnChecks:
             and member.name != isolation.node
             and member.name not in out
         ]
-        # Others at each try, and the same ones where a killed hub tries again.
+        # Other partners at each try, but the same ones when a killed hub repeats a try.
         random.Random(f"{isolation.id} {number}").shuffle(names)  # no secret
         asked = names[:ASKED_PARTNERS]
         busy = await self._in_use(asked)
@@ -104,7 +105,7 @@ class ReturnChecks:
         if server is None:
             return set()
         members = {member.name: member for member in self._hub.checks.members()}
-        return {node_of(one.labels, members) for one in await server.query(CONFIRMED)}
+        return {node_of(sample.labels, members) for sample in await server.query(CONFIRMED)}
 
     async def _in_use(self, names: Sequence[str]) -> set[str]:
         if not names:
@@ -120,7 +121,7 @@ class ReturnChecks:
         return verdict_of(check, isolation.node)
 
     async def _ended(self, check: Check) -> Check:
-        """The check at its end; one that nothing waits for any more is ended. Raises
+        """Wait for a check to end; cancel the check if this wait is cancelled. Raises
         RefusedError.
         """
         try:
@@ -139,14 +140,14 @@ class ReturnChecks:
 
 
 def verdict_of(check: Check, node: str) -> Verdict:
-    """What a check says of the node: a finding on a partner says nothing of it."""
+    """The result of a check for the node: a finding on a partner does not count."""
     verdict = check.verdict
     if verdict is None or check.phase != "done":
         return Verdict(None, f"{check.request.kind} check: {check.phase}", check.id)
     text = f"{check.request.kind} check: {verdict.message}"
     if verdict.outcome == "ok":
         return Verdict(True, text, check.id)
-    if any(node in one.subject.split(" - ") for one in verdict.findings):
+    if any(node in finding.subject.split(" - ") for finding in verdict.findings):
         return Verdict(False, text, check.id)
     return Verdict(None, text, check.id)
 

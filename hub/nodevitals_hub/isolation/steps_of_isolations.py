@@ -1,7 +1,7 @@
-"""What one answer of Prometheus makes of each isolation; it counts what it takes out itself.
+"""Changes each isolation by one answer of Prometheus, and counts the nodes it takes out.
 
-In: an isolation, what Prometheus says, settings, what is remembered. Out: the isolation as it is
-then. Pure; decisions over all isolations are limits.py's.
+In: an isolation, an answer of Prometheus, settings, the ledger. Out: the changed isolation. Pure;
+limits.py decides over all isolations.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from nodevitals_hub.records import Fault, Isolation, IsolationState
 from nodevitals_hub.settings.response import OutOfServiceSettings
 
 END_SECONDS = 600.0
-"""A fault that waits or was refused has ended after so long without it: docs/automation.md."""
+"""A waiting or refused isolation ends after this time without its faults: docs/automation.md."""
 ENDED_BEFORE = "its faults ended before it was done"
 
 
 class Scene:
-    """One decision: it counts what it takes out itself."""
+    """The state of one decision: it counts the nodes that the decision takes out."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Scene:
             self.by_node.setdefault(fault.node, []).append(fault)
         self._sizes = Counter(member.labels.get("pool", "") for member in nodes.values())
         self._out: Counter[str] = Counter(
-            self._pool(one.node, one.pool)
-            for one in isolations
-            if one.state in OUT_STATES and (settings.dry_run or not one.dry_run)
+            self._pool(isolation.node, isolation.pool)
+            for isolation in isolations
+            if isolation.state in OUT_STATES and (settings.dry_run or not isolation.dry_run)
         )
 
     def begin(self, node: str, faults: tuple[Fault, ...], identity: str) -> Isolation:
@@ -77,7 +77,7 @@ class Scene:
         return self._wait(with_step(made, self.now, wait))
 
     def refused_after_dry_run(self, ended: Isolation, identity: str) -> Isolation:
-        """What takes the place of an isolation of a dry run that was switched off."""
+        """The refused isolation that replaces an isolation of a dry run that was switched off."""
         made = Isolation(
             id=identity,
             node=ended.node,
@@ -114,7 +114,7 @@ class Scene:
     def _updated(self, before: Isolation) -> Isolation:
         """With the faults of this answer, and how long they or their absence have lasted."""
         now = {fault.identity: fault for fault in self.by_node.get(before.node, ())}
-        # One that came back with this answer has lasted no time that is known.
+        # How long a fault has lasted that came back with this answer is not known.
         lasting = now.keys() & {fault.identity for fault in before.present}
         faults = [
             replace(
@@ -156,7 +156,9 @@ class Scene:
         )
 
     def _wait(self, isolation: Isolation) -> Isolation:
-        """Within the grace, or after it. A fault that comes and goes is one isolation, not many."""
+        """A waiting isolation: within the grace, or after it. A fault that comes and goes stays one
+        isolation.
+        """
         if not chosen(isolation.node, self.nodes, self.settings):
             return self._ended(isolation, "`where` no longer chooses its node")
         mine = {fault.identity for fault in self.by_node.get(isolation.node, ())}
@@ -167,16 +169,12 @@ class Scene:
             return self._ended(isolation, f"its faults ended within the grace{times}")
         if self.ledger.breaker.open:
             return self._to(isolation, "refused", f"breaker: {self.ledger.breaker.reason}")
-        over = [f for f in isolation.faults if f.identity in mine and f.lasted >= self._grace]
-        # A fault of this very answer has lasted no time that is known.
+        grace = self.settings.grace
+        over = any(f.identity in mine and f.lasted >= grace for f in isolation.faults)
         return self._admit(isolation) if over else isolation
 
-    @property
-    def _grace(self) -> float:
-        return self.settings.grace
-
     def _admit(self, isolation: Isolation) -> Isolation:
-        """Within the limits, it is to be done."""
+        """Decide to take the node out if the limits allow it; otherwise refuse."""
         isolation = replace(isolation, pool=self._pool(isolation.node, isolation.pool))
         refusal = self._limit(isolation.pool)
         if refusal:
@@ -203,16 +201,16 @@ class Scene:
         return ""
 
     def _again(self, isolation: Isolation) -> str:
-        """Why a node that was returned is kept out; "" where it was not."""
+        """Why a node that was returned recently is kept out; "" where it was not returned."""
         returned = self.ledger.returned.get(isolation.node)
         times = self.ledger.times(isolation.node, isolation.dry_run)
         is_over = returned is None or self.now - returned >= self.settings.back.again_within
-        if is_over or not times:  # the other ones were those of a dry run
+        if is_over or not times:  # without one, the return was of the other mode, dry run or not
             return ""
         return f"{ordinal(times + 1)} time this week: {isolation.node}, {named(isolation.present)}"
 
     def _intent(self, isolation: Isolation) -> Isolation:
-        """Decided, and not done: it is only done while Prometheus still says so."""
+        """An intent: it is only executed while the answers of Prometheus still support it."""
         isolation = replace(isolation, withdrawn=isolation.withdrawn or self._withdrawal(isolation))
         if isolation.tried or not isolation.withdrawn:
             return isolation  # the scheduler may have done it; its state is read first
@@ -221,7 +219,7 @@ class Scene:
         return self._to(isolation, "refused", isolation.withdrawn)
 
     def _withdrawal(self, isolation: Isolation) -> str:
-        """Why an intent is not to be done any longer; "" where it is."""
+        """Why an intent is withdrawn; "" where it is not."""
         if not lasts(isolation.faults, self.seen):
             return ENDED_BEFORE
         if self.settings.dry_run and not isolation.dry_run:
@@ -251,13 +249,13 @@ class Scene:
         return isolation
 
     def _forget_ended(self, isolation: Isolation) -> Isolation:
-        """A canceled isolation, until its faults have ended."""
+        """A canceled isolation; its faults are removed once they have ended."""
         if isolation.clean_for >= END_SECONDS or self._is_gone(isolation):
             return replace(isolation, present=())
         return isolation
 
     def _is_gone(self, isolation: Isolation) -> bool:
-        """Whether neither the lists nor Prometheus know its node any longer."""
+        """Whether its node is on no list, and its faults are not in the answer."""
         return isolation.node not in self.nodes and not lasts(isolation.faults, self.seen)
 
     def _ended(self, isolation: Isolation, text: str) -> Isolation:

@@ -76,21 +76,21 @@ async def listed(hub: Hub, isolations: Isolations) -> IsolationList:
 
 
 def _show(
-    hub: Hub, found: IsolationList, request: AnyRequest, refused: str = "", kind: str = ""
+    hub: Hub, shown: IsolationList, request: AnyRequest, refused: str = "", kind: str = ""
 ) -> Response[str]:
     settings = hub.settings.out_of_service
     repairs: dict[str, list[Repair]] = {}
-    for one in found.repairs:
-        repairs.setdefault(one.isolation, []).append(one)
+    for repair in shown.repairs:
+        repairs.setdefault(repair.isolation, []).append(repair)
     waits: dict[str, list[tuple[str, str]]] = {}
-    for name, text in sorted(found.waiting_repairs.items()):
+    for name, text in sorted(shown.waiting_repairs.items()):
         waits.setdefault(name[:IDENTITY], []).append((name[IDENTITY + 1 :], text))
     return page(
         request,
         "isolations.html",
         STATUS[kind] if kind else 200,
-        found=found,
-        opened=found.open[:MAX_SHOWN],
+        found=shown,
+        opened=shown.open[:MAX_SHOWN],
         repairs=repairs,
         waits=waits,
         limits=LimitsPerPool() if settings is None else settings.limits,
@@ -103,7 +103,7 @@ def _show(
 
 
 def handlers(hub: Hub, isolations: Isolations) -> list[Any]:
-    """REST and pages."""
+    """The REST API and the pages."""
 
     async def approved(identity: str, request: Request[Any, Any, Any]) -> Isolation:
         after = await isolations.book.approve(identity, requester_of(request))

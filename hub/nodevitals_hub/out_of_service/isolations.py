@@ -1,8 +1,8 @@
 """Takes nodes out of service for confirmed faults, and returns them.
 
-In: Prometheus' answers, settings, what people ask. Out: isolations in respond.db, and calls of a
-scheduler. Each round: read how the nodes are, ask, decide and write, ask again, act, write. A hub
-that is killed anywhere in between goes on from what is written.
+In: answers of Prometheus, settings, requests of persons. Out: isolations in respond.db, and calls
+of a scheduler. Each round: read the nodes' states, query, decide and write, query again, act,
+write. A hub that is killed in between continues from what is written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodevitals.linux.host import Clock
 from nodevitals_hub import families
 from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.newest import Sample
-from nodevitals_hub.isolation.fault_queries import Watching
+from nodevitals_hub.isolation.fault_queries import FaultQueries
 from nodevitals_hub.isolation.faults import Seen
 from nodevitals_hub.isolation.isolation_book import OUTCOMES, Book
 from nodevitals_hub.isolation.isolation_states import is_intent
@@ -56,12 +56,12 @@ class Isolations:
         scheduler: Callable[[OutOfServiceSettings], Scheduler] = scheduler_of,
         test: Test | None = None,
     ) -> None:
-        """`test`: the checks before a return, other than the usual ones."""
+        """`test`: checks before a return that replace the usual ones."""
         self._hub = hub
         self._make = scheduler
         self._clock = clock or Clock()
         self.book = Book(hub, self._clock)
-        self.watching = Watching(hub, servers, self._clock)
+        self.queries = FaultQueries(hub, servers, self._clock)
         test = test or ReturnChecks(hub, servers, self.book).test
         self._work = Work(self.book, self._clock, test)
         self.repairs = Repairs(hub, self.book, self._clock)
@@ -72,11 +72,11 @@ class Isolations:
     @property
     def problem(self) -> str:
         """Why nothing is decided or done, in one line."""
-        return self._work.problem or self.watching.problem or self._work.marks.problem
+        return self._work.problem or self.queries.problem or self._work.marks.problem
 
     @property
     def foreign(self) -> dict[str, str]:
-        """Nodes with a mark of no isolation here that is out of service, and its id."""
+        """The ids of marks that this hub does not remove, by node."""
         return self._work.marks.foreign
 
     def wake(self) -> None:
@@ -84,7 +84,7 @@ class Isolations:
         self._changed.set()
 
     async def run(self) -> None:
-        """Go round until cancelled."""
+        """Run rounds until cancelled."""
         try:
             while True:
                 self._changed.clear()
@@ -126,25 +126,33 @@ class Isolations:
         await self._work.settle(scheduler, await self.book.followed())
         if not settings.dry_run:
             await self._work.marks.look(scheduler)
-        found = await self._decided(settings)
-        pending = [one for one in await self.book.followed() if _is_pending(one, settings)]
-        if found is not None and pending:
-            found = await self._decided(settings)  # docs/automation.md: once more before the act
-        if found is not None:
-            await self._act(scheduler, settings, found, {one.id for one in pending})
+        seen = await self._decided(settings)
+        pending = [
+            isolation
+            for isolation in await self.book.followed()
+            if _is_pending(isolation, settings)
+        ]
+        if seen is not None and pending:
+            seen = await self._decided(settings)  # docs/automation.md: once more before the act
+        if seen is not None:
+            await self._act(scheduler, settings, seen, {isolation.id for isolation in pending})
         followed = await self.book.followed()
-        asked = [one for one in followed if one.restoring and one.restoring != "hub"]
+        asked = [
+            isolation
+            for isolation in followed
+            if isolation.restoring and isolation.restoring != "hub"
+        ]
         await self._work.restore(scheduler, asked)
-        if found is not None:
-            await self.repairs.begin(scheduler, settings, lambda: self._decided(settings), found)
+        if seen is not None:
+            await self.repairs.begin(scheduler, settings, lambda: self._decided(settings), seen)
         if self._clock.monotonic() - self._pruned >= PRUNE_SECONDS:
             self._pruned = self._clock.monotonic()
             await self.book.prune()
             await self.repairs.book.prune()
 
     async def _decided(self, settings: OutOfServiceSettings) -> Seen | None:
-        """Ask Prometheus and decide; None where its answer is of no use."""
-        seen = await self.watching.look(full=bool(await self.book.followed()))
+        """Query Prometheus and decide; None where the answer is not usable."""
+        seen = await self.queries.read(full=bool(await self.book.followed()))
         if seen is not None:
             members = {member.name: member for member in self._hub.checks.members()}
             await self.book.decide(seen, members, settings)
@@ -153,27 +161,42 @@ class Isolations:
     async def _act(
         self, scheduler: Scheduler, settings: OutOfServiceSettings, seen: Seen, pending: set[str]
     ) -> None:
-        """Do what this answer allows, of what was decided before it."""
+        """Execute the earlier decisions that this answer still allows."""
         followed = await self.book.followed()
         members = {member.name: member for member in self._hub.checks.members()}
         allowed = [
-            one
-            for one in followed
-            if one.id in pending and may_act(one, seen, members, settings, self.book.ledger)
+            isolation
+            for isolation in followed
+            if isolation.id in pending
+            and may_act(isolation, seen, members, settings, self.book.ledger)
         ]
         await self._work.isolate(scheduler, allowed)
         if settings.dry_run:
             self._work.test(())
             return
-        own = [one for one in followed if not one.dry_run and not one.restoring and one.acted]
-        idle = [one for one in followed if one.id not in self.repairs.busy]
-        returning = [one for one in idle if one.id in pending and one.restoring == "hub"]
+        own = [
+            isolation
+            for isolation in followed
+            if not isolation.dry_run and not isolation.restoring and isolation.acted
+        ]
+        idle = [isolation for isolation in followed if isolation.id not in self.repairs.busy]
+        returning = [
+            isolation
+            for isolation in idle
+            if isolation.id in pending and isolation.restoring == "hub"
+        ]
         await self._work.restore(scheduler, returning)
-        await self._work.describe(scheduler, [one for one in own if one.undescribed])
+        await self._work.describe(
+            scheduler, [isolation for isolation in own if isolation.undescribed]
+        )
         if settings.drain:
             now = self._clock.time()
-            await self._work.drain(scheduler, [one for one in own if _drains(one, settings, now)])
-        self._work.test([one for one in own if one.state == "testing" and one in idle])
+            await self._work.drain(
+                scheduler, [isolation for isolation in own if _drains(isolation, settings, now)]
+            )
+        self._work.test(
+            [isolation for isolation in own if isolation.state == "testing" and isolation in idle]
+        )
 
     async def _scheduler(self, settings: OutOfServiceSettings) -> Scheduler:
         if self._used is None or self._used[0] != settings:
@@ -188,8 +211,11 @@ class Isolations:
         settings = self._hub.settings.out_of_service
         if settings is None:
             return
-        counts = Counter((one.state, one.pool, one.dry_run) for one in self.book.open.values())
-        pools = {one.pool for one in self.book.open.values()}
+        counts = Counter(
+            (isolation.state, isolation.pool, isolation.dry_run)
+            for isolation in self.book.open.values()
+        )
+        pools = {isolation.pool for isolation in self.book.open.values()}
         for pool in sorted(pools):
             for state in OPEN_STATES:
                 for dry in (False, True):
@@ -207,7 +233,7 @@ class Isolations:
         problems = self._work.problems()
         for reason in PROBLEMS:
             yield families.ISOLATION_PROBLEMS, (reason,), float(problems[reason])
-        yield families.ISOLATION_ANSWER_AGE, (), self.watching.age
+        yield families.ISOLATION_ANSWER_AGE, (), self.queries.age
         yield from self.repairs.samples()
 
 
@@ -217,7 +243,7 @@ def _is_pending(isolation: Isolation, settings: OutOfServiceSettings) -> bool:
 
 
 def _drains(isolation: Isolation, settings: OutOfServiceSettings, now: float) -> bool:
-    """Whether what runs on a node is to be ended now, by what Prometheus has just said."""
+    """Whether what runs on a node is to be ended now, by the latest answer of Prometheus."""
     return (
         isolation.drained is None
         and isolation.state in ("isolated", "kept")

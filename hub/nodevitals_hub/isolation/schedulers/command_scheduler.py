@@ -1,6 +1,6 @@
-"""A scheduler by a site's own commands: lists of words, never through a shell.
+"""A scheduler of the site's own commands: argv lists, never through a shell.
 
-In: isolations. Out: commands, each with a deadline and a bounded output, and what `status` prints.
+In: isolations. Out: commands, each with a deadline and a bounded output; the parsed `status`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_A_TIME = 4
 MAX_STATUS = 200
 MAX_REASON = 200
 UNKNOWN = "unknown"
-# A word of an argv: no option, no control character, nothing that a path or a shell would mean.
+# A word of an argv: no option, no control character, nothing special in a path or a shell.
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}\Z")
 _MARK = re.compile(r"isolated ([0-9]{8}-[0-9]{6}-[a-z0-9]{6})\Z")
 _NAMES = re.compile(r"\{(?:node|id|reason)\}")
@@ -31,7 +31,7 @@ _UNSAFE = re.compile(r"[^\w .,:/()%+-]")
 
 
 def parse_status(text: str) -> NodeState | None:
-    """What the command `status` printed; None for a node that is unknown. Raises ValueError."""
+    """Parse the output of the command `status`; None for an unknown node. Raises ValueError."""
     words = text.strip()
     if words == "in service":
         return NodeState(in_service=True)
@@ -39,25 +39,25 @@ def parse_status(text: str) -> NodeState | None:
         return NodeState(in_service=False)
     if words == UNKNOWN:
         return None
-    found = _MARK.match(words)
-    if found is None:
+    match = _MARK.match(words)
+    if match is None:
         raise ValueError(
             f"{words[:60]!r}: it has to print in service, isolated ID, out of service or unknown"
         )
-    return NodeState(in_service=False, mark=found[1])
+    return NodeState(in_service=False, mark=match[1])
 
 
 def words_of(command: Sequence[str], node: str, identity: str = "", reason: str = "") -> list[str]:
-    """A command with its names replaced, each within its word. Raises SchedulerError."""
+    """A command with its placeholders replaced, each within its word. Raises SchedulerError."""
     if not _NODE.match(node):
         raise SchedulerError("refused", f"{node[:60]!r} is no name that a command is given")
     said = _UNSAFE.sub("?", reason)[:MAX_REASON].strip()
     values = {"{node}": node, "{id}": identity, "{reason}": f"nodevitals {identity}: {said}"}
-    return [_NAMES.sub(lambda found: values[found[0]], word) for word in command]
+    return [_NAMES.sub(lambda match: values[match[0]], word) for word in command]
 
 
 class CommandScheduler(Scheduler):
-    """Commands of one configuration."""
+    """The commands of one configuration."""
 
     def __init__(self, settings: OutOfServiceSettings) -> None:
         if settings.command is None:
@@ -67,13 +67,13 @@ class CommandScheduler(Scheduler):
 
     async def states(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
         """The nodes that it has, of these. Raises SchedulerError."""
-        found = await asyncio.gather(*map(self._state, nodes), return_exceptions=True)
-        for one in found:
-            if isinstance(one, BaseException):
-                raise one
+        answers = await asyncio.gather(*map(self._state, nodes), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
         return {
             node: state
-            for node, state in zip(nodes, found)
+            for node, state in zip(nodes, answers)
             if state is not None and not isinstance(state, BaseException)
         }
 
@@ -92,10 +92,10 @@ class CommandScheduler(Scheduler):
             raise SchedulerError("conflict", "`isolate` ended well, but `status` has no mark of it")
 
     async def describe(self, isolation: Isolation) -> None:
-        """Nothing: the command was given the reason once."""
+        """Nothing: `isolate` has already passed the reason to the site's command."""
 
     async def drain(self, isolation: Isolation) -> DrainProgress:  # noqa: ARG002
-        """Nothing: what `isolate` does is the site's."""
+        """Nothing: the site's command `isolate` decides what to do with jobs."""
         return DrainProgress(0)
 
     async def restore(self, isolation: Isolation) -> None:

@@ -1,8 +1,8 @@
-"""What an isolation is on a Kubernetes node. Pure.
+"""The form of an isolation on a Kubernetes node. Pure.
 
-In: nodes and pods as the API server has them. Out: patches, and what a drain may evict. A node that
-the hub has taken out of service is cordoned, has the annotation `nodevitals.io/isolation` with the
-id of the isolation, a label of the same name, and a taint where one is set.
+In: nodes and pods from the API server. Out: patches, and the pods that a drain may evict. A node
+that the hub has taken out of service is cordoned, has the annotation `nodevitals.io/isolation` with
+the isolation's id, a label of the same name, and a taint where one is set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REASON, SINCE, ACTION = "nodevitals.io/reason", "nodevitals.io/since", "nodevita
 CONDITION = "NodevitalsOutOfService"
 MIRROR = "kubernetes.io/config.mirror"
 REPAIR = "nodevitals.io/repair"
-"""Label of what a repair has made: its id."""
+"""Label on objects that a repair has created: the id of the repair."""
 ENDED = ("Succeeded", "Failed")
 
 
@@ -29,9 +29,9 @@ class Eviction(NamedTuple):
     evict: tuple[tuple[str, str], ...]
     """Namespace and name."""
     ending: int
-    """Pods that end already."""
+    """Number of pods that are terminating."""
     kept: tuple[str, ...]
-    """Pods that nothing would start again elsewhere: they have no controller."""
+    """Pods without a controller, which would not be started again elsewhere."""
 
     @property
     def left(self) -> int:
@@ -39,10 +39,10 @@ class Eviction(NamedTuple):
         return len(self.evict) + self.ending + len(self.kept)
 
 
-def check_node(found: Any, name: str) -> None:
-    """Whether an answer is this node: a proxy may give another object. Raises ValueError."""
-    metadata, spec = found.get("metadata"), found.get("spec")
-    if found.get("kind") != "Node" or not isinstance(metadata, dict):
+def check_node(node: Any, name: str) -> None:
+    """Check that an answer is this node: a proxy may return another object. Raises ValueError."""
+    metadata, spec = node.get("metadata"), node.get("spec")
+    if node.get("kind") != "Node" or not isinstance(metadata, dict):
         raise ValueError("the answer is no node")
     if metadata.get("name") != name:
         raise ValueError("the answer is another node")
@@ -50,7 +50,7 @@ def check_node(found: Any, name: str) -> None:
     if not (
         isinstance(metadata.get("resourceVersion"), str)
         and isinstance(annotations or {}, dict)
-        and all(isinstance(one, dict) for one in taints or ())
+        and all(isinstance(taint, dict) for taint in taints or ())
     ):
         raise ValueError("the answer is a node of another form")
 
@@ -77,7 +77,7 @@ def describing(isolation: Isolation) -> dict[str, Any]:
         MARK: isolation.id,
         REASON: reason_of(isolation),
         SINCE: rfc3339(since),
-        ACTION: ", ".join(sorted({one.action for one in isolation.faults if one.action})),
+        ACTION: ", ".join(sorted({fault.action for fault in isolation.faults if fault.action})),
     }
 
 
@@ -102,7 +102,7 @@ def _patch(
     annotations: Mapping[str, str | None],
     label: str | None = None,
 ) -> dict[str, Any]:
-    """The label is what nodes with a mark are found by; the annotation is the mark."""
+    """The annotation is the mark; the label lets the API server list nodes with a mark."""
     version = node["metadata"]["resourceVersion"]
     labels = {MARK: label}
     metadata = {"resourceVersion": version, "annotations": dict(annotations), "labels": labels}
@@ -110,9 +110,9 @@ def _patch(
 
 
 def _other_taints(node: Mapping[str, Any], taint: str) -> list[Any]:
-    """The taints of others: a merge patch replaces the list."""
+    """The other taints, which the patch must repeat: a merge patch replaces the list."""
     taints = (node.get("spec") or {}).get("taints") or []
-    return [one for one in taints if one.get("key") != taint]
+    return [other for other in taints if other.get("key") != taint]
 
 
 def _annotations(node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,7 +120,7 @@ def _annotations(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def condition_patch(isolation: Isolation, out: bool, now: float) -> dict[str, Any]:
-    """The strategic merge patch of the node's status: its condition of ours."""
+    """The strategic merge patch that sets the hub's condition in the node's status."""
     moment = rfc3339(now)
     condition = {
         "type": CONDITION,
@@ -155,7 +155,7 @@ def event_of(isolation: Isolation, what: str, text: str, now: float) -> dict[str
 
 
 def evictions(pods: Sequence[Mapping[str, Any]]) -> Eviction:
-    """What a drain does with the pods of a node, as `kubectl drain --ignore-daemonsets`."""
+    """The pods of a node by what a drain does, as `kubectl drain --ignore-daemonsets`."""
     evict, kept, ending = [], [], 0
     for pod in pods:
         metadata = pod["metadata"]
@@ -163,13 +163,13 @@ def evictions(pods: Sequence[Mapping[str, Any]]) -> Eviction:
         name = metadata.get("namespace", "default"), metadata["name"]
         if (pod.get("status") or {}).get("phase") in ENDED or MIRROR in _annotations(pod):
             continue
-        if any(one.get("kind") == "DaemonSet" for one in owners):
+        if any(owner.get("kind") == "DaemonSet" for owner in owners):
             continue
         if REPAIR in (metadata.get("labels") or {}):
             continue  # it repairs the node
         if metadata.get("deletionTimestamp"):
             ending += 1
-        elif any(one.get("controller") for one in owners):
+        elif any(owner.get("controller") for owner in owners):
             evict.append(name)
         else:
             kept.append("/".join(name))

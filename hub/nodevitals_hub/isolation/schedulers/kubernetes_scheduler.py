@@ -1,7 +1,7 @@
 """Kubernetes: cordon, taint, condition, annotation and Event of a node; eviction of its pods.
 
 In: isolations. Out: writes to the API server, each with the version that was read, so that no
-change of another client is lost. The configuration is that of this pod, or KUBECONFIG.
+change of another client is lost. The credentials are those of this pod, or of KUBECONFIG.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class KubernetesScheduler(Scheduler):
     async def states(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
         """The nodes that it has, of these. Raises SchedulerError."""
 
-        async def one(name: str) -> tuple[str, Any]:
+        async def named_state(name: str) -> tuple[str, Any]:
             async with self._slots:
                 try:
                     return name, objects.state_of(await self._node(name))
@@ -81,13 +81,13 @@ class KubernetesScheduler(Scheduler):
                         return name, None
                     raise
 
-        found = await asyncio.gather(*map(one, dict.fromkeys(nodes)))
-        return {name: state for name, state in found if state is not None}
+        states = await asyncio.gather(*map(named_state, dict.fromkeys(nodes)))
+        return {name: state for name, state in states if state is not None}
 
     async def marked(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:  # noqa: ARG002
         """All nodes with a mark. Raises SchedulerError."""
-        found = await self._ask(self._marked(), "list nodes with a mark")
-        return {name: state for name, state in found.items() if state.mark}
+        states = await self._ask(self._marked(), "list nodes with a mark")
+        return {name: state for name, state in states.items() if state.mark}
 
     async def isolate(self, isolation: Isolation) -> None:
         """Cordon the node, with our mark. Raises SchedulerError."""
@@ -121,11 +121,11 @@ class KubernetesScheduler(Scheduler):
         if objects.state_of(await self._own(isolation)).in_service:
             raise SchedulerError("taken", f"{isolation.node}: a person has returned it to service")
         listed = await self._ask(self._pods(isolation.node), "list pods")
-        found = objects.evictions(listed)
+        pods = objects.evictions(listed)
         blocked: list[str] = []
         until = time.monotonic() + EVICTIONS_SECONDS
-        # In another order each time: the same slow ones must not keep the others back.
-        for namespace, name in random.sample(found.evict, len(found.evict)):
+        # In random order: slow pods at the start of the list must not delay the others every time.
+        for namespace, name in random.sample(pods.evict, len(pods.evict)):
             eviction = PodEviction(metadata=ObjectMeta(name=name, namespace=namespace))
             asked = self._client.create(eviction, name, namespace=namespace)
             try:
@@ -135,9 +135,9 @@ class KubernetesScheduler(Scheduler):
                     continue
                 blocked.append(str(error))
             if time.monotonic() > until:
-                break  # the rest at the next round: other nodes wait
-        kept = [f"{name} has no controller: end it by hand" for name in found.kept[:3]]
-        return DrainProgress(found.left, "; ".join([*blocked, *kept])[:500])
+                break  # the rest in the next round: other nodes wait
+        kept = [f"{name} has no controller: end it by hand" for name in pods.kept[:3]]
+        return DrainProgress(pods.left, "; ".join([*blocked, *kept])[:500])
 
     async def running(self, isolation: Isolation) -> DrainProgress:
         """The pods that a drain concerns. Raises SchedulerError."""
@@ -147,10 +147,10 @@ class KubernetesScheduler(Scheduler):
     async def restore(self, isolation: Isolation) -> None:
         """Uncordon the node, and remove our mark. Raises SchedulerError."""
         await self._own(isolation)
-        # First the condition: after the mark is gone, no later attempt would find the node.
+        # The condition first: without the mark, no later attempt would find the node.
         await self._set_condition(isolation, False)
         node = await self._own(isolation)  # its version has changed
-        if objects.state_of(node).in_service:  # a person was here; the mark is all that is ours
+        if objects.state_of(node).in_service:  # a person has uncordoned it: only the mark is left
             patch = objects.forgetting_patch(node, self._taint)
         else:
             patch = objects.restoring_patch(node, self._taint)
@@ -177,9 +177,9 @@ class KubernetesScheduler(Scheduler):
         """An answer that has to be this node."""
 
         async def checked() -> Mapping[str, Any]:
-            found = await asked
-            objects.check_node(found, name)
-            return found
+            node = await asked
+            objects.check_node(node, name)
+            return node
 
         return await self._ask(checked(), what)
 
@@ -188,21 +188,21 @@ class KubernetesScheduler(Scheduler):
         return {str(node["metadata"]["name"]): objects.state_of(node) async for node in listed}
 
     async def _pods(self, node: str) -> list[Any]:
-        found = []
+        pods = []
         async for pod in self._client.list(
             PodResource, namespace="*", fields={"spec.nodeName": node}
         ):
-            found.append(pod)
-            if len(found) > MAX_PODS:
+            pods.append(pod)
+            if len(pods) > MAX_PODS:
                 raise ValueError(f"more than {MAX_PODS} pods")
-        return found
+        return pods
 
     async def _patch_node(self, name: str, patch: dict[str, Any]) -> None:
         asked = self._client.patch(Node, name, patch, patch_type=PatchType.MERGE)
         await self._asked(asked, name, f"patch node {name}")
 
     async def _set_condition(self, isolation: Isolation, out: bool) -> None:
-        """The condition shows what the cordon does: without it, the node is out all the same."""
+        """Set the condition. A failure is only logged: the cordon is what takes the node out."""
         patch = objects.condition_patch(isolation, out, time.time())
         asked = self._client.patch(
             Node.Status, isolation.node, patch, patch_type=PatchType.STRATEGIC
@@ -213,7 +213,7 @@ class KubernetesScheduler(Scheduler):
             log.warning("isolation %s: no condition: %s", isolation.id, error)
 
     async def _note(self, isolation: Isolation, what: str, text: str) -> None:
-        """An Event, once; without it, the node is out all the same."""
+        """Create an Event, once. A failure is only logged."""
         event = Event.from_dict(objects.event_of(isolation, what, text, time.time()))
         try:
             await self._ask(self._client.create(event), "create event")

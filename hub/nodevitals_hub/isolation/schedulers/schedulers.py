@@ -1,7 +1,7 @@
-"""What schedules jobs on nodes, and can keep them away from one: Kubernetes, Slurm, a command.
+"""The interface to job schedulers: Kubernetes, Slurm, or a site's own commands.
 
-In: isolations. Out: the state of nodes, or SchedulerError. Each method has a deadline of its own
-and may be called again: the same isolation is done once, by the id in its mark.
+In: isolations. Out: the state of nodes, or SchedulerError. Each method has its own deadline and
+may be repeated: the id in the mark makes sure that an isolation is done once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from nodevitals_hub.records import Fault, Isolation
 MAX_REASON = 1000
 
 FailureKind = Literal["unreachable", "refused", "unknown_node", "conflict", "taken"]
-"""unreachable: tried again. refused: no permission, or not understood; tried again, and reported.
-unknown_node: it has no such node. conflict: changed meanwhile; tried again. taken: a person has
-taken the node out of service, or has changed our mark; it is left alone."""
+"""unreachable: the hub retries. refused: no permission, or an answer that is not understood; the
+hub retries and reports it. unknown_node: the scheduler has no such node. conflict: the node has
+changed meanwhile; the hub retries. taken: a person has taken the node out of service, or has
+changed the hub's mark; the hub leaves the node alone."""
 
 
 class SchedulerError(Exception):
-    """It was not done; the text says why, in one line."""
+    """The scheduler did not do it; the text is the reason, in one line."""
 
     def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(text)
@@ -29,12 +30,12 @@ class SchedulerError(Exception):
 
 
 class NodeState(NamedTuple):
-    """A node, as the scheduler has it."""
+    """The state of a node in the scheduler."""
 
     in_service: bool
     """Whether it takes new jobs."""
     mark: str = ""
-    """Id of the isolation in our mark; "" where there is none."""
+    """Id of the isolation in the hub's mark; "" where there is none."""
 
 
 class DrainProgress(NamedTuple):
@@ -50,18 +51,18 @@ class Scheduler(ABC):
 
     @abstractmethod
     async def states(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
-        """The nodes that it has, of these. Raises SchedulerError."""
+        """The states of these nodes, without those it does not have. Raises SchedulerError."""
 
     async def marked(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
-        """The nodes that carry a mark, of any id. A scheduler that cannot be asked for all of them
-        looks at `nodes`. Raises SchedulerError.
+        """The nodes that carry any mark. A scheduler that cannot list all of them reads `nodes`
+        only. Raises SchedulerError.
         """
-        found = await self.states(nodes)
-        return {node: state for node, state in found.items() if state.mark}
+        states = await self.states(nodes)
+        return {node: state for node, state in states.items() if state.mark}
 
     @abstractmethod
     async def isolate(self, isolation: Isolation) -> None:
-        """Take a node out of service, with our mark. A node that is out of service without our
+        """Take a node out of service and set the mark. A node that is out of service without the
         mark is `taken`. Raises SchedulerError.
         """
 
@@ -73,7 +74,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     async def drain(self, isolation: Isolation) -> DrainProgress:
-        """Begin, or go on, to end what runs on an isolated node. Raises SchedulerError."""
+        """Begin or continue to end what runs on an isolated node. Raises SchedulerError."""
 
     async def running(self, isolation: Isolation) -> DrainProgress:
         """What still runs on an isolated node; nothing is ended. Raises SchedulerError."""
@@ -81,7 +82,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     async def restore(self, isolation: Isolation) -> None:
-        """Return a node to service, and remove our mark. A node that does not carry the mark with
+        """Return a node to service and remove the mark. A node that does not carry the mark with
         this id is `taken`. Raises SchedulerError.
         """
 

@@ -1,8 +1,8 @@
-"""Slurm: nodes are drained by `scontrol update`, and returned by State=RESUME.
+"""Slurm: `scontrol update` drains a node, and State=RESUME returns it.
 
-In: isolations. Out: programs, each with a deadline and a bounded output; SchedulerError. Our mark
-is the beginning of the node's reason: `nodevitals ID: …`. Slurm has no versions of nodes, so each
-change is preceded and followed by a question.
+In: isolations. Out: programs, each with a deadline and a bounded output; SchedulerError. The mark
+is the beginning of the node's reason: `nodevitals ID: …`. Slurm has no versions of nodes, so the
+hub reads the node before and after each change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SlurmNode(NamedTuple):
     """The base state and the flags, without suffixes."""
     reason: str
     cpus: int
-    """CPUs that jobs have."""
+    """Number of CPUs allocated to jobs."""
 
     @property
     def in_service(self) -> bool:
@@ -64,9 +64,9 @@ class SlurmNode(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The id in our mark, or ""."""
-        found = _MARK.match(self.reason)
-        return found[1] if found else ""
+        """The id in the hub's mark, or ""."""
+        match = _MARK.match(self.reason)
+        return match[1] if match else ""
 
     @property
     def taken(self) -> bool:
@@ -78,7 +78,7 @@ class SlurmNode(NamedTuple):
 
 
 def parse_node(text: str) -> SlurmNode:
-    """One line of `scontrol`. Raises ValueError."""
+    """Parse one line of `scontrol`. Raises ValueError."""
     lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
     if len(lines) != 1:
         raise ValueError(f"{len(lines)} nodes in the output instead of 1")
@@ -101,7 +101,7 @@ def reason_words(isolation: Isolation) -> str:
 
 
 class SlurmScheduler(Scheduler):
-    """One cluster of Slurm."""
+    """One Slurm cluster."""
 
     def __init__(self, settings: OutOfServiceSettings) -> None:
         self._scontrol = settings.slurm.scontrol
@@ -110,13 +110,13 @@ class SlurmScheduler(Scheduler):
     async def states(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
         """The nodes that it has, of these. Raises SchedulerError."""
         names = list(dict.fromkeys(nodes))
-        found = await asyncio.gather(*map(self._show, names), return_exceptions=True)
+        answers = await asyncio.gather(*map(self._show, names), return_exceptions=True)
         known: dict[str, NodeState] = {}
-        for name, one in zip(names, found):
-            if isinstance(one, BaseException):
-                raise one
-            if one is not None:
-                known[name] = NodeState(one.in_service, one.mark)
+        for name, answer in zip(names, answers):
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer is not None:
+                known[name] = NodeState(answer.in_service, answer.mark)
         return known
 
     async def isolate(self, isolation: Isolation) -> None:
@@ -127,7 +127,7 @@ class SlurmScheduler(Scheduler):
         if node.mark != isolation.id and node.taken:
             raise SchedulerError("taken", f"{node.name}: out of service already: {node.reason}")
         if node.in_service and node.reason and not node.mark:
-            # Of a requested reboot, for example, which ends by itself.
+            # For example of a requested reboot, after which Slurm removes the reason.
             text = f"{node.name}: in service with a reason of another: {node.reason}"
             raise SchedulerError("conflict", text)
         if node.mark != isolation.id:
@@ -212,6 +212,6 @@ class SlurmScheduler(Scheduler):
 
 
 def _check_name(name: str) -> None:
-    """A name that Slurm expands, such as gpu-[1-9] or a,b, would be several nodes."""
+    """Refuse a name that Slurm would expand to several nodes, such as gpu-[1-9] or a,b."""
     if not _NODE.match(name):
         raise SchedulerError("refused", f"{name[:60]!r} is not the name of one node")
