@@ -1,7 +1,7 @@
-"""Notifications: from Alertmanager's messages to the channels of people.
+"""Makes notifications for channels from Alertmanager's messages.
 
-In: the inbox (receiver.py), settings. Out: deliveries, which outbox.py sends. A message and what
-was made of it change in one transaction: a kill loses no notification and queues none twice.
+In: the inbox (receiver.py), settings. Out: deliveries, which outbox.py sends. One transaction
+removes a message and stores its deliveries: a kill loses no notification and queues none twice.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Notifier:
         self.counts: Counter[tuple[str, str]] = Counter()
         """Since the start, by channel and outcome: sent, failed (attempts), dropped, superseded."""
         self.waiting: list[delivery_tables.Waiting] = []
-        """What waited when it was looked at last."""
+        """The waiting deliveries by channel, as of the last round."""
         self._last_care = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="texts")
         self._senders: dict[str, Sender] = {}
@@ -73,8 +73,8 @@ class Notifier:
             while True:
                 arrived.clear()
                 self._keep_senders()
-                # Logged by the database. The senders go on: one that cannot note what it has sent
-                # would send it again.
+                # The database logs the error. The senders keep running: a sender that has sent but
+                # not yet recorded a message would send it again if it were stopped.
                 with suppress(StoreError):
                     await self._round()
                 try:
@@ -88,7 +88,7 @@ class Notifier:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _round(self) -> None:
-        """Take what has come, and keep house. Raises StoreError."""
+        """Read new messages; remove old records once a minute. Raises StoreError."""
         database = self._hub.database
         while await setting_aside.read(database, READER, self._read_one):
             pass
@@ -99,21 +99,22 @@ class Notifier:
 
     async def _read_one(self) -> bool:
         """Make deliveries of the oldest message; False where none waits."""
-        database, channels = (
-            self._hub.database,
-            self._hub.settings.notify.channels,
-        )
+        database, channels = self._hub.database, self._hub.settings.notify.channels
 
         def read(connection: sqlite3.Connection) -> tuple[Received | None, dict[str, Delivery]]:
             received = inbox_tables.oldest(connection, READER)
             thread = _thread(received.message.group_key) if received else ""
-            found = {one: delivery_tables.newest_of(connection, one, thread) for one in channels}
-            return received, {name: one for name, one in found.items() if one is not None}
+            newest = {
+                name: delivery_tables.newest_of(connection, name, thread) for name in channels
+            }
+            return received, {
+                name: delivery for name, delivery in newest.items() if delivery is not None
+            }
 
         received, undelivered = await database.do(read)
         if received is None:
             return False
-        # Threads of asyncio may wait for a name server.
+        # Not in a thread of asyncio: those may all wait for a name server.
         made = await asyncio.get_running_loop().run_in_executor(
             self._thread, self._deliveries, received, undelivered, time.time()
         )
@@ -123,7 +124,7 @@ class Notifier:
             inbox_tables.remove(connection, received.number)
 
         await database.do(store)
-        for channel in {one.channel for one in made}:
+        for channel in {delivery.channel for delivery in made}:
             if channel in self._senders:
                 self._senders[channel].queued.set()
         return True
@@ -131,8 +132,8 @@ class Notifier:
     def _deliveries(
         self, received: Received, undelivered: Mapping[str, Delivery], now: float
     ) -> list[Delivery]:
-        """What a message makes of itself: one delivery per channel, with what an earlier one of its
-        group has not delivered there.
+        """One delivery per channel for a message, with the alerts that an earlier delivery of the
+        same group has not delivered yet.
         """
         hub = self._hub
         settings, message = hub.settings.notify, received.message
@@ -143,7 +144,7 @@ class Notifier:
             own = members[node].labels.get("pool", "") if node else ""
             return alert.labels.get("pool") or own
 
-        found = []
+        deliveries = []
         for name, alerts in channels_for(message, settings, pool_of, received.time).items():
             if name not in settings.channels:
                 continue  # the settings were replaced meanwhile
@@ -151,7 +152,7 @@ class Notifier:
             alerts = _merged(older.alerts if older else (), alerts)
             place = delivery_links.place_of(hub, alerts)
             text = self._text(name, settings.channels[name], alerts, place.address)
-            found.append(
+            deliveries.append(
                 Delivery(
                     id=f"{received.number}-{name}",
                     channel=name,
@@ -160,7 +161,7 @@ class Notifier:
                     text=text.body,
                     severity=_worst(alerts),
                     thread=_thread(message.group_key),
-                    resolved=all(one.status == "resolved" for one in alerts),
+                    resolved=all(alert.status == "resolved" for alert in alerts),
                     incident_key=place.key if hub.settings.external_url else "",
                     next_try=now,
                     alerts=alerts,
@@ -168,7 +169,7 @@ class Notifier:
                     since=(older.since or older.created) if older else None,
                 )
             )
-        return found
+        return deliveries
 
     def _text(
         self, name: str, channel: ChannelSettings, alerts: Sequence[Alert], incident: str
@@ -186,7 +187,7 @@ class Notifier:
                 zone=zone_of(settings.notify.time_zone),
             )
 
-        # What is sent has a longer link.
+        # The text that is sent has a longer link.
         return fitted(
             made,
             lambda text: Text(text.title, signed_links.longest(text.body)),
@@ -194,11 +195,11 @@ class Notifier:
         )
 
     def room_of(self, name: str, settings: ChannelSettings) -> Room:
-        """What a channel takes, with settings that may have been replaced since."""
+        """The size limit of a channel, by settings that may have been replaced since."""
         return self._channel_of(name, settings).room
 
     def wake(self) -> None:
-        """Something was stored by another module."""
+        """Notify all senders that another module has stored a delivery."""
         for sender in self._senders.values():
             sender.queued.set()
 
@@ -215,7 +216,7 @@ class Notifier:
         def made(deliveries: Sequence[Delivery]) -> Digest:
             settings = self._hub.settings
             how = settings.cluster, channel.language or settings.notify.language
-            texts = [Text(one.title, one.text) for one in deliveries]
+            texts = [Text(delivery.title, delivery.text) for delivery in deliveries]
 
             def of_bytes(max_bytes: int) -> Digest:
                 named = fitting(texts, *how, max_bytes)
@@ -223,7 +224,7 @@ class Notifier:
                     return Digest(texts[0], 1)
                 return Digest(digest(texts[:named], *how, max_bytes), named)
 
-            return fitted(of_bytes, lambda found: found.text, self.room_of(name, channel))
+            return fitted(of_bytes, lambda message: message.text, self.room_of(name, channel))
 
         return made
 
@@ -231,7 +232,7 @@ class Notifier:
         return await delivery_links.linked(self._hub.database, self._incidents, deliveries)
 
     def _keep_senders(self) -> None:
-        """One sender per channel of the settings as they are now; one that failed starts again."""
+        """Keep one sender per channel of the current settings; restart one that failed."""
         channels = self._hub.settings.notify.channels
         for name, (settings, task) in list(self._tasks.items()):
             if channels.get(name) != settings:
@@ -254,26 +255,28 @@ class Notifier:
                 self._tasks[name] = settings, asyncio.ensure_future(sender.run())
 
     async def _keep_house(self) -> None:
-        """Drop what could not be delivered for too long; forget what nothing needs."""
+        """Drop deliveries that failed for too long; remove old records."""
         settings, now = self._hub.settings.notify, time.time()
 
         def work(connection: sqlite3.Connection) -> list[Delivery]:
             old = delivery_tables.too_old(connection, now - settings.give_up_after)
-            dropped = [replace(one, state="dropped", ended=now, alerts=()) for one in old]
+            dropped = [replace(delivery, state="dropped", ended=now, alerts=()) for delivery in old]
             delivery_tables.write(connection, dropped)
             delivery_tables.prune(connection, now)
             inbox_tables.forget(connection, now)
             return dropped
 
-        for one in await self._hub.database.do(work):
-            self.counts[one.channel, "dropped"] += 1
-            log.error("channel %s: dropped %r: %s", one.channel, one.title, one.error)
+        for delivery in await self._hub.database.do(work):
+            self.counts[delivery.channel, "dropped"] += 1
+            log.error(
+                "channel %s: dropped %r: %s", delivery.channel, delivery.title, delivery.error
+            )
 
     def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
         """What /metrics shows; nothing where no channel is set."""
         if not self._hub.settings.notify.channels:
             return
-        waiting = {one.channel: one for one in self.waiting}
+        waiting = {queue.channel: queue for queue in self.waiting}
         for name in self._hub.settings.notify.channels:
             for outcome in families.NOTIFICATION_OUTCOMES:
                 count = self.counts[name, outcome]
@@ -290,27 +293,31 @@ class Notifier:
 
 
 def _thread(group_key: str) -> str:
-    """The same for all notifications about a group."""
+    """Equal for all notifications about one group."""
     return sha256(group_key.encode()).hexdigest()[:32]
 
 
 def _merged(older: Sequence[Alert], newer: Sequence[Alert]) -> tuple[Alert, ...]:
-    """The newer alerts, and those of the older ones that they do not mention: Alertmanager sends an
-    end once.
+    """The newer alerts, and the older ones that they do not contain: Alertmanager sends the end of
+    an alert only once.
     """
-    found = {one.fingerprint: one for one in older} | {one.fingerprint: one for one in newer}
-    return tuple(found.values())
+    by_fingerprint = {alert.fingerprint: alert for alert in older} | {
+        alert.fingerprint: alert for alert in newer
+    }
+    return tuple(by_fingerprint.values())
 
 
 def _says(alerts: Sequence[Alert]) -> str:
-    """The same for the same alerts in the same states."""
+    """Equal for the same alerts in the same states."""
     states = sorted(
-        (one.fingerprint, one.status, one.starts_at if one.status == "firing" else "")
-        for one in alerts
+        (alert.fingerprint, alert.status, alert.starts_at if alert.status == "firing" else "")
+        for alert in alerts
     )
     return sha256(msgspec.json.encode(states)).hexdigest()[:32]
 
 
 def _worst(alerts: Sequence[Alert]) -> str:
-    found = {one.labels.get("severity", "") for one in alerts if one.status == "firing"}
-    return next((one for one in ("critical", "warning", "info") if one in found), "")
+    severities = {alert.labels.get("severity", "") for alert in alerts if alert.status == "firing"}
+    return next(
+        (severity for severity in ("critical", "warning", "info") if severity in severities), ""
+    )

@@ -1,4 +1,4 @@
-"""The page and the REST API of notifications: what waits, what was dropped, what was sent."""
+"""The page and the REST API of notifications: waiting, dropped, sent, superseded."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def listed(hub: Hub) -> Deliveries:
 
     def read(connection: sqlite3.Connection) -> Deliveries:
         def newest(state: str) -> tuple[Delivery, ...]:
-            found = delivery_tables.newest(connection, state, SHOWN)
-            return tuple(replace(one, alerts=()) for one in found)
+            deliveries = delivery_tables.newest(connection, state, SHOWN)
+            return tuple(replace(delivery, alerts=()) for delivery in deliveries)
 
         return Deliveries(
             waiting=newest("waiting"),

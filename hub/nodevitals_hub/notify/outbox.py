@@ -1,9 +1,10 @@
-"""Sends what waits for one channel: in order, within its limit per minute, at least once.
+"""Sends the deliveries of one channel: in order, within its limit per minute, at least once.
 
-In: deliveries that are due. Out: messages on a channel, the new states of the deliveries. More than
-the limit allows goes out as one message (a digest). After a failure the channel pauses, up to ten
-minutes; what cannot be delivered for `give_up_after` is dropped, counted and shown. Of a thread,
-one waits at most: a newer one takes the place of an older one, which could follow it otherwise.
+In: deliveries that are due. Out: messages on a channel, the new states of the deliveries. More
+deliveries than the limit allows are sent as one message (a digest). After a failure the channel
+pauses, up to ten minutes; a delivery that fails for `give_up_after` is dropped, counted and shown.
+At most one delivery per thread waits: a newer one replaces an older one, which could otherwise be
+sent after it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -35,9 +36,9 @@ IDLE_SECONDS = 5.0
 MOST_IN_A_DIGEST = 100
 REST_SHARE = 10.0
 LONGEST_REST_SECONDS = 0.25
-"""After a message a channel rests for ten times as long as that took, up to this. A hub that is
-killed between an answer and its note sends that message again: this finds it at rest nearly always,
-also in a storm on a slow machine.
+"""After a message, a channel pauses ten times as long as sending took, at most this long. A hub
+that is killed between an answer and recording it sends that message again; with the pause, a kill
+rarely hits that moment, even in an alert storm on a slow machine.
 """
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,9 @@ log = logging.getLogger(__name__)
 class Sends(Protocol):
     """A channel (channels.Channel)."""
 
-    async def send(self, title: str, text: str, owner: str = "", context: Any = None) -> None:
+    async def send(
+        self, title: str, text: str, owner: str = "", context: Context | None = None
+    ) -> None:
         """Send a message. Raises DeliveryError."""
 
 
@@ -55,14 +58,14 @@ class Digest(NamedTuple):
 
     text: Text
     named: int
-    """How many it names, in their order; the others are in the next one."""
+    """Number of deliveries that it names, in order; the next digest has the others."""
 
 
 class Texts(NamedTuple):
-    """How a notification is written when it is sent."""
+    """The functions that make the text of a notification when it is sent."""
 
     linked: Callable[[Sequence[Delivery]], Awaitable[list[Delivery]]]
-    """Deliveries with links, which are in no database."""
+    """Adds the signed links, which are in no database."""
     digest: Callable[[Sequence[Delivery]], Digest]
 
 
@@ -79,15 +82,15 @@ class Sender:
         counts: Counter[tuple[str, str]],
         same_within: Callable[[], float],
     ) -> None:
-        """`same_within`: seconds for which nothing that was said is said again."""
+        """`same_within`: seconds within which the same states of alerts are not sent again."""
         self._name, self._settings, self._channel = name, settings, channel
         self._database, self._texts, self._counts = database, texts, counts
         self._same_within = same_within
         self._sent: deque[float] = deque()
-        """When messages were sent in the last minute, by the monotonic clock."""
+        """Times of the messages of the last minute, by the monotonic clock."""
         self._failures = 0
         self.queued = asyncio.Event()
-        """Set when something new waits."""
+        """Set when a new delivery is stored."""
 
     async def run(self) -> None:
         """Send for ever. Raises StoreError."""
@@ -108,7 +111,7 @@ class Sender:
                 await self._wait(IDLE_SECONDS)
 
     async def _wait(self, longest: float) -> None:
-        """Until something new waits, or the next attempt is due."""
+        """Wait for a new delivery, or until the next attempt is due."""
         now = time.time()
         due = await self._database.do(lambda connection: tables.next_try(connection, self._name))
         seconds = longest if due is None else max(0.05, min(longest, due - now))
@@ -118,29 +121,29 @@ class Sender:
             return
 
     async def _chosen(self) -> list[Delivery]:
-        """What the next message has: one delivery, or all where more wait than may be sent."""
+        """The deliveries of the next message: one, or all if more wait than may be sent."""
         now, same_within = time.time(), self._same_within()
 
         def work(connection: sqlite3.Connection) -> tuple[int, list[Delivery]]:
             ended = tables.supersede(connection, self._name, now, same_within)
             return len(ended), tables.due(connection, self._name, now, MOST_IN_A_DIGEST)
 
-        superseded, found = await self._database.do(work)
+        superseded, due = await self._database.do(work)
         self._counts[self._name, "superseded"] += superseded
-        if not found:
+        if not due:
             return []
         allowed = await self._allowance()
-        turn = found[0].attempts // tables.ATTEMPTS_OF_A_TURN
-        if turn == 0 and len(found) > allowed:
+        turn = due[0].attempts // tables.ATTEMPTS_OF_A_TURN
+        if turn == 0 and len(due) > allowed:
             return [
-                one
-                for one in found
-                if one.attempts < tables.ATTEMPTS_OF_A_TURN and one.owner == found[0].owner
+                delivery
+                for delivery in due
+                if delivery.attempts < tables.ATTEMPTS_OF_A_TURN and delivery.owner == due[0].owner
             ]
-        return found[:1]
+        return due[:1]
 
     async def _allowance(self) -> int:
-        """Messages that may be sent now; waits until that is one at least."""
+        """Number of messages that may be sent now; waits until it is at least one."""
         most = self._settings.per_minute
         while True:
             now = time.monotonic()
@@ -154,12 +157,12 @@ class Sender:
         linked = await self._texts.linked(chosen)
         self._sent.append(time.monotonic())
         try:
-            one = linked[0]
-            text = Text(one.title, one.text)
+            first = linked[0]
+            text = Text(first.title, first.text)
             if len(linked) > 1:
                 text, named = self._texts.digest(linked)
                 chosen = chosen[:named]
-            await self._channel.send(text.title, text.body, one.owner, _context(chosen))
+            await self._channel.send(text.title, text.body, first.owner, _context(chosen))
         except DeliveryError as error:
             await self._failed(chosen, error)
             return
@@ -172,7 +175,9 @@ class Sender:
         self._failures = 0
         self._counts[self._name, "sent"] += len(chosen)
         now_sent = {"state": "sent", "ended": now, "next_try": now, "error": "", "alerts": ()}
-        done = [replace(one, attempts=one.attempts + 1, **now_sent) for one in chosen]
+        done = [
+            replace(delivery, attempts=delivery.attempts + 1, **now_sent) for delivery in chosen
+        ]
         await self._write(done)
 
     async def _failed(self, chosen: Sequence[Delivery], error: DeliveryError) -> None:
@@ -187,14 +192,16 @@ class Sender:
             )
         now = time.time()
         later = [
-            replace(one, attempts=one.attempts + 1, next_try=now + pause, error=str(error))
-            for one in chosen
+            replace(
+                delivery, attempts=delivery.attempts + 1, next_try=now + pause, error=str(error)
+            )
+            for delivery in chosen
         ]
         await self._write(later)
         await asyncio.sleep(pause)
 
     async def _write(self, deliveries: Sequence[Delivery]) -> None:
-        """Until it is written: what was sent must not be sent again because the disk is full."""
+        """Write, and retry until it succeeds: a full disk must not make a message sent again."""
         pause = 1.0
         while True:
             try:
@@ -206,7 +213,7 @@ class Sender:
 
 
 def _context(chosen: Sequence[Delivery]) -> Context:
-    """What a channel may use beside the text; a digest is of no thread."""
+    """The context for a channel; a digest belongs to no thread."""
     if len(chosen) > 1:
         return Context()
     return Context(chosen[0].severity, chosen[0].resolved, chosen[0].thread)

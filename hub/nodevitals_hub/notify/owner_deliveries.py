@@ -1,7 +1,8 @@
 """Notifications to owners of jobs.
 
 In: notices (owners.py), the keys of the jobs that were named before. Out: deliveries, and the keys
-to remember. Pure: what is written in one transaction names each job once, across kills as well.
+to remember. Pure: the caller writes both in one transaction, so each job is named once, also after
+a kill.
 """
 
 from __future__ import annotations
@@ -123,18 +124,18 @@ _LANGUAGES: dict[Language, tuple[dict[NoticeKind, _Words], ...]] = {
 def owner_text(
     notice: Notice, cluster: str, language: Language, max_bytes: int, zone: tzinfo
 ) -> Text:
-    """The message to an owner; `cluster` is for jobs without that label. Fewer jobs are listed
-    where they do not fit.
+    """The message to an owner; `cluster` is used for jobs without that label. Jobs that do not fit
+    are only counted.
     """
     words = [table[notice.kind] for table in _LANGUAGES[language]]
     place = clean(notice.jobs[0].cluster or cluster, 30) or words[-1].unnamed
     others = ", …" if len(notice.jobs) > 1 else ""
     job = cut(clean(notice.jobs[0].name, 200), 60)
-    subject = " / ".join(one.subject for one in words)
+    subject = " / ".join(wording.subject for wording in words)
     title = cut_bytes(f"[{place}] {subject}{words[-1].colon}{job}{others}", max_bytes // 2)
     body, room = "", max_bytes - length(title) - 1
     for shown in range(min(len(notice.jobs), MAX_JOBS), 0, -1):
-        body = "\n\n".join(_body(one, notice, cluster, shown, zone) for one in words)
+        body = "\n\n".join(_body(wording, notice, cluster, shown, zone) for wording in words)
         if length(body) <= room:
             break
     return Text(title, cut_bytes(body, room))
@@ -163,11 +164,11 @@ def _job_lines(words: _Words, job: Job, cluster: str, zone: tzinfo) -> list[str]
 
 
 class Made(NamedTuple):
-    """What notices make of themselves."""
+    """The deliveries for notices."""
 
     deliveries: tuple[Delivery, ...] = ()
     keys: tuple[str, ...] = ()
-    """Of the jobs that they name."""
+    """Keys of the jobs that they name."""
 
 
 def made_of(
@@ -178,8 +179,8 @@ def made_of(
     room_of: Callable[[str, ChannelSettings], Room],
     now: float,
 ) -> Made:
-    """One delivery per owner and kind, of the jobs that were not named before. `room_of` is what a
-    channel takes.
+    """One delivery per owner and kind, for the jobs that were not named before. `room_of` returns
+    the size limit of a channel.
     """
     if settings.owners is None:
         return Made()
@@ -196,7 +197,7 @@ def made_of(
         zone = zone_of(settings.time_zone)
         text = fitted(
             partial(owner_text, left, cluster, language, zone=zone),
-            lambda found: found,
+            lambda text: text,
             room_of(name, channel),
         )
         deliveries.append(

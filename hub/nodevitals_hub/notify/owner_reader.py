@@ -1,8 +1,8 @@
 """Notifies the owners of the jobs that a fault concerns.
 
-In: the inbox (receiver.py), what Prometheus has of jobs on the nodes. Out: deliveries. A Prometheus
-that is down holds up owners alone; a message that waits for it too long names only the owners whom
-its alerts name themselves.
+In: the inbox (receiver.py), the jobs on the nodes from Prometheus. Out: deliveries. While
+Prometheus is down, only the notifications to owners wait; after LONGEST_SECONDS a message notifies
+only the owners that its own alerts name.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ READER = "owners"
 LOOK_SECONDS = 5.0
 RETRY_SECONDS = 10.0
 LONGEST_SECONDS = 900.0
-"""For which a message waits for Prometheus."""
+"""Longest wait of a message for Prometheus."""
 SAME_SECONDS = 900.0
-"""A job on a node is not named again so soon, whether there is an incident or not yet."""
+"""A job on a node is not named again within this time, with or without an incident."""
 
 log = logging.getLogger(__name__)
 
 
 class Owners:
-    """Reads for the owners of jobs."""
+    """Reads the inbox for the owners of jobs."""
 
     def __init__(self, hub: Hub, servers: Servers, receiver: Receiver, notifier: Notifier) -> None:
         self._hub, self._servers, self._notifier = hub, servers, notifier
@@ -53,7 +53,7 @@ class Owners:
         self._problem = ""
 
     async def run(self) -> None:
-        """Read until cancelled; without the setting, this only empties the inbox."""
+        """Read until cancelled; without the setting, this only removes messages."""
         if not self._hub.database.exists():
             await self._arrived.wait()
         while True:
@@ -67,16 +67,16 @@ class Owners:
                 continue
 
     async def _read_one(self) -> bool:
-        """Take the oldest message; False where none is ready. Its incidents come first: a job is
-        named once per incident.
+        """Handle the oldest message; False where none is ready. The incidents of a message must be
+        stored first: a job is named once per incident.
         """
         database = self._hub.database
 
         def oldest(connection: sqlite3.Connection) -> Received | None:
-            found = inbox_tables.oldest(connection, READER)
+            received = inbox_tables.oldest(connection, READER)
             first = inbox_tables.oldest(connection, incident_intake.READER)
-            waits = found and first and first.number < found.number
-            return None if waits else found
+            waits = received and first and first.number < received.number
+            return None if waits else received
 
         received = await database.do(oldest)
         if received is None:
@@ -89,13 +89,13 @@ class Owners:
         settings = self._hub.settings
 
         def store(connection: sqlite3.Connection) -> int:
-            found = notices(alerts, samples, self._incident_of(connection))
-            jobs = [job for one in found for job in one.jobs]
+            owner_notices = notices(alerts, samples, self._incident_of(connection))
+            jobs = [job for notice in owner_notices for job in notice.jobs]
             places = [job.place for job in jobs]
             recent = inbox_tables.known_within(connection, places, received.time, SAME_SECONDS)
             again = {job.key for job in jobs if job.place in recent}
             made = made_of(
-                found,
+                owner_notices,
                 inbox_tables.known(connection, [job.key for job in jobs]) | again,
                 settings.notify,
                 settings.cluster,
@@ -117,22 +117,22 @@ class Owners:
 
         def incident(alert: Alert) -> str:
             key = incident_log.key_of(alert, node_of(alert.labels, members) or "")
-            found = incident_tables.newest_of(connection, key)
-            return found.id if found is not None and found.resolved is None else ""
+            newest = incident_tables.newest_of(connection, key)
+            return newest.id if newest is not None and newest.resolved is None else ""
 
         return incident
 
     async def _samples(self, alerts: Sequence[Alert], since: float) -> list[Sample] | None:
-        """The jobs that alerts concern; None where Prometheus is to be asked again."""
+        """The jobs that alerts concern; None where the query must be repeated later."""
         query, server = owner_query(alerts), self._servers.prometheus
         if not query or server is None:
             return []
         try:
-            found = await server.query(query)
+            samples = await server.query(query)
         except AskingError as error:
             if str(error) != self._problem:
                 log.warning("owners: %s; tried again every %g s", error, RETRY_SECONDS)
             self._problem = str(error)
             return None if 0 <= time.time() - since < LONGEST_SECONDS else []
         self._problem = ""
-        return found
+        return samples

@@ -1,8 +1,8 @@
 """The owners of the jobs that a fault concerns.
 
 In: alerts, series of nodevitals:job_device (rules/job.yaml). Out: a query, and one notice per owner
-and kind, with keys per job: each job is named to its owner once per incident. Pure. Names of
-owners and jobs are chosen by users: they are data.
+and kind, with a key per job: an owner is notified of a job once per incident. Pure. Users choose
+the names of owners and jobs: they are untrusted data.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nodevitals_hub.records import Alert
 from nodevitals_hub.settings.response import OwnersSettings
 
 RECENT = "10m"
-"""Jobs that were on a node so recently count: a fault ends jobs, and the series of a node that is
-down are gone."""
+"""Jobs that were on a node within this time count: a fault may have ended them already, and a node
+that is down has no current series."""
 MAX_QUERY_CHARACTERS = 60_000
 _SPECIAL = frozenset("\\.+*?()|[]{}^$")
 
 NoticeKind = Literal["at_risk", "killed"]
-"""at_risk: on a faulty node or device. killed: processes were ended for lack of memory."""
+"""at_risk: on a faulty node or device. killed: the kernel ended processes for lack of memory."""
 
 
 class SampleLike(Protocol):
@@ -45,13 +45,15 @@ class Job(NamedTuple):
     """When the fault began, as Alertmanager sent it."""
     container: str = ""
     key: str = ""
-    """The same for the same job, kind, owner and incident: it is named once."""
+    """Equal for the same job, kind, owner and incident: each key is named once."""
     place: str = ""
-    """The same whatever the incident: JobOwnerImpact comes before the alert that opens one."""
+    """As `key`, but with the node instead of the incident: JobOwnerImpact comes before the alert
+    that opens an incident.
+    """
 
 
 class Notice(NamedTuple):
-    """What an owner is to be told."""
+    """A notice for an owner."""
 
     owner: str
     kind: NoticeKind
@@ -64,12 +66,12 @@ class Notice(NamedTuple):
 
 
 def owner_channel(owner: str, settings: OwnersSettings) -> str:
-    """The channel of an owner; '' for one who is not notified."""
+    """The channel of an owner; '' where the owner is not notified."""
     return settings.channels.get(owner, settings.channel) if owner else ""
 
 
 def owner_channels(alert: Alert, settings: OwnersSettings) -> dict[str, str]:
-    """The owner whom an alert names, with the channel; none where it names no owner."""
+    """The owner that an alert names, with the channel; empty where it names no owner."""
     owner = alert.labels.get("owner", "")
     channel = owner_channel(owner, settings)
     return {owner: channel} if channel else {}
@@ -94,8 +96,8 @@ def asks_for_owners(alert: Alert) -> bool:
 
 
 def owner_query(alerts: Iterable[Alert]) -> str:
-    """The query for the jobs that alerts concern; '' where they concern none. What does not fit is
-    left out: so many nodes are a fleet incident.
+    """The query for the jobs that alerts concern; '' where they concern none. Nodes that do not fit
+    into the query are left out: so many nodes are a fleet incident.
     """
     chosen = [alert.labels for alert in alerts if asks_for_owners(alert)]
     devices = {labels["uuid"] for labels in chosen if labels.get("uuid")}
@@ -120,15 +122,15 @@ def notices(
     samples: Iterable[SampleLike],
     incident_of: Callable[[Alert], str],
 ) -> tuple[Notice, ...]:
-    """One notice per owner and kind, of the firing alerts of a message. `samples` are those of
-    owner_query; `incident_of` is the id of an alert's incident, or ''.
+    """One notice per owner and kind, for the firing alerts of a message. `samples` is the answer to
+    owner_query; `incident_of` returns the id of an alert's incident, or ''.
     """
-    found: dict[tuple[str, NoticeKind], dict[str, Job]] = {}
+    jobs_of: dict[tuple[str, NoticeKind], dict[str, Job]] = {}
 
     def add(owner: str, kind: NoticeKind, labels: dict[str, str], alert: Alert) -> None:
         job = _job(owner, kind, labels, alert, incident_of(alert))
         if owner and job.name:
-            found.setdefault((owner, kind), {}).setdefault(job.key, job)
+            jobs_of.setdefault((owner, kind), {}).setdefault(job.key, job)
 
     series = [sample.labels for sample in samples]
     for alert in alerts:
@@ -139,11 +141,11 @@ def notices(
             killed = labels.get("fault") == "pod_oom_kill"
             add(labels["owner"], "killed" if killed else "at_risk", labels, alert)
         elif asks_for_owners(alert):
-            for one in series:
-                if _is_on(one, labels):
-                    add(one.get("owner", ""), "at_risk", one, alert)
+            for job_labels in series:
+                if _is_on(job_labels, labels):
+                    add(job_labels.get("owner", ""), "at_risk", job_labels, alert)
     return tuple(
-        Notice(owner, kind, tuple(jobs.values())) for (owner, kind), jobs in sorted(found.items())
+        Notice(owner, kind, tuple(jobs.values())) for (owner, kind), jobs in sorted(jobs_of.items())
     )
 
 
@@ -161,7 +163,7 @@ def _job(owner: str, kind: NoticeKind, labels: dict[str, str], alert: Alert, inc
     name = f"{labels.get('namespace', '')}/{pod}" if pod else ""
     cluster, node = known.get("cluster", ""), known.get("instance", "")
     container = labels.get("container", "") if kind == "killed" else ""
-    # Without an incident: once a day, as long as the shipped route repeats nothing.
+    # Without an incident, a job is named once per day; the shipped route does not repeat alerts.
     episode = incident or f"{node} {alert.starts_at[:10]}"
     parts = [owner, kind, name, container, cluster]
     key, place = _digest([*parts, episode]), _digest(["place", *parts, node])
@@ -173,6 +175,8 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _literal(value: str) -> str:
-    """A value within a regular expression of RE2 within a string of PromQL."""
-    escaped = "".join(f"\\{one}" if one in _SPECIAL else one for one in value)
+    """A value escaped for RE2, and then for a PromQL string."""
+    escaped = "".join(
+        f"\\{character}" if character in _SPECIAL else character for character in value
+    )
     return escaped.replace("\\", "\\\\").replace('"', '\\"')

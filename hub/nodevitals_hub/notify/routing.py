@@ -16,17 +16,17 @@ from nodevitals_hub.settings.response import NotifySettings, RouteSettings
 def channels_for(
     message: Message, settings: NotifySettings, pool_of: Callable[[Alert], str], now: float
 ) -> dict[str, tuple[Alert, ...]]:
-    """The alerts for each channel, in the order of the message. `pool_of` is the pool of the node
-    on the lists, and is used where the alert has no label `pool`.
+    """The alerts for each channel, in the order of the message. `pool_of` returns the pool of the
+    alert's node on the hub's lists; it is used where the alert has no label `pool`.
     """
     moment = datetime.fromtimestamp(now, zone_of(settings.time_zone))
     routes = [route for route in settings.routes if _is_open(route, message.receiver, moment)]
-    found: dict[str, list[Alert]] = {}
+    by_channel: dict[str, list[Alert]] = {}
     for alert in message.alerts:
         chosen = (route.channels for route in routes if _matches(route, alert, pool_of))
         for channel in dict.fromkeys(name for names in chosen for name in names):
-            found.setdefault(channel, []).append(alert)
-    return {channel: tuple(alerts) for channel, alerts in found.items()}
+            by_channel.setdefault(channel, []).append(alert)
+    return {channel: tuple(alerts) for channel, alerts in by_channel.items()}
 
 
 def _is_open(route: RouteSettings, receiver: str, moment: datetime) -> bool:

@@ -1,7 +1,7 @@
-"""Notifies when the alert Watchdog stops, and when it comes again.
+"""Notifies when the alert Watchdog stops arriving, and when it arrives again.
 
-In: when its last message came (receiver.py). Out: deliveries. The clusters whose Watchdog came once
-are kept in the database: it is missed also where it does not come after a restart.
+In: the time of its last message (receiver.py). Out: deliveries. The database keeps the clusters
+whose Watchdog has arrived once, so that a missing one is also noticed after a restart.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BACK_ZH = Text("[已恢复] {name}：告警通道恢复", "已重新收到 Watc
 
 
 def text_of(cluster: str, missing: float | None, language: Language) -> Text:
-    """The notification: `missing` is for how many seconds none has come, None where it is back."""
+    """The notification; `missing` is the seconds without a Watchdog, None where it is back."""
     name, minutes = clean(cluster, 80) or "cluster", (missing or 0.0) / 60
     english, chinese = (_BACK, _BACK_ZH) if missing is None else (_MISSING, _MISSING_ZH)
     first, second = (
@@ -69,33 +69,33 @@ log = logging.getLogger(__name__)
 
 
 class Change(NamedTuple):
-    """A cluster whose Watchdog stopped, or came again."""
+    """A cluster whose Watchdog stopped, or arrived again."""
 
     cluster: str
     state: Literal["missing", "back"]
 
 
 class Watch:
-    """Which clusters are missed. Pure, but for what it remembers."""
+    """Which clusters have no Watchdog. No I/O; it only keeps state."""
 
     def __init__(self, clusters: Mapping[str, float]) -> None:
-        """`clusters` are those that are expected, from a time of the monotonic clock on."""
+        """`clusters`: the expected clusters, each with a start by the monotonic clock."""
         self.last = dict(clusters)
         self.missing: set[str] = set()
 
     def look(self, beats: Mapping[str, float], now: float, after: float) -> list[Change]:
-        """What has changed since the last look."""
-        found = []
+        """The changes since the last call."""
+        changes = []
         self.last.update(beats)
         for cluster, moment in self.last.items():
             is_missing = now - moment >= after
             if is_missing and cluster not in self.missing:
                 self.missing.add(cluster)
-                found.append(Change(cluster, "missing"))
+                changes.append(Change(cluster, "missing"))
             elif not is_missing and cluster in self.missing:
                 self.missing.remove(cluster)
-                found.append(Change(cluster, "back"))
-        return found
+                changes.append(Change(cluster, "back"))
+        return changes
 
 
 class Watchdog:
@@ -105,7 +105,7 @@ class Watchdog:
         self._hub, self._receiver, self._notifier = hub, receiver, notifier
 
     async def run(self) -> None:
-        """Look until cancelled; nothing where it is not set."""
+        """Check until cancelled; wait where the setting is absent."""
         while self._hub.settings.notify.watchdog is None:
             await asyncio.sleep(LOOK_SECONDS)
         database = self._hub.database
@@ -120,16 +120,18 @@ class Watchdog:
                 new = sorted(set(beats) - set(known))
                 if changes or new:
                     known = sorted({*known, *new})
-                    made = [one for change in changes for one in self._made(change, settings)]
+                    made = [
+                        delivery for change in changes for delivery in self._made(change, settings)
+                    ]
                     await self._store(made, known)
                     self._notifier.wake()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _store(self, made: list[Delivery], known: list[str]) -> None:
-        """Until it is stored: nothing else would notice the change again."""
+        """Store, and retry until it succeeds: the change is not detected a second time."""
         while True:
             try:
-                await self._hub.database.do(lambda one: _write(one, made, known))
+                await self._hub.database.do(lambda connection: _write(connection, made, known))
                 return
             except StoreError:  # logged by the database
                 await asyncio.sleep(LOOK_SECONDS)
@@ -138,7 +140,7 @@ class Watchdog:
         log.warning("watchdog of %s: %s", clean(change.cluster, 80) or "the cluster", change.state)
         notify, now = self._hub.settings.notify, time.time()
         thread = sha256(f"watchdog {change.cluster}".encode()).hexdigest()[:32]
-        found = []
+        deliveries = []
         for name in settings.channels:
             channel = notify.channels.get(name)
             if channel is None:
@@ -146,7 +148,7 @@ class Watchdog:
             language = channel.language or notify.language
             missing = settings.after if change.state == "missing" else None
             text = text_of(change.cluster, missing, language)
-            found.append(
+            deliveries.append(
                 Delivery(
                     id=f"{new_identity()}-{name}",
                     channel=name,
@@ -159,7 +161,7 @@ class Watchdog:
                     next_try=now,
                 )
             )
-        return found
+        return deliveries
 
 
 def _read(connection: sqlite3.Connection) -> list[str]:

@@ -1,7 +1,7 @@
-"""Apprise in a process of its own, which is killed at the deadline.
+"""Runs Apprise in a separate process, which is killed at the deadline.
 
-In: a message. Out: nothing, or DeliveryError. Apprise reads answers of any size for as long as a
-byte comes before each timeout, and a thread in it cannot be ended; a process can. It also keeps
+In: a message. Out: nothing, or DeliveryError. Apprise reads an answer of any size as long as a byte
+arrives before each timeout, and a thread cannot be ended; a process can. The process also keeps
 45 MB out of the hub.
 """
 
@@ -19,24 +19,24 @@ from nodevitals.checks.deadlines import within
 from nodevitals_hub.notify.channels.delivery import Context, DeliveryError
 
 MAX_PROCESSES = 8
-"""Of all channels; the others wait for their turn."""
+"""Limit for all channels together; further messages wait."""
 _MODULE = f"{__package__}.apprise_sender"
 
 
 class Message(msgspec.Struct, frozen=True):
-    """To the process, as JSON on its standard input."""
+    """Input of the process, as JSON on its standard input."""
 
     url: str
     title: str
     text: str
     context: Context
     hub: int = 0
-    """The id of the hub's process: without it, nothing is sent."""
+    """The hub's process id: if it is no longer the parent, the process sends nothing."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """From the process, as lines of JSON on its standard output: the HTTP status of each answer as
-    it comes, and at the end why the message was not delivered, or ''.
+    """Output of the process, as lines of JSON on its standard output: the HTTP status of each
+    answer as it arrives, and at the end why the message was not delivered, or ''.
     """
 
     status: int = 0
@@ -48,8 +48,8 @@ _slots = asyncio.Semaphore(MAX_PROCESSES)
 
 
 async def send(message: Message, seconds: float) -> None:
-    """Send one message. Raises DeliveryError, and asyncio.TimeoutError where nothing was answered
-    within `seconds` after its turn.
+    """Send one message. Raises DeliveryError, and asyncio.TimeoutError without an answer within
+    `seconds` after the process has started.
     """
     seen: list[Progress] = []
     async with _slots:
@@ -64,7 +64,7 @@ async def send(message: Message, seconds: float) -> None:
             await within(_follow(process, message, seen), seconds)
         except TimeoutError:
             if seen and 200 <= seen[-1].status < 300:
-                return  # only the rest of the answer is late: the message was taken
+                return  # only the rest of the answer is late: the message was accepted
             raise
         finally:
             if process.returncode is None:
@@ -81,6 +81,6 @@ async def _follow(process: Process, message: Message, seen: list[Progress]) -> N
     assert process.stdout is not None
     process.stdin.write(msgspec.json.encode(replace(message, hub=os.getpid())))
     process.stdin.write_eof()
-    # Not to its end: it takes a while, and a hub that is killed meanwhile would send it again.
+    # Not until the process exits, which takes a while: a hub killed meanwhile would send it again.
     while not (seen and seen[-1].is_end) and (line := await process.stdout.readline()):
         seen.append(msgspec.json.decode(line, type=Progress))

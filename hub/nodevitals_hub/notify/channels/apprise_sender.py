@@ -1,7 +1,7 @@
 """The process that sends one message through Apprise (apprise_process.py).
 
-In: a Message on the standard input. Out: Progress on the standard output. Nothing of Apprise's log
-is repeated, because it may have the URL: only what stands in the closed lists below.
+In: a Message on the standard input. Out: Progress on the standard output. Apprise's log may contain
+the URL, so none of it is repeated: the reasons come from the closed lists below.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from nodevitals_hub.notify.channels.apprise_process import Message, Progress
 from nodevitals_hub.notify.channels.delivery import Context, DeliveryError, quiet
 
 MAX_BYTES = 256 << 20
-"""Of memory that the process may use, for Apprise and what it is answered."""
+"""Memory that the process may use, for Apprise and for answers."""
 _ANSWER_FIELDS = 8
 # One attempt ends within the deadline of channels.py.
 CONNECT_SECONDS, READ_SECONDS = 5.0, 8.0
 _HTTP_CODE = re.compile(r"\berror=([1-5][0-9]{2})\b")
 _SMTP_CODE = re.compile(r"\(([45][0-9]{2}), b['\"]|\b(?:code|error)[ =]([45][0-9]{2})\b")
-# In a card, one line break is a space.
+# In the cards of these services, a single line break is shown as a space.
 _TEAMS = ("workflow", "workflows", "msteams")
-# By what Python, urllib3 and OpenSSL say.
+# Texts of Python, urllib3 and OpenSSL.
 _PHRASES = (
     ("certificate verify failed", "the certificate is not accepted"),
     ("Name or service not known", "the name is unknown"),
@@ -52,7 +52,7 @@ class _StatusHandler(logging.Handler):
     status = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record of urllib3.connectionpool: scheme, host, port, method, path, version,
+        """Read a record of urllib3.connectionpool: scheme, host, port, method, path, version,
         status, length.
         """
         if isinstance(record.args, tuple) and len(record.args) == _ANSWER_FIELDS:
@@ -72,7 +72,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
     message = msgspec.json.decode(sys.stdin.buffer.read(), type=Message)
     if os.getppid() != message.hub:
-        return  # it was killed while Apprise was imported, and sends the message again
+        return  # the hub was killed while Apprise was imported, and sends the message again
     quiet()
     statuses = _StatusHandler()
     answers = logging.getLogger("urllib3.connectionpool")
@@ -90,7 +90,7 @@ def main() -> None:
 
 def _send(message: Message) -> str:
     """Send the message. Returns why it was not delivered, or ''. Raises DeliveryError."""
-    said: list[str] = []
+    logged: list[str] = []
     service = _service(message.url)
     _adjust(service, message.context)
     sender = apprise.Apprise(asset=service.asset)
@@ -102,12 +102,12 @@ def _send(message: Message) -> str:
             title=message.title,
             body_format=_format_of(service),
             notify_type=_type_of(message.context),
-            log_callback=lambda entry, _: said.append(entry.message),
+            log_callback=lambda entry, _: logged.append(entry.message),
             log_level=logging.DEBUG,
         )
-    except Exception as error:  # noqa: BLE001 # whatever one of its many classes raises
+    except Exception as error:  # noqa: BLE001 # any of its many classes may raise anything
         raise DeliveryError(f"Apprise failed: {type(error).__name__}") from None
-    return "" if result else _reason(said)
+    return "" if result else _reason(logged)
 
 
 def _service(url: str) -> Any:
@@ -116,7 +116,7 @@ def _service(url: str) -> Any:
         app_id="nodevitals",
         app_desc="nodevitals",
         app_url="",
-        # Pictures would be fetched from elsewhere by those who read the message.
+        # No pictures: the clients of readers would fetch them from elsewhere.
         image_url_mask="",
         image_url_logo="",
         async_mode=False,
@@ -138,13 +138,13 @@ def _service(url: str) -> Any:
 
 
 def _adjust(service: Any, context: Context) -> None:
-    """What the URL's own parameters may not change, and what only some services know."""
+    """Set what the URL's parameters must not change, and what only some services support."""
     service.optional, service.retry = False, 0
     is_mail = service.schema in ("mailto", "mailtos")
-    # The mails' class has this one only, for each answer; many servers greet late.
+    # The class for mail has only this timeout, for each answer; many servers greet late.
     service.socket_connect_timeout = READ_SECONDS if is_mail else CONNECT_SECONDS
     service.socket_read_timeout = READ_SECONDS
-    # A message is one request: what waits between two is notify.py.
+    # A message is one request; outbox.py limits the rate.
     service.request_rate_per_sec = 0
     if context.thread and is_mail:
         service.headers = {**service.headers, "References": f"<{context.thread}@nodevitals>"}
@@ -153,8 +153,8 @@ def _adjust(service: Any, context: Context) -> None:
 
 
 def _format_of(service: Any) -> apprise.NotifyFormat:
-    """Text; as markdown where a service has no other format, because Apprise would put a backslash
-    before each dot of a link. The texts have no markup (plain.py).
+    """Text; markdown where a service has no other format, because Apprise would otherwise escape
+    each dot of a link. The texts have no markup (plain_text.py).
     """
     formats = service.notify_format
     only = formats if isinstance(formats, apprise.NotifyFormat) else None
@@ -168,9 +168,9 @@ def _type_of(context: Context) -> apprise.NotifyType:
     return known.get(context.severity, apprise.NotifyType.INFO)
 
 
-def _reason(said: Sequence[str]) -> str:
-    """Why a message was not delivered, by what Apprise logged."""
-    whole = "\n".join(said)[-20_000:]
+def _reason(logged: Sequence[str]) -> str:
+    """Why a message was not delivered, from Apprise's log."""
+    whole = "\n".join(logged)[-20_000:]
     if match := _HTTP_CODE.search(whole):
         return f"HTTP {match[1]}"
     if match := _SMTP_CODE.search(whole):

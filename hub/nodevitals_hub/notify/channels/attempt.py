@@ -1,7 +1,7 @@
-"""An attempt to send, in a thread of its own, which does not keep the process alive.
+"""Runs an attempt to send in its own thread, which does not keep the process alive.
 
-In: work that blocks. Out: its end, as a future. A name server that does not answer holds the
-threads of asyncio, which others need.
+In: a function that blocks. Out: its end, as a future. asyncio's own threads are not used, because a
+name server that does not answer would block them for other work.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import suppress
 
 
 class Attempt:
-    """Work that has begun. `ended` is called in the event loop, once it has ended."""
+    """Work that has begun. `ended` is called in the event loop after the work has ended."""
 
     def __init__(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
         self._work, self._ended = work, ended
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.create_future()
-        # One that nothing waits for any more.
+        # Retrieve the result: asyncio logs an error that nothing has awaited.
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
         threading.Thread(target=self._run, name="notify", daemon=True).start()
 
@@ -27,7 +27,7 @@ class Attempt:
         error: BaseException | None = None
         try:
             self._work()
-        except BaseException as raised:  # noqa: BLE001 # it is raised where it is awaited
+        except BaseException as raised:  # noqa: BLE001 # raised again where it is awaited
             error = raised
         with suppress(RuntimeError):  # the hub has ended
             self._loop.call_soon_threadsafe(self._settle, error)

@@ -1,7 +1,7 @@
 """Channels: where notifications are sent.
 
-In: a title and a text. Out: nothing, or DeliveryError, within DEADLINE_SECONDS. The URL, which has
-the secret, is read from its file when that has changed; it is in no log, error or metric.
+In: a title and a text. Out: nothing, or DeliveryError, within DEADLINE_SECONDS. The URL contains
+the secret: it is read from its file whenever the file changes, and is in no log, error or metric.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nodevitals_hub.settings.response import ChannelSettings
 
 DEADLINE_SECONDS = 15.0
 MAX_HANGING = 3
-"""Threads of one robot that may still wait after the deadline."""
+"""Limit for threads of one robot that still wait after the deadline."""
 PLACE = "{owner}"
 
 ChannelKind = Literal[
@@ -65,7 +65,7 @@ _KINDS: dict[str, ChannelKind] = {
     "xml": "webhook",
     "xmls": "webhook",
 }
-# Of addresses as the services' own pages show them.
+# Hosts of the URLs that the services' own pages show.
 _HOSTS: dict[str, ChannelKind] = {
     ".logic.azure.com": "teams",
     ".powerplatform.com": "teams",
@@ -86,8 +86,8 @@ _ROOMS: dict[ChannelKind, int] = {
 }
 # https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
 TEAMS_REQUEST_BYTES, TEAMS_CARD_BYTES = 28_000, 2000
-"""JSON of the whole request, in which Apprise writes a Chinese character as 6 bytes; of that, the
-rest beside the text."""
+"""The JSON of the whole request, in which Apprise writes a Chinese character as 6 bytes; the part
+of it that is not the text."""
 _OWNER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 log = logging.getLogger(__name__)
@@ -96,15 +96,15 @@ __all__ = ["Channel", "Context", "DeliveryError"]
 
 
 def _teams_excess(text: Text) -> int:
-    said = json.dumps([text.title, text.body.replace("\n", "\n\n")])
-    return len(said) + TEAMS_CARD_BYTES - TEAMS_REQUEST_BYTES
+    encoded = json.dumps([text.title, text.body.replace("\n", "\n\n")])
+    return len(encoded) + TEAMS_CARD_BYTES - TEAMS_REQUEST_BYTES
 
 
 _EXCESSES: dict[ChannelKind, Callable[[Text], int]] = {"teams": _teams_excess}
 
 
 class _LineError(Exception):
-    """A file has no URL; the text says why, without what is in it."""
+    """A file has no URL; the text is the reason, without the file's content."""
 
 
 class Channel:
@@ -119,7 +119,7 @@ class Channel:
 
     @property
     def kind(self) -> ChannelKind:
-        """What it is, for metrics; `other` as well while its file cannot be read."""
+        """The kind for metrics; `other` also while the file cannot be read."""
         try:
             return _kind_of(self._url())
         except DeliveryError:
@@ -127,8 +127,8 @@ class Channel:
 
     @property
     def room(self) -> Room:
-        """What a title and a text may have together: the smaller of the setting and of what the
-        other side takes.
+        """The size limit of a title and a text together: the smaller of the setting and the limit
+        of the other side.
         """
         most = self._settings.max_bytes
         try:
@@ -137,16 +137,16 @@ class Channel:
         except (DeliveryError, ValueError):
             return Room(most)
         if robot is not None:
-            found = robot
+            known_robot = robot
             most = min(most, robots.room_of(robot))
-            return Room(most, lambda text: robots.excess(found, text.title, text.body))
+            return Room(most, lambda text: robots.excess(known_robot, text.title, text.body))
         kind = _kind_of(url)
         return Room(min(most, _ROOMS.get(kind, most)), _EXCESSES.get(kind, lambda _: 0))
 
     async def send(
         self, title: str, text: str, owner: str = "", context: Context | None = None
     ) -> None:
-        """Send one message; `owner` takes the place of {owner} in the URL. Raises DeliveryError."""
+        """Send one message; `owner` replaces {owner} in the URL. Raises DeliveryError."""
         url = owned(self._url(), owner)
         try:
             robot = robots.parse_robot(url)
@@ -163,7 +163,7 @@ class Channel:
             raise DeliveryError(f"no answer within {DEADLINE_SECONDS:g} s") from None
 
     async def _by_robot(self, robot: robots.Robot, title: str, text: str) -> None:
-        """Send in a thread, which a name server that does not answer holds beyond the deadline."""
+        """Send in a thread: a name server that does not answer may block it beyond the deadline."""
 
         def work() -> None:
             asyncio.run(within(robots.send(robot, title, text), DEADLINE_SECONDS))
@@ -178,18 +178,18 @@ class Channel:
         self._hanging -= 1
 
     def _url(self) -> str:
-        """The URL, of the file as it is now."""
+        """The URL in the current file."""
         path = self._settings.url_file
         try:
-            found = os.stat(path)
-            stamp = (found.st_mtime_ns, found.st_ino, found.st_size, found.st_dev)
+            status = os.stat(path)
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size, status.st_dev)
             if stamp != self._stamp:
                 self._kept_url = _single_line(read_file(path))
                 self._stamp = stamp
         except (OSError, DocumentError, _LineError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise DeliveryError(f"{path}: {' '.join(str(reason).split())[:200]}") from None
-        if found.st_mode & stat.S_IROTH and self._warned != path:
+        if status.st_mode & stat.S_IROTH and self._warned != path:
             self._warned = path
             log.warning(
                 "notify.channels.%s: every user can read %s: remove the permission (chmod o-r)",
@@ -200,13 +200,13 @@ class Channel:
 
 
 def owned(url: str, owner: str) -> str:
-    """The URL of an owner's channel. Raises DeliveryError: neither scheme, user nor host depend on
-    an owner, and a name is letters, digits, dots, _ and - only.
+    """The URL of an owner's channel. Raises DeliveryError: scheme, user and host must not depend on
+    an owner, and a name has only letters, digits, dots, _ and -.
     """
     if PLACE not in url:
         return url
     parts = urlsplit(url)
-    # In a scheme there is no brace: that is all of it.
+    # A scheme cannot contain a brace, so with {owner} in it urlsplit returns no scheme.
     if not parts.scheme or PLACE in parts.netloc:
         raise DeliveryError("{owner} may stand in the path and behind ? only: change the URL")
     if not _OWNER.fullmatch(owner) or ".." in owner:
@@ -233,7 +233,7 @@ def _single_line(content: bytes) -> str:
         lines = [line for line in lines if line and not line.startswith("#")]
         if len(lines) == 1:
             urlsplit(lines[0])
-    except ValueError:  # its words may repeat the host, and the password before it
+    except ValueError:  # its text may repeat the host, and the password before it
         raise _LineError("not a URL") from None
     if len(lines) != 1:
         raise _LineError(f"has {len(lines)} lines: write one URL")

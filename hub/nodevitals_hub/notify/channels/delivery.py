@@ -1,4 +1,4 @@
-"""What every way of sending has in common: its error, what it may know beside the text, its log."""
+"""What all ways of sending share: the error, the context beside the text, quiet logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_RETRY_AFTER_SECONDS = 3600.0
 
 
 class DeliveryError(Exception):
-    """A notification was not delivered; the text says why, in one line without secrets."""
+    """A notification was not delivered; the text is the reason, in one line without secrets."""
 
     def __init__(self, text: str, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -19,7 +19,7 @@ class DeliveryError(Exception):
 
 
 def retry_after(text: str, now: float) -> float | None:
-    """Seconds of a header Retry-After, which is a number or a time of HTTP, an hour at most; None
+    """Seconds of a header Retry-After, which is a number or an HTTP date; at most an hour. None
     where it is neither. https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
     """
     if text.isascii() and text.isdigit():
@@ -37,13 +37,13 @@ class Context(NamedTuple):
     severity: str = ""
     resolved: bool = False
     thread: str = ""
-    """Notifications with the same are about one thing: one thread of mails, one incident of a
-    pager. Letters, digits and - only.
+    """Equal for notifications that belong together: one thread of mails, one incident of a pager.
+    Only letters, digits and -.
     """
 
 
 def quiet() -> None:
-    """Keep the messages of libraries that may have a URL from the log."""
+    """Keep library messages that may contain a URL out of the log."""
     logger = logging.getLogger("apprise")
     logger.propagate = False
     logger.setLevel(logging.DEBUG)

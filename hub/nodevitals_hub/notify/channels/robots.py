@@ -1,8 +1,8 @@
 """The robots of DingTalk, Feishu or Lark, and WeCom: URLs, requests, answers. Pure.
 
-In: the URL of a channel, a title and a text. Out: what to send, and why it was refused. Apprise's
-own classes take HTTP 200 for success, with which these robots also refuse messages; they encode
-DingTalk's signature twice, and have none for Feishu.
+In: the URL of a channel, a title and a text. Out: the request, and why it was refused. Apprise's
+own classes take HTTP 200 as success, but these robots also refuse messages with it; the classes
+encode DingTalk's signature twice, and have none for Feishu.
 
 The formats are those of
 https://open.dingtalk.com/document/orgapp/custom-robots-send-group-messages,
@@ -50,7 +50,7 @@ EXAMPLES: dict[RobotKind, str] = {
 # "请求体大小不能超过 20 K" (Feishu); code 460101, "exceed 20000 bytes" (DingTalk).
 MAX_REQUEST_BYTES = 20_000
 WECOM_TEXT_BYTES, WECOM_MARKDOWN_BYTES = 2048, 4096
-# What the robots answer, of that what people can mend; the rest is a number.
+# Error codes with a cause that a person can remove; other codes are shown as a number.
 _REASONS = {
     101002: "too long",
     460101: "too long",
@@ -66,10 +66,11 @@ _REASONS = {
     93000: "key unknown",
     40058: "text not accepted",
 }
-# DingTalk takes none for ten minutes after more than 20 within a minute; the others count minutes.
+# DingTalk refuses all messages for ten minutes after more than 20 in a minute; the others have a
+# limit per minute.
 _TOO_MANY = {130101: 600.0, 130103: 600.0, 660026: 600.0, 90030: 600.0, 45009: 60.0, 11232: 60.0}
 _ANY_TIME = 1e9
-"""As many digits as the time of any request."""
+"""A time with as many digits as the time of any request."""
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _PHONE = re.compile(r"\+?[0-9-]{5,20}")
 _MARKS = str.maketrans("[]*`#", "［］∗'＃")
@@ -83,27 +84,27 @@ class Robot(NamedTuple):
     token: str
     secret: str = ""
     phones: tuple[str, ...] = ()
-    """Of people whom a message of DingTalk or WeCom mentions."""
+    """Phone numbers of the people whom a message of DingTalk or WeCom mentions."""
     markdown: bool = False
 
 
 class Request(NamedTuple):
-    """A POST of JSON. The URL has the secret."""
+    """A POST of JSON. The URL contains the secret."""
 
     url: str
     content: bytes
 
 
 class Refusal(NamedTuple):
-    """Why a robot did not take a message."""
+    """Why a robot refused a message."""
 
     text: str
     retry_after: float | None = None
 
 
 def parse_robot(url: str) -> Robot | None:
-    """The robot of a URL, Apprise's or the robot's own; None for the URL of something else. Raises
-    ValueError, without what was given.
+    """The robot of a URL, in Apprise's form or in the robot's own; None for any other URL. Raises
+    ValueError, whose text does not repeat the URL.
     """
     parts = urlsplit(url)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -116,7 +117,7 @@ def parse_robot(url: str) -> Robot | None:
         if kind is None:
             return None
         secret, rest = query.get("secret", ""), []
-    phones = [*rest, *(one for one in query.get("to", "").split(",") if one)]
+    phones = [*rest, *(phone for phone in query.get("to", "").split(",") if phone)]
     fits = all(_WORD.fullmatch(word) for word in (token, secret or "-"))
     if not fits or not all(_PHONE.fullmatch(phone) for phone in phones):
         raise ValueError(f"not the URL of a robot of {kind}: write it like {EXAMPLES[kind]}")
@@ -124,7 +125,7 @@ def parse_robot(url: str) -> Robot | None:
 
 
 def _native(url: str, query: dict[str, str]) -> tuple[RobotKind | None, str]:
-    """The kind and the token of a URL as the robot's page shows it."""
+    """The kind and the token of a URL in the form that the robot's page shows."""
     address = url.partition("?")[0]
     for kind, known in ADDRESSES.items():
         if known.endswith("/") and address.startswith(known):
@@ -135,8 +136,8 @@ def _native(url: str, query: dict[str, str]) -> tuple[RobotKind | None, str]:
 
 
 def room_of(robot: Robot) -> int:
-    """Bytes of what the robot measures: DingTalk, Feishu and Lark the request, WeCom its field
-    `content`.
+    """The robot's limit in bytes: of the request for DingTalk, Feishu and Lark, of the field
+    `content` for WeCom.
     """
     if robot.kind == "wecom":
         return WECOM_MARKDOWN_BYTES if robot.markdown else WECOM_TEXT_BYTES
@@ -144,7 +145,7 @@ def room_of(robot: Robot) -> int:
 
 
 def excess(robot: Robot, title: str, text: str) -> int:
-    """By how many bytes a message is longer than the robot takes; 0 or less where it fits."""
+    """By how many bytes a message exceeds the robot's limit; 0 or less where it fits."""
     body = _body(robot, title, text, _ANY_TIME)
     if robot.kind == "wecom":
         return length(body[body["msgtype"]]["content"]) - room_of(robot)
@@ -152,8 +153,8 @@ def excess(robot: Robot, title: str, text: str) -> int:
 
 
 def request_of(robot: Robot, title: str, text: str, now: float) -> Request:
-    """The request for a message. Texts are made to fit: what is cut here was made for the robot
-    that the channel had before.
+    """The request for a message. Texts are already made to fit; one is cut here only if the channel
+    had another robot when the text was made.
     """
     while text and (too_long := excess(robot, title, text)) > 0:
         text = cut_bytes(text, length(text) - too_long - 10)
@@ -161,8 +162,8 @@ def request_of(robot: Robot, title: str, text: str, now: float) -> Request:
 
 
 def refusal_of(status: int, body: bytes, retry_after: float | None) -> Refusal | None:
-    """Why a message was refused; None where it was taken. Nothing of the answer's words is
-    repeated: they may have the token.
+    """Why a message was refused; None where it was accepted. The answer's text is not repeated,
+    because it may contain the token.
     """
     if status != 200:
         return Refusal(f"HTTP {status}", retry_after)
@@ -170,7 +171,7 @@ def refusal_of(status: int, body: bytes, retry_after: float | None) -> Refusal |
         answer = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Refusal("HTTP 200 with an answer that is not understood")
-    # Feishu's first version named it StatusCode.
+    # Feishu's first version calls it StatusCode.
     code = next(
         (answer[name] for name in ("errcode", "code", "StatusCode") if name in answer), None
     )
@@ -200,7 +201,7 @@ def _url(robot: Robot, now: float) -> str:
 def _body(robot: Robot, title: str, text: str, now: float) -> dict[str, Any]:
     if robot.kind in ("feishu", "lark"):
         lines = [_feishu_line(line) for line in text.split("\n")]
-        # Text of a post is shown as it is: one of type text may have commands, such as <at …>.
+        # A post shows its text literally; a message of type text may contain commands as <at …>.
         post = {"post": {"zh_cn": {"title": title, "content": lines}}}
         body: dict[str, Any] = {"msg_type": "post", "content": post}
         if robot.secret:
@@ -217,7 +218,7 @@ def _body(robot: Robot, title: str, text: str, now: float) -> dict[str, Any]:
         if robot.phones and not robot.markdown:
             field["mentioned_mobile_list"] = robot.phones
         return {"msgtype": kind, kind: field}
-    # A person is mentioned where the number stands in the text.
+    # DingTalk mentions a person only where the text contains the number.
     content += "".join(f"\n@{phone}" for phone in robot.phones)
     field = {"title": title, "text": content} if robot.markdown else {"content": content}
     at = {"atMobiles": robot.phones, "isAtAll": False}
@@ -236,7 +237,7 @@ def _feishu_line(line: str) -> list[dict[str, str]]:
 
 
 def _unmarked(text: str) -> str:
-    """A text that looks the same in markdown: lines end where they did, no mark is left."""
+    """A text that markdown shows unchanged: line ends are kept, marks are replaced."""
     return text.translate(_MARKS).replace("\n", "  \n")
 
 
@@ -252,11 +253,11 @@ async def send(robot: Robot, title: str, text: str) -> None:
     """Send one message to a robot. Raises DeliveryError."""
     quiet()
     request = robots.request_of(robot, title, text, time.time())
-    # A few compressed bytes may be gigabytes.
+    # No compression: a few compressed bytes may expand to gigabytes.
     headers = {"content-type": "application/json; charset=utf-8", "accept-encoding": "identity"}
     try:
         async with (
-            # A site's way out may be a proxy, which the environment names.
+            # httpx uses the proxy of the environment, which some sites need.
             httpx.AsyncClient(
                 verify=ssl.create_default_context(), follow_redirects=False, timeout=SECONDS
             ) as client,
@@ -272,14 +273,14 @@ async def send(robot: Robot, title: str, text: str) -> None:
     except httpx.TimeoutException:
         raise DeliveryError("no answer in time") from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        # The kind of failure; its words may have the address.
+        # Only the kind of failure; its text may contain the address.
         raise DeliveryError(f"not reached: {type(error).__name__}{_cause(error)}") from None
     if refused is not None:
         raise DeliveryError(refused.text, refused.retry_after)
 
 
 def _cause(error: BaseException) -> str:
-    """What OpenSSL or the kernel says beneath."""
+    """The message of OpenSSL or the kernel that caused the error."""
     while error.__cause__ is not None or error.__context__ is not None:
         error = error.__cause__ or error.__context__ or error
     if isinstance(error, ssl.SSLCertVerificationError):

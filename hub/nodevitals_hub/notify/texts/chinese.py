@@ -1,7 +1,7 @@
 """Chinese notifications: faults, objects, impacts and actions by the alerts' labels (words_zh.py).
 
-An annotation `summary_zh`, `description_zh` or `action_zh` of a site's own rule is used where it
-has one; the English summary and steps come last, for their values and commands.
+The annotations `summary_zh`, `description_zh` and `action_zh` of a site's own rules take
+precedence; the English summary and steps come last, for their values and commands.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _is_known(alert: Alert) -> bool:
 
 
 def _fault(alert: Alert) -> str:
-    """The fault in words; of a site's own fault, its summary."""
+    """The name of the fault; for a site's own fault, its summary."""
     labels = alert.labels
     fault, xid = labels.get("kind") or labels.get("fault", ""), clean(labels.get("xid", ""), 10)
     if fault == "nvidia_xid" and xid:
@@ -145,7 +145,7 @@ def _fault(alert: Alert) -> str:
 
 
 def _object(alert: Alert) -> str:
-    """What has the fault; '' where it is the node."""
+    """The object that has the fault; '' where it is the node."""
     labels = alert.labels
     device = labels.get("device", "")
     if device and (
@@ -169,7 +169,7 @@ def _action(alert: Alert) -> str:
 
 
 def _runbook(alert: Alert) -> str:
-    """The Chinese page of the shipped runbooks, which those of critical alerts have."""
+    """The runbook's link; for a critical alert's shipped runbook, that of its Chinese page."""
     url = link(alert.annotations.get("runbook_url", ""))
     place, folder, page = url.rpartition("/rules/runbooks/")
     if not folder or alert.labels.get("severity") != "critical" or "/" in page:

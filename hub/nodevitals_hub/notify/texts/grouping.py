@@ -1,4 +1,4 @@
-"""Alerts put together for people: the most severe first, one fault of many nodes once.
+"""Groups alerts for people: the most severe first, and one group for one fault on many nodes.
 
 In: the alerts of a message. Out: groups. Pure.
 """
@@ -13,7 +13,7 @@ from nodevitals_hub.records import Alert
 
 SEVERITIES = ("critical", "warning", "info")
 MAX_NAMED = 8
-# Of alerts of one severity, the root cause comes first; as in the templates of Alertmanager.
+# Among alerts of equal severity, the root cause comes first, as in Alertmanager's templates.
 _FIRST_NAMES = ("FleetIncident",)
 _FIRST_FAULTS = (
     "node_down",
@@ -36,7 +36,7 @@ class Group(NamedTuple):
 
     @property
     def first(self) -> Alert:
-        """The one that stands for the others."""
+        """The first alert, which represents the group."""
         return self.alerts[0]
 
     @property
@@ -85,7 +85,7 @@ def cluster_of(alerts: Sequence[Alert], default: str) -> tuple[str, bool]:
 
 
 def is_drill(alerts: Sequence[Alert]) -> bool:
-    """Whether all of them rehearse: one that is real must be read as real."""
+    """Whether all alerts are drills: a text with one real alert must not look like a drill."""
     return bool(alerts) and all(alert.is_drill for alert in alerts)
 
 
@@ -102,8 +102,8 @@ def _rank(alert: Alert) -> tuple[bool, bool, int, int]:
 
 
 def _kind(alert: Alert) -> tuple[str, ...]:
-    """What alerts of one group have in common. Fleet incidents and faults without a node are
-    different things, each with its own text.
+    """The key of an alert's group. Fleet incidents and faults without a node are grouped by their
+    summary as well.
     """
     labels = alert.labels
     common = ("alertname", "fault", "severity", "xid", "cluster", "vendor")

@@ -1,4 +1,4 @@
-"""What a language must be able to say about alerts (english.py, chinese.py)."""
+"""The interface of a notification language (english.py, chinese.py)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_TITLE_CHARACTERS = 100
 
 
 class Phrases(ABC):
-    """One language. All that comes from labels and annotations is cleaned (plain.py)."""
+    """One language. Everything from labels and annotations is cleaned (plain_text.py)."""
 
     @abstractmethod
     def title(self, groups: Sequence[Group], cluster: str) -> str:
-        """The marks, the cluster and the most severe."""
+        """The states, the cluster and the most severe group."""
 
     @abstractmethod
     def headline(self, group: Group) -> str:
@@ -25,23 +25,23 @@ class Phrases(ABC):
 
     @abstractmethod
     def details(self, group: Group, zone: tzinfo) -> list[str]:
-        """The lines below it: what it does, what to do, since when, where to read."""
+        """The lines below the headline: time, impact, action and links."""
 
     @abstractmethod
     def more(self, alerts: int) -> str:
-        """So many alerts are not in the text."""
+        """The line for alerts that are not in the text."""
 
     @abstractmethod
     def incident(self, url: str, firing: bool) -> str:
-        """Where it is, and can be acknowledged while an alert of it fires."""
+        """The link to the incident, which can be acknowledged while an alert fires."""
 
     @abstractmethod
     def digest(self, cluster: str, notifications: int, drill: bool) -> str:
-        """Title of several notifications in one."""
+        """The title of several notifications in one message."""
 
 
 def counts(alerts: Sequence[Alert]) -> tuple[int, int]:
-    """How many fire, and how many are resolved."""
+    """The numbers of firing and of resolved alerts."""
     firing = sum(alert.status == "firing" for alert in alerts)
     return firing, len(alerts) - firing
 

@@ -1,7 +1,7 @@
 """Titles and texts of notifications.
 
-In: alerts, the cluster, the language, links. Out: a text of at most so many bytes of UTF-8. Plain
-text, which every robot and mail program shows alike: their dialects of markdown differ. Pure.
+In: alerts, the cluster, the language, links. Out: a text within a limit in bytes of UTF-8. Plain
+text, because the markdown dialects of robots and mail programs differ. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodevitals_hub.settings.response import Language
 MAX_TITLE_BYTES = 400
 MAX_IN_FULL = 5
 LEAST_BYTES = 300
-"""No text is made shorter."""
+"""No text is cut to less than this."""
 _PHRASES: dict[Language, tuple[Phrases, ...]] = {
     "en": (ENGLISH,),
     "zh": (CHINESE,),
@@ -40,12 +40,12 @@ class Text(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a channel takes."""
+    """The size limits of a channel."""
 
     max_bytes: int
-    """Of UTF-8, of a title and a body."""
+    """Maximum of title and body together, in bytes of UTF-8."""
     excess: Callable[[Text], int] = lambda _: 0
-    """By how many bytes the request for a text is longer than the other side takes."""
+    """By how many bytes the request for a text exceeds the limit of the other side."""
 
 
 def render(
@@ -57,12 +57,12 @@ def render(
     max_bytes: int,
     zone: tzinfo,
 ) -> Text:
-    """The notification of some alerts, of which there is at least one. `cluster` is for those
-    without that label; `incident` is the id of an incident, or ''.
+    """The notification for alerts, at least one. `cluster` is used for alerts without that label;
+    `incident` is the id of an incident, or ''.
     """
     groups = grouped(alerts)
     phrases = _PHRASES[language]
-    title = _title([one.title(groups, cluster) for one in phrases], max_bytes)
+    title = _title([wording.title(groups, cluster) for wording in phrases], max_bytes)
     room = max_bytes - length(title) - 1
     url = f"{external_url.rstrip('/')}/incidents/{incident}" if external_url and incident else ""
     firing = any(alert.status == "firing" for alert in alerts)
@@ -71,8 +71,8 @@ def render(
         foot = ""
     room -= length(foot) + 1 if foot else 0
     parts: list[str] = []
-    for left, one in zip(range(len(phrases), 0, -1), phrases):
-        part = _body(groups, one, zone, (room - 2 * (left - 1)) // left)
+    for left, wording in zip(range(len(phrases), 0, -1), phrases):
+        part = _body(groups, wording, zone, (room - 2 * (left - 1)) // left)
         parts.append(part)
         room -= length(part) + 2
     body = "\n\n".join(part for part in parts if part)
@@ -80,21 +80,24 @@ def render(
 
 
 def fitted(made: Callable[[int], Made], text_of: Callable[[Made], Text], room: Room) -> Made:
-    """What `made` returns for as many bytes as the channel takes. A request has more bytes than its
-    text, by how many is known of the whole only: what does not fit is made for fewer.
+    """The result of `made` for the largest size that the channel accepts. A request is larger than
+    its text, by an amount that is known only for the whole request: `made` is called with smaller
+    sizes until the request fits.
     """
     size = room.max_bytes
     while True:
-        found = made(size)
-        text = text_of(found)
+        result = made(size)
+        text = text_of(result)
         excess = room.excess(text)
         if excess <= 0 or size <= LEAST_BYTES:
-            return found
+            return result
         size = max(LEAST_BYTES, min(size, length(text.title) + 1 + length(text.body)) - excess)
 
 
 def digest(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> Text:
-    """Several notifications in one: all titles, which fit (fitting), and as many bodies as fit."""
+    """Several notifications in one: all titles, and as many bodies as fit. The caller has checked
+    with `fitting` that the titles fit.
+    """
     title = _digest_title(texts, cluster, language, max_bytes)
     blocks = [f"{number}. {text.title}" for number, text in enumerate(texts, 1)]
     room = max_bytes - length(title) - sum(length(block) + 1 for block in blocks)
@@ -107,8 +110,8 @@ def digest(texts: Sequence[Text], cluster: str, language: Language, max_bytes: i
 
 
 def fitting(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> int:
-    """How many of these notifications, in their order, one digest can name; 0 where a title is too
-    long for any.
+    """Number of these notifications, in order, that one digest can name; 0 where not even the first
+    title fits.
     """
     title = _digest_title(texts, cluster, language, max_bytes)
     room = max_bytes - length(title)
@@ -121,7 +124,7 @@ def fitting(texts: Sequence[Text], cluster: str, language: Language, max_bytes: 
 
 def _digest_title(texts: Sequence[Text], cluster: str, language: Language, max_bytes: int) -> str:
     drill = all(text.title.startswith(("[DRILL]", "[演练]")) for text in texts)
-    titles = [one.digest(cluster, len(texts), drill) for one in _PHRASES[language]]
+    titles = [wording.digest(cluster, len(texts), drill) for wording in _PHRASES[language]]
     return _title(titles, max_bytes)
 
 
@@ -130,7 +133,7 @@ def _title(titles: Sequence[str], max_bytes: int) -> str:
 
 
 def _body(groups: Sequence[Group], phrases: Phrases, zone: tzinfo, room: int) -> str:
-    """Groups in full while they fit, then their headlines, then their number."""
+    """Groups in full while they fit, then headlines, then the number of the remaining alerts."""
     left, whole = sum(len(group.alerts) for group in groups), room
     blocks: list[str] = []
     for number, group in enumerate(groups):
@@ -141,7 +144,9 @@ def _body(groups: Sequence[Group], phrases: Phrases, zone: tzinfo, room: int) ->
         choices = [full, headline] if number < MAX_IN_FULL else [headline]
         if not blocks:
             choices.append(cut_bytes(headline, max(room - reserved, 0)))
-        block = next((one for one in choices if length(one) + 1 + reserved <= room + 1), None)
+        block = next(
+            (choice for choice in choices if length(choice) + 1 + reserved <= room + 1), None
+        )
         if block is None:
             blocks.append(phrases.more(left + len(group.alerts)))
             break

@@ -1,5 +1,5 @@
-"""Chinese words for faults, severities, actions and impacts, as Alertmanager's Chinese templates
-have them: both are generated from the registry of faults (rules/faults/), here words_zh.json.
+"""Chinese words for faults, severities, actions and impacts, the same as in Alertmanager's Chinese
+templates: both are generated from the registry of faults (rules/faults/), here words_zh.json.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _WORDS = msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), t
 SEVERITIES, OTHER_SEVERITY = _WORDS.severities, _WORDS.other_severity
 ACTIONS, DOMAINS, FAULTS = _WORDS.actions, _WORDS.domains, _WORDS.faults
 FIRST_STEPS, OTHER_FIRST_STEP = _WORDS.first_steps, _WORDS.other_first_step
-"""For many nodes with one fault, by what they have in common."""
+"""First steps for a fault on many nodes, by what the nodes share."""
 PLANNED = _WORDS.planned
 
 
 def impact(fault: str, severity: str, component: str) -> str:
-    """What a fault does to jobs: as its entry says, else by severity, else by component."""
+    """The impact of a fault on jobs: by its entry, else by severity, else by component."""
     if fault in _WORDS.impacts:
         return _WORDS.impacts[fault]
     if severity == "critical":
