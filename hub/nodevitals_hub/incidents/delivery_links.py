@@ -1,7 +1,7 @@
-"""The incident that a notification links to, and its link when the notification is sent.
+"""The incident that a notification links to, and its signed link when the notification is sent.
 
-In: alerts, deliveries, incidents in the database. Out: an address that anyone may read; deliveries
-whose texts have links, for a channel only.
+In: alerts, deliveries, incidents in the database. Out: an address without a secret; deliveries with
+signed links, which only the channel gets.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
 WAIT_SECONDS = 2.0
-"""Longest wait for the incident of a message, whose reader is another one."""
+"""Longest wait for the incident of a message, which another reader stores."""
 LOOK_SECONDS = 0.05
 
 
 class Place(NamedTuple):
-    """Where the incident of a notification is."""
+    """The address and the key of a notification's incident."""
 
     address: str = ""
-    """Behind /incidents/; '' where it has none."""
+    """The path after /incidents/; '' without an incident."""
     key: str = ""
-    """Of the incident; '' where nothing is to be acknowledged."""
+    """The incident's key; '' where nothing can be acknowledged."""
 
 
 def place_of(hub: Hub, alerts: Sequence[Alert]) -> Place:
-    """Where the incident of some alerts is: of the first that fires, else of the first."""
-    opening = [one for one in alerts if incident_log.opens(one, hub.settings.incidents)]
+    """The place of the incident of the first firing alert, else of the first alert."""
+    opening = [alert for alert in alerts if incident_log.opens(alert, hub.settings.incidents)]
     if not opening:
         return Place()
-    alert = next((one for one in opening if one.status == "firing"), opening[0])
+    alert = next((alert for alert in opening if alert.status == "firing"), opening[0])
     address = signed_links.unsigned(alert.fingerprint)
     if alert.status != "firing":
         return Place(address)
@@ -55,33 +55,33 @@ def place_of(hub: Hub, alerts: Sequence[Alert]) -> Place:
 async def linked(
     database: Database, incidents: Incidents, deliveries: Sequence[Delivery]
 ) -> list[Delivery]:
-    """The deliveries as they are sent. An incident that is acknowledged or resolved, or is not
-    there in time, leaves the address of its alert. Raises StoreError.
+    """The deliveries with signed links. If the incident is acknowledged, resolved or not stored in
+    time, the address of its alert stays. Raises StoreError.
     """
-    keys = {one.incident_key for one in deliveries if one.incident_key}
+    keys = {delivery.incident_key for delivery in deliveries if delivery.incident_key}
     if not keys:
         return list(deliveries)
-    newest = max(one.created for one in deliveries)
+    newest = max(delivery.created for delivery in deliveries)
 
     def read(connection: sqlite3.Connection) -> tuple[dict[str, str], bool]:
-        found = {key: incident_tables.newest_of(connection, key) for key in keys}
+        newest_of_keys = {key: incident_tables.newest_of(connection, key) for key in keys}
         is_behind = inbox_tables.waits_since(connection, incident_intake.READER, newest)
         return {
-            key: one.id
-            for key, one in found.items()
-            if one is not None and one.resolved is None and one.acknowledged is None
+            key: incident.id
+            for key, incident in newest_of_keys.items()
+            if incident is not None and incident.resolved is None and incident.acknowledged is None
         }, is_behind
 
     end = time.monotonic() + WAIT_SECONDS
     while True:
-        found, is_behind = await database.do(read)
-        if len(found) == len(keys) or not is_behind or time.monotonic() >= end:
+        open_ids, is_behind = await database.do(read)
+        if len(open_ids) == len(keys) or not is_behind or time.monotonic() >= end:
             break
         await asyncio.sleep(LOOK_SECONDS)
     sign = incidents.signed
     return [
-        replace(one, text=sign(one.text, found[one.incident_key]))
-        if one.incident_key in found
-        else one
-        for one in deliveries
+        replace(delivery, text=sign(delivery.text, open_ids[delivery.incident_key]))
+        if delivery.incident_key in open_ids
+        else delivery
+        for delivery in deliveries
     ]

@@ -1,7 +1,7 @@
-"""Drills: a fault raised on purpose, in alerts only, to rehearse the way of a notification.
+"""Drills: a person raises a fault in alerts only, to test the delivery of its notifications.
 
 In: requests of role act. Out: the family nodevitals_hub_drill, from which rules/drill.yaml makes an
-alert with the label drill="true". It ends by itself. Nothing acts on it: nodevitals:fault and
+alert with the label drill="true". A drill ends by itself. Nothing acts on it: nodevitals:fault and
 nodevitals:fault_confirmed have no drills.
 """
 
@@ -85,24 +85,24 @@ class Drills:
         self._hub = hub
         self._newest: list[Drill] = []
         self._ends: dict[str, float] = {}
-        """When each ends, by the monotonic clock: a clock that is set makes none longer."""
+        """End of each drill by the monotonic clock: setting the wall clock makes none longer."""
         self._lock = asyncio.Lock()
 
     async def run(self) -> None:
-        """Load the drills that last, where there may be any."""
+        """Load the drills that have not ended, if the database exists."""
         if self._hub.database.exists():
             await self.load()
 
     async def load(self) -> None:
-        """Read what the file has: a drill goes on over a restart, and ends at its time. One that
-        was begun in the future, before the clock was set back, has ended.
+        """Read the stored drills: a drill continues after a restart, and ends at its time. A drill
+        whose begin is in the future, because the clock was set back, has ended.
         """
         self._newest = await self._hub.database.do(lambda connection: newest(connection, KEEP))
         now, moment = time.time(), time.monotonic()
         self._ends = {
-            one.id: moment + one.until - max(now, one.created)
-            for one in self._newest
-            if one.created <= now + SHORTEST_SECONDS
+            drill.id: moment + drill.until - max(now, drill.created)
+            for drill in self._newest
+            if drill.created <= now + SHORTEST_SECONDS
         }
 
     def all(self) -> Sequence[Drill]:
@@ -110,12 +110,12 @@ class Drills:
         return self._newest
 
     def active(self) -> list[Drill]:
-        """Those that last."""
+        """The drills that have not ended."""
         moment = time.monotonic()
         return [
-            one
-            for one in self._newest
-            if one.ended is None and moment < self._ends.get(one.id, moment)
+            drill
+            for drill in self._newest
+            if drill.ended is None and moment < self._ends.get(drill.id, moment)
         ]
 
     async def begin(self, wanted: DrillWanted, name: str) -> Drill:
@@ -154,10 +154,10 @@ class Drills:
         """End a drill now. Raises RefusedError and StoreError."""
         async with self._lock:
             now = time.time()
-            found = next((one for one in self.active() if one.id == identity), None)
-            if found is None:
+            active = next((drill for drill in self.active() if drill.id == identity), None)
+            if active is None:
                 raise RefusedError("not_found", "no such drill lasts")
-            ended = replace(found, ended=now)
+            ended = replace(active, ended=now)
             await self._store(ended)
         log.warning("drill %s: ended by %s", identity, name or "a client without a name")
         return ended
@@ -172,8 +172,8 @@ class Drills:
 
     def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
         """What /metrics shows."""
-        for one in self.active():
-            yield families.DRILL, (one.node, one.fault, one.component, one.severity), 1.0
+        for drill in self.active():
+            yield families.DRILL, (drill.node, drill.fault, drill.component, drill.severity), 1.0
 
 
 def handlers(drills: Drills) -> list[Any]:

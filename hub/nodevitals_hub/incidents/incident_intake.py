@@ -1,7 +1,7 @@
-"""Alerts become incidents, and end them.
+"""Opens and resolves incidents from alerts.
 
-In: the inbox (receiver.py), and what Alertmanager has now: it sends no end of an alert that was
-silenced. Out: incidents in the database, in the transaction that removes the message.
+In: the inbox (receiver.py), and Alertmanager's current alerts, because it does not send the end of
+a silenced alert. Out: incidents in the database, in the transaction that removes the message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Intake:
-    """Reads for the incidents of one hub."""
+    """Reads the inbox for the incidents of one hub."""
 
     def __init__(
         self, hub: Hub, servers: Servers, receiver: Receiver, incidents: Incidents
@@ -52,10 +52,10 @@ class Intake:
         self._arrived = receiver.arrived[READER]
         self._asked = 0.0
         self._missed: dict[str, float] = {}
-        """Alerts that Alertmanager does not have, and since when, by the monotonic clock."""
+        """Alerts that Alertmanager does not have, with the time since then (monotonic clock)."""
 
     async def run(self) -> None:
-        """Read the inbox, and ask Alertmanager; a hub that gets no message does nothing."""
+        """Read the inbox, and query Alertmanager; wait for the first message before."""
         if not self._incidents.may_be_any():
             await self._arrived.wait()
         await self._incidents.read_link_key()
@@ -88,7 +88,7 @@ class Intake:
         await self._database.do(work)
 
     async def _read_one(self) -> bool:
-        """Take the alerts of the oldest message; False where none waits."""
+        """Handle the alerts of the oldest message; False where none waits."""
 
         def work(connection: sqlite3.Connection) -> Sequence[Incident] | None:
             received = inbox_tables.oldest(connection, READER)
@@ -99,12 +99,12 @@ class Intake:
             return changed
 
         changed = await self._database.do(work)
-        for one in changed or ():
-            self._incidents.note(one)
+        for incident in changed or ():
+            self._incidents.note(incident)
         return changed is not None
 
     def _taken(self, connection: sqlite3.Connection, received: Received) -> list[Incident]:
-        """The incidents that a message changed, stored. In the thread of the database."""
+        """Store and return the incidents that a message changes. Runs in the database's thread."""
         settings = self._hub.settings
         members = {member.name: member for member in self._hub.checks.members()}
         newest: dict[str, Incident | None] = {}
@@ -129,23 +129,23 @@ class Intake:
                 opened=received.time,
                 drill=alert.is_drill,
             )
-            found = incident_log.taken(
+            incident = incident_log.taken(
                 *(alert, newest[key], new, settings.incidents, received.time),
                 again=alert.fingerprint in again,
             )
-            if found is not None:
-                newest[key] = changed[found.id] = found
+            if incident is not None:
+                newest[key] = changed[incident.id] = incident
         for incident in changed.values():
             tables.write(connection, incident)
         return list(changed.values())
 
     async def _ask_alertmanager(self) -> None:
-        """Resolve what Alertmanager does not have any more."""
+        """Resolve the alerts that Alertmanager no longer has."""
         server = self._servers.alertmanager
         if server is None:
             return
         try:
-            active = {one.fingerprint for one in await server.active_alerts()}
+            active = {alert.fingerprint for alert in await server.active_alerts()}
         except AskingError as error:
             log.warning("incidents: %s; those that were silenced stay open", error)
             self._missed.clear()
@@ -154,17 +154,17 @@ class Intake:
         incidents: list[Incident] = await self._database.do(tables.unresolved)
         firing = {
             name
-            for one in incidents
-            for name, alert in one.alerts.items()
+            for incident in incidents
+            for name, alert in incident.alerts.items()
             if alert.status == "firing"
         }
         missed = {name: self._missed.get(name, moment) for name in firing - active}
         self._missed = missed
         since = {name: now - (moment - first) for name, first in missed.items()}
-        for one in incidents:
-            changed = incident_log.vanished(one, active, since, now, VANISHED_SECONDS)
-            if changed is not one:
-                await self._store_if_same(one, changed)
+        for incident in incidents:
+            changed = incident_log.vanished(incident, active, since, now, VANISHED_SECONDS)
+            if changed is not incident:
+                await self._store_if_same(incident, changed)
 
     async def _store_if_same(self, before: Incident, after: Incident) -> None:
         """Store a change, unless a message or a person changed the incident meanwhile."""

@@ -1,7 +1,7 @@
 """How alerts become incidents: one per node, or per fleet incident. Pure.
 
 In: an alert as Alertmanager sent it, the newest incident of its key, settings, the time. Out: the
-incident as it is then. The same alert comes by several receivers and again: the result is the same.
+changed incident. Several receivers may send an alert, also repeatedly: the result is the same.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from nodevitals_hub.settings.response import IncidentsSettings, Severity
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 FLEET_LABELS = ("alertname", "domain", "domain_name", "kind", "source")
 LATE_SECONDS = 600.0
-"""For which Alertmanager may send a message again that was true when it was sent first."""
+"""How long Alertmanager may repeat a message that is no longer true."""
 MAX_ALERTS_KEPT = 500
-"""Of one incident; of more, resolved ones are forgotten first."""
+"""Limit per incident; above it, resolved alerts are removed first."""
 
 
 def key_of(alert: Alert, node: str) -> str:
-    """What an incident is about: a node, or what a fleet incident has in common."""
+    """The key of an incident: its node, or the labels that a fleet incident shares."""
     labels = alert.labels
     if labels.get("scope") == "fleet" or not (node or labels.get("instance")):
         parts = [labels.get(name, "") for name in FLEET_LABELS]
@@ -48,9 +48,9 @@ def taken(
     now: float,
     again: bool = False,
 ) -> Incident | None:
-    """The incident with this alert; None where nothing changes. `newest` is the newest of the
-    alert's key, `new` the one that it would open. `again`: its group said before that it is
-    resolved.
+    """The incident with this alert; None where nothing changes. `newest` is the newest incident of
+    the alert's key, `new` the incident that it would open. `again`: an earlier message of its group
+    reported it as resolved.
     """
     before = newest.alerts.get(alert.fingerprint) if newest else None
     if alert.status == "resolved":
@@ -68,8 +68,8 @@ def taken(
 
 
 def _is_late(alert: Alert, before: Alert, now: float) -> bool:
-    """Whether it was sent before the end that is known, by another receiver, and arrived after it.
-    An alert may begin again with the start that it had: Prometheus was away, or a silence ended.
+    """Whether another receiver sent it before the known end, and it arrived after that. An alert
+    may also fire again with its earlier start: after an outage of Prometheus, or after a silence.
     """
     if before.status != "resolved" or before.starts_at != alert.starts_at:
         return False
@@ -78,10 +78,10 @@ def _is_late(alert: Alert, before: Alert, now: float) -> bool:
 
 
 def _with(incident: Incident, alert: Alert) -> Incident:
-    """The incident with an alert, and the severity that it has then."""
+    """The incident with an alert, and with the resulting severity."""
     alerts = {**incident.alerts, alert.fingerprint: alert}
     if len(alerts) > MAX_ALERTS_KEPT:
-        ended = [name for name, one in alerts.items() if one.status == "resolved"]
+        ended = [name for name, known in alerts.items() if known.status == "resolved"]
         for name in [*ended, *alerts][: len(alerts) - MAX_ALERTS_KEPT]:
             alerts.pop(name, None)
     severity = worse(incident.severity, alert.labels.get("severity", ""))
@@ -92,14 +92,14 @@ def _with(incident: Incident, alert: Alert) -> Incident:
 
 
 def _resolved_if_all_are(incident: Incident, now: float) -> Incident:
-    if any(one.status == "firing" for one in incident.alerts.values()):
+    if any(alert.status == "firing" for alert in incident.alerts.values()):
         return incident
     return replace(incident, resolved=max(now, incident.opened))
 
 
-def worse(one: Severity, other: str) -> Severity:
-    """The more severe of two."""
-    known = [name for name in SEVERITIES if name in (one, other)]
+def worse(first: Severity, other: str) -> Severity:
+    """The more severe of two severities."""
+    known = [name for name in SEVERITIES if name in (first, other)]
     return known[-1]
 
 
@@ -112,8 +112,8 @@ def title_of(alert: Alert) -> str:
 def vanished(
     incident: Incident, active: Collection[str], since: Mapping[str, float], now: float, wait: float
 ) -> Incident:
-    """The incident without alerts that Alertmanager has not had for `wait` seconds: it sends no end
-    of one that was silenced. `since` has the time from which each was missed.
+    """The incident with the alerts resolved that Alertmanager has not had for `wait` seconds: it
+    does not send the end of a silenced alert. `since` has the time from which each is missing.
     """
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     changed = incident

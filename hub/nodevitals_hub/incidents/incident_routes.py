@@ -23,7 +23,7 @@ from nodevitals_hub.web.form import fields_of
 
 PATH = "/api/v1/incidents"
 MOST_SHOWN = 300
-"""On a page: one of 10,000 takes seconds, for which the hub does nothing else."""
+"""Limit of a page: 10,000 incidents take seconds to render, and block the hub meanwhile."""
 AnyRequest = Request[Any, Any, Any]
 _REFUSED: dict[signed_links.Worth, str] = {
     "none": Wording("use the link of the notification, or log in with the role run"),
@@ -53,7 +53,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person says of an incident."""
+    """A person's judgement of an incident."""
 
     false_alarm: bool
     note: Annotated[str, msgspec.Meta(max_length=500)] = ""
@@ -69,8 +69,8 @@ async def _month(hub: Hub, incidents: Incidents, month: str) -> Month:
     if not incidents.may_be_any():
         settings = hub.settings.incidents
         return Month(summary=incident_summary.summary(month, (), settings), incidents=())
-    found, listed = await incidents.month(month)
-    return Month(summary=found, incidents=tuple(listed))
+    figures, listed = await incidents.month(month)
+    return Month(summary=figures, incidents=tuple(listed))
 
 
 async def _one(incidents: Incidents, identity: str) -> Incident:
@@ -113,18 +113,20 @@ def _pages(hub: Hub, incidents: Incidents) -> list[Any]:
     @get("/incidents", include_in_schema=False)
     async def index(request: AnyRequest, month: FromQuery[str] = "") -> Response[str]:
         """What is not resolved, and a month."""
-        found = await _month(hub, incidents, month)
+        shown = await _month(hub, incidents, month)
         unresolved = await incidents.listed() if incidents.may_be_any() else ()
-        first, last = incident_summary.bounds(found.summary.month)
-        counted = sum(one.count for one in found.summary.severities)  # of many, not all are listed
+        first, last = incident_summary.bounds(shown.summary.month)
+        counted = sum(
+            severity.count for severity in shown.summary.severities
+        )  # of many, not all are listed
         return page(
             request,
             "incidents.html",
             unresolved=unresolved[:MOST_SHOWN],
             more=len(unresolved[MOST_SHOWN:]),
-            month=found,
-            shown=found.incidents[:MOST_SHOWN],
-            more_of_month=max(0, counted - MOST_SHOWN, len(found.incidents) - MOST_SHOWN),
+            month=shown,
+            shown=shown.incidents[:MOST_SHOWN],
+            more_of_month=max(0, counted - MOST_SHOWN, len(shown.incidents) - MOST_SHOWN),
             before=incident_summary.month_of(first - 1),
             after=incident_summary.month_of(last) if last <= time.time() else "",
             cluster=hub.settings.cluster,
@@ -173,12 +175,12 @@ def _pages(hub: Hub, incidents: Incidents) -> list[Any]:
     async def mark(identity: FromPath[str], request: AnyRequest) -> Response[str]:
         """Note whether it was a false alarm."""
         fields = fields_of(await request.body())
-        said = fields.get("false_alarm")
-        if said not in ("yes", "no"):
+        answer = fields.get("false_alarm")
+        if answer not in ("yes", "no"):
             raise RefusedError("invalid", "false_alarm: yes or no")
         incident = await _one(incidents, identity)
         name = requester_of(request).name
-        await incidents.mark(identity, said == "yes", name, fields.get("note", "")[:500])
+        await incidents.mark(identity, answer == "yes", name, fields.get("note", "")[:500])
         return redirect(f"/incidents/{incident.id}")
 
     return [index, of_alert, show, acknowledge, mark]

@@ -20,13 +20,13 @@ MOST_NAMED = 10
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of some incidents: until they were acknowledged, or resolved."""
+    """Times until incidents were acknowledged, or resolved."""
 
     count: int
     median: float | None = None
     longest: float | None = None
     in_target: float | None = None
-    """Share that kept the target; None without one."""
+    """Share within the target; None without a target."""
 
 
 class SeveritySummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,12 +37,12 @@ class SeveritySummary(msgspec.Struct, frozen=True, kw_only=True):
     acknowledge: Times
     repair: Times
     marked: int
-    """Those of which a person said whether they were false."""
+    """Number of incidents that a person has marked as false alarm or not."""
     false_alarms: int
 
     @property
     def precision(self) -> float | None:
-        """Share of true ones among those that were marked."""
+        """Share of true incidents among the marked ones."""
         return None if not self.marked else 1 - self.false_alarms / self.marked
 
 
@@ -72,15 +72,15 @@ def bounds(month: str) -> tuple[float, float]:
 
 def summary(month: str, incidents: Sequence[Incident], settings: IncidentsSettings) -> Summary:
     """The figures of a month."""
-    real = [one for one in incidents if not one.drill]
+    real = [incident for incident in incidents if not incident.drill]
     severities: tuple[Severity, ...] = ("critical", "warning", "info")
-    nodes = Counter(one.node for one in real if one.node)
+    nodes = Counter(incident.node for incident in real if incident.node)
     return Summary(
         month=month,
         severities=tuple(
             _of_severity(severity, own, settings.targets.get(severity, TargetSettings()))
             for severity in severities
-            if (own := [one for one in real if one.severity == severity])
+            if (own := [incident for incident in real if incident.severity == severity])
         ),
         repeated=tuple(pair for pair in nodes.most_common(MOST_NAMED) if pair[1] > 1),
     )
@@ -89,28 +89,34 @@ def summary(month: str, incidents: Sequence[Incident], settings: IncidentsSettin
 def _of_severity(
     severity: Severity, incidents: Sequence[Incident], target: TargetSettings
 ) -> SeveritySummary:
-    marked = [one for one in incidents if one.false_alarm is not None]
+    marked = [incident for incident in incidents if incident.false_alarm is not None]
     acknowledged = [
-        one.acknowledged - one.opened for one in incidents if one.acknowledged is not None
+        incident.acknowledged - incident.opened
+        for incident in incidents
+        if incident.acknowledged is not None
     ]
-    resolved = [one.resolved - one.opened for one in incidents if one.resolved is not None]
+    resolved = [
+        incident.resolved - incident.opened
+        for incident in incidents
+        if incident.resolved is not None
+    ]
     return SeveritySummary(
         severity=severity,
         count=len(incidents),
         acknowledge=_times(acknowledged, target.acknowledge),
         repair=_times(resolved, target.repair),
         marked=len(marked),
-        false_alarms=sum(bool(one.false_alarm) for one in marked),
+        false_alarms=sum(bool(incident.false_alarm) for incident in marked),
     )
 
 
-def _times(found: Sequence[float], target: float | None) -> Times:
-    if not found:
+def _times(seconds: Sequence[float], target: float | None) -> Times:
+    if not seconds:
         return Times(count=0)
-    kept = sum(seconds <= target for seconds in found) if target is not None else None
+    kept = sum(value <= target for value in seconds) if target is not None else None
     return Times(
-        count=len(found),
-        median=statistics.median(found),
-        longest=max(found),
-        in_target=None if kept is None else kept / len(found),
+        count=len(seconds),
+        median=statistics.median(seconds),
+        longest=max(seconds),
+        in_target=None if kept is None else kept / len(seconds),
     )

@@ -40,8 +40,8 @@ def newest_of(connection: sqlite3.Connection, key: str) -> Incident | None:
 def with_alert(connection: sqlite3.Connection, fingerprint: str) -> Incident | None:
     """The newest of the last incidents that has an alert."""
     rest, part = "ORDER BY rowid DESC LIMIT 2000", fingerprint.encode()
-    found = aside_tables.read(connection, "incident", rest, (), _incident, part)
-    return next((one for one in found if fingerprint in one.alerts), None)
+    incidents = aside_tables.read(connection, "incident", rest, (), _incident, part)
+    return next((incident for incident in incidents if fingerprint in incident.alerts), None)
 
 
 def unresolved(connection: sqlite3.Connection) -> list[Incident]:

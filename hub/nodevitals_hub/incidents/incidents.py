@@ -1,7 +1,7 @@
-"""Incidents: opened and resolved by alerts, acknowledged and judged by people.
+"""Incidents: alerts open and resolve them, people acknowledge and mark them.
 
-In: alerts (incident_intake.py), people. Out: incidents in the database, times to
-acknowledge and to repair. Escalation is Alertmanager's, by its routes.
+In: alerts (incident_intake.py), requests of people. Out: incidents in the database, times to
+acknowledge and to repair. Alertmanager escalates, by its routes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 1000
 MOST_COUNTED = 20_000
-"""Of a month."""
+"""Limit per month."""
 LINK_KEY, KEY_BYTES = "link key", 32
 
 Found = TypeVar("Found")
@@ -45,11 +45,11 @@ class Incidents:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self.totals: Counter[tuple[str, str]] = Counter()
-        """Since the start, by severity and what: opened, acknowledged, resolved, late, marked."""
+        """Events since the start, by severity and event: opened, acknowledged, resolved, late …"""
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
-        """The same in seconds: acknowledge, repair."""
+        """Seconds since the start, by severity and time: acknowledge, repair."""
         self.current: Counter[tuple[str, str]] = Counter()
-        """Unresolved ones by severity and state: open, acknowledged."""
+        """Unresolved incidents by severity and state: open, acknowledged."""
         self._link_key = b""
 
     async def _do(self, work: Callable[[sqlite3.Connection], Found]) -> Found:
@@ -60,7 +60,7 @@ class Incidents:
         return self._hub.database.exists()
 
     def note(self, incident: Incident) -> None:
-        """Log and count what a message did. The totals are those since the start."""
+        """Log and count a change by a message."""
         if incident.resolved is not None:
             self.count_end(incident)
         elif len(incident.alerts) == 1 and incident.acknowledged is None:
@@ -69,7 +69,7 @@ class Incidents:
             log.info("incident %s: %s: opened", incident.id, incident.title)
 
     def count_end(self, incident: Incident) -> None:
-        """Log and count the end of one."""
+        """Log and count the end of an incident."""
         log.info("incident %s: %s: resolved", incident.id, incident.title)
         if incident.drill or incident.resolved is None:
             return
@@ -81,12 +81,12 @@ class Incidents:
             self.totals[incident.severity, "late repair"] += 1
 
     async def count(self) -> None:
-        """Count what is not resolved."""
+        """Count the unresolved incidents."""
         incidents = await self._do(tables.unresolved)
         self.current = Counter(
-            (one.severity, "open" if one.acknowledged is None else "acknowledged")
-            for one in incidents
-            if not one.drill
+            (incident.severity, "open" if incident.acknowledged is None else "acknowledged")
+            for incident in incidents
+            if not incident.drill
         )
 
     async def listed(self) -> list[Incident]:
@@ -101,28 +101,28 @@ class Incidents:
             first, last = bounds(month)
         except ValueError:
             raise RefusedError("invalid", Wording("month: write it as 2026-11")) from None
-        found = await self._do(
+        incidents = await self._do(
             lambda connection: tables.between(connection, first, last, MOST_COUNTED)
         )
-        return summary(month, found, self._hub.settings.incidents), found[:MOST_LISTED]
+        return summary(month, incidents, self._hub.settings.incidents), incidents[:MOST_LISTED]
 
     async def get(self, identity: str) -> Incident:
         """One incident. Raises RefusedError and StoreError."""
-        found = await self._do(lambda connection: tables.get(connection, identity))
-        if found is None:
+        incident = await self._do(lambda connection: tables.get(connection, identity))
+        if incident is None:
             raise RefusedError("not_found", Wording("no such incident"))
-        return found
+        return incident
 
     async def with_alert(self, fingerprint: str) -> Incident:
         """The newest incident that has an alert. Raises RefusedError and StoreError."""
-        found = await self._do(lambda connection: tables.with_alert(connection, fingerprint))
-        if found is None:
+        incident = await self._do(lambda connection: tables.with_alert(connection, fingerprint))
+        if incident is None:
             raise RefusedError("not_found", Wording("no incident has that alert"))
-        return found
+        return incident
 
     async def acknowledge(self, identity: str, name: str, by_link: bool = False) -> Incident:
-        """Note who works on it; the first one counts. `by_link`: the name is what a person without
-        a login wrote. Raises RefusedError and StoreError.
+        """Record who works on it; the first name counts. `by_link`: a person without a login has
+        entered the name. Raises RefusedError and StoreError.
         """
         name = _line(name, 100)
         if not name:
@@ -137,20 +137,20 @@ class Incidents:
                 raise RefusedError("conflict", Wording("it is resolved"))
             return replace(incident, acknowledged=max(now, incident.opened), acknowledged_by=name)
 
-        found = await self._change(identity, change)
+        incident = await self._change(identity, change)
         how = ", with the link of a notification" if by_link else ""
         log.info("incident %s: acknowledged by %s%s", identity, name, how)
-        if not found.drill and found.acknowledged is not None:
-            seconds = found.acknowledged - found.opened
-            self.totals[found.severity, "acknowledged"] += 1
-            self.seconds[found.severity, "acknowledge"] += seconds
-            target = self._hub.settings.incidents.targets.get(found.severity)
+        if not incident.drill and incident.acknowledged is not None:
+            seconds = incident.acknowledged - incident.opened
+            self.totals[incident.severity, "acknowledged"] += 1
+            self.seconds[incident.severity, "acknowledge"] += seconds
+            target = self._hub.settings.incidents.targets.get(incident.severity)
             if target and target.acknowledge is not None and seconds > target.acknowledge:
-                self.totals[found.severity, "late acknowledge"] += 1
-        return found
+                self.totals[incident.severity, "late acknowledge"] += 1
+        return incident
 
     async def mark(self, identity: str, false_alarm: bool, name: str, note: str = "") -> Incident:
-        """Note whether it was a false alarm. Raises RefusedError and StoreError."""
+        """Record whether it was a false alarm. Raises RefusedError and StoreError."""
         before: list[bool | None] = []
 
         def change(incident: Incident) -> Incident:
@@ -162,10 +162,10 @@ class Incidents:
                 note=_line(note, 500) or incident.note,
             )
 
-        found = await self._change(identity, change)
-        if not found.drill and before != [false_alarm]:
-            self.totals[found.severity, _marked(false_alarm)] += 1
-        return found
+        incident = await self._change(identity, change)
+        if not incident.drill and before != [false_alarm]:
+            self.totals[incident.severity, _marked(false_alarm)] += 1
+        return incident
 
     async def _change(self, identity: str, change: Callable[[Incident], Incident]) -> Incident:
         def work(connection: sqlite3.Connection) -> Incident:
@@ -179,19 +179,19 @@ class Incidents:
         return await self._do(work)
 
     async def read_link_key(self) -> None:
-        """Read, or make, the key that signs links."""
+        """Read the key that signs links; make one where there is none."""
 
         def work(connection: sqlite3.Connection) -> bytes:
-            found = aside_tables.fact(connection, LINK_KEY, _key)
-            if found is None:
-                found = secrets.token_bytes(KEY_BYTES)
-                connection.execute("INSERT INTO facts VALUES (?, ?)", (LINK_KEY, found))
-            return found
+            key = aside_tables.fact(connection, LINK_KEY, _key)
+            if key is None:
+                key = secrets.token_bytes(KEY_BYTES)
+                connection.execute("INSERT INTO facts VALUES (?, ?)", (LINK_KEY, key))
+            return key
 
         self._link_key = await self._do(work)
 
     def worth(self, identity: str, fields: Mapping[str, str]) -> signed_links.Worth:
-        """What the fields of a link are worth for an incident."""
+        """Whether the fields of a link are valid for an incident."""
         return signed_links.worth(self._link_key, identity, fields, time.time())
 
     def signed(self, text: str, identity: str) -> str:

@@ -1,8 +1,8 @@
 """Links with which a person acknowledges an incident without a login.
 
-In: the hub's key, the id of an incident, the time. Out: texts with links; what the fields of a
-request are worth. Pure. The text that is stored and shown has the address of the incident without a
-signature, which is added when the text is sent: only those who get the message can acknowledge.
+In: the hub's key, the id of an incident, the time. Out: texts with links; whether the fields of a
+request are valid. Pure. Stored and shown texts have the address of the incident without a
+signature; it is added when the text is sent, so that only readers of the message can acknowledge.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Literal
 import msgspec
 
 LINK_SECONDS = 86400.0
-"""From the time at which the text is sent."""
+"""Validity of a link, from the time at which the text is sent."""
 FIELDS = ("until", "s")
-"""Of the address and of the form: the end in seconds since the epoch, the signature."""
+"""Fields of the address and of the form: the end in seconds since the epoch, the signature."""
 GROWTH_BYTES = len("20260101-000000-abcdef?until=1000086400&s=") + 32 - len("of/0")
-"""By which a link is longer than the shortest address that it takes the place of."""
+"""By how many bytes a link is longer than the shortest address that it replaces."""
 Worth = Literal["none", "valid", "expired", "invalid"]
 """none: there is no signature."""
 _ADDRESS = re.compile(r"(?<=/incidents/)of/[0-9a-zA-Z]{1,64}\Z")
@@ -28,36 +28,36 @@ _UNTIL = re.compile(r"[0-9]{1,12}")
 
 
 def unsigned(fingerprint: str) -> str:
-    """What stands behind /incidents/ in the address of an alert's incident."""
+    """The path after /incidents/ in the address of an alert's incident."""
     return f"of/{fingerprint}"
 
 
 def signed(text: str, key: bytes, identity: str, now: float) -> str:
-    """The text whose last line ends with such an address, with the link of an incident instead."""
+    """The text with the address at its end replaced by the signed link of an incident."""
     until = str(int(now + LINK_SECONDS))
     link = f"{identity}?until={until}&s={_signature(key, identity, until)}"
     return _ADDRESS.sub(link, text)
 
 
 def longest(text: str) -> str:
-    """A text that ends with such an address, as long as it is with a link."""
+    """The text with a link of the maximum length instead of the address at its end."""
     return signed(text, b"-", "20260101-000000-abcdef", 1e9)
 
 
 def worth(key: bytes, identity: str, fields: Mapping[str, str], now: float) -> Worth:
-    """What the fields of a request are worth for an incident."""
+    """Whether the fields of a request are valid for an incident."""
     until, signature = (fields.get(name, "") for name in FIELDS)
     if not until and not signature:
         return "none"
     if not key or not _UNTIL.fullmatch(until):
         return "invalid"
-    expected, found = _signature(key, identity, until), signature.encode("utf-8", "replace")
-    if not hmac.compare_digest(expected.encode(), found):
+    expected, given = _signature(key, identity, until), signature.encode("utf-8", "replace")
+    if not hmac.compare_digest(expected.encode(), given):
         return "invalid"
     return "valid" if now <= int(until) else "expired"
 
 
 def _signature(key: bytes, identity: str, until: str) -> str:
-    """Covers all that the link permits: the act, the incident and the end."""
-    said = msgspec.json.encode(("acknowledge", identity, int(until)))
-    return hmac.new(key, said, hashlib.sha256).hexdigest()[:32]
+    """A signature over everything that the link permits: the act, the incident and the end."""
+    content = msgspec.json.encode(("acknowledge", identity, int(until)))
+    return hmac.new(key, content, hashlib.sha256).hexdigest()[:32]
