@@ -1,7 +1,7 @@
 """Changes of checks, for any number of readers.
 
-A slow reader gets the last state of each check that changed, not each state: what waits for it is
-bounded by the number of checks.
+A slow reader gets only the last state of each changed check, so its queue is bounded by the number
+of checks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nodevitals.checks.model import Check
 
 
 class Reader(AsyncIterator[Check]):
-    """The changes since it was made; ends never."""
+    """The changes since it was made; never ends."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Check] = {}
@@ -40,12 +40,12 @@ class Changes:
         self._readers: weakref.WeakSet[Reader] = weakref.WeakSet()
 
     def reader(self) -> Reader:
-        """A new reader; it is forgotten when its user drops it."""
+        """A new reader; it is held weakly, and gone when its user drops it."""
         reader = Reader()
         self._readers.add(reader)
         return reader
 
     def put(self, check: Check) -> None:
-        """Pass on a change."""
+        """Pass a change to all readers."""
         for reader in list(self._readers):
             reader.put(check)

@@ -1,4 +1,4 @@
-"""What a check of each kind does, and how long it may take."""
+"""The procedure of a check by its kind, and its time limit."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ def limit_of(check: Check) -> float:
 
 
 def left_of(unfinished: Unfinished, now: float) -> float:
-    """What is left of it at a time in seconds since the epoch. A check that an earlier hub started
-    has a moment in which what that left is ended, or its results are taken. Where the clock went
-    back since then, the latest time that was stored counts.
+    """The seconds left of the limit, at a time in seconds since the epoch. A check that an earlier
+    hub started always has some seconds left, in which its old runs are ended or their results
+    collected. If the clock was set back since then, the latest stored time counts.
     """
     check = unfinished.check
     limit, started = limit_of(check), check.started if check.started is not None else now
-    known = [one.time for one in unfinished.issued]
-    known += [one.started + one.seconds for one in unfinished.results]
+    known = [issued.time for issued in unfinished.issued]
+    known += [result.started + result.seconds for result in unfinished.results]
     return max(limit - (max(now, *known, started) - started), min(limit, RESUME_SECONDS))
 
 
 async def perform(check: Check, execution: Execution, runner: Runner) -> Verdict | None:
-    """Execute the runs. Returns what is known apart from their results: of nodes that cannot take
-    part, or of the search for the reason of a bad collective.
+    """Execute the runs. Returns a verdict that does not come from their results: about nodes that
+    cannot take part, or from the search for the cause of a bad collective.
     """
     runs = planning.plan(check.request)
     if check.request.kind != "collective":
         results = await execution.execute(runs)
-        for one in planning.repetitions(check, results):
-            await execution.execute([one])
+        for run in planning.repetitions(check, results):
+            await execution.execute([run])
         return None
     if not execution.has_begun(0):
         findings = tuple(await runner.findings(check))
         if findings:
-            text = "; ".join(f"{one.subject}: {one.message}" for one in findings[:3])
+            text = "; ".join(f"{finding.subject}: {finding.message}" for finding in findings[:3])
             reason = findings[0].reason
             return Verdict(outcome="bad", reason=reason, message=text, findings=findings)
     [whole] = await execution.execute(runs)
@@ -63,7 +63,7 @@ async def isolate(
     whole: RunResult,
     execute: Callable[[Sequence[PlannedRun]], Awaitable[Sequence[RunResult]]],
 ) -> Verdict | None:
-    """Search for the reason why the collective over all nodes was bad; None where it was not.
+    """Search for the cause of a bad collective over all nodes; None where it was not bad.
     `execute` returns the stored result of a run that was executed before.
     """
     request = check.request

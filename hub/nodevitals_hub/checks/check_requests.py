@@ -1,4 +1,4 @@
-"""What requests for checks have in common: nodes, and refusals."""
+"""Types that all requests for checks share: nodes, and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ has ended. busy: 429, the queue is full. unavailable: 503, the store cannot be w
 
 
 class RefusedError(ProblemsError):
-    """A request was refused; the problems say why and what to do, in one line each."""
+    """A request was refused; each problem is one line with the reason and what to do."""
 
     def __init__(self, kind: RefusalKind, *problems: str | Problem) -> None:
         super().__init__(*problems)

@@ -1,7 +1,7 @@
 """The checks of a hub: queue, reservations, limits, recovery after a restart.
 
-In: requests. Out: checks with a verdict, exactly one each. A node has one check at a time: the
-nodes of running checks are reserved, and a waiting check is not overtaken on any of its nodes.
+In: requests. Out: checks, each with exactly one verdict. A node has one check at a time: the nodes
+of running checks are reserved, and no later check gets a node that an earlier one waits for.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ log = logging.getLogger(__name__)
 
 
 def new_identity() -> str:
-    """A name for a check: its time, and letters that cannot be guessed."""
+    """A new id: the time, and letters that cannot be guessed."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return f"{stamp}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
 
 
 class Coordinator:
-    """All checks of this hub: what pages, REST, resources, schedules and alerts call. Methods run
-    in the event loop and never block it.
+    """All checks of this hub, for pages, REST, resources, schedules and alerts. Methods run in the
+    event loop and never block it.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Coordinator:
         self._queue: dict[str, Unfinished] = {}
         self._running: dict[str, Check] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """Each running check, to its end in the store; canceled only as the hub ends."""
+        """The task of each running check, until its end is stored; canceled when the hub stops."""
         self._runs: dict[str, asyncio.Task[Verdict | None]] = {}
-        """Its runs; canceled with the check, or at its time limit."""
+        """The runs of each running check; canceled with the check, or at its time limit."""
         self._canceled: dict[str, str] = {}
         self._starting: set[str] = set()
         self._entering = 0
@@ -88,13 +88,13 @@ class Coordinator:
         self._start_what_may()
 
     async def stop(self) -> None:
-        """Let go of everything: the next hub continues."""
+        """Stop without ending checks: the next hub continues them."""
         await self._runner.close()
         tasks = [*self._runs.values(), *self._tasks.values()]
         await stopping.canceled(tasks, stopping.STOP_SECONDS)
 
     async def run(self) -> None:
-        """Remove what is old, for ever."""
+        """Remove old checks until cancelled."""
         while True:
             limits = self.settings.limits
             with contextlib.suppress(StoreError):
@@ -108,8 +108,8 @@ class Coordinator:
     async def estimate(
         self, request: CheckRequest, requester: Requester, without: Collection[str] = ()
     ) -> Check:
-        """The check as it would be started, with its cost, and without some of the nodes that the
-        request names or chooses. Raises RefusedError.
+        """The check that would be started, with its cost, and without the nodes in `without`.
+        Raises RefusedError.
         """
         if requester.role == "read":
             raise RefusedError("forbidden", "a check needs the role run")
@@ -144,7 +144,7 @@ class Coordinator:
         try:
             if request.kind != "node" and not request.force:
                 await self._refuse_in_use(check.request)
-            # A client that goes away must not leave a check that is stored and not queued.
+            # A client that disconnects must not leave a check that is stored but not queued.
             return await asyncio.shield(asyncio.ensure_future(self._enter(check, key)))
         finally:
             self._entering -= 1
@@ -208,10 +208,10 @@ class Coordinator:
         node: str = "",
         outcome: str = "",
     ) -> Sequence[Check]:
-        """The newest checks first, from before an identity on."""
+        """The checks before an id, the newest first."""
         most = max(1, min(limit, MAX_LISTED))
-        found = await _stored(self._store.list(most, before, kind or "", node, outcome))
-        return [self._latest(check) for check in found]
+        checks = await _stored(self._store.list(most, before, kind or "", node, outcome))
+        return [self._latest(check) for check in checks]
 
     def changes(self) -> AsyncIterator[Check]:
         """Each change of a check from now on."""
@@ -221,7 +221,7 @@ class Coordinator:
         return self._running.get(check.id, check)
 
     def _start_what_may(self) -> None:
-        """Start waiting checks, oldest first, whose nodes no older check has or waits for."""
+        """Start waiting checks, oldest first, if no older check has or waits for their nodes."""
         taken = {node for check in self._running.values() for node in check.request.nodes}
         for identity, waiting in list(self._queue.items()):
             if len(self._running) >= self.settings.limits.running:
@@ -239,7 +239,7 @@ class Coordinator:
         self._tasks[identity] = asyncio.ensure_future(self._execute(unfinished))
 
     async def _execute(self, unfinished: Unfinished) -> None:
-        """All of a check, from its start to its end in the store."""
+        """Execute a check from its start until its end is stored."""
         check = self._running[unfinished.check.id]
         if unfinished.check.phase == "queued":
             like = await until_stored(lambda: self._store.like(check))
@@ -285,9 +285,9 @@ class Coordinator:
         isolation: Verdict | None,
         problem: str,
     ) -> None:
-        results = sorted(results, key=lambda one: one.number)
+        results = sorted(results, key=lambda result: result.number)
         by = self._canceled.pop(check.id, None)
-        # That of 10,000 nodes takes most of a second.
+        # In a thread: a verdict over 10,000 nodes takes most of a second.
         verdict, figure = await asyncio.to_thread(_judged, check, results, isolation)
         if by is not None:
             verdict = Verdict(outcome="unknown", message=f"canceled by {by}")
@@ -313,7 +313,7 @@ class Coordinator:
 def _judged(
     check: Check, results: Sequence[RunResult], isolation: Verdict | None
 ) -> tuple[Verdict, float | None]:
-    """The verdict and the figure. A defect there must not keep the nodes reserved for ever."""
+    """The verdict and the figure. A defect in these must not keep the nodes reserved for ever."""
     try:
         verdict = planning.judge(check, results, isolation)
         return verdict, planning.figure(check.request, results)

@@ -1,7 +1,7 @@
-"""Executes the runs of one check, and continues where a hub that was killed left off.
+"""Executes the runs of one check, and continues the runs of a hub that was killed.
 
-In: a check that is running, with what of it was issued and done. Out: its results. Each run waits
-until it is the first of those left on each of its nodes: no node has two tests at a time.
+In: a running check, with its issued runs and results. Out: its results. Each run waits until it is
+the first of the remaining runs on each of its nodes: no node has two tests at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 async def until_stored(write: Callable[[], Awaitable[Result]]) -> Result:
-    """Write as soon as the store works: a full disk is not for ever."""
+    """Write, and retry until the store works: a full disk is a passing problem."""
     while True:
         try:
             return await write()
@@ -44,26 +44,26 @@ class Execution:
         unfinished: Unfinished,
         progress: Callable[[RunResult], None],
     ) -> None:
-        """`slots` bounds the runs at a time over all checks."""
+        """`slots` limits the number of concurrent runs of all checks."""
         self._store, self._runner, self._slots = store, runner, slots
         self._check: Check = unfinished.check
         self._progress = progress
         self.results = {result.number: result for result in unfinished.results}
-        self._issued = {one.number: one for one in unfinished.issued}
+        self._issued = {issued.number: issued for issued in unfinished.issued}
         self._tasks: set[asyncio.Task[None]] = set()
         self._none_left = asyncio.Event()
         self._queues: dict[str, deque[PlannedRun]] = {}
 
     def has_begun(self, number: int) -> bool:
-        """Whether a run was issued, by this hub or by one before it."""
+        """Whether this hub, or an earlier one, has issued a run."""
         return number in self._issued or number in self.results
 
     async def execute(self, runs: Sequence[PlannedRun]) -> list[RunResult]:
-        """Execute those runs that have no result, and return the results of all; cancellation ends
-        all of them.
+        """Execute the runs that have no result, and return the results of all runs; cancellation
+        ends all of them.
         """
         left = [run for run in runs if run.number not in self.results]
-        # What agents may be executing already comes first.
+        # Runs that agents may already execute come first.
         left.sort(key=lambda run: (run.number not in self._issued, run.number))
         for run in left:
             for node in run.nodes:
@@ -110,16 +110,16 @@ class Execution:
         await until_stored(lambda: self._store.record(self._check.id, result))
         self.results[run.number] = result
         self._progress(result)
-        following = set()
+        next_runs = set()
         for node in run.nodes:
             self._queues[node].popleft()
             if self._queues[node]:
-                following.add(self._queues[node][0])
-        for one in following:
-            self._start_if_first(one)
+                next_runs.add(self._queues[node][0])
+        for next_run in next_runs:
+            self._start_if_first(next_run)
 
     async def _issue(self, run: PlannedRun) -> Issued:
-        """Store the run's name; it is not executed before that."""
+        """Store the run's name, which must happen before the run is executed."""
         issued = Issued(run.number, f"nv-{self._check.id}-{run.number}", time.time())
         await until_stored(lambda: self._store.issue(self._check.id, [issued]))
         self._issued[run.number] = issued

@@ -30,19 +30,19 @@ def parse_list(text: bytes, port: int) -> list[Member]:
     """The members of a file_sd file, JSON or YAML. Raises DocumentError with every problem."""
     problems: list[Problem] = []
     groups = convert(parse_yaml(text), tuple[TargetGroup, ...], "", problems)
-    found = []
+    members = []
     for number, group in enumerate(groups or ()):
         if group is None:  # one of the problems
             continue
         labels = {name: str(value) for name, value in group.labels.items()}
         for index, target in enumerate(group.targets):
             try:
-                found.append(_member(target, port, labels))
+                members.append(_member(target, port, labels))
             except ValueError as error:
                 problems.append(Problem(f"[{number}].targets[{index}]", str(error)))
     if problems:
         raise DocumentError(problems)
-    return found
+    return members
 
 
 def _member(target: str, default_port: int, labels: Mapping[str, str]) -> Member:
@@ -52,7 +52,7 @@ def _member(target: str, default_port: int, labels: Mapping[str, str]) -> Member
 
 
 class Members:
-    """The last good lists."""
+    """The last valid lists."""
 
     def __init__(self) -> None:
         self._files: dict[str, list[Member]] = {}
@@ -61,24 +61,26 @@ class Members:
         self.by_name: dict[str, Member] = {}
 
     def read(self, settings: NodesSettings) -> None:
-        """Read all lists; to be called in a thread, as files and name services may hang."""
+        """Read all lists. Call it in a thread, because files and name services may hang."""
         problems: list[str] = []
-        found = list(self._static(settings, problems))
-        found += self._from_files(settings, problems)
+        members = list(self._static(settings, problems))
+        members += self._from_files(settings, problems)
         discovery = Discovery(Host(), self._names, DEFAULT_PORT)
         deadline = time.monotonic() + NAME_SECONDS
         for _, target in discovery.targets((), settings.dns_sd, deadline):
-            found.append(Member(name=target.host, host=target.host, port=target.port))
+            members.append(Member(name=target.host, host=target.host, port=target.port))
         problems += [problem.message for problem in discovery.problems]
-        odd = [member.name for member in found if not _NAME.fullmatch(member.name)]
+        odd = [member.name for member in members if not _NAME.fullmatch(member.name)]
         if odd:
-            # No request can name them, and no stored check may have them.
+            # No request can name such nodes, and no stored check may contain them.
             text = f"{len(odd)} of the listed nodes are left out, such as {shown(odd[0])}"
             problems.append(f"{text}: list them by names of letters, digits and . _ -")
-            found = [member for member in found if _NAME.fullmatch(member.name)]
-        if len(found) > MAX_MEMBERS:
-            problems.append(f"{len(found)} nodes are listed; only the first {MAX_MEMBERS} are used")
-        self.by_name = {member.name: member for member in found[:MAX_MEMBERS]}
+            members = [member for member in members if _NAME.fullmatch(member.name)]
+        if len(members) > MAX_MEMBERS:
+            problems.append(
+                f"{len(members)} nodes are listed; only the first {MAX_MEMBERS} are used"
+            )
+        self.by_name = {member.name: member for member in members[:MAX_MEMBERS]}
         self.problems = tuple(problems)
 
     def _static(self, settings: NodesSettings, problems: list[str]) -> Iterator[Member]:

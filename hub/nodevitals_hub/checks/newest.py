@@ -1,7 +1,7 @@
 """The newest check of each kind, pool, tool, operation and device, with its baseline.
 
-In: ended checks, in their order. Out: samples of `nodevitals_check_*`. Pure. The number of series
-is bounded: MAX_KEYS such combinations, each with MAX_SIZES message sizes and MAX_FINDINGS findings.
+In: ended checks, in the order of their ends. Out: samples of `nodevitals_check_*`. Pure. The number
+of series is bounded: MAX_KEYS keys, each with MAX_SIZES message sizes and MAX_FINDINGS findings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Sample = tuple[Family, tuple[str, ...], float]
 
 
 class Key(NamedTuple):
-    """Which checks are compared; the labels of their families, in this order."""
+    """Checks with the same key are compared. The labels of their families, in this order."""
 
     pool: str
     tool: str
@@ -42,7 +42,7 @@ class Figures(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """What is exposed of one key."""
+    """The exposed data of one key."""
 
     check: Check
     figures: Figures
@@ -50,7 +50,7 @@ class Newest(NamedTuple):
 
 
 class NewestChecks:
-    """Takes checks as they end."""
+    """Collects checks as they end."""
 
     def __init__(self) -> None:
         self._newest: dict[Key, Newest] = {}
@@ -58,7 +58,7 @@ class NewestChecks:
         self._ended: Counter[tuple[str, str, str]] = Counter()
 
     def take(self, detail: CheckDetail, *, count: bool = True) -> None:
-        """Take a check that has ended; `count` it, where it ended in this process."""
+        """Add an ended check; `count`: whether it ended in this process."""
         check = detail.check
         outcome, reason = outcome_of(check)
         if count:
@@ -76,7 +76,7 @@ class NewestChecks:
             del self._newest[oldest], self._before[oldest]
 
     def samples(self, url: str = "") -> Iterator[Sample]:
-        """All samples of checks, whose pages people reach at `url`."""
+        """All samples of checks; `url` is the external address of the hub's pages."""
         for kind in families.KINDS:
             yield families.ENDED, (kind, "ok", ""), self._ended[kind, "ok", ""]
             yield families.ENDED, (kind, "canceled", ""), self._ended[kind, "canceled", ""]
@@ -129,7 +129,7 @@ def key_of(check: Check) -> Key:
 
 
 def pool_of(check: Check) -> str:
-    """The labels by which its nodes were chosen, as one text; '' where they were named."""
+    """The labels that chose its nodes, as one text; '' where the request named the nodes."""
     where = check.request.where
     if set(where) == {"pool"}:
         return where["pool"][:MAX_POOL_CHARACTERS]
@@ -137,7 +137,7 @@ def pool_of(check: Check) -> str:
 
 
 def outcome_of(check: Check) -> tuple[str, str]:
-    """The outcome of an ended check, and the reason where that is not ok."""
+    """The outcome of an ended check, and the reason where the outcome is not ok."""
     if check.phase == "canceled":
         return "canceled", ""
     if check.verdict is None:
@@ -176,4 +176,4 @@ def baseline_of(before: Sequence[Figures]) -> Figures:
 
 
 def _medians(values: dict[int, list[float]]) -> dict[int, float]:
-    return {size: median(found) for size, found in values.items()}
+    return {size: median(rates) for size, rates in values.items()}

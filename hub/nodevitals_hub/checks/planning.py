@@ -1,7 +1,7 @@
-"""What a request becomes: a resolved request, its cost, its runs, and the verdict on its results.
+"""Resolves a request; computes its cost, its runs, and the verdict on its results.
 
-In: the records of checks/model.py. Out: the same. Here the pure functions of `checks/` meet the
-hub's settings and lists.
+In: records of the agent's checks/model.py, the hub's settings and lists. Out: such records. Calls
+the pure functions of the agent's `checks/`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_RUNS = 1_000_000
 
 
 def presets_of(settings: HubSettings) -> dict[str, PresetLike]:
-    """All presets by name; those of the site replace those that every hub has."""
+    """All presets by name; the site's presets replace built-in ones of the same name."""
     return {**PRESETS, **settings.presets}
 
 
@@ -39,10 +39,10 @@ def resolve(
     settings: HubSettings,
     without: Collection[str] = (),
 ) -> CheckRequest:
-    """The request with all defaults and all nodes but some. Raises RefusedError."""
+    """The request with all defaults and nodes filled in, except `without`. Raises RefusedError."""
     if without:
         left_out = set(without)
-        members = {name: one for name, one in members.items() if name not in left_out}
+        members = {name: member for name, member in members.items() if name not in left_out}
         request = replace(request, nodes=tuple(n for n in request.nodes if n not in left_out))
     try:
         return checked(request, presets_of(settings), members.values())
@@ -51,7 +51,7 @@ def resolve(
 
 
 def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
-    """The runs of a resolved request, in the order in which they start; of a collective the one
+    """The runs of a resolved request, in the order in which they start; for a collective, the run
     over all nodes.
     """
     if request.kind == "node":
@@ -65,25 +65,25 @@ def plan(request: CheckRequest) -> tuple[PlannedRun, ...]:
 
 
 def repetitions(check: Check, results: Sequence[RunResult]) -> tuple[PlannedRun, ...]:
-    """The runs after the planned ones that a verdict on these results needs."""
-    found = to_repeat(check.request, check.cost.runs, results)
-    return tuple(PlannedRun(number=number, nodes=nodes) for number, nodes in found)
+    """The additional runs that a verdict on these results needs."""
+    repeats = to_repeat(check.request, check.cost.runs, results)
+    return tuple(PlannedRun(number=number, nodes=nodes) for number, nodes in repeats)
 
 
 def cost(request: CheckRequest, settings: HubSettings) -> Cost:
-    """What a resolved request costs at most. Raises RefusedError where that is over the limits."""
-    found = costs.cost(request, settings.limits.pairs)
+    """The maximum cost of a resolved request. Raises RefusedError where it exceeds the limits."""
+    estimate = costs.cost(request, settings.limits.pairs)
     most = settings.limits.node_hours
-    if found.node_seconds > most * 3600 or found.runs > MAX_RUNS:
+    if estimate.node_seconds > most * 3600 or estimate.runs > MAX_RUNS:
         text = Wording(
             "{runs} runs, {hours} node hours, over limits.node_hours ({most}): choose fewer nodes,"
             " rounds, sizes or iterations",
-            runs=found.runs,
-            hours=f"{found.node_seconds / 3600:.0f}",
+            runs=estimate.runs,
+            hours=f"{estimate.node_seconds / 3600:.0f}",
             most=f"{most:g}",
         )
         raise RefusedError("invalid", text)
-    return found
+    return estimate
 
 
 def figure(request: CheckRequest, results: Sequence[RunResult]) -> float | None:

@@ -1,4 +1,4 @@
-"""What executes one run of a check, behind one interface."""
+"""The interface of runners, which execute the runs of checks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     nodes: tuple[str, ...]
     test: TestRequest | None = None
-    """Where it differs from the request's."""
+    """The test, where it differs from the request's test."""
 
 
 class Runner:
-    """Executes runs, and knows what stands against a check."""
+    """Executes runs, and refuses checks that cannot be run."""
 
     async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
-        """Execute a run. `issued` was stored before: its name is unique, and after a restart of the
-        hub the same run comes with the same name and time (`again`); it must then not be executed a
-        second time. A run that cannot be executed has `skipped` or failed reports; nothing is
-        raised. Cancellation ends the run everywhere, in bounded time.
+        """Execute a run. `issued` was stored before: its name is unique. After a restart the hub
+        passes the same run with the same name and time (`again`); it must not be executed a second
+        time. A run that cannot be executed returns `skipped` or failed reports; nothing is raised.
+        Cancellation ends the run on all nodes, in bounded time.
         """
         raise NotImplementedError
 
@@ -41,15 +41,15 @@ class Runner:
         return ()
 
     async def findings(self, check: Check) -> Sequence[NodeVerdict]:
-        """What is known to be wrong with the nodes before the first run, and prevents it."""
+        """Faults of the nodes that are known before the first run, and prevent it."""
         del check
         return ()
 
     async def refresh(self) -> None:
-        """Read again what may have changed, such as certificates. Raises ProbeError."""
+        """Read files again that may have changed, such as certificates. Raises ProbeError."""
 
     async def close(self) -> None:
-        """The hub ends: let go of what runs, without ending it."""
+        """Stop with the hub, without ending the runs."""
 
 
 def skipped(run: PlannedRun, reason: str) -> RunResult:
