@@ -1,1 +1,1 @@
-"""Messages of Alertmanager, and questions to Prometheus."""
+"""Messages of Alertmanager, and queries to Prometheus."""

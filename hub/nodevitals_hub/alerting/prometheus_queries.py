@@ -1,4 +1,4 @@
-"""Questions to Prometheus and Alertmanager over HTTP.
+"""Queries to Prometheus and Alertmanager over HTTP.
 
 In: an address, queries. Out: samples or alerts, or AskingError with one line without secrets.
 Answers are bounded in time and size.
@@ -23,7 +23,7 @@ MAX_BYTES = 64 << 20
 
 
 class AskingError(Exception):
-    """No usable answer; the text says which server and why, in one line."""
+    """No usable answer; the text is the server and the reason, in one line."""
 
 
 class Sample(NamedTuple):
@@ -31,9 +31,9 @@ class Sample(NamedTuple):
 
     labels: dict[str, str]
     value: float
-    """NaN is left out."""
+    """Never NaN: such series are left out."""
     time: float
-    """Of the evaluation, by Prometheus' clock."""
+    """Time of the evaluation, by Prometheus' clock."""
 
 
 class _Vector(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class ActiveAlert(msgspec.Struct, frozen=True, rename="camel"):
     status: _State = _State()
 
     def alert(self) -> Alert:
-        """As in a message."""
+        """The alert as in a message."""
         return Alert(
             status="firing",
             fingerprint=self.fingerprint,
@@ -81,7 +81,7 @@ class ActiveAlert(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Server:
-    """One server. Files with secrets are read at each question: they may be replaced."""
+    """One server. Files with secrets are read for each query, because they may be replaced."""
 
     def __init__(self, name: str, settings: ServerSettings) -> None:
         self._name, self._settings = name, settings
@@ -97,22 +97,22 @@ class Server:
             )
         if answer.data.result_type != "vector":
             raise AskingError(f"{self._name}: not a vector: {answer.data.result_type[:40]}")
-        found = []
-        for one in answer.data.result:
+        samples = []
+        for series in answer.data.result:
             try:
-                value = float(one.value[1])
+                value = float(series.value[1])
             except ValueError:
-                raise AskingError(f"{self._name}: not a number: {one.value[1][:40]!r}") from None
+                raise AskingError(f"{self._name}: not a number: {series.value[1][:40]!r}") from None
             if not math.isnan(value):
-                found.append(Sample(one.metric, value, one.value[0]))
-        return found
+                samples.append(Sample(series.metric, value, series.value[0]))
+        return samples
 
     async def active_alerts(self) -> list[ActiveAlert]:
         """All alerts that Alertmanager has now, also silenced ones. Raises AskingError."""
         wanted = {"active": "true", "silenced": "true", "inhibited": "true"}
         body = await self._get("/api/v2/alerts", wanted)
-        found: list[ActiveAlert] = self._decoded(body, list[ActiveAlert])
-        return found
+        alerts: list[ActiveAlert] = self._decoded(body, list[ActiveAlert])
+        return alerts
 
     async def close(self) -> None:
         """Close the connections."""

@@ -1,8 +1,8 @@
-"""Alertmanager's webhook: a message is on disk, once per reader, before it is acknowledged.
+"""Alertmanager's webhook: stores a message, once per reader, before it acknowledges it.
 
 In: messages (webhook, version 4). Out: rows of the inbox. A message that was received before is
 acknowledged and not stored again, also after a restart and from another Alertmanager of a cluster.
-One that cannot be stored is refused with HTTP 503: Alertmanager sends it again.
+A message that cannot be stored is refused with HTTP 503: Alertmanager sends it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATH = "/api/v1/notifications"
 READERS = ("notify", "incidents", "owners")
 MAX_LABEL_CHARACTERS = 4096
 MAX_FIELD_CHARACTERS = 64 << 10
-"""Of a URL, a time, a name of a group."""
+"""Limit for a URL, a time, or the name of a group."""
 MAX_CLUSTERS = 1000
 WATCHDOG = "Watchdog"
 
@@ -48,13 +48,13 @@ class Receiver:
         self.arrived = {reader: asyncio.Event() for reader in READERS}
         """Set when a message was stored for a reader."""
         self.beats: dict[str, float] = {}
-        """When Watchdog came last, by the monotonic clock, of each cluster."""
+        """Time of the last Watchdog by cluster, by the monotonic clock."""
 
     async def take(self, message: Message, now: float | None = None) -> bool:
         """Store a message; False where it is a repetition. Raises RefusedError."""
         now = time.time() if now is None else now
         settings = self._hub.settings.notify
-        beats = [one for one in message.alerts if one.labels.get("alertname") == WATCHDOG]
+        beats = [alert for alert in message.alerts if alert.labels.get("alertname") == WATCHDOG]
         if beats:
             self._take_beats(beats)
             if len(beats) == len(message.alerts):
@@ -65,7 +65,7 @@ class Receiver:
 
         def store(connection: sqlite3.Connection) -> bool | None:
             queued = inbox_tables.waiting(connection)
-            queued += sum(one.number for one in delivery_tables.waiting(connection))
+            queued += sum(waiting.number for waiting in delivery_tables.waiting(connection))
             if queued >= settings.max_queued:
                 return None
             return inbox_tables.add(connection, message, readers, now, settings.same_within)
@@ -86,17 +86,17 @@ class Receiver:
         return stored
 
     def _take_beats(self, beats: Sequence[Alert]) -> None:
-        for one in beats:
-            if one.status == "firing":
-                cluster = one.labels.get("cluster") or self._hub.settings.cluster
+        for alert in beats:
+            if alert.status == "firing":
+                cluster = alert.labels.get("cluster") or self._hub.settings.cluster
                 if cluster in self.beats or len(self.beats) < MAX_CLUSTERS:
                     self.beats[cluster] = time.monotonic()
 
 
 def readers_of(settings: NotifySettings) -> list[str]:
-    """Those that read messages, by the settings."""
+    """The readers that need messages, by the settings."""
     reads = {"notify": settings.channels, "owners": settings.owners and settings.channels}
-    return [one for one in READERS if reads.get(one, True)]
+    return [reader for reader in READERS if reads.get(reader, True)]
 
 
 def decode(body: bytes) -> Message:

@@ -1,4 +1,4 @@
-"""The servers that the hub asks, as the settings have them now."""
+"""The servers that the hub queries, by the current settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Servers:
-    """One connection per server; another one once SIGHUP has replaced its settings."""
+    """One connection per server, which is replaced when SIGHUP changes the server's settings."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

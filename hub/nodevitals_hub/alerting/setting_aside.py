@@ -1,6 +1,6 @@
-"""A message that its reader cannot process is set aside, so that it holds up no other.
+"""Sets aside a message that its reader cannot process, so that it does not block later messages.
 
-In: one step of a reader. Out: the same; after TRIES failures the oldest message is set aside.
+In: one step of a reader. Out: its result; after TRIES failures the oldest message is set aside.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ async def read(database: Database, reader: str, read_one: Callable[[], Awaitable
     """Read one message; False where none waits. Raises StoreError."""
     reason = ""
     for attempt in range(TRIES):
-        await asyncio.sleep(attempt * PAUSE_SECONDS)  # what passes after a moment loses no message
+        await asyncio.sleep(attempt * PAUSE_SECONDS)  # a short failure must not lose a message
         try:
             return await read_one()
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - its text may hold what the message holds
+        except Exception as error:  # noqa: BLE001 - its text may contain parts of the message
             reason = f"cannot be processed after {TRIES} tries, {type(error).__name__}"
 
     def work(connection: sqlite3.Connection) -> None:

@@ -1,7 +1,7 @@
-"""Which checks a message of Alertmanager asks for.
+"""Chooses the checks for a message of Alertmanager.
 
-In: alerts, the nodes on the lists, what is known of them. Out: groups of suspects with partners to
-choose from, then a request per group, and the reason for each alert without one. Pure.
+In: alerts, the nodes on the lists, the known alerts and checks. Out: groups of suspects with
+possible partners, then a request per group, and the reason for each alert without one. Pure.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from nodevitals_hub.settings.hub import AlertCheckSettings
 
 MAX_SUSPECTS = 16
 MAX_GROUPS = 64
-"""Of one message: each group costs a look at all nodes."""
+"""Limit per message: each group costs a loop over all nodes."""
 MAX_ALERTS = 10_000
 SPARE_PARTNERS = 48
-"""Nodes that are asked for facts beyond those that are needed: some will be in use."""
+"""Nodes queried for their state beyond the needed partners: some will be in use."""
 
 Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-zA-Z]{1,64}\Z")]
 
@@ -38,7 +38,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its alertname."""
+        """The alertname."""
         return self.labels.get("alertname", "")[:200]
 
     @property
@@ -57,11 +57,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(NamedTuple):
-    """What the hub knows of the nodes."""
+    """The nodes on the lists, their alerts and their recent checks."""
 
     members: Mapping[str, Member]
     alerting: AbstractSet[str]
-    """Nodes that have any alert now."""
+    """Nodes that have an alert now."""
     tested: Mapping[tuple[str, str], str]
     """Recent checks, by the name of the alert and the node."""
 
@@ -74,8 +74,8 @@ class Group(NamedTuple):
     partners: tuple[str, ...]
 
 
-class Found(NamedTuple):
-    """What the alerts of a message ask for; by fingerprint where there is nothing to start."""
+class Grouping(NamedTuple):
+    """The groups to check; for alerts without a check to start, by fingerprint, why not."""
 
     groups: tuple[Group, ...]
     reasons: dict[str, str]
@@ -94,7 +94,7 @@ def decode(body: bytes) -> Message:
 
 def host_of(instance: str) -> str:
     """An instance without its port, an IPv6 address without its brackets: `[fd00::2]:9855` is
-    `fd00::2`. What is no address stays as it is.
+    `fd00::2`. A text that is not an address stays unchanged.
     """
     try:
         host, _ = parse_address(instance, 1)
@@ -110,14 +110,13 @@ def node_of(labels: Mapping[str, str], members: Mapping[str, Member]) -> str | N
     """
     instance = labels.get("instance", "")
     names = (instance, host_of(instance), labels.get("node", ""))
-    found = (name for name in names if name in members)
-    return next(found, None)
+    return next((name for name in names if name in members), None)
 
 
 def grouped(
     alerts: Sequence[Alert], rules: Mapping[str, AlertCheckSettings], known: Known
-) -> Found:
-    """The groups of the firing alerts, and why the others have none."""
+) -> Grouping:
+    """The groups of the firing alerts, and why the other alerts have none."""
     reasons: dict[str, str] = {}
     checks: dict[str, str] = {}
     suspects: dict[tuple[str, str], list[str]] = {}
@@ -149,14 +148,14 @@ def grouped(
         Group(rules[name], tuple(sorted(nodes)), _partners(rules[name], value, nodes, known))
         for (name, value), nodes in suspects.items()
     )
-    return Found(groups, reasons, checks)
+    return Grouping(groups, reasons, checks)
 
 
 def _partners(
     rule: AlertCheckSettings, value: str, suspects: Sequence[str], known: Known
 ) -> tuple[str, ...]:
-    """Nodes of the group without an alert: those after the first suspect by name come first, so
-    that it is not always the same ones.
+    """Nodes of the group without an alert. Those after the first suspect by name come first, so
+    that the hub does not always choose the same ones.
     """
     if not rule.with_healthy:
         return ()
@@ -172,7 +171,7 @@ def _partners(
 
 
 def request_of(group: Group, in_use: AbstractSet[str], kind: Kind) -> CheckRequest:
-    """The check of a group. Raises ValueError with the reason why there is none."""
+    """The check for a group. Raises ValueError with the reason why there is none."""
     rule = group.rule
     suspects = [name for name in group.suspects if name not in in_use]
     if not suspects:
@@ -194,8 +193,8 @@ def request_of(group: Group, in_use: AbstractSet[str], kind: Kind) -> CheckReque
 
 
 def key_of(group: Group, now: float) -> str:
-    """The same for the same nodes within the rule's time: a message that is sent again after the
-    hub was killed starts no second check.
+    """A key that is equal for the same nodes within the rule's time: a message that is sent again
+    after the hub was killed starts no second check.
     """
     period = int(now // max(group.rule.at_most_every, 1.0))
     parts = msgspec.json.encode([group.rule.alertname, group.suspects, period])

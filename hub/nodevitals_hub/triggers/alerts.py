@@ -1,8 +1,8 @@
-"""Checks that alerts ask for: Alertmanager's webhook in, checks out.
+"""Starts checks for alerts.
 
-In: messages of Alertmanager. Out: checks and leases; for each alert its newest check, or why there
-is none, in a file of the state directory. What cannot be tested is an answer, not an error:
-Alertmanager would send a message that fails again and again.
+In: messages of Alertmanager's webhook. Out: checks and leases; for each alert its newest check, or
+why there is none, in a file of the state directory. A message whose nodes cannot be tested gets a
+normal answer, because Alertmanager would repeat a message that fails.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.settings.hub import AlertCheckSettings, HubSettings
 from nodevitals_hub.triggers.alert_plan import (
     Alert,
-    Found,
     Group,
+    Grouping,
     Known,
     Message,
     decode,
@@ -45,7 +45,7 @@ PATH = "/api/v1/alerts"
 FILE_NAME = "alerts.json"
 MAX_RECORDS = 10_000
 FIRING_SECONDS = 86400.0
-"""An alert that was not sent again for so long counts as resolved: its message was lost."""
+"""An alert that was not sent again for this time counts as resolved: its message was lost."""
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +58,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     firing: bool = True
     seen: float
     check: str = ""
-    """Its newest check."""
+    """The newest check."""
     checked: float = 0.0
     reason: str = ""
-    """Why its last message started none."""
+    """Why the last message started no check."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class Alerts:
         in_use: InUse,
         lease: AskLease,
     ) -> None:
-        """Read the file; one that is damaged has no alerts."""
+        """Read the file; a damaged file counts as empty."""
         self._settings, self._checks = settings, checks
         self._in_use, self._lease = in_use, lease
         self._path = Path(settings().state_directory, FILE_NAME)
@@ -93,18 +93,18 @@ class Alerts:
         self._one_at_a_time = asyncio.Lock()
 
     async def take(self, message: Message, now: float | None = None) -> Answer:
-        """Start what a message asks for. Raises RefusedError only where it is to be sent again:
-        the store fails, or the queue is full.
+        """Start the checks for a message. Raises RefusedError only where Alertmanager must send it
+        again: the store fails, or the queue is full.
         """
         drills = [alert for alert in message.alerts if alert.is_drill]
         real = tuple(alert for alert in message.alerts if not alert.is_drill)
         message = replace(message, alerts=real)
-        async with self._one_at_a_time:  # Alertmanagers of one cluster send the same ones
+        async with self._one_at_a_time:  # several Alertmanagers may send the same message
             now = time.time() if now is None else now
             members = {member.name: member for member in self._checks.members()}
-            found = grouped(message.alerts, self._rules(), self._known(message, members, now))
+            grouping = grouped(message.alerts, self._rules(), self._known(message, members, now))
             try:
-                refusals = await self._start(found, message.alerts, members, now)
+                refusals = await self._start(grouping, message.alerts, members, now)
             finally:
                 await self._write()
             await self._ask_leases(message.alerts, members)
@@ -137,7 +137,7 @@ class Alerts:
         return {rule.alertname: rule for rule in self._settings().alerts}
 
     def _known(self, message: Message, members: Mapping[str, Member], now: float) -> Known:
-        """Note the alerts, then say what is known of the nodes."""
+        """Record the alerts; return the known alerts and checks of the nodes."""
         for alert in message.alerts:
             before = self._records.pop(alert.fingerprint, None)
             node = node_of(alert.labels, members) or ""
@@ -145,33 +145,37 @@ class Alerts:
             firing = alert.status == "firing"
             record = replace(record, node=node, firing=firing, seen=now)
             self._records[alert.fingerprint] = record
-        # Of more, the oldest are forgotten, but none of this message.
+        # Above the limit, the oldest records are removed, but none of this message.
         most = max(MAX_RECORDS, len(message.alerts))
         for old in list(self._records)[: max(0, len(self._records) - most)]:
             del self._records[old]
         rules, records = self._rules(), self._records.values()
         return Known(
             members,
-            # One that is seen in the future was seen before the clock was set back.
-            {one.node for one in records if one.firing and abs(now - one.seen) < FIRING_SECONDS},
+            # A record from the future was made before the clock was set back.
             {
-                (one.alertname, one.node): one.check
-                for one in sorted(records, key=lambda one: one.checked)
-                if one.check
-                and one.alertname in rules
-                and 0 <= now - one.checked < rules[one.alertname].at_most_every
+                record.node
+                for record in records
+                if record.firing and abs(now - record.seen) < FIRING_SECONDS
+            },
+            {
+                (record.alertname, record.node): record.check
+                for record in sorted(records, key=lambda record: record.checked)
+                if record.check
+                and record.alertname in rules
+                and 0 <= now - record.checked < rules[record.alertname].at_most_every
             },
         )
 
     async def _start(
-        self, found: Found, alerts: Sequence[Alert], members: Mapping[str, Member], now: float
+        self, grouping: Grouping, alerts: Sequence[Alert], members: Mapping[str, Member], now: float
     ) -> Counter[str]:
-        names = {name for group in found.groups for name in (*group.suspects, *group.partners)}
+        names = {name for group in grouping.groups for name in (*group.suspects, *group.partners)}
         asked = CheckRequest(kind="matrix", nodes=tuple(sorted(names)))
         in_use = set(await self._in_use(asked)) if names else set()
-        checks, reasons = dict(found.checks), dict(found.reasons)
+        checks, reasons = dict(grouping.checks), dict(grouping.reasons)
         unavailable = None
-        for group in found.groups:
+        for group in grouping.groups:
             own = {
                 alert.fingerprint: node_of(alert.labels, members)
                 for alert in _firing(alerts)
@@ -194,7 +198,7 @@ class Alerts:
                     self._note(fingerprint, check=identity, checked=now, reason="")
                 else:
                     reasons[fingerprint] = reason or "in use by jobs"
-        for fingerprint, identity in found.checks.items():
+        for fingerprint, identity in grouping.checks.items():
             self._note(fingerprint, check=identity, reason="")
         for fingerprint, reason in reasons.items():
             self._note(fingerprint, reason=reason)
@@ -226,7 +230,7 @@ class Alerts:
                 log.warning("alerts: %s: no lease: %s", name, error)
 
     async def _write(self) -> None:
-        """Keep the alerts. A full disk costs only a restarted hub its knowledge of them."""
+        """Write the records. If the disk is full, only a restart loses them."""
         data = msgspec.json.encode(self._records)
         try:
             await asyncio.get_running_loop().run_in_executor(None, _replace, self._path, data)

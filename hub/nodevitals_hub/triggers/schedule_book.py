@@ -1,6 +1,6 @@
-"""What a schedule has done: its checks, the slots that have one, and why the last start failed.
+"""The history of a schedule: its checks, the slots with a check, why the last start failed.
 
-In: checks as they change, slots. Out: what the next decision needs. Bounded.
+In: checks as they change, slots. Out: the data for the next decision. Bounded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from nodevitals.checks.model import Check
-from nodevitals_hub.settings import schedule_times as plan
+from nodevitals_hub.settings import schedule_times
 from nodevitals_hub.settings.schedule_times import ScheduledCheck
 
 RETRY_SECONDS = 60.0
@@ -33,8 +33,8 @@ class ScheduleState(NamedTuple):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept over restarts, as checks are removed some day. Times are seconds since the
-    epoch.
+    """The stored part, which outlasts restarts and the removal of old checks. Times are seconds
+    since the epoch.
     """
 
     every: float
@@ -47,15 +47,15 @@ _kept = msgspec.json.Decoder(Kept).decode
 
 
 class Book:
-    """What a schedule has done."""
+    """The history of one schedule."""
 
     def __init__(self) -> None:
         self.every: float | None = None
-        """Its interval; None while the settings do not have it."""
+        """The interval; None while the settings do not have the schedule."""
         self.since = 0.0
-        """When the settings got it with this interval."""
+        """When the settings got the schedule with this interval."""
         self.done: dict[int, None] = {}
-        """Slots in which it started a check, in the order of the starts."""
+        """Slots in which the schedule started a check, in the order of the starts."""
         self.reason = ""
         self.last: ScheduledCheck | None = None
         self.last_success: float | None = None
@@ -64,8 +64,8 @@ class Book:
         self._retry = 0.0
 
     def begin(self, record: bytes | None, before: Iterable[Check], now: float) -> None:
-        """Begin with what was kept, and with the checks that are stored. What is of the future was
-        written under a clock that was wrong.
+        """Begin with the stored record and the stored checks. Times in the future were written
+        while the clock was wrong.
         """
         kept = None
         if record is not None:
@@ -77,46 +77,47 @@ class Book:
         for check in before:
             self.take(check)
             ended.append(_success(self.checks[check.id]))
-        past = [one for one in ended if one is not None and one <= now]
+        past = [moment for moment in ended if moment is not None and moment <= now]
         self.last_success = max(past, default=None)
 
     def set_interval(self, every: float | None, now: float) -> None:
-        """The interval of the settings, or None. Another one starts a new count."""
+        """Set the interval of the settings, or None. A new interval starts a new count."""
         if every != self.every:
             self.every, self.since = every, now
-        # The clock was set back: without this the schedule would be late unnoticed for as long.
+        # After the clock was set back, a late schedule would otherwise stay unnoticed.
         self.since = min(self.since, now)
         if self.last_success is not None:
             self.last_success = min(self.last_success, now)
 
     def record(self) -> bytes | None:
-        """What to keep; None where the settings do not have the schedule."""
+        """The record to store; None where the settings do not have the schedule."""
         if self.every is None:
             return None
         kept = Kept(every=self.every, since=self.since, last_success=self.last_success)
         return _encode(kept)
 
     def take(self, check: Check) -> None:
-        """Remember a check or its change."""
-        found = plan.scheduled(check)
+        """Add a check, or its change."""
+        scheduled = schedule_times.scheduled(check)
         if check.id not in self.checks or (self.last is not None and self.last.id == check.id):
-            self.last = found
-        self.checks[check.id] = found
-        if _success(found) is not None:
-            self.last_success = found.ended
+            self.last = scheduled
+        self.checks[check.id] = scheduled
+        if _success(scheduled) is not None:
+            self.last_success = scheduled.ended
 
     def forget(self, now: float) -> None:
-        """Forget what no budget counts."""
+        """Remove checks that no longer count for a budget."""
         old = [
-            one.id
-            for one in self.checks.values()
-            if one is not self.last and abs(now - one.created) >= plan.BUDGET_SECONDS
+            scheduled.id
+            for scheduled in self.checks.values()
+            if scheduled is not self.last
+            and abs(now - scheduled.created) >= schedule_times.BUDGET_SECONDS
         ]
         for identity in old:
             del self.checks[identity]
 
     def settle(self, slot: int) -> None:
-        """A slot has its check."""
+        """Record that a slot has its check."""
         self.done[slot] = None
         self.reason = ""
         if len(self.done) > MAX_SLOTS:
@@ -131,7 +132,9 @@ class Book:
         return True
 
 
-def _success(found: ScheduledCheck) -> float | None:
-    """When a check with a result ended. One that lacks a reference alone has compared the nodes."""
-    compared = (found.outcome, found.reason) == ("unknown", "threshold")
-    return found.ended if found.outcome in ("ok", "bad") or compared else None
+def _success(check: ScheduledCheck) -> float | None:
+    """When a check with a result ended. A check that only lacks a reference value also has a
+    result: it has compared the nodes.
+    """
+    compared = (check.outcome, check.reason) == ("unknown", "threshold")
+    return check.ended if check.outcome in ("ok", "bad") or compared else None

@@ -1,8 +1,8 @@
 """Starts the checks of the schedules, on idle nodes, within their windows and budgets.
 
 In: the settings, the stored checks, the clock. Out: checks with the requester `schedule`, and the
-state of each schedule. Only the slot of now is ever started. The idempotency key of a slot makes
-sure that it is started once, whenever the hub is killed.
+state of each schedule. Only the current slot is started, never a past one. The idempotency key of a
+slot makes sure that it is started once, even if the hub is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodevitals.checks.model import Check, CheckRequest, Requester
 from nodevitals_hub import families
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.newest import Sample
-from nodevitals_hub.settings import schedule_times as plan
+from nodevitals_hub.settings import schedule_times
 from nodevitals_hub.settings.hub import ScheduleSettings
 from nodevitals_hub.settings.schedule_times import ScheduledCheck
 from nodevitals_hub.store.check_store import StoreError
@@ -59,7 +59,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _NotNowError(Exception):
-    """A check that is due cannot start now; the text says why."""
+    """A check that is due cannot start now; the text is the reason."""
 
 
 class Schedules:
@@ -69,13 +69,13 @@ class Schedules:
         self._hub = hub
         self._books: dict[str, Book] = {}
         self._open: dict[str, Collection[str]] = {}
-        """The nodes of each check that has not ended, of any requester."""
+        """The nodes of each check that has not ended, by any requester."""
         self._kept: dict[str, bytes] = {}
 
     def all(self) -> list[Schedule]:
         """The schedules of the settings, by name."""
         now = time.time()
-        return [self._shown(name, one, now) for name, one in self._settings()]
+        return [self._shown(name, schedule, now) for name, schedule in self._settings()]
 
     def samples(self) -> Iterator[Sample]:
         """What /metrics shows."""
@@ -90,18 +90,18 @@ class Schedules:
                 yield families.SCHEDULE_NEXT, name, schedule.next_start
 
     def states(self) -> list[ScheduleState]:
-        """Those whose interval is known."""
+        """The states of the schedules whose interval is known."""
         return [
             ScheduleState(
-                name=one.name,
-                every=one.every,
-                longest=plan.timing_of(one).longest,
-                enabled=self._book(one.name).since,
-                last_success=one.last_success,
-                next_start=one.next_start,
+                name=schedule.name,
+                every=schedule.every,
+                longest=schedule_times.timing_of(schedule).longest,
+                enabled=self._book(schedule.name).since,
+                last_success=schedule.last_success,
+                next_start=schedule.next_start,
             )
-            for one in self.all()
-            if self._book(one.name).every is not None
+            for schedule in self.all()
+            if self._book(schedule.name).every is not None
         ]
 
     def _settings(self) -> list[tuple[str, ScheduleSettings]]:
@@ -115,8 +115,8 @@ class Schedules:
             every=schedule.every,
             window=schedule.window,
             node_hours=schedule.node_hours,
-            spent_node_hours=plan.spent(book.checks.values(), now),
-            next_start=plan.timing_of(schedule).next_start(now, book.done),
+            spent_node_hours=schedule_times.spent(book.checks.values(), now),
+            next_start=schedule_times.timing_of(schedule).next_start(now, book.done),
             reason=book.reason,
             last=book.last,
             last_success=book.last_success,
@@ -126,10 +126,12 @@ class Schedules:
         return self._books.setdefault(name, Book())
 
     async def run(self) -> None:
-        """Start what is due, until cancelled."""
+        """Start the checks that are due, until cancelled."""
         changes = self._hub.checks.changes()
         await self._remember()
-        works = [asyncio.ensure_future(one) for one in (self._follow(changes), self._tick())]
+        works = [
+            asyncio.ensure_future(coroutine) for coroutine in (self._follow(changes), self._tick())
+        ]
         try:
             done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
             for work in done:
@@ -139,19 +141,19 @@ class Schedules:
                 work.cancel()
 
     async def _remember(self) -> None:
-        """Read what the schedules started before."""
-        found: list[Check] = []
+        """Read the earlier checks of the schedules."""
+        own: list[Check] = []
         before = ""
         while True:
             page = await self._hub.checks.list(limit=PAGE, before=before)
-            found += (one for one in page if one.requester.trigger == "schedule")
+            own += (check for check in page if check.requester.trigger == "schedule")
             if len(page) < PAGE:
                 break
             before = page[-1].id
         self._open.clear()
         self._kept = await self._hub.store.schedules()
         by_name: dict[str, list[Check]] = {name: [] for name, _ in self._settings()}
-        for check in reversed(found):
+        for check in reversed(own):
             by_name.setdefault(check.requester.name, []).append(check)
         now = time.time()
         for name, checks in by_name.items():
@@ -177,13 +179,13 @@ class Schedules:
             for name, schedule in self._settings():
                 book, now = self._book(name), time.time()
                 book.forget(now)
-                slot = plan.timing_of(schedule).due(now, book.done)
+                slot = schedule_times.timing_of(schedule).due(now, book.done)
                 if slot is not None and book.may_try(slot):
                     await self._try(name, schedule, book, slot)
             await asyncio.sleep(TICK_SECONDS)
 
     async def _keep(self) -> None:
-        """Follow the settings, and keep what must outlast this process and the stored checks."""
+        """Apply the settings, and store what must outlast this process and the stored checks."""
         now, settings = time.time(), self._hub.settings.schedules
         for name in {*settings, *self._books}:
             self._book(name).set_interval(settings[name].every if name in settings else None, now)
@@ -219,19 +221,19 @@ class Schedules:
             raise _NotNowError(f"its check {last.id} has not ended")
         check = await checks.estimate(schedule.check, requester)
         in_use: list[str] = []
-        if check.request.kind != "node":  # which reads metrics only
+        if check.request.kind != "node":  # a node check only reads metrics
             in_use = list(await self._hub.checks.in_use(check.request))
-        if problem := plan.too_few(check.request, in_use):
+        if problem := schedule_times.too_few(check.request, in_use):
             raise _NotNowError(problem)
-        request = plan.noted(schedule.check, in_use)
+        request = schedule_times.noted(schedule.check, in_use)
         if in_use:
             check = await checks.estimate(request, requester, in_use)
-        # The agents may have taken their time.
+        # The agents may have answered late.
         now, book = time.time(), self._book(name)
-        if plan.timing_of(schedule).due(now, book.done) != slot:
+        if schedule_times.timing_of(schedule).due(now, book.done) != slot:
             raise _NotNowError("the agents' answers came after its time")
         before = book.checks.values()
-        problem = plan.over_limits(schedule, check, before, now) or self._waiting(check)
+        problem = schedule_times.over_limits(schedule, check, before, now) or self._waiting(check)
         if problem:
             raise _NotNowError(problem)
         started = await checks.submit(request, requester, key, in_use)
@@ -239,7 +241,7 @@ class Schedules:
         return started
 
     def _waiting(self, check: Check) -> str:
-        """What the check would wait for in the queue, maybe beyond its window."""
+        """Why the check would wait in the queue, maybe beyond its window; '' where it would not."""
         if len(self._open) >= self._hub.settings.limits.running:
             return f"{len(self._open)} checks run or wait (limits.running)"
         for identity, nodes in self._open.items():
