@@ -1,4 +1,4 @@
-"""Who a request comes from, and what it may do.
+"""Authenticates the client of a request, and determines its role.
 
 In: the header Authorization; users with passwords (web configuration file), bearer tokens (a YAML
 file), the role of clients without a login. Out: a name and a role, or a refusal.
@@ -33,10 +33,10 @@ from nodevitals_hub.settings.hub import AccessSettings
 
 TOKENS_CHECK_SECONDS = 1.0
 _MAX_CREDENTIALS = 1024
-# What `printf %s "$TOKEN" | sha256sum` prints where TOKEN is not set.
+# The output of `printf %s "$TOKEN" | sha256sum` when TOKEN is not set.
 _SUM_OF_NOTHING = hashlib.sha256(b"").hexdigest()
-# Their own: passwords that wait for their turn must not hold the threads of the others, and one
-# more must find a thread that refuses it.
+# Separate threads: waiting passwords must not block the threads of other work, and a password
+# beyond the limit still needs a thread to be refused.
 _PASSWORD_THREADS = ThreadPoolExecutor(MAX_WAITING + 2, thread_name_prefix="password")
 
 log = logging.getLogger(__name__)
@@ -58,13 +58,13 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TokensFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of the tokens file, below a key of its own."""
+    """The content of the tokens file, below an added key."""
 
     tokens: tuple[Token, ...] = ()
 
 
 class Client(NamedTuple):
-    """Who sent a request."""
+    """The client that sent a request."""
 
     name: str
     role: Role
@@ -73,7 +73,7 @@ class Client(NamedTuple):
 
 
 class LoginError(Exception):
-    """The credentials are wrong, or none were sent where they are needed."""
+    """The credentials are wrong or missing."""
 
 
 class TooManyLoginsError(Exception):
@@ -81,7 +81,7 @@ class TooManyLoginsError(Exception):
 
 
 def rank(role: Role) -> int:
-    """Larger may do more."""
+    """The rank of a role; a larger one permits more."""
     return ROLES.index(role)
 
 
@@ -89,8 +89,8 @@ def parse_tokens(text: bytes) -> tuple[Token, ...]:
     """The entries of a tokens file. Raises DocumentError."""
     problems: list[Problem] = []
     document = SettingsDocument(b"tokens:\n" + text)
-    found = cast("TokensFile | None", convert(document.values(), TokensFile, "", problems))
-    tokens = () if found is None else found.tokens
+    content = cast("TokensFile | None", convert(document.values(), TokensFile, "", problems))
+    tokens = () if content is None else content.tokens
     for number, token in enumerate(tokens):
         if token.sha256 == _SUM_OF_NOTHING:
             problems.append(Problem(f"tokens[{number}].sha256", "is the sum of no token at all"))
@@ -98,8 +98,7 @@ def parse_tokens(text: bytes) -> tuple[Token, ...]:
             problems.append(Problem(f"tokens[{number}]", "write either sha256 or token"))
     error = document.error(problems)
     if error is not None:
-        # The line of the file, without the one that was put before it, and no value: it may be a
-        # token.
+        # No line numbers, which the added first line shifts, and no values, which may be tokens.
         found_paths = sorted({problem.path for problem in error.problems if problem.path})
         paths = ", ".join(found_paths[:5]) or "not a list"
         raise DocumentError(
@@ -120,22 +119,24 @@ class Tokens:
         return bool(self._tokens)
 
     def find(self, sent: str) -> Token | None:
-        """The entry of a token; every entry is compared."""
+        """The entry of a token; compares all entries, so that the time does not depend on it."""
         digest = hashlib.sha256(sent.encode()).digest()
-        found = None
+        entry = None
         for expected, token in self._tokens:
             if hmac.compare_digest(expected, digest):
-                found = token
-        return found
+                entry = token
+        return entry
 
     def refresh(self, path: str | None) -> None:
-        """Read the file if it changed; what cannot be used is logged, and no token is valid."""
+        """Read the file if it has changed; if it is not usable, this is logged and no token is
+        valid.
+        """
         seen = self._state_of(path)
         if seen == self._seen:
             return
         tokens = () if path is None else self._read(path)
-        # In one step: requests are handled meanwhile.
-        self._seen, self._tokens = seen, [(one.digest(), one) for one in tokens]
+        # One assignment: other threads handle requests meanwhile.
+        self._seen, self._tokens = seen, [(token.digest(), token) for token in tokens]
 
     def _read(self, path: str) -> tuple[Token, ...]:
         try:
@@ -145,7 +146,7 @@ class Tokens:
             log.error("access.tokens_file %s: %s; no token is valid", path, text)
             return ()
         others = stat.S_IRGRP | stat.S_IROTH
-        if any(one.token for one in tokens) and self._mode_of(path) & others:
+        if any(token.token for token in tokens) and self._mode_of(path) & others:
             log.error("%s: has tokens in clear and others may read it: chmod 600", path)
             return ()
         return tokens
@@ -155,10 +156,10 @@ class Tokens:
         if path is None:
             return (None,)
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError as error:
             return (path, error.errno)
-        return (path, found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
+        return (path, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
 
     @staticmethod
     def _mode_of(path: str) -> int:
@@ -169,7 +170,7 @@ class Tokens:
 
 
 class Access:
-    """Finds the client of a request."""
+    """Determines the client of a request."""
 
     def __init__(self, settings: AccessSettings, passwords: Passwords | None = None) -> None:
         self.settings = settings
@@ -183,7 +184,7 @@ class Access:
         return bool(self.passwords)
 
     async def client_of(self, authorization: str, address: str) -> Client:
-        """Who sends this header. Raises LoginError and TooManyLoginsError."""
+        """The client that sends this header. Raises LoginError and TooManyLoginsError."""
         if not authorization:
             if self.settings.anonymous is None:
                 raise LoginError(Wording("log in: this hub has no access without a login"))
@@ -222,13 +223,13 @@ class Access:
 
 
 def needs(role: Role) -> Guard:
-    """A guard for a handler of Litestar: `@post(PATH, guards=[needs("act")])`. Without one, GET and
-    HEAD need `read` and the other methods `run`.
+    """A guard for a Litestar handler: `@post(PATH, guards=[needs("act")])`. Without a guard, GET
+    and HEAD need `read`, and the other methods need `run`.
     """
 
     def guard(connection: ASGIConnection, _handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
-        found = connection.scope.get("user")
-        if not isinstance(found, Requester) or rank(found.role) < rank(role):
+        requester = connection.scope.get("user")
+        if not isinstance(requester, Requester) or rank(requester.role) < rank(role):
             raise PermissionDeniedException(detail=Wording("needs the role {role}", role=role))
 
     return guard

@@ -50,13 +50,13 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def requester_of(request: Request[Any, Any, Any]) -> Requester:
-    """Who asks."""
-    found: Requester = request.scope["user"]
-    return found
+    """The requester, as the gate has determined it."""
+    requester: Requester = request.scope["user"]
+    return requester
 
 
 def own_key(trigger: str, name: str, key: str) -> str:
-    """An idempotency key that no other client has, whatever spaces are in its name."""
+    """An idempotency key that is unique per client; JSON keeps names with spaces apart."""
     return f"{trigger} {msgspec.json.encode([name, key]).decode()}"
 
 
@@ -117,14 +117,15 @@ def _reading_handlers(hub: Hub) -> list[Any]:
     @get("/api/v1/nodes")
     async def list_nodes() -> list[NodeEntry]:
         """The nodes that checks can be run on."""
-        return [NodeEntry(name=one.name, labels=one.labels) for one in hub.checks.members()]
+        return [
+            NodeEntry(name=member.name, labels=member.labels) for member in hub.checks.members()
+        ]
 
     @get("/api/v1/presets")
     async def list_presets() -> dict[str, Any]:
         """The named parameters."""
-        found = planning.presets_of(hub.settings)
-        builtins: dict[str, Any] = msgspec.to_builtins(found)
-        return builtins
+        presets: dict[str, Any] = msgspec.to_builtins(planning.presets_of(hub.settings))
+        return presets
 
     @get("/api/v1/me")
     async def me(request: Request[Any, Any, Any]) -> Me:
@@ -146,7 +147,7 @@ def handlers(hub: Hub) -> list[Any]:
             text = f"write at most {MAX_KEY_CHARACTERS} printable ASCII characters"
             raise RefusedError("invalid", f"Idempotency-Key: {text}")
         requester = requester_of(request)
-        # A client's keys are its own: it cannot take that of a schedule or of another client.
+        # Keys are separate per client: it cannot use the key of a schedule or of another client.
         own = own_key("rest", requester.name, key) if key else ""
         return await hub.checks.submit(data, requester, own)
 

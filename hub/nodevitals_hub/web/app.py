@@ -21,27 +21,27 @@ from nodevitals_hub.web.limits import MAX_BODY_BYTES
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
-# A path of its own: Litestar answers what is below it, and is not there, with a page.
+# A separate path: for unknown paths below it, Litestar would return its own page.
 OPENAPI_PATH = "/api/v1/openapi.json"
 
 
 class _Description(JsonRenderPlugin):
-    """The description, with expressions as ECMA has them: it does not know Python's end of text."""
+    """The description, with regular expressions of ECMA: it has no end of text as Python."""
 
     def render(self, request: Any, openapi_schema: dict[str, Any]) -> bytes:
-        """As JSON."""
+        """The description as JSON."""
         return super().render(request, _for_ecma(openapi_schema))
 
 
-def _for_ecma(found: Any) -> Any:
-    if isinstance(found, dict):
+def _for_ecma(schema: Any) -> Any:
+    if isinstance(schema, dict):
         return {
             key: value.replace("\\Z", "$")
             if key == "pattern" and isinstance(value, str)
             else _for_ecma(value)
-            for key, value in found.items()
+            for key, value in schema.items()
         }
-    return [_for_ecma(one) for one in found] if isinstance(found, list) else found
+    return [_for_ecma(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def build_app(
@@ -51,7 +51,7 @@ def build_app(
 
     @get("/healthz", include_in_schema=False)
     async def healthz() -> Response[str]:
-        """Whether the loop ticks."""
+        """Whether the event loop runs."""
         problem = health()
         return Response(
             f"{problem or 'ok'}\n", media_type="text/plain", status_code=503 if problem else 200

@@ -36,8 +36,8 @@ def one_line(text: str) -> str:
 
 
 def _header(headers: Any, wanted: bytes) -> str:
-    found = [value for name, value in headers if name.lower() == wanted]
-    return found[0].decode("latin-1") if found else ""
+    values = [value for name, value in headers if name.lower() == wanted]
+    return values[0].decode("latin-1") if values else ""
 
 
 def _body(scope: Any, status: int, text: str) -> tuple[bytes, str]:
@@ -56,22 +56,22 @@ async def refusal(
     body, media = _body(scope, status, text)
     sent = {"content-type": media, "content-length": str(len(body)), **(headers or {})}
     if status in (400, 408, 413, 414, 431, 505):
-        sent["connection"] = "close"  # what follows may be a body that is not read
+        sent["connection"] = "close"  # an unread body may follow
     encoded = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 def status_and_text(error: Exception) -> tuple[int, str]:
-    """What an exception of a handler means to its client."""
+    """The status and the text for an exception of a handler."""
     if isinstance(error, RefusedError):
         return STATUS[error.kind], error.args[0]
     if isinstance(error, ValidationException):
         extra = error.extra if isinstance(error.extra, list) else []
         texts = [
-            f"{one.get('key', '')}: {one.get('message', '')}".strip(": ")
-            for one in extra
-            if isinstance(one, dict)
+            f"{problem.get('key', '')}: {problem.get('message', '')}".strip(": ")
+            for problem in extra
+            if isinstance(problem, dict)
         ]
         return 422, "; ".join(texts) or error.detail
     if isinstance(error, HTTPException):
@@ -112,5 +112,5 @@ def shown_problems(request: AnyRequest, problems: Mapping[str, str]) -> dict[str
 
 
 def redirect(place: str) -> Response[str]:
-    """To another page, by GET."""
+    """A redirect to another page, by GET."""
     return Response("", status_code=303, media_type="text/html", headers={"location": place})

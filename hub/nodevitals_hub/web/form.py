@@ -1,7 +1,7 @@
-"""The form for a check: its fields, and the request that they stand for.
+"""Converts between the fields of the form for a check and the request.
 
-In: the body of a form, or a request. Out: a request, or the fields that would give the same one.
-Raises RefusedError, with a problem for each field that must be changed.
+In: the body of a form, or a request. Out: a request, or the fields that produce it. Raises
+RefusedError, with a problem for each field that must be changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "node": ((), ("limit",)),
 }
-"""The parameters of each kind: those that are always seen, and more."""
+"""The parameters of each kind: those always visible, and further ones."""
 _OF_TEST: dict[str, Spelling] = {
     **dict.fromkeys(TEXTS, spellings.TEXT),
     **dict.fromkeys(NUMBERS, spellings.NUMBER),
@@ -69,7 +69,7 @@ _HINTS = {
 
 
 def fields_of(body: bytes) -> dict[str, str]:
-    """The fields of a form, of each the last. Raises RefusedError."""
+    """The fields of a form; of repeated fields, the last one. Raises RefusedError."""
     try:
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
@@ -100,16 +100,16 @@ def request_of(fields: Mapping[str, str]) -> CheckRequest:
 
 
 def fields_from(request: CheckRequest) -> dict[str, str]:
-    """The fields of the form that gives the same request."""
+    """The fields of the form that produces a request."""
     usual = CheckRequest(kind=request.kind)
-    found = {"kind": str(request.kind)}
+    fields = {"kind": str(request.kind)}
     for name, spelling in _SPELLINGS.items():
         attribute = _ATTRIBUTES.get(name, name)
         owners = (request.test, usual.test) if name in _OF_TEST else (request, usual)
         value, default = (getattr(owner, attribute) for owner in owners)
         if value != default:
-            found[name] = spelling.write(value)
-    return found
+            fields[name] = spelling.write(value)
+    return fields
 
 
 def field_of(path: str) -> str:
@@ -120,8 +120,8 @@ def field_of(path: str) -> str:
 
 
 def by_field(problems: Iterable[Problem]) -> dict[str, str]:
-    """The first message of each field; that of '' belongs to none."""
-    found: dict[str, str] = {}
+    """The first message of each field; problems without a field are under ''."""
+    messages: dict[str, str] = {}
     for problem in problems:
-        found.setdefault(field_of(problem.path), problem.message)
-    return found
+        messages.setdefault(field_of(problem.path), problem.message)
+    return messages

@@ -41,18 +41,18 @@ _OF_ALL = {"port": "1", "queue_pairs": "1", "share": "80"}
 
 
 def presets_for(hub: Hub, kind: Kind) -> dict[str, str]:
-    """The presets that serve a kind, with their parameters in words."""
-    found = {}
+    """The presets for a kind, with their parameters as text."""
+    presets = {}
     for name, preset in planning.presets_of(hub.settings).items():
         if preset.kind == kind or set(TOOLS[preset.kind]) & set(TOOLS[kind]):
             test = preset.test
             words = (test.tool or "", test.operation, test.device, test.sizes)
-            found[name] = " ".join(filter(None, words))
-    return found
+            presets[name] = " ".join(filter(None, words))
+    return presets
 
 
 def choices_for(kind: Kind) -> dict[str, Sequence[str]]:
-    """The values of fields that have a list."""
+    """The values of the fields with a closed list."""
     tools = TOOLS[kind]
     operations = [name for tool in tools for name in OPERATIONS[tool]]
     return {"tool": tools, "operation": tuple(dict.fromkeys(operations))}
@@ -107,17 +107,17 @@ def handlers(hub: Hub) -> list[Any]:
 
     @get("/checks/new", include_in_schema=False)
     async def new(request: AnyRequest, copy: FromQuery[str] = "") -> Response[str]:
-        """The kinds; with one, its form, with fields from the address or of a check."""
-        fields = {name: one for name, one in request.query_params.items() if _is_field(name)}
+        """The kinds; with a kind, its form, with the fields of the address or of a check."""
+        fields = {name: value for name, value in request.query_params.items() if _is_field(name)}
         if copy:
             fields = form.fields_from((await hub.checks.check(copy)).request)
-        kind = next((one for one in KINDS if one == fields.get("kind")), None)
+        kind = next((kind for kind in KINDS if kind == fields.get("kind")), None)
         if kind is None:
             return page(
                 request,
                 "kinds.html",
                 kinds=KINDS,
-                presets={one: presets_for(hub, one) for one in KINDS},
+                presets={kind: presets_for(hub, kind) for kind in KINDS},
                 cluster=hub.settings.cluster,
             )
         return show_form(hub, request, kind, fields)
@@ -126,7 +126,7 @@ def handlers(hub: Hub) -> list[Any]:
     async def start(request: AnyRequest) -> Response[str]:
         """Show the cost, or start."""
         fields = form.fields_of(await request.body())
-        kind = next((one for one in KINDS if one == fields.get("kind")), None)
+        kind = next((kind for kind in KINDS if kind == fields.get("kind")), None)
         if kind is None:
             raise RefusedError("invalid", Wording("kind: choose {words}", words=", ".join(KINDS)))
         requester = requester_of(request)
@@ -147,6 +147,6 @@ def handlers(hub: Hub) -> list[Any]:
 
 
 def _key(fields: Mapping[str, str], name: str) -> str:
-    """A double click starts one check."""
+    """The idempotency key of a page that was shown: a double click starts one check."""
     shown = fields.get("shown", "")
     return own_key("page", name, shown) if shown and shown.isascii() and len(shown) < 100 else ""

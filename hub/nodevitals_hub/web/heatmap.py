@@ -1,6 +1,6 @@
 """Results of pairs as a matrix, by node and by size, for a page.
 
-In: a check with its results. Out: small numbers of rows, whatever the number of nodes.
+In: a check with its results. Out: a bounded number of rows, for any number of nodes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MAX_ROWS = 100
 MAX_RAW = 10
 MAX_VERSIONS = 20
 VERSIONED_RUNS = 100
-"""Runs whose versions are looked at."""
+"""Number of runs whose versions are shown."""
 MAX_RAW_CHARACTERS = 4000
 MAX_WORST = 20
 LABEL_CHARACTERS = 20
 ALL_NUMBERS = 16
-"""Up to this number of nodes each cell of the map has a number; above, those of slow pairs."""
+"""Up to this number of nodes all cells of the map have a number; above, only slow pairs."""
 TONES = (30, 50, 70, 80, 90)
 _DIGITS = re.compile(r"([0-9]{1,9})")
 
@@ -68,23 +68,23 @@ class SizeRow(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What the check has cost so far."""
+    """The cost of the check so far."""
 
     runs: int = 0
     node_seconds: float = 0.0
 
 
 class Overview(NamedTuple):
-    """What a page shows of results."""
+    """The results as a page shows them."""
 
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    """The names as the map writes them: shorter, in the same order."""
+    """The names in the map: shorter, in the same order."""
     rows: tuple[tuple[Cell, ...], ...] = ()
     mirrored: bool = False
-    """Whether each pair was measured once, and is shown in both of its cells."""
+    """Whether each pair was measured in one direction, and is shown in both of its cells."""
     numbers: bool = True
-    """Whether cells that are usual have numbers."""
+    """Whether cells of pairs that are not slow have numbers."""
     nodes: tuple[NodeRow, ...] = ()
     all_nodes: int = 0
     sizes: tuple[SizeRow, ...] = ()
@@ -100,17 +100,17 @@ class Overview(NamedTuple):
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts gpu-2 before gpu-10."""
     parts = _DIGITS.split(name)
-    return [(0, int(one), "") if place % 2 else (1, 0, one) for place, one in enumerate(parts)]
+    return [(0, int(part), "") if place % 2 else (1, 0, part) for place, part in enumerate(parts)]
 
 
 def labels_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, of long ones the end, without the domain that all long ones have."""
+    """The names; long ones without their common domain, and cut at the start."""
     ends = [name.split(".")[::-1] for name in names if len(name) > LABEL_CHARACTERS]
     same = takewhile(lambda column: len(set(column)) == 1, zip(*ends)) if len(ends) > 1 else ()
     domain = "".join(f".{column[0]}" for column in reversed(tuple(same)))
     own = [name.removesuffix(domain) for name in names]
     most = LABEL_CHARACTERS - 1
-    return tuple(one if len(one) <= LABEL_CHARACTERS else f"\u2026{one[-most:]}" for one in own)
+    return tuple(name if len(name) <= LABEL_CHARACTERS else f"\u2026{name[-most:]}" for name in own)
 
 
 def tone_of(percent: int | None) -> str:
@@ -125,46 +125,46 @@ def overview(detail: CheckDetail) -> Overview:
     request, results = detail.check.request, figures.in_order(detail.results)
     whole = Overview(spent=_spent(results), versions=_versions(results))
     if request.kind == "node":
-        rows = [_run_row(one, None, detail) for one in results]
+        rows = [_run_row(run, None, detail) for run in results]
         rows.sort(key=lambda row: (not row.problem, row.nodes))
         return whole._replace(runs=tuple(rows[:MAX_ROWS]), raw=_raw(results))
     test = request.test
     place = figures.largest(test)
-    found = [(one, figures.at_size(one, test, place)) for one in results]
-    ordered = sorted(found, key=lambda x: -1.0 if x[1] is None else figures.speed_of(x[1], test))
-    known = [value for _, value in found if value is not None]
+    measured = [(run, figures.at_size(run, test, place)) for run in results]
+    ordered = sorted(measured, key=lambda x: -1.0 if x[1] is None else figures.speed_of(x[1], test))
+    known = [value for _, value in measured if value is not None]
     whole = whole._replace(
         all_nodes=len(request.nodes),
         sizes=_by_size(detail, results),
-        runs=tuple(_run_row(one, value, detail) for one, value in ordered[:MAX_ROWS]),
-        raw=_raw([one for one, _ in ordered]),
+        runs=tuple(_run_row(run, value, detail) for run, value in ordered[:MAX_ROWS]),
+        raw=_raw([run for run, _ in ordered]),
         median=statistics.median(known) if known else None,
     )
-    return _with_map(whole, detail, found) if request.kind == "matrix" and known else whole
+    return _with_map(whole, detail, measured) if request.kind == "matrix" and known else whole
 
 
 def _spent(results: Sequence[RunResult]) -> Spent:
     return Spent(
-        sum(not one.skipped for one in results),
-        sum(one.seconds * len(one.nodes) for one in results),
+        sum(not run.skipped for run in results),
+        sum(run.seconds * len(run.nodes) for run in results),
     )
 
 
 def _versions(results: Sequence[RunResult]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in results[:VERSIONED_RUNS]:
-        found.update(one.versions)
-    return dict(islice(found.items(), MAX_VERSIONS))
+    versions: dict[str, str] = {}
+    for run in results[:VERSIONED_RUNS]:
+        versions.update(run.versions)
+    return dict(islice(versions.items(), MAX_VERSIONS))
 
 
 def _with_map(
-    whole: Overview, detail: CheckDetail, found: list[tuple[RunResult, float | None]]
+    whole: Overview, detail: CheckDetail, measured: list[tuple[RunResult, float | None]]
 ) -> Overview:
-    """The same, with the matrix where it is small, and the slowest nodes."""
+    """The overview with the slowest nodes, and with the matrix if it is small."""
     request = detail.check.request
     speeds = {
-        (one.nodes[0], one.nodes[-1]): figures.speed_of(value, request.test)
-        for one, value in found
+        (run.nodes[0], run.nodes[-1]): figures.speed_of(value, request.test)
+        for run, value in measured
         if value is not None
     }
     pairs = [outliers.Measured(a, b, speed) for (a, b), speed in speeds.items()]
@@ -201,8 +201,8 @@ def _by_node(
         for name in pair:
             by_node[name].append(speed)
     middles = ((statistics.median(values), name) for name, values in by_node.items())
-    # gpu-2 before gpu-10, and cheap for 10,000.
-    worst = nsmallest(MAX_WORST, middles, key=lambda one: (one[0], len(one[1]), one[1]))
+    # gpu-2 before gpu-10; cheaper than a natural sort of 10,000 names.
+    worst = nsmallest(MAX_WORST, middles, key=lambda entry: (entry[0], len(entry[1]), entry[1]))
     return tuple(_node_row(name, middle, usual, detail) for middle, name in worst)
 
 
@@ -214,17 +214,17 @@ def _node_row(name: str, middle: float, usual: float | None, detail: CheckDetail
 
 def _by_size(detail: CheckDetail, results: list[RunResult]) -> tuple[SizeRow, ...]:
     test = detail.check.request.test
-    found = []
+    medians = []
     sizes = parse_sizes(test.sizes)
     for place, size in enumerate(sizes if len(sizes) > 1 else ()):
-        values = [figures.at_size(one, test, place) for one in results]
+        values = [figures.at_size(run, test, place) for run in results]
         known = [value for value in values if value is not None]
         if known:
-            found.append((size, statistics.median(known)))
-    if len(found) < 2:
+            medians.append((size, statistics.median(known)))
+    if len(medians) < 2:
         return ()
-    most = max(value for _, value in found)
-    return tuple(SizeRow(size, value, round(100 * value / most)) for size, value in found)
+    most = max(value for _, value in medians)
+    return tuple(SizeRow(size, value, round(100 * value / most)) for size, value in medians)
 
 
 def _run_row(run: RunResult, figure: float | None, detail: CheckDetail) -> RunRow:
@@ -233,7 +233,7 @@ def _run_row(run: RunResult, figure: float | None, detail: CheckDetail) -> RunRo
 
 
 def _raw(results: list[RunResult]) -> tuple[RunResult, ...]:
-    return tuple(one for one in results if one.raw)[:MAX_RAW]
+    return tuple(run for run in results if run.raw)[:MAX_RAW]
 
 
 MOST = 32
@@ -247,7 +247,7 @@ class Overviews:
         self._known: dict[str, tuple[tuple[str, int], Overview]] = {}
 
     async def of(self, check: Check) -> Overview:
-        """That of a check. Raises RefusedError."""
+        """The overview of a check. Raises RefusedError."""
         state, known = (check.phase, check.runs_done), self._known.pop(check.id, None)
         if known is None or known[0] != state:
             detail = await self._checks.get(check.id)

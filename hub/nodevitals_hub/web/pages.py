@@ -40,13 +40,13 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
         outcome: FromQuery[str] = "",
     ) -> Response[str]:
         """The newest checks."""
-        chosen = next((one for one in KINDS if one == kind), None)
-        found = await hub.checks.list(PAGE_CHECKS, before, chosen, node, outcome)
+        chosen = next((known for known in KINDS if known == kind), None)
+        checks = await hub.checks.list(PAGE_CHECKS, before, chosen, node, outcome)
         return page(
             request,
             "list.html",
-            checks=found,
-            more=len(found) == PAGE_CHECKS,
+            checks=checks,
+            more=len(checks) == PAGE_CHECKS,
             chosen={"kind": kind, "node": node, "outcome": outcome, "before": before},
             kinds=KINDS,
             may_run=rank(requester_of(request).role) >= rank("run"),
@@ -65,7 +65,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
             found=await overviews.of(check),
             latency=check.request.test.operation in LATENCY,
             request_fields=parameters_of(check.request),
-            bad={one.subject for one in check.verdict.findings} if check.verdict else set(),
+            bad={finding.subject for finding in check.verdict.findings} if check.verdict else set(),
             tones=TONES,
             raw_characters=MAX_RAW_CHARACTERS,
             refresh=REFRESH_SECONDS if check.phase in ("queued", "running") else False,
@@ -75,7 +75,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
 
     @get("/login", include_in_schema=False)
     async def login() -> Response[str]:
-        """The gate asks for a login; then the list."""
+        """The gate requires a login on this path; then the list."""
         return redirect("/")
 
     @get("/static/style.css", include_in_schema=False, media_type="text/css")
@@ -95,7 +95,7 @@ def handlers(hub: Hub, access: Callable[[], Access]) -> list[Any]:
 
 
 def parameters_of(request: CheckRequest) -> dict[str, str]:
-    """What was asked for, by field of the form, but the nodes and the note."""
+    """The parameters of a request by form field, without the nodes and the note."""
     return {
         name: text
         for name, text in form.fields_from(request).items()

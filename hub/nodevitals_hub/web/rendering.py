@@ -1,4 +1,4 @@
-"""Pages from templates: languages, and how numbers are written. All values are escaped.
+"""Renders pages from templates: languages, formats of numbers. All values are escaped.
 
 In: an ASGI scope (for the language), a template's name, values. Out: HTML.
 """
@@ -22,7 +22,7 @@ STYLE = (_FOLDER / "static/style.css").read_bytes()
 
 
 def language_of(scope: Any) -> str:
-    """`?lang=`, else the cookie, else the first known one of Accept-Language, else English."""
+    """`?lang=`, else the cookie, else the first known language of Accept-Language, else English."""
     query: str = scope["query_string"].decode("latin-1")
     asked = parse_qs(query).get("lang", [""])
     if asked[0] in LANGUAGES:
@@ -51,7 +51,7 @@ def moment(seconds: float | None) -> str:
 
 
 def span(seconds: float | None, language: str = "en") -> str:
-    """A length of time; none where the clock was set back meanwhile."""
+    """A duration; `-` for a negative one, after the clock was set back."""
     if seconds is None or seconds < 0:
         return "-"
     t = texts_of(language)
@@ -90,16 +90,16 @@ def size(value: float) -> str:
 
 
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(_FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(moment=moment, span=_span, rate=rate, size=size)
-    found.globals.update(phrases=phrases)
-    return found
+    environment.filters.update(moment=moment, span=_span, rate=rate, size=size)
+    environment.globals.update(phrases=phrases)
+    return environment
 
 
 _TEMPLATES = _environment()
@@ -107,7 +107,7 @@ _TEMPLATES = _environment()
 
 def _other_language(scope: Any, language: str) -> tuple[str, str, str]:
     """The other language, the query of the same page in it, and its name."""
-    other = next(one for one in LANGUAGES if one != language)
+    other = next(known for known in LANGUAGES if known != language)
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     pairs = [*(pair for pair in query if pair[0] != "lang"), ("lang", other)]
     return other, urlencode(pairs), LANGUAGES[other]

@@ -1,7 +1,7 @@
-"""Values as a form spells them: numbers, rates, shares, times, names, NAME=VALUE pairs.
+"""Reads and writes the values of form fields: numbers, rates, shares, times, names, pairs.
 
-In: the text of a field. Out: a value that fits its type; and the text that gives a value. Raises
-ValueError, whose text says what to write.
+In: the text of a field. Out: a value that fits its type, and the text for a value. Raises
+ValueError, whose text explains what to write.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6))
 
 
 class Spelling(NamedTuple):
-    """How a field is read, and written."""
+    """The functions that read and write a field."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]
 
 
 def fitting(value: Any, hint: Any) -> Any:
-    """The value, where it fits a type; of names, each."""
+    """The value, if it fits a type; the items of a list are checked one by one."""
     if isinstance(value, list):
-        return tuple(fitting(one, get_args(hint)[0]) for one in value)
+        return tuple(fitting(item, get_args(hint)[0]) for item in value)
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError:
@@ -73,26 +73,26 @@ def names_of(text: str) -> list[str]:
 
 def pairs_of(text: str) -> dict[str, str]:
     """NAME=VALUE, one per line."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (equals and name) and line.strip():
             text = Wording("write NAME=VALUE instead of {value}, one per line", value=shown(line))
             raise ValueError(text)
-        if name in found:
+        if name in pairs:
             raise ValueError(Wording("{name} is there twice: remove one", name=shown(name)))
         if name:
-            found[name] = value
-    return found
+            pairs[name] = value
+    return pairs
 
 
 def lines_of(pairs: Mapping[str, str]) -> str:
-    """The text that gives the pairs."""
+    """The text for pairs, one per line."""
     return "\n".join(f"{name}={value}" for name, value in pairs.items())
 
 
 def _number(text: str) -> Any:
-    """What is no number stays a text, which fits no number."""
+    """A number; a text that is not a number is returned unchanged, and fails the type check."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 12 else text
 
 
@@ -168,14 +168,14 @@ NOT_REFUSED = Spelling("no".__ne__, lambda value: "" if value else "no")
 
 
 LABEL = "where."
-"""Before the name of a label, of which a value is chosen from a list."""
+"""Prefix of the fields with a list of a label's values."""
 
 
 def labels_of(
     members: Iterable[Any], most_values: int = 30, most_labels: int = 8
 ) -> dict[str, dict[str, int]]:
-    """The labels of the members that a short list can show, with the number of nodes per value.
-    A label whose values all differ names nodes, and is left out.
+    """The labels of the members with few values, with the number of nodes per value. A label that
+    has another value on each node is a name, and is left out.
     """
     counts: dict[str, dict[str, int]] = {}
     total = 0
@@ -195,7 +195,7 @@ def labels_of(
 
 
 def wanted_labels(fields: Mapping[str, str]) -> dict[str, str]:
-    """The labels of the text and of the lists. Raises ValueError."""
+    """The labels from the text field and from the lists. Raises ValueError."""
     typed = pairs_of(fields.get("where", ""))
     chosen = {
         name[len(LABEL) :]: value
@@ -211,17 +211,17 @@ def wanted_labels(fields: Mapping[str, str]) -> dict[str, str]:
 def with_lists(
     fields: Mapping[str, str], labels: Mapping[str, Mapping[str, int]]
 ) -> dict[str, str]:
-    """The fields, with labels of the text chosen in the lists that have them."""
-    found = dict(fields)
+    """The fields, with labels moved from the text field to the lists that have them."""
+    listed = dict(fields)
     try:
-        where = pairs_of(found.get("where", ""))
+        where = pairs_of(listed.get("where", ""))
     except ValueError:
-        return found
+        return listed
     left = {}
     for name, value in where.items():
-        if value in labels.get(name, ()) and not found.get(LABEL + name):
-            found[LABEL + name] = value
+        if value in labels.get(name, ()) and not listed.get(LABEL + name):
+            listed[LABEL + name] = value
         else:
             left[name] = value
-    found["where"] = lines_of(left)
-    return found
+    listed["where"] = lines_of(left)
+    return listed

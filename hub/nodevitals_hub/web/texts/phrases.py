@@ -1,6 +1,6 @@
-"""Verdicts in the words of a language, from their fields that programs read.
+"""Phrases for verdicts in a language, made from the fields of the verdict.
 
-In: a check with its verdict, and a function that looks texts up. Out: phrases.
+In: a check with its verdict, and a function that returns translated texts. Out: phrases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def headline(check: Check, t: Texts) -> str:
     if check.phase == "canceled":
         return t("it was canceled before it could tell")
     if verdict.findings:
-        parts = [phrase(one, check, t) for one in verdict.findings[:SHOWN_FINDINGS]]
+        parts = [phrase(finding, check, t) for finding in verdict.findings[:SHOWN_FINDINGS]]
         left = len(verdict.findings) - len(parts)
         if left:
             parts.append(t("{count} more finding|{count} more findings", count=left))
@@ -31,13 +31,15 @@ def headline(check: Check, t: Texts) -> str:
 
 
 def detail(check: Check) -> str:
-    """The message of a verdict, where it says more than the headline."""
+    """The message of a verdict, where it has more than the headline."""
     verdict = check.verdict
     if verdict is None:
         return ""
     if verdict.outcome == "ok":
         return verdict.message.removeprefix("no fault found").removeprefix("; ")
-    parts = [f"{one.subject}: {one.message}" for one in verdict.findings[:SHOWN_FINDINGS]]
+    parts = [
+        f"{finding.subject}: {finding.message}" for finding in verdict.findings[:SHOWN_FINDINGS]
+    ]
     return "" if verdict.message == "; ".join(parts) else verdict.message
 
 
@@ -68,7 +70,7 @@ def to_do(finding: NodeVerdict, t: Texts) -> str:
 
 
 def suspect(text: str, t: Texts) -> str:
-    """A suspect; `port mlx5_3, sending` has two words that are translated."""
+    """A suspect; in `port mlx5_3, sending`, the two words are translated."""
     name, comma, direction = text.partition(", ")
     if name.startswith("port "):
         name = t("port {name}", name=name[len("port ") :])
@@ -83,6 +85,6 @@ def _usual(finding: NodeVerdict, check: Check) -> str:
         return "usual_expected"
     if request.kind == "matrix" and finding.scope != "rail":
         return "usual_median"
-    # A rail that the groups of a collective name is slower than the other rails.
+    # A rail found by the groups of a collective is slower than the other rails.
     one_rail = request.kind == "collective" and finding.subject != ALL_DEVICES
     return "usual_any" if one_rail else "usual_last"

@@ -1,7 +1,7 @@
-"""English texts of the pages that have a key; the others stand in the templates.
+"""English texts of the pages that have a key; all other texts are in the templates.
 
-A key chooses by a value, such as the state of a check, or separates texts whose English is the
-same and whose translations are not. In the catalogues of translations it is the context (msgctxt).
+A key selects a text by a value, such as the state of a check, or separates texts that are equal in
+English but not in translation. In the catalogues of translations it is the context (msgctxt).
 """
 
 from __future__ import annotations

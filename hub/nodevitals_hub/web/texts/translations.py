@@ -1,7 +1,7 @@
 """Texts in the language of a client, from gettext's catalogues in the folder `locale`.
 
-In: an English text, the key of one, or the Wording of an error. Out: a text of the language. A text
-with `|` has a singular and a plural, which `count` chooses.
+In: an English text, a key of texts.py, or the Wording of an error. Out: a text of the language. A
+text with `|` has a singular and a plural; `count` selects one.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ def catalogue(language: str) -> NullTranslations:
 
 
 def texts_of(language: str) -> Callable[..., str]:
-    """A function that returns the text of a key, or of an English text that has none."""
-    found = catalogue(language)
+    """A function that returns the text for a key, or for an English text without a key."""
+    translations = catalogue(language)
 
     def t(text: str, /, count: int = 1, **words: object) -> str:
-        one, _, several = TEXTS.get(text, text).partition("|")
+        singular, _, several = TEXTS.get(text, text).partition("|")
         if several:
-            template = found.ngettext(one, several, count)
+            template = translations.ngettext(singular, several, count)
         elif text in TEXTS:
-            template = found.pgettext(text, one)
+            template = translations.pgettext(text, singular)
         else:
-            template = found.gettext(one) if one else ""  # that of '' is the catalogue's head
+            # gettext returns the catalogue's header for "".
+            template = translations.gettext(singular) if singular else ""
         return template.format(count=count, **words)
 
     return t
 
 
 def translated(language: str, text: str) -> str:
-    """The text of a Wording; any other text as it is."""
+    """The text of a Wording; any other text unchanged."""
     if not isinstance(text, Wording):
         return text
     values = {
