@@ -1,1 +1,1 @@
-"""SQLite files of the state directory: opening them, checks, and what concerns alerts."""
+"""SQLite files of the state directory: opening them, checks, and the tables of alerts."""

@@ -1,7 +1,7 @@
-"""Statements on the table `aside`: records that cannot be used, so that they hold up no other.
+"""Statements on the table `aside`: unusable records are moved there, so that they block no other.
 
 Functions of a connection, within the caller's transaction. In: rows with a column `record`. Out:
-what is in those that can be decoded; the others are moved to the table, and logged.
+the decoded records; rows that cannot be decoded are moved to the table, and logged.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 
 class Aside(NamedTuple):
-    """What was set aside of a kind."""
+    """The records of a kind that were set aside."""
 
     kind: Kind
     number: int
     newest: float
-    """When the last one was (seconds since the epoch)."""
+    """When the last record was set aside (seconds since the epoch)."""
 
 
 def read(
@@ -49,18 +49,18 @@ def read(
     contains: bytes = b"",
     instead: Callable[[sqlite3.Connection, int], None] | None = None,
 ) -> list[Record]:
-    """The records that a statement chooses, of those that contain some bytes. `instead` removes a
-    bad one, by its rowid, and may write one that can be decoded, which is read then.
+    """The records that a statement selects and that contain some bytes. `instead` removes a record
+    that cannot be decoded, by its rowid, and may write another one, which is then read.
     """
     table = _TABLES[kind]
     select = f"SELECT rowid, id, record FROM {table} {rest}"
     while True:
-        found: list[Record] = []
+        records: list[Record] = []
         bad: list[tuple[int, str, Any]] = []
         for number, name, record in connection.execute(select, values):
             try:
                 if contains in record:
-                    found.append(decode(record))
+                    records.append(decode(record))
             except ERRORS:
                 bad.append((number, name, record))
         for number, name, record in bad:
@@ -70,13 +70,13 @@ def read(
                 connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))
             set_aside(connection, kind, name, record, "cannot be decoded")
         if not bad or instead is None:
-            return found
+            return records
 
 
 def fact(
     connection: sqlite3.Connection, name: str, decode: Callable[[bytes], Record]
 ) -> Record | None:
-    """What is remembered by a name; None where nothing is."""
+    """The stored value of a name; None where there is none."""
     row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     if row is None:
         return None
@@ -91,7 +91,7 @@ def fact(
 def set_aside(
     connection: sqlite3.Connection, kind: Kind, name: str, record: object, reason: str
 ) -> None:
-    """Keep what cannot be used, out of the way of the others."""
+    """Move an unusable record to the table `aside`."""
     connection.execute(
         "INSERT INTO aside (time, kind, name, record) VALUES (?, ?, ?, ?)",
         (time.time(), kind, name, record),
@@ -100,7 +100,7 @@ def set_aside(
 
 
 def counts(connection: sqlite3.Connection) -> tuple[Aside, ...]:
-    """What is aside, by kind."""
+    """The records that are set aside, by kind."""
     rows = connection.execute("SELECT kind, count(*), max(time) FROM aside GROUP BY kind")
     return tuple(Aside(*row) for row in rows)
 

@@ -1,8 +1,8 @@
-"""The store: one SQLite file in the hub's state directory, with a thread of its own.
+"""The store of checks: one SQLite file in the hub's state directory, with its own thread.
 
-In: checks, the orders that were issued for their runs, results. Out: the same, also after the
-process was killed. A finished check's results are one compressed blob, in a table that lists of
-checks do not read. Methods raise StoreError, whose text is one line.
+In: checks, the orders issued for their runs, results. Out: the same, also after the process was
+killed. The results of a finished check are one compressed blob in a separate table, which listing
+checks does not read. Methods raise StoreError, whose text is one line.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from nodevitals_hub.store import check_tables
 LOCK_SECONDS = 2.0
 LEVEL = 6
 LOOKED_AT = 20
-"""Checks without a reference among which the last with a figure is looked for."""
+"""Number of checks without a reference that are searched for the last one with a figure."""
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
 
 class StoreError(Exception):
-    """The store cannot be used now; the text says why, in one line."""
+    """The store cannot be used now; the text is the reason, in one line."""
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True):
-    """A check that has not ended, with what of it was issued and what is done."""
+    """A check that has not ended, with its results and its issued runs."""
 
     check: Check
     results: tuple[RunResult, ...] = ()
@@ -68,7 +68,7 @@ class Store:
         self._path = Path(directory, check_tables.FILE_NAME)
         self._problem = ""
         self._unreadable: set[int] = set()
-        """Records that were logged."""
+        """Hashes of the unreadable records that were logged."""
         self.lost = ""
         """What was lost when a damaged file was set aside, in one line."""
         try:
@@ -98,16 +98,16 @@ class Store:
         self._lock.release()
 
     async def add(self, check: Check, key: str) -> Check:
-        """Store a new check; with a key that was used before, return the check of that time."""
+        """Store a new check; for a key that was used before, return the earlier check."""
 
         def write() -> Check:
             with self._connection as connection:
                 if key:
-                    found = connection.execute(
+                    row = connection.execute(
                         "SELECT record FROM checks WHERE key = ?", (key,)
                     ).fetchone()
-                    if found:
-                        return _check(found[0])
+                    if row:
+                        return _check(row[0])
                 check_tables.insert_check(connection, check, _encode(check), key)
             return check
 
@@ -138,7 +138,7 @@ class Store:
             with self._connection as connection:
                 connection.executemany(
                     "INSERT INTO runs (check_id, number, name, time) VALUES (?, ?, ?, ?)",
-                    [(identity, one.number, one.name, one.time) for one in runs],
+                    [(identity, run.number, run.name, run.time) for run in runs],
                 )
 
         await self._do(write)
@@ -180,18 +180,18 @@ class Store:
         return await self._do(read)
 
     def _readable(self, records: Iterable[bytes]) -> list[Check]:
-        """The checks of records. SQLite does not notice a bit that flipped within one: the others
-        are read.
+        """The checks in records. A record with a flipped bit, which SQLite does not detect, is left
+        out.
         """
-        found = []
+        checks = []
         for record in records:
             try:
-                found.append(_check(record))
+                checks.append(_check(record))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 if hash(record) not in self._unreadable:
                     self._unreadable.add(hash(record))
                     log.error("%s: a check cannot be read: %s; it is left out", self._path, error)
-        return found
+        return checks
 
     def _runs_of(self, identity: str) -> tuple[tuple[RunResult, ...], tuple[Issued, ...]]:
         rows = self._connection.execute(
@@ -229,33 +229,35 @@ class Store:
 
         def read() -> list[Check]:
             rows = check_tables.select(self._connection, limit, before, kind, node, outcome)
-            found = self._readable(rows)
-            if missing := len(rows) - len(found):
-                # Fewer than asked for would be the last page.
+            checks = self._readable(rows)
+            if missing := len(rows) - len(checks):
+                # Clients take a page with fewer checks than requested for the last page.
                 more = check_tables.select(
                     self._connection, limit + missing, before, kind, node, outcome
                 )
-                found = self._readable(more)[:limit]
-            return found
+                checks = self._readable(more)[:limit]
+            return checks
 
         return await self._do(read)
 
     async def like(self, check: Check) -> Check | None:
-        """The last like check that was ok, but this one; where none was, the last one that had a
-        figure, and could not tell only whether that is as it should be.
+        """The last other like check that was ok; if there is none, the last one that has a figure
+        and only lacks a reference to compare it with.
         """
 
         def read() -> Check | None:
             for record in check_tables.last_like(self._connection, check, "ok", 1):
                 return _check(record)
             records = check_tables.last_like(self._connection, check, "unknown", LOOKED_AT)
-            found = (_check(record) for record in records)
-            return next((one for one in found if _lacks_a_reference(one)), None)
+            candidates = (_check(record) for record in records)
+            return next(
+                (candidate for candidate in candidates if _lacks_a_reference(candidate)), None
+            )
 
         return await self._do(read)
 
     async def schedules(self) -> dict[str, bytes]:
-        """What schedules keep over restarts, by name."""
+        """The stored records of schedules, by name."""
 
         def read() -> dict[str, bytes]:
             return dict(self._connection.execute("SELECT name, record FROM schedules"))
@@ -263,7 +265,7 @@ class Store:
         return await self._do(read)
 
     async def keep_schedules(self, records: Mapping[str, bytes]) -> None:
-        """Replace what schedules keep."""
+        """Replace the stored records of schedules."""
 
         def write() -> None:
             with self._connection as connection:
@@ -297,6 +299,6 @@ class Store:
 
 
 def _lacks_a_reference(check: Check) -> bool:
-    """Whether it has a figure, and could not tell only whether that is as it should be."""
+    """Whether it has a figure, and only lacks a reference to compare it with."""
     verdict = check.verdict
     return check.figure is not None and verdict is not None and verdict.reason == "threshold"

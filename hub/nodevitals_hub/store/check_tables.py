@@ -49,7 +49,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def open_sound(path: Path) -> tuple[sqlite3.Connection, str]:
-    """Open the file; a damaged one is set aside. Returns what was lost, in one line, or ''."""
+    """Open the file; set a damaged one aside. Returns what was lost, in one line, or ''."""
     return sound_files.open_sound(path, connect)
 
 
@@ -82,7 +82,7 @@ def _state(check: Check) -> tuple[str, str]:
 
 
 def likeness(check: Check) -> str:
-    """The same for checks whose figures can be compared: kind, nodes, test."""
+    """Equal for checks whose figures can be compared: kind, nodes, test."""
     request = check.request
     same = (request.kind, sorted(request.nodes), request.test, request.rounds)
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:32]
@@ -117,7 +117,7 @@ def select(
 
 
 def last_like(connection: sqlite3.Connection, check: Check, outcome: str, most: int) -> list[bytes]:
-    """The records of the last like checks with an outcome, but this one."""
+    """The records of the last other like checks with an outcome."""
     rest = "WHERE likeness = ? AND outcome = ? AND id != ? ORDER BY sequence DESC LIMIT ?"
     return _records(connection, rest, (likeness(check), outcome, check.id, most))
 

@@ -16,12 +16,12 @@ from nodevitals_hub.records import Delivery
 from nodevitals_hub.store import aside_tables
 
 LONGEST_WAIT_SECONDS = 600.0
-"""Between two attempts."""
+"""Longest time between two attempts."""
 ATTEMPTS_OF_A_TURN = 3
-"""After so many, the others of its channel get their turn: one that the far side never accepts must
-not hold them up."""
+"""After this number, other deliveries of the channel are tried first: a message that the other side
+never accepts must not block them."""
 FEWEST_ATTEMPTS = 20
-"""Before a notification is dropped: a clock that jumps a day ahead drops none."""
+"""Attempts before a notification is dropped: a clock that jumps a day ahead drops none."""
 KEEP_SECONDS = 7 * 86400.0
 KEEP_MOST = 10_000
 
@@ -29,7 +29,7 @@ _delivery = msgspec.json.Decoder(Delivery).decode
 
 
 class Waiting(NamedTuple):
-    """What waits for a channel."""
+    """The deliveries that wait for a channel."""
 
     channel: str
     number: int
@@ -46,31 +46,38 @@ def write(connection: sqlite3.Connection, deliveries: Iterable[Delivery]) -> Non
         " next_try = excluded.next_try, attempts = excluded.attempts, record = excluded.record",
         [
             (
-                *(one.id, one.channel, one.thread, one.says, one.state, _since(one)),
-                *(one.next_try, one.attempts, msgspec.json.encode(one)),
+                *(
+                    delivery.id,
+                    delivery.channel,
+                    delivery.thread,
+                    delivery.says,
+                    delivery.state,
+                    _since(delivery),
+                ),
+                *(delivery.next_try, delivery.attempts, msgspec.json.encode(delivery)),
             )
-            for one in deliveries
+            for delivery in deliveries
         ],
     )
 
 
-def _since(one: Delivery) -> float:
-    """The time since which something that it says waits."""
-    return one.created if one.since is None else min(one.since, one.created)
+def _since(delivery: Delivery) -> float:
+    """The time since which one of its alerts waits."""
+    return delivery.created if delivery.since is None else min(delivery.since, delivery.created)
 
 
 def newest_of(connection: sqlite3.Connection, channel: str, thread: str) -> Delivery | None:
-    """The newest of a thread, if that waits: it has what the older ones had."""
+    """The newest delivery of a thread, if it waits; it contains the alerts of the older ones."""
     rest = "WHERE channel = ? AND thread = ? ORDER BY rowid DESC LIMIT 1"
-    found = _read(connection, rest, (channel, thread))
-    return next((one for one in found if one.state == "waiting"), None)
+    deliveries = _read(connection, rest, (channel, thread))
+    return next((delivery for delivery in deliveries if delivery.state == "waiting"), None)
 
 
 def supersede(
     connection: sqlite3.Connection, channel: str, now: float, same_within: float
 ) -> list[Delivery]:
-    """End what is not to be sent to a channel any more: what has a newer one in its thread, and
-    what says the same as the one that was sent last, within so many seconds.
+    """End deliveries that a channel no longer needs: those with a newer one in their thread, and
+    those that repeat the last sent one within `same_within` seconds.
     """
     waits = "WHERE state = 'waiting' AND channel = ? AND thread != ''"
     of_thread = "other.channel = deliveries.channel AND other.thread = deliveries.thread"
@@ -78,7 +85,7 @@ def supersede(
         f"SELECT 1 FROM deliveries AS other WHERE {of_thread} AND other.rowid > deliveries.rowid"
     )
     older = _read(connection, f"{waits} AND EXISTS ({newer})", (channel,))
-    # The next attempt of what was sent is when it was sent.
+    # `next_try` of a sent delivery is the time at which it was sent.
     last = (
         f"SELECT other.says FROM deliveries AS other WHERE {of_thread} AND other.state = 'sent'"
         " AND other.next_try > ? AND other.next_try <= ? ORDER BY other.rowid DESC LIMIT 1"
@@ -88,19 +95,21 @@ def supersede(
         f"{waits} AND says != '' AND says = ({last})",
         (channel, now - same_within, now),
     )
-    reasons = {one.id: "no news: the last one that was sent says the same" for one in same}
-    reasons |= {one.id: "a newer one of its group took its place" for one in older}
+    reasons = {
+        delivery.id: "no news: the last one that was sent says the same" for delivery in same
+    }
+    reasons |= {delivery.id: "a newer one of its group took its place" for delivery in older}
     ended = [
-        replace(one, state="superseded", ended=now, error=reasons[one.id], alerts=())
-        for one in {one.id: one for one in (*same, *older)}.values()
+        replace(delivery, state="superseded", ended=now, error=reasons[delivery.id], alerts=())
+        for delivery in {delivery.id: delivery for delivery in (*same, *older)}.values()
     ]
     write(connection, ended)
     return ended
 
 
 def due(connection: sqlite3.Connection, channel: str, now: float, most: int) -> list[Delivery]:
-    """What is to be sent to a channel now, in the order of arrival. A next attempt that lies too
-    far ahead was written before the clock was set back.
+    """The deliveries that are due for a channel, in the order of arrival. A next attempt that is
+    too far ahead was written before the clock was set back.
     """
     return _read(
         connection,
@@ -112,14 +121,14 @@ def due(connection: sqlite3.Connection, channel: str, now: float, most: int) -> 
 
 def next_try(connection: sqlite3.Connection, channel: str) -> float | None:
     """When the next attempt of a channel is due; None where nothing waits."""
-    [found] = connection.execute(
+    [moment] = connection.execute(
         "SELECT min(next_try) FROM deliveries WHERE state = 'waiting' AND channel = ?", (channel,)
     ).fetchone()
-    return None if found is None else float(found)
+    return None if moment is None else float(moment)
 
 
 def sent_since(connection: sqlite3.Connection, channel: str, moment: float) -> list[float]:
-    """When messages were sent to a channel after a time; those of a digest are one."""
+    """Times of the messages sent to a channel since a time; a digest is one message."""
     rows = connection.execute(
         "SELECT DISTINCT next_try FROM deliveries WHERE state = 'sent' AND channel = ?"
         " AND next_try > ? ORDER BY next_try",
@@ -129,7 +138,7 @@ def sent_since(connection: sqlite3.Connection, channel: str, moment: float) -> l
 
 
 def waiting(connection: sqlite3.Connection) -> list[Waiting]:
-    """What waits, by channel."""
+    """The waiting deliveries by channel."""
     rows = connection.execute(
         "SELECT channel, count(*), min(created) FROM deliveries WHERE state = 'waiting'"
         " GROUP BY channel ORDER BY channel"
@@ -143,11 +152,11 @@ def newest(connection: sqlite3.Connection, state: str, most: int) -> list[Delive
 
 
 def too_old(connection: sqlite3.Connection, before: float) -> list[Delivery]:
-    """What was created before a time, still waits and was tried often."""
+    """The waiting deliveries that were created before a time and tried often."""
     rest = "WHERE state = 'waiting' AND created < ? AND attempts >= ?"
-    found = _read(connection, rest, (before, FEWEST_ATTEMPTS))
+    deliveries = _read(connection, rest, (before, FEWEST_ATTEMPTS))
     return [
-        one for one in found if one.created < before
+        delivery for delivery in deliveries if delivery.created < before
     ]  # the column has what it took the place of
 
 
@@ -156,7 +165,7 @@ def _read(connection: sqlite3.Connection, rest: str, values: Sequence[object]) -
 
 
 def prune(connection: sqlite3.Connection, now: float) -> None:
-    """Remove what was sent or dropped long ago, and the oldest beyond a number."""
+    """Remove deliveries that ended long ago, and the oldest beyond a number."""
     connection.execute(
         "DELETE FROM deliveries WHERE state != 'waiting' AND (created < ? OR rowid <="
         " (SELECT rowid FROM deliveries ORDER BY rowid DESC LIMIT 1 OFFSET ?))",

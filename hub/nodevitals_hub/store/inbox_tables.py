@@ -1,8 +1,8 @@
 """Statements on the tables `inbox`, `groups` and `seen`: messages of Alertmanager that wait for a
-reader, what each group said last, and keys of what owners of jobs were notified of.
+reader, the last state of each group, and keys of the jobs whose owners were notified.
 
 Functions of a connection, within the caller's transaction. Each reader has its own row of a
-message, which it removes in the transaction that stores what it made of it.
+message, which it removes in the transaction that stores its results.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ RESOLVED = ""
 _message = msgspec.json.Decoder(KeptMessage).decode
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a group said last to a receiver."""
+class GroupState(msgspec.Struct, frozen=True):
+    """The state of a group's alerts by its messages to a receiver."""
 
     truncated: int = 0
     alerts: dict[str, str] = {}
-    """By fingerprint the start of one that fires, RESOLVED of one that does not; the newest last.
-    """
+    """By fingerprint, the start of a firing alert, or RESOLVED; the newest last."""
 
-    def after(self, message: Message) -> Said:
-        """What it has said after a message, which need not mention all of its alerts."""
+    def after(self, message: Message) -> GroupState:
+        """The state after a message, which may omit some of the group's alerts."""
         new = {
-            one.fingerprint: one.starts_at if one.status == "firing" else RESOLVED
-            for one in message.alerts
+            alert.fingerprint: alert.starts_at if alert.status == "firing" else RESOLVED
+            for alert in message.alerts
         }
         kept = {name: state for name, state in self.alerts.items() if name not in new}
         room = max(0, MAX_ALERTS - len(new))
         kept = dict(list(kept.items())[max(0, len(kept) - room) :])
-        return Said(message.truncated, kept | new)
+        return GroupState(message.truncated, kept | new)
 
 
-_said = msgspec.json.Decoder(Said).decode
+_group_state = msgspec.json.Decoder(GroupState).decode
 
 
 def add(
@@ -51,20 +50,18 @@ def add(
     now: float,
     same_within: float,
 ) -> bool:
-    """Store a message for each reader; False where it is a repetition: its group has said that of
-    each of its alerts last.
-
-    Where the clock was set back, the time of an earlier one lies ahead: that one is none.
+    """Store a message for each reader; False where it is a repetition, which does not change the
+    state of its group. After the clock was set back, a state from the future is no repetition.
     """
     last, moment = _last(connection, message)
     said = last.after(message)
-    # An alert that fires with the start that it had is news where it was resolved meanwhile.
+    # An alert that fires again with its earlier start is new if it was resolved meanwhile.
     if said == last and 0 <= now - moment < same_within:
         return False
     again = tuple(
-        one.fingerprint
-        for one in message.alerts
-        if one.status == "firing" and last.alerts.get(one.fingerprint) == RESOLVED
+        alert.fingerprint
+        for alert in message.alerts
+        if alert.status == "firing" and last.alerts.get(alert.fingerprint) == RESOLVED
     )
     connection.execute(
         "INSERT OR REPLACE INTO groups VALUES (?, ?, ?)",
@@ -79,19 +76,19 @@ def add(
 
 
 def _group(message: Message) -> str:
-    """The key of a group of a receiver."""
+    """The key of a receiver's group."""
     return sha256(msgspec.json.encode((message.receiver, message.group_key))).hexdigest()
 
 
-def _last(connection: sqlite3.Connection, message: Message) -> tuple[Said, float]:
-    """What a message's group said last, and when."""
+def _last(connection: sqlite3.Connection, message: Message) -> tuple[GroupState, float]:
+    """The last state of a message's group, and its time."""
     select = "SELECT record, time FROM groups WHERE key = ?"
     for record, moment in connection.execute(select, (_group(message),)):
         try:
-            return _said(record), moment
+            return _group_state(record), moment
         except aside_tables.ERRORS:
-            break  # as if it had said nothing: the message is stored
-    return Said(), 0.0
+            break  # as without a state: the message is stored
+    return GroupState(), 0.0
 
 
 def oldest(connection: sqlite3.Connection, reader: str) -> Received | None:
@@ -107,7 +104,7 @@ def oldest(connection: sqlite3.Connection, reader: str) -> Received | None:
 
 
 def set_aside(connection: sqlite3.Connection, number: int, reason: str) -> None:
-    """Keep a message that its reader cannot process, out of the way of the others."""
+    """Move a message that its reader cannot process to the table `aside`."""
     row = connection.execute("SELECT reader, message FROM inbox WHERE number = ?", (number,))
     for reader, body in row.fetchall():
         remove(connection, number)
@@ -115,12 +112,12 @@ def set_aside(connection: sqlite3.Connection, number: int, reason: str) -> None:
 
 
 def remove(connection: sqlite3.Connection, number: int) -> None:
-    """A reader is done with a message."""
+    """Remove the row of a message that its reader has processed."""
     connection.execute("DELETE FROM inbox WHERE number = ?", (number,))
 
 
 def waits_since(connection: sqlite3.Connection, reader: str, moment: float) -> bool:
-    """Whether a message waits for a reader since a time, or longer."""
+    """Whether a message that arrived at or before a time waits for a reader."""
     select = "SELECT 1 FROM inbox WHERE reader = ? AND time <= ? LIMIT 1"
     return connection.execute(select, (reader, moment)).fetchone() is not None
 
@@ -132,7 +129,7 @@ def waiting(connection: sqlite3.Connection) -> int:
 
 
 def known(connection: sqlite3.Connection, keys: Iterable[str]) -> set[str]:
-    """The keys, of these, that were remembered."""
+    """Those of these keys that are stored."""
     select = "SELECT key FROM seen WHERE key = ?"
     rows = (connection.execute(select, (key,)).fetchone() for key in keys)
     return {row[0] for row in rows if row}
@@ -141,21 +138,21 @@ def known(connection: sqlite3.Connection, keys: Iterable[str]) -> set[str]:
 def known_within(
     connection: sqlite3.Connection, keys: Iterable[str], now: float, seconds: float
 ) -> set[str]:
-    """The keys, of these, that were remembered within so many seconds."""
+    """Those of these keys that were stored within the last `seconds`."""
     select = "SELECT key FROM seen WHERE key = ? AND time > ? AND time <= ?"
     rows = (connection.execute(select, (key, now - seconds, now)).fetchone() for key in keys)
     return {row[0] for row in rows if row}
 
 
 def remember(connection: sqlite3.Connection, keys: Iterable[str], now: float) -> None:
-    """Remember keys for KEEP_SECONDS; they begin with `owner `."""
+    """Store keys for KEEP_SECONDS; they begin with `owner `."""
     connection.executemany(
         "INSERT OR REPLACE INTO seen VALUES (?, ?)", [(key, now) for key in keys]
     )
 
 
 def forget(connection: sqlite3.Connection, now: float) -> None:
-    """Forget what nothing is compared with any more, and keys that earlier versions wrote."""
+    """Remove old keys and group states, and keys of earlier versions."""
     connection.execute("DELETE FROM seen WHERE key NOT LIKE 'owner %'")
     for table in ("seen", "groups"):
         connection.execute(

@@ -1,8 +1,8 @@
-"""respond.db: one SQLite file in the hub's state directory, with a thread of its own.
+"""respond.db: one SQLite file in the hub's state directory, with its own thread.
 
-In: transactions, as functions of a connection. Out: what they return, or StoreError with one line.
-Each is committed, on disk, before it returns; a killed process loses none, and leaves none half
-done. The hub holds the lock of the directory (store.py).
+In: transactions, as functions of a connection. Out: their results, or StoreError with one line.
+Each transaction is committed, on disk, before it returns; a killed process loses none, and leaves
+none half done. The store of checks holds the lock of the directory (check_store.py).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 class Database:
-    """The file. Each method is one transaction; the first one opens, or makes, the file: a hub
+    """The file. Each method is one transaction; the first one opens or creates the file: a hub
     without messages and isolations has none.
     """
 
@@ -78,7 +78,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         """None before the first transaction, and while the file cannot be opened."""
         self.aside: tuple[aside_tables.Aside, ...] = ()
-        """What was set aside, as the last transaction left it."""
+        """The records that are set aside, as of the last transaction."""
         self.lost = ""
         """What was lost when a damaged file was set aside, in one line."""
         self.set_aside: list[float] = []
@@ -105,7 +105,8 @@ class Database:
             try:
                 return self._execute(connection, work)
             except sqlite3.DatabaseError as error:
-                # Its subclasses are the disk, or a mistake of ours; this one is a damaged file.
+                # Only the class itself is a damaged file; its subclasses are errors of the disk, or
+                # of our statements.
                 if type(error) is not sqlite3.DatabaseError:
                     raise
                 connection.close()
@@ -154,9 +155,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
     )
-    # A letter that is damaged is in one row; the others are read.
+    # A damaged character affects only its row; the other rows are read.
     connection.text_factory = lambda data: data.decode(errors="replace")
-    # What was acknowledged to Alertmanager must survive a power loss as well.
+    # A message that was acknowledged to Alertmanager must survive a power loss.
     # https://www.sqlite.org/pragma.html#pragma_synchronous
     sound_files.create(connection, MIGRATIONS, "FULL")
     return connection

@@ -1,6 +1,6 @@
-"""Opens an SQLite file of the hub. One that is damaged is set aside, and a new one begins.
+"""Opens an SQLite file of the hub; sets a damaged file aside and creates a new one.
 
-In: a path, how its tables are made. Out: a connection, and what was lost, in one line.
+In: a path, a function that creates its tables. Out: a connection, and what was lost, in one line.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Connect = Callable[[Path], sqlite3.Connection]
 
 
 def open_sound(path: Path, connect: Connect) -> tuple[sqlite3.Connection, str]:
-    """Open the file; a damaged one is set aside, and a new one begins. Returns what was lost, or
-    ''. Raises those of ERRORS and OSError.
+    """Open the file; set a damaged one aside and create a new one. Returns what was lost, or ''.
+    Raises ERRORS and OSError.
     """
     if not os.path.lexists(path):
         return _begun(path, connect), ""
@@ -44,11 +44,11 @@ def open_sound(path: Path, connect: Connect) -> tuple[sqlite3.Connection, str]:
 
 
 def _begun(path: Path, connect: Connect) -> sqlite3.Connection:
-    """A new database. It gets its name once it has its tables: a kill in between would leave an
-    empty file, which the next start takes for a damaged one.
+    """A new database. It is renamed after its tables are created: a kill in between would leave an
+    empty file, which the next start would treat as damaged.
     """
     fresh = path.with_name(f"{path.name}.new")
-    # A log of the earlier file that a kill has left would be read into this one.
+    # SQLite would apply a WAL file that a kill has left from the earlier file to this one.
     for left in (fresh, f"{fresh}-wal", f"{fresh}-shm", f"{path}-wal", f"{path}-shm"):
         Path(left).unlink(missing_ok=True)
     connect(fresh).close()
@@ -57,13 +57,13 @@ def _begun(path: Path, connect: Connect) -> sqlite3.Connection:
 
 
 def create(connection: sqlite3.Connection, migrations: tuple[str, ...], level: str) -> None:
-    """Bring the tables to this version. Closes the connection where that fails."""
+    """Bring the tables to this version. Closes the connection on failure."""
     try:
         [version] = connection.execute("PRAGMA user_version").fetchone()
         if version > len(migrations):
             raise sqlite3.NotSupportedError(f"written by a newer version (its tables: {version})")
-        found = _names(connection) & _tables_of(migrations)
-        if found != _tables_of(migrations[:version]):
+        tables = _names(connection) & _tables_of(migrations)
+        if tables != _tables_of(migrations[:version]):
             raise sqlite3.DatabaseError(f"its tables are not those of its version, {version}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {level}")
@@ -75,7 +75,7 @@ def create(connection: sqlite3.Connection, migrations: tuple[str, ...], level: s
 
 
 def _tables_of(scripts: tuple[str, ...]) -> set[str]:
-    """The tables that scripts make; none of them is removed by a later one."""
+    """The tables that scripts create; no later script removes one."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for script in scripts:
             connection.executescript(script)
@@ -88,11 +88,11 @@ def _names(connection: sqlite3.Connection) -> set[str]:
 
 
 def _kind_of(path: Path) -> str:
-    """Why what is there is no database; '' where it may be one."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    """Why the file cannot be a database; '' where it may be one."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         return "not a regular file"
-    return "" if found.st_size else "empty"
+    return "" if status.st_size else "empty"
 
 
 def _damage_of(connection: sqlite3.Connection) -> str:
