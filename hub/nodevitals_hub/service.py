@@ -1,6 +1,6 @@
-"""The hub's process: starts its parts, restarts one that fails, ends at SIGTERM.
+"""The hub's process: starts its parts, restarts a part that fails, ends at SIGTERM.
 
-In: settings and addresses. The parts are those of parts.py, and the web server that serves them.
+In: settings and addresses. The parts are those of parts.py, and the web server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.checks.runners import Runner
 from nodevitals_hub.context import Hub
-from nodevitals_hub.launch.kinds import KindRunner
+from nodevitals_hub.launch.kind_runner import KindRunner
 from nodevitals_hub.parts import Parts, Work
 from nodevitals_hub.repair import repair_plan
 from nodevitals_hub.settings.hub import HubSettings
@@ -31,7 +31,7 @@ from nodevitals_hub.web.server import WebServer
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
 default_extras: Sequence[Callable[[Hub], Awaitable[None]]] = ()
-"""What else runs beside the parts."""
+"""Further tasks that run beside the parts."""
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def load(path: str | None) -> HubSettings:
     """The settings in a file, or the defaults. Raises DocumentError with every problem."""
     document = SettingsDocument(b"" if path is None else read_file(path))
     problems: list[Problem] = []
-    settings = convert(document.values(), HubSettings, "", problems)
+    settings: HubSettings | None = convert(document.values(), HubSettings, "", problems)
     if settings is not None:
         problems.extend(settings.problems())
         if settings.out_of_service is not None:
@@ -49,12 +49,11 @@ def load(path: str | None) -> HubSettings:
     error = document.error(problems)
     if error is not None or settings is None:
         raise error or DocumentError(problems)
-    found: HubSettings = settings
-    return found
+    return settings
 
 
 def default_runner(settings: HubSettings, members: Members) -> Runner:
-    """What executes the runs. Raises ProbeError for unusable certificates or token."""
+    """The runner of checks. Raises ProbeError for unusable certificates or token."""
     return KindRunner(settings, members)
 
 
@@ -114,7 +113,7 @@ class Service:
         await self._end(hub, parts.servers, deadline)
 
     async def _end(self, hub: Hub, servers: Servers, deadline: stopping.Deadline) -> None:
-        """End the parts, then the checks, and close what is open; whatever does not end."""
+        """End the parts, then the checks, then close the files, also if some task does not end."""
         await stopping.canceled(deadline.tasks.values(), stopping.TASKS_SECONDS)
         deadline.stage = "the checks"
         await hub.checks.stop()
@@ -153,7 +152,7 @@ class Service:
 
 
 async def _kept_running(name: str, work: Work) -> None:
-    """Run a part for ever; one that fails is started again, and the others go on."""
+    """Run a part until it returns; restart it when it fails, while the other parts continue."""
     wait = FIRST_RETRY_SECONDS
     while True:
         try:

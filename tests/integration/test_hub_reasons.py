@@ -21,7 +21,7 @@ from nodevitals.checks.model import CheckRequest
 from nodevitals.errors import Wording
 from nodevitals_hub.checks.members import Members
 from nodevitals_hub.incidents import incident_tables, signed_links
-from nodevitals_hub.launch.kinds import KindRunner
+from nodevitals_hub.launch.kind_runner import KindRunner
 from nodevitals_hub.records import Incident
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.web.texts.translations import translated

@@ -26,7 +26,7 @@ from nodevitals.probes.fabric.settings import StaticSource
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.checks.members import Members
-from nodevitals_hub.launch.kinds import KindRunner
+from nodevitals_hub.launch.kind_runner import KindRunner
 from nodevitals_hub.settings.hub import CollectivesSettings, HubSettings, NodesSettings
 from nodevitals_hub.store.check_store import Store
 from testbed import mpi, programs

@@ -1,1 +1,1 @@
-"""What the hub starts checks with: the agents' fabric API, and launchers of collectives."""
+"""Executes checks: through the agents' fabric API, and through launchers of collectives."""

@@ -1,4 +1,4 @@
-"""Requests to the /metrics of agents, with the authority and the login that the settings name.
+"""Requests to the /metrics of agents, with the certificates and the login of the settings.
 
 In: members. Out: responses. Certificates and password are read again when their files change.
 """
@@ -29,7 +29,7 @@ class Scraper:
         self._ca_file = (tls.ca_file or settings.tls.ca_file) if is_verified else ""
         self._password_file = login.password_file if login else ""
         own = (tls.cert_file, tls.key_file) if settings.metrics_scheme == "https" else ()
-        self._files = [one for one in (self._ca_file, self._password_file, *own) if one]
+        self._files = [file for file in (self._ca_file, self._password_file, *own) if file]
         self._read_at: tuple[int, ...] = ()
         self._client: httpx.AsyncClient | None = None
         self.refresh()
@@ -41,7 +41,7 @@ class Scraper:
             if self._client is None or changed != self._read_at:
                 self._client, self._read_at = self._new_client(), changed
         except ssl.SSLError as error:
-            files = ", ".join(one for one in self._files if one != self._password_file)
+            files = ", ".join(file for file in self._files if file != self._password_file)
             raise ProbeError("tls", f"{files}: {error.reason or error}") from None
         except OSError as error:
             raise ProbeError("secrets", f"{error.filename}: {error.strerror}") from None

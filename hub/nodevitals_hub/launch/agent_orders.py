@@ -1,7 +1,7 @@
 """Client of the agents' orders: HTTPS with a certificate on both sides, and the hub's token.
 
-In: orders. Out: their states, or AgentError. Each request has a deadline and a limit on what is
-read; a repeated request does no harm, as an agent executes an order's id once.
+In: orders. Out: their states, or AgentError. Each request has a deadline and a size limit; a
+repeated request does no harm, because an agent executes an order's id once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nodevitals_hub.settings.agents import AgentsSettings
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 10.0
 WAIT_SECONDS = 5.0
-"""Of a long poll: well below the lease, so that two lost requests do not end an order."""
+"""Duration of a long poll: well below the lease, so that two lost requests do not end an order."""
 Response = OrderStatus | OrderRefused
 _status = msgspec.json.Decoder(OrderStatus).decode
 _refused = msgspec.json.Decoder(OrderRefused).decode
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AgentError(Exception):
-    """An agent did not answer as it should; the text says how, in one line."""
+    """No valid answer of an agent; the text is the reason, in one line."""
 
 
 class Agents:
@@ -60,18 +60,18 @@ class Agents:
         await asyncio.to_thread(self._secrets.refresh)
         if self._secrets.client_context is not self._context:
             self._context = self._secrets.client_context
-            self._client = self._new_client()  # the other one closes with its last request
+            self._client = self._new_client()  # the old one is freed after its last request
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
     async def put(self, member: Member, order: Order) -> Response:
-        """Give an order to an agent; repeated, its state."""
+        """Send an order to an agent; a repeated order returns its state."""
         return await self._ask("PUT", member, order.id, _encode(order))
 
     async def get(self, member: Member, identity: str, wait: float = 0.0) -> Response:
-        """The state of an order, when it is done or after so many seconds."""
+        """The state of an order, when it is done or after `wait` seconds."""
         return await self._ask("GET", member, f"{identity}?wait={wait:.0f}", None, wait)
 
     async def cancel(self, member: Member, identity: str) -> Response:
@@ -85,10 +85,12 @@ class Agents:
         url = f"https://{host}:{member.port}{ORDERS_PATH}/{path}"
         headers = {"Authorization": f"Bearer {self._secrets.token}"}
         try:
-            found = await within(self._exchange(method, url, headers, body), REQUEST_SECONDS + wait)
-            if isinstance(found, OrderStatus) and found.id != path.partition("?")[0]:
+            response = await within(
+                self._exchange(method, url, headers, body), REQUEST_SECONDS + wait
+            )
+            if isinstance(response, OrderStatus) and response.id != path.partition("?")[0]:
                 raise ValueError("the state of another order")
-            return found
+            return response
         except TimeoutError:
             text = f"no response in {REQUEST_SECONDS + wait:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:

@@ -1,8 +1,8 @@
-"""Agents' replies, within limits: what a hostile agent sends must not fill the hub.
+"""Reads agents' replies within limits: a hostile agent must not fill the hub's memory.
 
-In: a reply that is streamed; the state of an order. Out: its bytes as sent; the state with no more
-than an agent keeps. Raises ValueError for more bytes than the limit, and for a compressed reply
-that becomes more: a few bytes may stand for gigabytes.
+In: a streamed reply; the state of an order. Out: its bytes as sent; the state within an agent's own
+limits. Raises ValueError for more bytes than the limit, also after decompression: a few bytes may
+expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ def decompressed(data: bytes, encoding: str, most: int) -> bytes:
         raise ValueError(f"Content-Encoding {encoding[:40]!r}")
     reader = zlib.decompressobj(_GZIP)
     try:
-        found = reader.decompress(data, most + 1)
+        body = reader.decompress(data, most + 1)
     except zlib.error as error:
         raise ValueError(f"gzip: {error}") from None
-    if len(found) > most:
+    if len(body) > most:
         raise ValueError(f"over {most} bytes")
     if not reader.eof:
         raise ValueError("gzip: not complete")
-    return found
+    return body
 
 
 def bounded(status: OrderStatus) -> OrderStatus:
-    """The state of an order with no more than an agent keeps of it."""
+    """The state of an order, cut to an agent's own limits."""
     reports = (
-        replace(one, message=_line(one.message, MAX_MESSAGE), rows=one.rows[:MAX_ROWS])
-        for one in status.reports[:MAX_TESTS]
+        replace(report, message=_line(report.message, MAX_MESSAGE), rows=report.rows[:MAX_ROWS])
+        for report in status.reports[:MAX_TESTS]
     )
     versions = islice(status.versions.items(), MAX_VERSIONS)
     rate = status.port_bytes_per_second

@@ -1,8 +1,8 @@
-"""Runs collectives through a launcher, and looks for the node that makes one fail or slow.
+"""Runs collectives through a launcher.
 
-In: a collective check. Out: results, and the verdict of the search. A run that an earlier life of
-the hub had started is ended, and counts as lost: it is not started a second time. Where the
-check is not forced, nothing runs on nodes that jobs use.
+In: a run of a collective check. Out: its result. A run that an earlier process of the hub had
+started is ended, and counts as lost: it is not started a second time. Unless the check is forced,
+nothing runs on nodes that jobs use.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class CollectiveRunner(Runner):
         )
 
     async def _explained(self, reports: tuple[Report, ...], run: PlannedRun) -> tuple[Report, ...]:
-        """A node that others do not reach says nothing about its link where its agent is silent."""
+        """The reports; `harness` if a node was unreachable and its agent does not answer either,
+        because this is not a fault of its link.
+        """
         last = reports[-1]
         if last.reason != "unreachable" or not (silent := await self._watch.silent(run.nodes)):
             return reports
@@ -64,7 +66,7 @@ class CollectiveRunner(Runner):
         return (*reports[:-1], failed("harness", text))
 
     async def _launched(self, check: Check, run: PlannedRun, name: str) -> Launched:
-        """Run it where no job uses the nodes, and end it when one takes a node."""
+        """Run it unless jobs use the nodes, and end it when a job starts on a node."""
         request = replace(check.request, nodes=run.nodes, test=run.test or check.request.test)
         wanted = of_request(request.test, run.nodes)
         limit = collective_seconds(request, len(run.nodes))
@@ -82,5 +84,5 @@ class CollectiveRunner(Runner):
         finally:
             launching.cancel()
             watching.cancel()
-            await asyncio.wait({launching, watching})  # it ends on the nodes first
+            await asyncio.wait({launching, watching})  # until it has ended on the nodes
         return refused("peer_busy", watching.result())

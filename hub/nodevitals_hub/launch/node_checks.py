@@ -1,8 +1,8 @@
 """Facts about nodes, from the /metrics of their agents.
 
 In: members. Out: which agents answer, how many devices are up, which nodes are in use. A fact that
-an agent does not expose is missing. Requests are bounded in number, time and bytes, and what is
-kept of them in number and characters: an agent may be hostile.
+an agent does not expose is missing. Requests are bounded in number, time and bytes, and the stored
+facts in number and characters: an agent may be hostile.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ALL_SECONDS = 15.0
 FRESH_SECONDS = 10.0
 MAX_BYTES = 16 * 1024 * 1024
 MAX_SAMPLES = 5000
-"""Of the families below; a node with 64 devices has some hundreds."""
+"""Maximum samples of the families below; a node with 64 devices has some hundreds."""
 MAX_NAMED = 64
 MAX_CHARACTERS = 100
-"""Of a name, such as that of a port or a version."""
+"""Maximum length of a name, such as that of a port or a version."""
 AT_A_TIME = 256
 _PREFIXES = tuple(
     f"nodevitals_{name}"
@@ -53,7 +53,7 @@ _PREFIXES = tuple(
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent of a node exposes; None where it does not."""
+    """The facts that a node's agent exposes; None where it does not."""
 
     problem: str = ""
     """Why there are no facts, in one line."""
@@ -76,7 +76,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(text: str) -> Facts:
     """The facts in an exposition. Raises ValueError."""
-    # The parser of the library takes 20 us per sample; most samples are of other families.
+    # The library's parser takes 20 us per sample, and most samples belong to other families.
     lines = [line for line in text.split("\n") if line.startswith(_PREFIXES)]
     if len(lines) > MAX_SAMPLES:
         raise ValueError(f"over {MAX_SAMPLES} samples of devices and probes")
@@ -87,22 +87,22 @@ def parse(text: str) -> Facts:
     ]
 
     def values(name: str) -> list[float]:
-        return [one.value for one in samples if one.name == f"nodevitals_{name}"]
+        return [sample.value for sample in samples if sample.name == f"nodevitals_{name}"]
 
     def labels(name: str, value: float, *keys: str) -> tuple[str, ...]:
-        found = (
-            ":".join(filter(None, (one.labels.get(key, "") for key in keys)))[:MAX_CHARACTERS]
-            for one in samples
-            if one.name == f"nodevitals_{name}" and one.value == value
+        texts = (
+            ":".join(filter(None, (sample.labels.get(key, "") for key in keys)))[:MAX_CHARACTERS]
+            for sample in samples
+            if sample.name == f"nodevitals_{name}" and sample.value == value
         )
-        return tuple(sorted(found)[:MAX_NAMED])
+        return tuple(sorted(texts)[:MAX_NAMED])
 
     up = values("accelerator_up")
     present = values("accelerators_present")
     expected = values("accelerators_expected") or values("accelerators_baseline")
-    # The same processes, as the driver and as procfs list them; the latter without those of pods.
+    # The same processes as listed by the driver and in procfs; procfs without those of pods.
     processes = [
-        sum(one) for one in map(values, ("accelerator_processes", "jobs_processes")) if one
+        sum(counts) for counts in map(values, ("accelerator_processes", "jobs_processes")) if counts
     ]
     return Facts(
         devices_up=_whole(up) if up else _whole(present),
@@ -110,9 +110,9 @@ def parse(text: str) -> Facts:
         processes=_whole([max(processes)]) if processes else None,
         version=next(iter(labels("build_info", 1.0, "version")), ""),
         rdma_devices={
-            one.labels["device"]: one.value == 1.0
-            for one in samples
-            if one.name == "nodevitals_rdma_port_up" and one.labels["port"] == "1"
+            sample.labels["device"]: sample.value == 1.0
+            for sample in samples
+            if sample.name == "nodevitals_rdma_port_up" and sample.labels["port"] == "1"
         },
         ports_down=labels("rdma_port_up", 0.0, "device", "port"),
         failing_probes=labels("probe_success", 0.0, "probe", "target"),
@@ -120,7 +120,7 @@ def parse(text: str) -> Facts:
 
 
 def _whole(values: list[float]) -> int | None:
-    """Their sum; None without any. Raises ValueError where it is no number of devices."""
+    """The sum; None without values. Raises ValueError for an impossible number of devices."""
     total = sum(values)
     if not 0 <= total < 1e9:
         raise ValueError(f"{total:g} devices")
@@ -128,21 +128,21 @@ def _whole(values: list[float]) -> int | None:
 
 
 def problems_of(facts: Facts, devices: int | None = None) -> list[Report]:
-    """What is wrong with a node, where a test needs so many devices."""
+    """The problems of a node; `devices` is the number that a test needs."""
     if facts.problem:
         return [failed("harness", facts.problem)]
-    found = []
+    reports = []
     wanted = devices if devices is not None else facts.devices_expected
     if wanted is not None and facts.devices_up is not None and facts.devices_up < wanted:
-        found.append(failed("no_device", f"{facts.devices_up} of {wanted} devices are up"))
+        reports.append(failed("no_device", f"{facts.devices_up} of {wanted} devices are up"))
     if devices is None:
-        found += [failed("port_down", f"port {port} is down") for port in facts.ports_down]
-        found += [failed("harness", f"probe {name} fails") for name in facts.failing_probes]
-    return found
+        reports += [failed("port_down", f"port {port} is down") for port in facts.ports_down]
+        reports += [failed("harness", f"probe {name} fails") for name in facts.failing_probes]
+    return reports
 
 
 class Nodes:
-    """Asks agents for facts."""
+    """Reads facts from agents."""
 
     def __init__(self, settings: AgentsSettings) -> None:
         """Raises ProbeError for unusable files."""
@@ -204,7 +204,7 @@ def _parsed(data: bytes, encoding: str) -> Facts:
 
 
 class NodeRunner(Runner):
-    """The kind `node`: what each node's own agent reports. Reading twice does no harm."""
+    """Runs checks of the kind `node`, from each agent's metrics. Reading twice does no harm."""
 
     def __init__(self, nodes: Nodes, members: Members) -> None:
         self._nodes, self._members = nodes, members
@@ -221,7 +221,7 @@ class NodeRunner(Runner):
         return RunResult(
             number=run.number,
             nodes=run.nodes,
-            # The last failed report is the one that is shown.
+            # The page shows the last failed report.
             reports=tuple(reversed(problems)) or (Report(outcome="ok"),),
             started=started,
             seconds=time.monotonic() - clock,

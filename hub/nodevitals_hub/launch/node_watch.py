@@ -1,8 +1,7 @@
-"""What agents say of the nodes of a collective, before and while it runs.
+"""Reads the agents of a collective's nodes, before and while it runs.
 
-In: names of nodes. Out: their rails, which of them jobs use, and whose
-agents do not answer. Where the hub has no agents, or a
-node is not on its lists, nothing is known of it.
+In: names of nodes. Out: their rails, the nodes that jobs use, the nodes whose agents do not answer.
+There are no facts for a hub without agents, or for a node that is not on its lists.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from nodevitals_hub.checks.members import Members
 from nodevitals_hub.launch.node_checks import Facts, Nodes
 
 SETTLE_SECONDS = 120.0
-"""What agents expose is as old as the intervals of their probes: processes of a collective that has
-just ended are there for so long (NPUs: 60 s and a run of 30 s).
+"""Exposed data is as old as the interval of its probe: an agent may show the processes of a
+collective for this time after its end (NPUs: 60 s and a run of 30 s).
 """
 SETTLE_STEP_SECONDS = 5.0
 EVERY_SECONDS = 15.0
 READING_SHARE = 0.2
-"""Share of the time in which the agents are read."""
+"""Maximum share of the time that is spent reading agents."""
 
 
 class NodeWatch:
@@ -39,7 +38,7 @@ class NodeWatch:
         return rails_of(request.test, [own.rdma_devices for own in facts.values()])
 
     async def in_use(self, nodes: Iterable[str]) -> str:
-        """Which nodes jobs use, for people; '' for none."""
+        """The nodes that jobs use, as a text for people; '' for none."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while nodes := await self._with_processes(nodes, 0):
             if time.monotonic() >= deadline:
@@ -58,9 +57,9 @@ class NodeWatch:
         """
         while True:
             clock = time.monotonic()
-            found = await self._with_processes(nodes, ranks)
-            if found:
-                return _text(found)
+            busy = await self._with_processes(nodes, ranks)
+            if busy:
+                return _text(busy)
             reading = time.monotonic() - clock
             await asyncio.sleep(max(EVERY_SECONDS, reading / READING_SHARE))
 

@@ -1,8 +1,8 @@
 """Runs a pair test as an order on two agents: the target first, then the source.
 
-In: a run whose order's id was stored. Out: its result. After a restart of the hub the same order is
-put again: an agent that knows it returns its state, one that does not refuses it as stale, or takes
-it if it is young. So an order is executed once, whatever the hub does.
+In: a run whose order's id was stored. Out: its result. After a restart the hub sends the same order
+again: an agent that has the order returns its state; another agent refuses it as stale, or accepts
+it if it is recent. So an order is executed at most once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from nodevitals_hub.store.check_store import Issued
 TRIES = 3
 TRY_SECONDS = 0.5
 BUSY_SECONDS = 10.0
-"""A node that another test occupies is asked again for so long: such tests take a few seconds. It
-is below the lease, which the order on the other node has.
+"""How long a node is asked again while another test runs on it: such tests take a few seconds. This
+is less than the lease of the order on the other node.
 """
 CANCEL_SECONDS = 6.0
 LOST_SECONDS = 2 * LEASE_SECONDS
-"""An agent that did not answer for so long has ended its orders by their lease."""
+"""An agent that did not answer for this time has ended its orders, because their lease is over."""
 MARGIN_SECONDS = 60.0
 
 
@@ -54,8 +54,8 @@ class PairRunner(Runner):
         self._agents = agents
         self._members = members
         self.leaving = False
-        """Whether the hub ends: then orders go on for their lease, and the next hub takes their
-        results."""
+        """Whether the hub stops: orders then continue for their lease, and the next hub collects
+        their results."""
 
     async def run(self, check: Check, run: PlannedRun, issued: Issued, again: bool) -> RunResult:
         """Give the order to both agents, and wait until it is done."""
@@ -106,7 +106,7 @@ class PairRunner(Runner):
             )
 
         first = await self._put(target, order(target.name), again)
-        if first.state == "done":  # in an earlier life of the hub
+        if first.state == "done":  # in an earlier process of the hub
             status = await self._asked(source, issued.name)
             if status is None:
                 raise _EndedError(first.skipped or "lost", "the order ended before the source's")
@@ -116,10 +116,10 @@ class PairRunner(Runner):
         status = await self._follow(source, target, status, limit)
         [of_target] = await self._end([target], issued.name) or [None]
         if status.skipped == "peer_busy" and isinstance(of_target, OrderStatus):
-            # Why, only the target knows.
+            # Only the target has the reason.
             return replace(status, skipped=of_target.skipped or status.skipped), ()
         if not isinstance(of_target, OrderStatus) and _unreachable(status):
-            # Its agent is gone, which says nothing about its link.
+            # The target's agent is gone, which is no fault of its link.
             word = "lost" if isinstance(of_target, OrderRefused) else "no_agent"
             raise _EndedError(word, f"agent of {target.name}: {of_target or 'no response'}")
         return status, _ports(status, of_target)
@@ -153,7 +153,7 @@ class PairRunner(Runner):
     async def _follow(
         self, source: Member, target: Member, status: OrderStatus, limit: float
     ) -> OrderStatus:
-        """Ask both ends, which keeps the order alive, until the source is done."""
+        """Query both ends until the source is done; this also renews the order's lease."""
         last = time.monotonic()
         while status.state != "done":
             answers = await asyncio.gather(
@@ -178,8 +178,8 @@ class PairRunner(Runner):
         return status
 
     async def _end(self, ends: list[Member], identity: str) -> list[object]:
-        """End the order on these nodes, and return what they answer; what cannot be reached ends by
-        its lease.
+        """End the order on these nodes, and return their answers; on a node that is not reachable,
+        its lease ends it.
         """
         tasks = [self._agents.cancel(member, identity) for member in ends]
         both = asyncio.gather(*tasks, return_exceptions=True)

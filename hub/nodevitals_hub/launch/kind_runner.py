@@ -1,5 +1,5 @@
-"""The runner of a real hub: pairs through agents, collectives through a launcher, nodes through
-their metrics.
+"""The default runner: pairs through agents, collectives through a launcher, node checks through
+the agents' metrics.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from nodevitals_hub.store.check_store import Issued
 
 
 def launcher_of(settings: CollectivesSettings) -> Launcher | None:
-    """The launcher; None where collectives are refused."""
+    """The launcher of the settings; None where collectives are refused."""
     if settings.launcher == "mpirun":
         return MpirunLauncher(settings.ssh_user)
     if settings.launcher == "none":
         return None
-    from nodevitals.checks.launchers.kubernetes_launcher import (
-        KubernetesLauncher,  # imports lightkube
-    )
+    # Here, because it imports lightkube.
+    from nodevitals.checks.launchers.kubernetes_launcher import KubernetesLauncher
 
     options = JobOptions(
         image=settings.image,
@@ -76,7 +75,7 @@ class KindRunner(Runner):
         return runners.get(kind, self._pairs)
 
     def refusal(self, request: CheckRequest) -> str:
-        """Name the section of the settings that is missing."""
+        """The missing section of the settings; '' where there is none."""
         if self._of(request.kind) is not None:
             return ""
         if request.kind == "collective":
@@ -88,8 +87,8 @@ class KindRunner(Runner):
         )
 
     async def in_use(self, request: CheckRequest) -> Sequence[str]:
-        """The nodes whose agents say that processes have accelerators open; without agents and by
-        mpirun, those where ssh finds such processes, or cannot see them.
+        """The nodes whose agents report processes with open accelerators. For mpirun without
+        agents, the nodes where ssh finds such processes, or cannot search for them.
         """
         if self.nodes is None:
             return await self._in_use_by_ssh(request)
@@ -105,7 +104,7 @@ class KindRunner(Runner):
         return sorted(used)
 
     async def findings(self, check: Check) -> Sequence[NodeVerdict]:
-        """Nodes with fewer devices up than a collective needs, as their agents say now."""
+        """Nodes with fewer devices up than a collective needs, as their agents report now."""
         if self.nodes is None or check.request.kind != "collective":
             return ()
         facts = await self.nodes.facts(self._listed(check.request), fresh=True)
@@ -123,6 +122,6 @@ class KindRunner(Runner):
             await self.nodes.refresh()
 
     async def close(self) -> None:
-        """Leave orders to their leases: the next hub takes their results."""
+        """Leave orders to their leases: the next hub collects their results."""
         if self._pairs is not None:
             self._pairs.leaving = True
