@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.isolation import isolation_acts as acts
+from nodevitals_hub.isolation.decisions import History, decide, may_act
 from nodevitals_hub.isolation.faults import Seen
 from nodevitals_hub.isolation.isolation_states import OUT_STATES, chosen, is_intent, is_watched
 from nodevitals_hub.isolation.ledger import Ledger
-from nodevitals_hub.isolation.limits import History, decide, may_act
 from nodevitals_hub.isolation.schedulers.schedulers import NodeState
 from nodevitals_hub.records import OPEN_STATES, Fault, Isolation
 from nodevitals_hub.settings.response import OutOfServiceSettings

@@ -18,9 +18,9 @@ from nodevitals.linux.host import Clock
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.coordinator import new_identity
 from nodevitals_hub.isolation import isolation_acts, isolation_tables
+from nodevitals_hub.isolation.decisions import Decisions, History, decide
 from nodevitals_hub.isolation.faults import Seen
 from nodevitals_hub.isolation.ledger import Ledger
-from nodevitals_hub.isolation.limits import Decisions, History, decide
 from nodevitals_hub.records import OPEN_STATES, Isolation
 from nodevitals_hub.settings.response import OutOfServiceSettings
 from nodevitals_hub.store.check_store import StoreError

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 from nodevitals.linux.host import Clock
 from nodevitals_hub.isolation import isolation_acts as acts
@@ -242,7 +241,7 @@ class Work:
         return states
 
     async def _change(
-        self, isolation: Isolation, act: Callable[..., Isolation], *more: Any
+        self, isolation: Isolation, act: Callable[..., Isolation], *more: object
     ) -> None:
         now = self._clock.time()
         await self._book.change(isolation.id, lambda old: act(old, *more, now))

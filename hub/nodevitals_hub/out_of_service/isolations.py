@@ -18,6 +18,7 @@ from nodevitals.linux.host import Clock
 from nodevitals_hub import families
 from nodevitals_hub.alerting.servers import Servers
 from nodevitals_hub.checks.newest import Sample
+from nodevitals_hub.isolation.decisions import may_act
 from nodevitals_hub.isolation.fault_queries import FaultQueries
 from nodevitals_hub.isolation.faults import Seen
 from nodevitals_hub.isolation.isolation_book import OUTCOMES, Book
@@ -28,7 +29,6 @@ from nodevitals_hub.isolation.isolation_work import (
     Work,
     scheduler_of,
 )
-from nodevitals_hub.isolation.limits import may_act
 from nodevitals_hub.isolation.return_checks import ReturnChecks
 from nodevitals_hub.isolation.schedulers.schedulers import Scheduler, SchedulerError
 from nodevitals_hub.records import OPEN_STATES, Isolation

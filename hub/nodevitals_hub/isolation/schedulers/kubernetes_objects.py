@@ -39,7 +39,7 @@ class Eviction(NamedTuple):
         return len(self.evict) + self.ending + len(self.kept)
 
 
-def check_node(node: Any, name: str) -> None:
+def check_node(node: Mapping[str, Any], name: str) -> None:
     """Check that an answer is this node: a proxy may return another object. Raises ValueError."""
     metadata, spec = node.get("metadata"), node.get("spec")
     if node.get("kind") != "Node" or not isinstance(metadata, dict):

@@ -72,7 +72,7 @@ class KubernetesScheduler(Scheduler):
     async def states(self, nodes: Sequence[str]) -> Mapping[str, NodeState]:
         """The nodes that it has, of these. Raises SchedulerError."""
 
-        async def named_state(name: str) -> tuple[str, Any]:
+        async def named_state(name: str) -> tuple[str, NodeState | None]:
             async with self._slots:
                 try:
                     return name, objects.state_of(await self._node(name))

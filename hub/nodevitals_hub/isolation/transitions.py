@@ -1,7 +1,7 @@
 """Changes each isolation by one answer of Prometheus, and counts the nodes it takes out.
 
 In: an isolation, an answer of Prometheus, settings, the ledger. Out: the changed isolation. Pure;
-limits.py decides over all isolations.
+decisions.py decides over all isolations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ END_SECONDS = 600.0
 ENDED_BEFORE = "its faults ended before it was done"
 
 
-class Scene:
+class Transitions:
     """The state of one decision: it counts the nodes that the decision takes out."""
 
     def __init__(

@@ -19,7 +19,7 @@ from nodevitals_hub.checks.check_requests import Member
 from nodevitals_hub.isolation.faults import Seen
 from nodevitals_hub.isolation.isolation_states import chosen, is_intent, is_watched
 from nodevitals_hub.isolation.ledger import Ledger, advanced
-from nodevitals_hub.isolation.steps_of_isolations import Scene
+from nodevitals_hub.isolation.transitions import Transitions
 from nodevitals_hub.records import OPEN_STATES, Isolation
 from nodevitals_hub.settings.response import OutOfServiceSettings
 
@@ -51,16 +51,16 @@ def decide(
     faults = [fault for fault in seen.faults if fault.service in settings.services]
     limits = settings.limits
     ledger = advanced(history.ledger, seen, faults, len(nodes), limits, now)
-    scene = Scene(seen, nodes, settings, now, faults, isolations, ledger)
+    transitions = Transitions(seen, nodes, settings, now, faults, isolations, ledger)
     changed: list[Isolation] = []
     for isolation in sorted(
         isolations, key=lambda isolation: (isolation.created, isolation.node, isolation.id)
     ):
-        after = scene.follow(isolation)
+        after = transitions.follow(isolation)
         if after != isolation:
             changed.append(after)
             if after.state == "ended" and _was_dry_run_only(after, settings):
-                changed.append(scene.refused_after_dry_run(after, history.new_identity()))
+                changed.append(transitions.refused_after_dry_run(after, history.new_identity()))
     current = {isolation.id: isolation for isolation in (*isolations, *changed)}.values()
     busy = {isolation.node for isolation in current if isolation.state in OPEN_STATES}
     watched = {
@@ -69,11 +69,11 @@ def decide(
         if is_watched(isolation)
         for fault in isolation.present
     }
-    for node in sorted(scene.by_node.keys() - busy):
-        new = tuple(f for f in scene.by_node[node] if f.identity not in watched)
+    for node in sorted(transitions.by_node.keys() - busy):
+        new = tuple(f for f in transitions.by_node[node] if f.identity not in watched)
         if new and (node not in nodes or chosen(node, nodes, settings)):
-            changed.append(scene.begin(node, new, history.new_identity()))
-    return Decisions(tuple(changed), scene.ledger)
+            changed.append(transitions.begin(node, new, history.new_identity()))
+    return Decisions(tuple(changed), transitions.ledger)
 
 
 def may_act(
