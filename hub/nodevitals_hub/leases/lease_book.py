@@ -1,6 +1,6 @@
-"""The leases of the hub: who wants which probes of which nodes every second, and until when.
+"""The leases of the hub: which probes of which nodes run every second, for which client, how long.
 
-In: requests, and a clock. Out: what is wanted of each node. Pure, but for the clock.
+In: requests, and a clock. Out: the wanted probes of each node. Pure, except for the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_SECONDS = 7 * 86400.0
 
 
 class AgentError(Exception):
-    """An agent did not do it; the text says why, in one line."""
+    """An agent did not begin or end a lease; the text is the reason, in one line."""
 
 
 class LeaseWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ class LeasedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseBook:
-    """The leases that last. They end by the monotonic clock, as the time of day may jump."""
+    """The current leases. They end by the monotonic clock, because the wall clock may jump."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -87,7 +87,7 @@ class LeaseBook:
         members: Mapping[str, Member],
         settings: LeasesSettings,
     ) -> HubLease:
-        """Begin a lease; the same one of the same requester is begun anew. Raises RefusedError."""
+        """Begin a lease, or renew the requester's equal one. Raises RefusedError."""
         self._expire()
         if wanted.seconds > settings.max_duration:
             text = Wording("over {most}, leases.max_duration", most=f"{settings.max_duration:g}")
@@ -95,9 +95,9 @@ class LeaseBook:
         chosen, probes = _chosen(wanted, members), tuple(sorted(set(wanted.probes)))
         same = (chosen, probes, requester)
         again = [
-            one.id
-            for one in self._leases.values()
-            if (one.nodes, one.probes, one.requester) == same
+            lease.id
+            for lease in self._leases.values()
+            if (lease.nodes, lease.probes, lease.requester) == same
         ]
         if not again and len(self._leases) >= MAX_LEASES:
             text = Wording("there are {count} leases: end one first", count=MAX_LEASES)
@@ -117,9 +117,9 @@ class LeaseBook:
         return lease
 
     def restore(self, stored: Iterable[HubLease], longest: float) -> None:
-        """Go on with leases of an earlier process."""
+        """Continue the leases of an earlier process."""
         for lease in stored:
-            # Never longer than it was asked for, though the clock was set back.
+            # Never longer than requested, even if the clock was set back.
             asked = lease.until - lease.created
             left = min(lease.until - self._clock.time(), asked, longest)
             if left > 0 and len(self._leases) < MAX_LEASES:
@@ -137,19 +137,19 @@ class LeaseBook:
     def wanted(self) -> dict[str, set[str]]:
         """The probes of all leases, by node."""
         self._expire()
-        found: dict[str, set[str]] = {}
+        by_node: dict[str, set[str]] = {}
         for lease in self._leases.values():
             for name in lease.nodes:
-                found.setdefault(name, set()).update(lease.probes)
-        return found
+                by_node.setdefault(name, set()).update(lease.probes)
+        return by_node
 
     def left(self, node: str) -> float:
-        """Seconds for which something is wanted of a node."""
-        ends = [self._ends[one.id] for one in self._leases.values() if node in one.nodes]
+        """Seconds until the last lease of a node ends."""
+        ends = [self._ends[lease.id] for lease in self._leases.values() if node in lease.nodes]
         return max(ends, default=0.0) - self._clock.monotonic()
 
     def next_end(self) -> float:
-        """Seconds to the end of the lease that ends first; 0 without one."""
+        """Seconds until the first lease ends; 0 without leases."""
         return max(0.0, min(self._ends.values(), default=0.0) - self._clock.monotonic())
 
     def _keep(self, lease: HubLease, seconds: float) -> None:
@@ -178,7 +178,7 @@ class LeaseBook:
 
     def _expire(self) -> None:
         now = self._clock.monotonic()
-        for identity in [one for one, end in self._ends.items() if end <= now]:
+        for identity in [identity for identity, end in self._ends.items() if end <= now]:
             del self._ends[identity], self._leases[identity]
 
 
@@ -190,7 +190,7 @@ def _chosen(wanted: LeaseWanted, members: Mapping[str, Member]) -> tuple[str, ..
     chosen = set(wanted.nodes)
     if wanted.where:
         labels = wanted.where.items()
-        chosen |= {name for name, one in members.items() if labels <= one.labels.items()}
+        chosen |= {name for name, member in members.items() if labels <= member.labels.items()}
     if not chosen:
         text = Wording("no nodes: name some in nodes, or choose them by where")
         raise RefusedError("invalid", text)

@@ -1,4 +1,4 @@
-"""Asks one agent for a lease: HTTPS with the hub's certificate and token."""
+"""Sends leases to agents: HTTPS with the hub's certificate and token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nodevitals_hub.settings.agents import AgentsSettings
 
 TIMEOUT = httpx.Timeout(5.0, read=REPLY_SECONDS + 3.0)
 ALL_SECONDS = REPLY_SECONDS + 8.0
-"""Of the whole exchange: TIMEOUT is of each part, and an agent may send a byte per second."""
+"""Limit of the whole exchange: TIMEOUT is per read, and an agent may send a byte per second."""
 MAX_REPLY_BYTES = 64 * 1024
 MAX_TEXT_CHARACTERS = 200
 _decode = msgspec.json.Decoder(LeaseStatus).decode
@@ -40,7 +40,7 @@ class LeaseClient:
     async def send(
         self, member: Member, probes: tuple[str, ...], seconds: float
     ) -> dict[str, LeaseState]:
-        """Ask for probes and seconds; without probes, end the lease. Raises AgentError."""
+        """Request a lease for probes and seconds; without probes, end it. Raises AgentError."""
         if self._settings is None:
             raise AgentError("the hub's configuration has no section agents")
         try:
@@ -55,7 +55,7 @@ class LeaseClient:
             status, data = await within(self._exchange(secrets, member, body), ALL_SECONDS)
             if status == 200:
                 states = _decode(data).states
-                # Of what an agent says, only what it was asked for.
+                # Only requested probes: an agent may answer anything.
                 return {name: states[name] for name in probes if name in states}
             text = f"HTTP {status}: {data[:MAX_TEXT_CHARACTERS].decode('utf-8', 'replace')}"
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""The page of leases: which nodes are monitored every second, and a form to ask for it.
+"""The page of leases: the nodes monitored every second, and a form for a new lease.
 
 In: forms. Out: HTML, and leases.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
 PROBES = ("rdma", "network", "nvidia", "ascend", "node")
-"""Those that are asked for most; the others are typed."""
+"""The most common probes; others are entered as text."""
 PROBE = "probe."
 MAX_NODES_SHOWN = 200
 USUAL_DURATION = "30m"
@@ -48,7 +48,7 @@ _ORDER = ("unreachable", "refused", "waiting", "active")
 def lease_of(fields: Mapping[str, str]) -> LeaseWanted:
     """The request that a form describes. Raises RefusedError."""
     problems: list[Problem] = []
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     readers: dict[str, Callable[[], Any]] = {
         "nodes": lambda: fitting(names_of(fields.get("nodes", "")), tuple[NodeName, ...]),
         "where": lambda: wanted_labels(fields),
@@ -58,12 +58,12 @@ def lease_of(fields: Mapping[str, str]) -> LeaseWanted:
     }
     for name, read in readers.items():
         try:
-            found["seconds" if name == "duration" else name] = read()
+            values["seconds" if name == "duration" else name] = read()
         except ValueError as error:
             problems.append(Problem(name, error.args[0]))
     if problems:
         raise RefusedError("invalid", *problems)
-    return LeaseWanted(**found)
+    return LeaseWanted(**values)
 
 
 def _probes_of(fields: Mapping[str, str]) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ def _probes_of(fields: Mapping[str, str]) -> tuple[str, ...]:
             "{count} probes: choose at most {most}", count=len(probes), most=MAX_LEASED_PROBES
         )
         raise ValueError(text)
-    found: tuple[str, ...] = fitting(probes, tuple[ProbeName, ...])
-    return found
+    checked: tuple[str, ...] = fitting(probes, tuple[ProbeName, ...])
+    return checked
 
 
 def _seconds_of(fields: Mapping[str, str]) -> float:
@@ -86,8 +86,11 @@ def _seconds_of(fields: Mapping[str, str]) -> float:
 
 
 def _by_field(problems: Iterable[Problem]) -> dict[str, str]:
-    """The problems of a lease; the request says seconds, the form duration."""
-    return {"duration" if one.path == "seconds" else one.path: one.message for one in problems}
+    """The problems by form field; the request's `seconds` is the form's `duration`."""
+    return {
+        "duration" if problem.path == "seconds" else problem.path: problem.message
+        for problem in problems
+    }
 
 
 def _show(
@@ -98,7 +101,7 @@ def _show(
     refused: str = "",
     problems: Mapping[str, str] | None = None,
 ) -> Response[str]:
-    nodes = sorted(leases.nodes(), key=lambda one: (_ORDER.index(one.state), one.name))
+    nodes = sorted(leases.nodes(), key=lambda node: (_ORDER.index(node.state), node.name))
     labels = labels_of(hub.checks.members())
     return page(
         request,

@@ -27,9 +27,9 @@ class LeaseList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def requester_of(request: Request[Any, Any, Any]) -> Requester:
-    """Who asks, as the web server's access has found it."""
-    found = request.scope.get("user")
-    return found if isinstance(found, Requester) else Requester(trigger="rest", role="read")
+    """The requester, as the gate has determined it; without a gate, one that may only read."""
+    requester = request.scope.get("user")
+    return requester if isinstance(requester, Requester) else Requester(trigger="rest", role="read")
 
 
 def handlers(hub: Hub, leases: Leases) -> list[Any]:

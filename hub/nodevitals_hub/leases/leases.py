@@ -1,8 +1,8 @@
-"""Second-level monitoring on demand: keeps the leases of agents alive while someone wants them.
+"""Second-level monitoring on demand: renews the agents' leases until they end.
 
-In: requests of people, of programs and of alerts. Out: a request to each agent every 15 s, and the
-targets of a second scrape job. Leases are in a file of the state directory, so a restarted hub goes
-on with them; without a hub they end on the agents within a minute.
+In: requests of people, programs and alerts. Out: a request to each agent every 15 s, and the
+targets of a second scrape job. Leases are in a file of the state directory, so a restarted hub
+continues them; without a hub they end on the agents within a minute.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILE_NAME = "leases.json"
 
 log = logging.getLogger(__name__)
 Send = Callable[[Member, tuple[str, ...], float], Awaitable[dict[str, LeaseState]]]
-"""Asks one agent, for probes and seconds; without probes it ends its lease. Raises AgentError."""
+"""Sends a lease for probes and seconds to an agent; without probes, ends it. Raises AgentError."""
 
 
 class Leases:
@@ -84,8 +84,8 @@ class Leases:
         return lease
 
     async def ask_for_alert(self, alertname: str, nodes: Iterable[str]) -> HubLease | None:
-        """Begin the lease that the settings have for an alert; None where they have none. The same
-        alert of the same nodes prolongs it. Raises RefusedError.
+        """Begin the lease that the settings have for an alert; None where they have none. If the
+        same alert comes again for the same nodes, the lease is renewed. Raises RefusedError.
         """
         settings = self._settings()
         probes = settings.alerts.get(alertname)
@@ -121,7 +121,7 @@ class Leases:
         scraped every second for those probes alone.
         """
         members = self._by_name()
-        found: list[dict[str, object]] = []
+        targets: list[dict[str, object]] = []
         for node in self.nodes():
             active = sorted(name for name, state in node.probes.items() if state == "active")
             member = members.get(node.name)
@@ -135,8 +135,8 @@ class Leases:
                 "__param_collect": ",".join(active),
                 "__meta_nodevitals_node": node.name,
             }
-            found.append({"targets": [f"{host}:{port}"], "labels": labels})
-        return found
+            targets.append({"targets": [f"{host}:{port}"], "labels": labels})
+        return targets
 
     def samples(self) -> Iterator[Sample]:
         """What /metrics shows."""
@@ -148,7 +148,7 @@ class Leases:
         return {member.name: member for member in self._members()}
 
     async def _renew(self) -> None:
-        """Ask each agent once: for all that is wanted of it, or to end its lease."""
+        """Send each agent one request: for all wanted probes of its node, or to end its lease."""
         wanted, members = self._book.wanted(), self._by_name()
         room = asyncio.Semaphore(AT_A_TIME)
 
@@ -173,7 +173,7 @@ class Leases:
         return LeasedNode(name=name, state="active" if active else "refused", probes=states)
 
     async def _load(self) -> None:
-        """Go on with the leases of the file; a file that is damaged has none."""
+        """Continue the leases of the file; a damaged file counts as empty."""
         loop = asyncio.get_running_loop()
         try:
             data = await loop.run_in_executor(None, self._path.read_bytes)
@@ -186,7 +186,7 @@ class Leases:
         self._book.restore(stored, self._settings().max_duration)
 
     async def _write(self) -> None:
-        """Keep the leases. A full disk costs only a restarted hub its leases."""
+        """Write the leases. If the disk is full, only a restart loses them."""
         async with self._writing:
             data = msgspec.json.encode(self._book.all())
             try:
