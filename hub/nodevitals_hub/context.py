@@ -1,4 +1,4 @@
-"""What most parts of a hub use."""
+"""The objects that most parts of a hub use."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class Hub:
         self.settings = settings
         self.store = store
         self.database = Database(settings.state_directory)
-        """What came of alerts: messages, notifications, incidents, isolations."""
+        """The records made from alerts: messages, notifications, incidents, isolations."""
         self.lists = members
         self.checks = checks

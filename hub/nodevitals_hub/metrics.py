@@ -1,7 +1,7 @@
 """The hub's /metrics: the newest checks, schedules, leases, and the hub itself.
 
-In: checks as they end, and what other modules of the hub show of themselves. Out: text for
-Prometheus. The families are those of the catalogue (families.py).
+In: checks as they end, and the samples of other modules. Out: text for Prometheus. The families are
+those of the catalogue (families.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nodevitals_hub.store import aside_tables, check_tables
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
 
-# Of these, those that ended before the hub was started make the first baselines.
+# The checks among these that ended in an earlier process make the first baselines.
 REMEMBERED_CHECKS = 300
 REFRESH_SECONDS = 15.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,7 +35,7 @@ Exposed = Callable[[], Iterable[Sample]]
 
 
 class HubMetrics(Collector):
-    """Collects at each scrape what is known then: nothing is read from a disk or a network."""
+    """Collects samples at each scrape from memory: it reads neither a disk nor a network."""
 
     def __init__(self, hub: Hub, exposed: Sequence[Exposed] = ()) -> None:
         """`exposed`: the samples of other parts."""
@@ -56,15 +56,15 @@ class HubMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every family that has a sample."""
-        found: dict[str, Any] = {}
+        metrics: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for family, labels, value in self._samples():
-            metric = found.get(family.name)
+            metric = metrics.get(family.name)
             if metric is None:
                 made = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
                 metric = made(family.name, family.help, labels=family.labels)
-                found[family.name] = metric
+                metrics[family.name] = metric
             metric.add_metric(labels, value)
-        yield from found.values()
+        yield from metrics.values()
 
     async def run(self) -> None:
         """Follow the checks until cancelled."""
@@ -87,7 +87,7 @@ class HubMetrics(Collector):
             self._newest.take(await self._hub.checks.get(check.id))
 
     async def _remember(self) -> None:
-        """Take the newest checks that ended in an earlier process, without counting them."""
+        """Add the newest checks that ended in an earlier process, without counting them."""
         newest = await self._hub.checks.list(limit=REMEMBERED_CHECKS)
         for check in reversed(newest):
             if check.id not in self._open and check.phase == "done":
@@ -113,15 +113,15 @@ class HubMetrics(Collector):
             yield from samples()
 
     def _set_aside(self) -> Iterator[Sample]:
-        """What could not be read."""
+        """The files and records that could not be read."""
         database = self._hub.database
-        found = {one.kind: (one.number, one.newest) for one in database.aside}
+        counts = {aside.kind: (aside.number, aside.newest) for aside in database.aside}
         times = [*self._hub.store.set_aside, *database.set_aside]
         if times:
-            number, newest = found.get("file", (0, 0.0))
-            found["file"] = number + len(times), max(newest, *times)
+            number, newest = counts.get("file", (0, 0.0))
+            counts["file"] = number + len(times), max(newest, *times)
         for kind in aside_tables.KINDS:
-            number, newest = found.get(kind, (0, 0.0))
+            number, newest = counts.get(kind, (0, 0.0))
             yield families.SET_ASIDE, (kind,), number
             if number:
                 yield families.SET_ASIDE_NEWEST, (kind,), newest

@@ -1,7 +1,7 @@
 """The parts of one hub, made in the order in which they need each other.
 
-In: what most of them use (context.py). Out: works that run for ever, by name, and handlers of
-Litestar for the web server.
+In: the objects that most of them use (context.py). Out: their endless tasks by name, and Litestar
+handlers for the web server.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from nodevitals_hub.out_of_service.isolations import Isolations
 from nodevitals_hub.triggers import alerts, resources, schedules
 
 Work = Callable[[], Awaitable[None]]
-"""What ends only where it is cancelled, or has nothing to do."""
+"""Runs until cancelled, or returns at once if there is nothing to do."""
 
 
 class Parts:
-    """All parts of one hub but its web server. What is not set opens and does nothing."""
+    """All parts of one hub except its web server. A part that is not configured does nothing."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -69,8 +69,8 @@ class Parts:
         )
 
     def works(self) -> Mapping[str, Work]:
-        """What runs beside the checks, by the name that the log has."""
-        found: dict[str, Work] = {
+        """The endless tasks beside the checks, by their name in the log."""
+        works: dict[str, Work] = {
             "triggers.resources": partial(resources.run, self.hub),
             "triggers.schedules": self.schedules.run,
             "leases.lease_routes": self.leases.run,
@@ -82,10 +82,10 @@ class Parts:
             "incidents.drill": self.drills.run,
             "metrics": self.metrics.run,
         }
-        return {f"nodevitals_hub.{name}": work for name, work in found.items()}
+        return {f"nodevitals_hub.{name}": work for name, work in works.items()}
 
     def handlers(self) -> list[Any]:
-        """What the web server serves beside the checks."""
+        """The handlers for the web server, besides those of checks."""
         hub = self.hub
         return [
             *schedules.handlers(hub, self.schedules),

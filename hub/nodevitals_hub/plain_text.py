@@ -1,4 +1,4 @@
-"""Text that is safe in any chat and mail: labels and annotations are data, which anyone may choose.
+"""Makes text safe for any chat and mail: users may choose the values of labels and annotations.
 
 In: values. Out: one line each without control characters, markup or mentions, bounded in length.
 Pure.
@@ -12,7 +12,7 @@ from datetime import datetime, tzinfo
 
 ELLIPSIS = "…"
 MAX_URL_CHARACTERS = 300
-# Robots take <at user_id="all">, <!here>, <font …> and @all for commands, also in plain text.
+# Robots execute <at user_id="all">, <!here>, <font …> and @all, also in plain text.
 _MARKUP = str.maketrans({"<": "‹", ">": "›", "@": "＠", "`": "'"})
 _URL = re.compile(r"https?://[0-9A-Za-z.:_%\[\]-]{1,255}(?:[/?#][!-;=?A-Z\[\]_a-z~]{0,1000})?")
 _TIME = re.compile(
@@ -24,20 +24,22 @@ def clean(text: str, characters: int = 300) -> str:
     """A value in one line, without anything that a robot would execute."""
     kept = text[:4000]
     if not (kept.isascii() and kept.isprintable()):
-        # Controls, line breaks, marks of direction, surrogates.
-        kept = "".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in kept)
-    # A link of markdown may show another address than its own.
+        # Control characters, line breaks, direction marks, surrogates.
+        kept = "".join(
+            " " if unicodedata.category(character)[0] in "CZ" else character for character in kept
+        )
+    # A markdown link may show another address than it opens.
     kept = " ".join(kept.translate(_MARKUP).split()).replace("](", "] (")
     return cut(kept, characters)
 
 
 def cut(text: str, characters: int) -> str:
-    """At most so many characters."""
+    """The text, cut to a number of characters."""
     return text if len(text) <= characters else text[: characters - 1].rstrip() + ELLIPSIS
 
 
 def cut_bytes(text: str, size: int) -> str:
-    """At most so many bytes of UTF-8, of whole characters."""
+    """The text, cut to a number of bytes of UTF-8, at a character."""
     data = text.encode()
     if len(data) <= size:
         return text
@@ -59,7 +61,7 @@ def link(text: str) -> str:
 
 
 def moment(text: str, zone: tzinfo) -> datetime | None:
-    """The local time of a stamp of Alertmanager; None where it has none."""
+    """The local time of a timestamp of Alertmanager; None where it is not set or not valid."""
     match = _TIME.fullmatch(text)
     if match is None or text.startswith("0001-"):
         return None

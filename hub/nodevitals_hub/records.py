@@ -1,4 +1,4 @@
-"""Records of what the hub does about alerts: bodies of REST, rows of respond.db.
+"""Records that the hub makes from alerts: REST bodies, and rows of respond.db.
 
 Times are seconds since the epoch. A record is replaced as a whole when it changes.
 """
@@ -13,7 +13,7 @@ from nodevitals_hub.settings.response import Service, Severity
 
 MAX_ALERTS = 10_000
 ZERO_TIME = "0001-01-01T00:00:00Z"
-"""What Alertmanager writes for a time that is not set."""
+"""Alertmanager's value for a time that is not set."""
 
 Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-zA-Z]{1,64}\Z")]
 Identity = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{8}-[0-9]{6}-[a-z0-9]{6}\Z")]
@@ -32,7 +32,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_drill(self) -> bool:
-        """Whether it rehearses a notification: nothing may act on it."""
+        """Whether it only tests the notification: nothing may act on it."""
         return self.labels.get("drill") == "true"
 
 
@@ -50,17 +50,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeptMessage(Message, frozen=True, kw_only=True):
-    """A message, and how it differs from what its group said last."""
+    """A message, and how it differs from the earlier state of its group."""
 
     again: tuple[Fingerprint, ...] = ()
-    """Alerts that fire, and were resolved before: with the same start where Prometheus was away."""
+    """Firing alerts that were resolved before; after an outage of Prometheus, with equal starts."""
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
     """A message on disk."""
 
     number: int
-    """In the order of arrival."""
+    """Number in the order of arrival."""
     time: float
     message: KeptMessage
 
@@ -69,33 +69,33 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One notification to one channel. It is sent at least once."""
 
     id: str
-    """The same for the same notification, so that one is queued once."""
+    """Equal for the same notification, so that it is queued once."""
     channel: str
     created: float
     title: str
     text: str
     severity: str = ""
     owner: str = ""
-    """The owner of jobs whom it is for."""
+    """The owner of jobs that it is for."""
     thread: str = ""
-    """The same for notifications about one group of alerts."""
+    """Equal for notifications about one group of alerts."""
     resolved: bool = False
-    """Whether it says that all of them have ended."""
+    """Whether all its alerts are resolved."""
     incident_key: str = ""
-    """Of the incident that can be acknowledged with its link, which the text gets as it is sent."""
+    """Key of the incident that can be acknowledged by the link, which is added when it is sent."""
     attempts: int = 0
     next_try: float = 0.0
     state: Literal["waiting", "sent", "dropped", "superseded"] = "waiting"
-    """superseded: a newer one of its thread took its place before it was sent."""
+    """superseded: a newer delivery of its thread replaced it before it was sent."""
     ended: float | None = None
     error: str = ""
-    """Why the last attempt failed, or what took its place, in one line without secrets."""
+    """Why the last attempt failed, or what replaced it, in one line without secrets."""
     alerts: tuple[Alert, ...] = ()
-    """What it is about, until it has ended: a newer one takes over what it does not mention."""
+    """Its alerts, until it has ended: a newer delivery takes over those that it does not have."""
     says: str = ""
-    """The same for the same alerts in the same states."""
+    """Equal for the same alerts in the same states."""
     since: float | None = None
-    """When the oldest was created whose place it took."""
+    """When the oldest delivery that it replaced was created."""
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,18 +106,18 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """cluster and node, or cluster and the labels of a fleet incident."""
     title: str
     severity: Severity
-    """The most severe that it had."""
+    """The highest severity of its alerts so far."""
     cluster: str = ""
     node: str = ""
     pool: str = ""
     alerts: dict[str, Alert] = {}
-    """All that it had, by fingerprint, in their last state."""
+    """All its alerts so far, by fingerprint, in their last state."""
     opened: float
     acknowledged: float | None = None
     acknowledged_by: str = ""
     resolved: float | None = None
     false_alarm: bool | None = None
-    """What a person said of it."""
+    """Whether a person marked it as a false alarm; None before."""
     marked_by: str = ""
     note: str = ""
     drill: bool = False
@@ -136,27 +136,27 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: str = ""
     cluster: str = ""
     lasted: float = 0.0
-    """Seconds for which an isolation has had it, by the monotonic clock, without a gap."""
+    """Seconds for which an isolation has had it without a gap, by the monotonic clock."""
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What identifies it, of this cluster."""
+        """Node, fault and device, which identify it within the cluster."""
         return self.node, self.fault, self.device_id
 
 
 IsolationState = Literal[
     "waiting", "refused", "isolated", "testing", "kept", "returned", "canceled", "ended"
 ]
-"""waiting: within the grace, or ended less than ten minutes ago. refused: a limit or the breaker;
-nothing was done, and nothing will be before its faults have ended, unless a person asks for it.
-isolated: out of service. testing: clean for long enough, its checks run. kept: out of service until
-a person returns it. returned: back in service. canceled: a person returned it, or it was out of
-service before. ended: its faults ended before anything was done."""
+"""waiting: within the grace, or its faults ended less than ten minutes ago. refused: by a limit or
+the breaker; nothing was done, and nothing will be before its faults have ended, unless a person
+approves it. isolated: out of service. testing: clean for long enough, its checks run. kept: out of
+service until a person returns it. returned: back in service. canceled: a person returned it, or it
+was out of service before. ended: its faults ended before anything was done."""
 OPEN_STATES: tuple[IsolationState, ...] = ("waiting", "refused", "isolated", "testing", "kept")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What happened, when, by whom (a person's name, or hub)."""
+    """An event: when, what, by whom (a person's name, or hub)."""
 
     time: float
     text: str
@@ -173,47 +173,47 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether nothing was changed on the node."""
     state: IsolationState
     faults: tuple[Fault, ...]
-    """All that it had; a second one extends it."""
+    """All its faults so far; a further fault of the node is added."""
     present: tuple[Fault, ...] = ()
-    """Those that Prometheus said last."""
+    """The faults in the last answer of Prometheus."""
     created: float
     acted: float | None = None
     """When the node was taken out of service."""
     clean_since: float | None = None
-    """Since when it has had none of its faults, and data about it were fresh."""
+    """Since when the node has none of its faults, and fresh data."""
     ended: float | None = None
     reason: str = ""
     """Why it is in its state, in one line."""
     check: str = ""
-    """The check that runs, or ran last, before the return."""
+    """The current or last check before the return."""
     steps: tuple[Step, ...] = ()
     decided: float | None = None
-    """When it was decided to take the node out of service; before it is done."""
+    """When the hub decided to take the node out of service, before it does so."""
     tried: bool = False
-    """Whether the scheduler was asked to, and may have done it."""
+    """Whether the hub has called the scheduler, which may have executed it."""
     withdrawn: str = ""
-    """Why it is not to be done any longer, where the scheduler may have done it already."""
+    """Why the decision is withdrawn; the scheduler may have executed it already."""
     approved_by: str = ""
-    """The person who asked for it although it was refused."""
+    """The person who approved it after it was refused."""
     clean_for: float = 0.0
-    """Seconds since `clean_since` by the monotonic clock, without those in which nothing was known
-    of the node."""
+    """Seconds since `clean_since` by the monotonic clock, without times without data about the
+    node."""
     restoring: str = ""
-    """Who asked to return the node, until it is done: a person's name, or hub."""
+    """The requester of the return, until it is done: a person's name, or hub."""
     undescribed: bool = False
-    """Whether the node's reason has to be brought up to date."""
+    """Whether the node's reason must be updated."""
     drained: float | None = None
-    """When nothing that was to end ran any longer."""
+    """When everything that had to end had ended."""
     taken: bool = False
     """Whether it ended because a person had taken the node."""
     came_back: int = 0
     """How often its faults came back before one of them had lasted for the grace."""
     late_return: float | None = None
-    """When a mark that came after its end was removed, which is done once."""
+    """When a mark that appeared after its end was removed, which is done once."""
 
 
 class Drill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A fault that is raised on purpose, in alerts only."""
+    """A fault that a person raises in alerts only, to test notifications."""
 
     id: Identity
     node: str

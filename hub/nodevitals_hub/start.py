@@ -1,7 +1,7 @@
-"""What `nodevitals hub` calls: the hub runs in this process until SIGTERM.
+"""The entry point of `nodevitals hub`: runs the hub in this process until SIGTERM.
 
 In: paths and an address. Out: nothing, or DocumentError for the configuration, or StartError, whose
-text is one line. The import fails here, and not after the start, where a library is missing.
+text is one line. If a library is missing, importing this module fails, not a later start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def serve(
     web_config: str | None,
     set_up_log: Callable[[], logs.QueuedHandler],
 ) -> None:
-    """Run until SIGTERM. The log is set up once nothing is left that can only go to a terminal."""
+    """Run until SIGTERM. The log is set up after the errors that belong on the terminal."""
     try:
         listening = bind(listen)
     except ValueError as error:

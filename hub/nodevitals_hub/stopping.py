@@ -1,7 +1,7 @@
-"""The end of the hub's process: within a deadline, also where a part of it does not end.
+"""Ends the hub's process within a deadline, even if a part of it does not end.
 
-In: the tasks of the modules, at SIGTERM. Out: their end, or the end of the process with a line that
-names what did not end. What is stored is committed: a process that is ended loses none of it.
+In: the tasks of the modules, at SIGTERM. Out: their end, or the end of the process and a log line
+that names what did not end. Stored data is committed, so that it is not lost.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from nodevitals.logs import QueuedHandler
 
 STOP_SECONDS = 20.0
-"""From SIGTERM to the end of the process. systemd and Kubernetes end it after 30 s."""
+"""Longest time from SIGTERM to the end of the process. systemd and Kubernetes kill after 30 s."""
 TASKS_SECONDS = 12.0
-"""Of these, for the modules: the checks and the stores are closed after them."""
+"""Part of this for the modules; the checks and the stores are closed after them."""
 AGAIN_SECONDS = 3.0
-"""A task that has lost a cancellation, in a library's code, is canceled again after this. Not
-sooner: what a task does as it is canceled takes time."""
+"""A task that ignored a cancellation, in a library's code, is canceled again after this time. Not
+sooner, because the clean-up of a canceled task takes time."""
 
 _WAITING = ("/selectors.py", "/concurrent/futures/thread.py", "/threading.py")
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 async def canceled(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
-    """Cancel tasks until they have ended, for at most so many seconds."""
+    """Cancel tasks until they have ended, for at most `seconds`."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     left = {task for task in tasks if not task.done()}
@@ -41,37 +41,37 @@ async def canceled(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None
         _, left = await asyncio.wait(left, timeout=max(0.0, wait))
     for task in tasks:
         if task.done() and not task.cancelled():
-            task.exception()  # of a task that ends, nothing is to be done about it
+            task.exception()  # retrieved, so that asyncio does not log it
 
 
 def _busy_threads() -> dict[str, str]:
-    """The threads that the interpreter waits for at its end and that are at work, and their lines:
-    neither in an event loop, nor without work, nor waiting for another thread, nor this one.
+    """The busy threads that the interpreter waits for at its end, each with its current line. Not
+    this thread, and no thread in an event loop, without work, or waiting for another thread.
     """
-    frames, found = sys._current_frames(), {}  # noqa: SLF001 # documented, in spite of its name
+    frames, places = sys._current_frames(), {}  # noqa: SLF001 # documented, in spite of its name
     for thread in threading.enumerate():
         frame = frames.get(thread.ident or 0)
         if thread.daemon or frame is None or thread is threading.current_thread():
             continue
         file = frame.f_code.co_filename
         if not file.endswith(_WAITING):
-            found[thread.name] = f"{os.path.basename(file)}:{frame.f_lineno}"
-    return found
+            places[thread.name] = f"{os.path.basename(file)}:{frame.f_lineno}"
+    return places
 
 
 class Deadline:
-    """Ends the process though a part of it does not end."""
+    """Ends the process even if a part of it does not end."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
         self.tasks: Mapping[str, asyncio.Task[Any]] = {}
-        """The modules, by name."""
+        """The tasks of the modules, by name."""
         self.stage = "the start"
-        """What happens in the event loop."""
+        """The current step in the event loop."""
 
     def start(self) -> None:
-        """Let the time begin, at the first call. In a thread: the event loop, or the end of the
-        interpreter, which waits for other threads, may be what does not end.
+        """Start the timer at the first call. It is a thread, because the event loop may hang, or
+        the end of the interpreter, which waits for other threads.
         """
         if self._timer is None:
             self._timer = threading.Timer(STOP_SECONDS, self.exit)
@@ -79,8 +79,8 @@ class Deadline:
             self._timer.start()
 
     def left(self) -> Sequence[str]:
-        """What has not ended: a call that holds the event loop, else modules or what follows them,
-        and threads, with the line that each is at.
+        """What has not ended: a call that blocks the event loop, else the modules or the current
+        step, and busy threads with their current lines.
         """
         busy = _busy_threads()
         if held := busy.pop(threading.main_thread().name, ""):

@@ -1,7 +1,6 @@
-"""Hours, days and time zones of the section `notify`, and what does not fit together in it.
+"""Hours, days and time zones of the section `notify`, and the problems of that section.
 
-Hours and days are those that a clock on the wall shows in the time zone of the settings, also on
-the days on which it is changed.
+Hours and days are local time in the time zone of the settings, also on days with a clock change.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 class Hours(NamedTuple):
-    """A time of the day, in minutes from midnight; one with its end before its begin goes on into
-    the next day, and belongs to the day of its begin.
+    """A daily time window, in minutes from midnight. If the end is before the begin, the window
+    continues into the next day, and belongs to the day of its begin.
     """
 
     begin: int
@@ -60,7 +59,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def problems(settings: NotifySettings) -> Iterator[Problem]:
-    """What does not fit together in the section `notify`."""
+    """The problems in the section `notify`."""
     try:
         zone_of(settings.time_zone)
     except ValueError as error:

@@ -53,29 +53,29 @@ class RepairSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def problems(repairs: Sequence[RepairSettings], path: str, scheduler: str) -> Iterator[Problem]:
-    """What does not fit together; `path` is that of the list."""
-    for number, one in enumerate(repairs):
+    """The problems of the repairs; `path` is the path of the list."""
+    for number, repair in enumerate(repairs):
         place = f"{path}[{number}]"
-        yield from _problems(one, place, scheduler)
+        yield from _problems(repair, place, scheduler)
         for earlier, other in enumerate(repairs[:number]):
-            if one.name == other.name:
-                yield Problem(f"{place}.name", f"{one.name!r} is there twice: rename one")
-            elif replace(one, name=other.name) == other:
+            if repair.name == other.name:
+                yield Problem(f"{place}.name", f"{repair.name!r} is there twice: rename one")
+            elif replace(repair, name=other.name) == other:
                 yield Problem(place, f"the same as {path}[{earlier}]: remove one")
 
 
-def _problems(one: RepairSettings, place: str, scheduler: str) -> Iterator[Problem]:
-    if one.action is None and not one.faults:
+def _problems(repair: RepairSettings, place: str, scheduler: str) -> Iterator[Problem]:
+    if repair.action is None and not repair.faults:
         yield Problem(place, "for no fault: add `action` or `faults`")
-    if len(set(one.faults)) < len(one.faults):
+    if len(set(repair.faults)) < len(repair.faults):
         yield Problem(f"{place}.faults", "a fault is there twice: remove one")
-    if one.manifest_file is None and not one.command:
+    if repair.manifest_file is None and not repair.command:
         yield Problem(place, "starts nothing: add `manifest_file` or `command`")
-    if one.manifest_file is not None and one.command:
+    if repair.manifest_file is not None and repair.command:
         yield Problem(f"{place}.command", "there is a `manifest_file` as well: remove one")
     for key in ("resource", "remove"):
-        if getattr(one, key) and one.manifest_file is None:
+        if getattr(repair, key) and repair.manifest_file is None:
             yield Problem(f"{place}.{key}", "of no object: remove it, or add `manifest_file`")
-    if one.when_empty and scheduler == "command":
+    if repair.when_empty and scheduler == "command":
         text = "not known with the scheduler `command`: set `when_empty: false`"
         yield Problem(f"{place}.when_empty", text)

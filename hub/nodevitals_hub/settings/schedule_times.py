@@ -1,9 +1,9 @@
-"""When a schedule starts a check, and why it does not.
+"""Decides when a schedule starts a check, and why it does not.
 
-In: the settings of a schedule, the time, what it started before. Out: the slot to start, reasons,
-the next start, problems of the settings. Pure. Slots of the length `every` are counted from the
-epoch, shifted to the beginning of the window: a clock that jumps leads to another slot, never to a
-second start of the same.
+In: the settings of a schedule, the time, its earlier checks. Out: the slot to start, reasons, the
+next start, problems of the settings. Pure. Slots of the length `every` are counted from the epoch,
+shifted to the beginning of the window: a clock that jumps leads to another slot, never to a second
+start in the same slot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUDGET_SECONDS = 7 * DAY_SECONDS
 MIN_EVERY_SECONDS = 1.0
 MAX_NOTE_CHARACTERS = 500
 MAX_NAMED = 5
-# Without an expected rate a node is judged by three partners.
+# Without an expected rate, the verdict on a node needs three partners.
 NEEDED: Mapping[Kind, int] = {"pair": 2, "matrix": 4, "collective": 2, "node": 1}
 _WINDOW = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -71,7 +71,7 @@ class ScheduledCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(NamedTuple):
-    """A time of each day, in UTC: when it begins, and its length; of the whole day 0 and a day."""
+    """A daily time window in UTC: begin and length in seconds; by default the whole day."""
 
     begin: float = 0.0
     length: float = DAY_SECONDS
@@ -108,7 +108,7 @@ class Timing(NamedTuple):
 
     @property
     def longest(self) -> float:
-        """The longest time between two starts, where nothing stands against any."""
+        """The longest time between two starts, if no start is refused."""
         if self.window.length >= DAY_SECONDS:
             return self.every
         return math.ceil(self.every / DAY_SECONDS) * DAY_SECONDS
@@ -118,12 +118,12 @@ class Timing(NamedTuple):
         return math.floor((now - self.window.begin) / self.every)
 
     def due(self, now: float, done: Collection[int]) -> int | None:
-        """The slot in which a check should start now; None outside the window, or after it did."""
+        """The slot in which a check should start now; None outside the window, or if it is done."""
         slot = self.slot(now)
         return slot if slot not in done and self.window.rest(now) > 0 else None
 
     def next_start(self, now: float, done: Collection[int]) -> float:
-        """The next time at which one is due."""
+        """The next time at which a check is due."""
         moment = self.window.opening(now)
         for _ in range(len(done)):
             slot = self.slot(moment)
@@ -139,7 +139,7 @@ def timing_of(schedule: ScheduleLike) -> Timing:
 
 
 def scheduled(check: Check) -> ScheduledCheck:
-    """What a schedule remembers of a check."""
+    """The stored form of a schedule's check."""
     taken = check.cost.node_seconds
     if check.ended is not None:
         # The cost is an upper bound.
@@ -159,13 +159,13 @@ def scheduled(check: Check) -> ScheduledCheck:
 
 
 def spent(checks: Iterable[ScheduledCheck], now: float) -> float:
-    """Node hours within 7 days. A check from the future counts, too: the clock was set back."""
-    within = (one.node_seconds for one in checks if abs(now - one.created) < BUDGET_SECONDS)
+    """Node hours within 7 days. A check from the future also counts: the clock was set back."""
+    within = (check.node_seconds for check in checks if abs(now - check.created) < BUDGET_SECONDS)
     return sum(within) / 3600
 
 
 def noted(request: CheckRequest, in_use: Sequence[str]) -> CheckRequest:
-    """The request, whose note names the nodes that are left out."""
+    """The request, with a note that names the nodes that are left out."""
     if not in_use:
         return request
     note = f"{request.note}; " if request.note else ""
@@ -208,7 +208,7 @@ def over_limits(
 def problems(
     name: str, schedule: ScheduleLike, presets: Mapping[str, PresetLike], keep: float
 ) -> Iterator[Problem]:
-    """What does not fit together in the settings of a schedule."""
+    """The problems in the settings of a schedule."""
     path = f"schedules.{name}"
     if not _NAME.fullmatch(name):
         yield Problem(path, "choose a name of a to z, 0 to 9 and -, of at most 63 characters")
@@ -227,11 +227,11 @@ def problems(
     if not request.nodes and not request.where:
         yield Problem(f"{path}.check", "no nodes: name some, or choose them by `where`")
     try:
-        # Which nodes there are is known to the lists only.
-        found = resolve(replace(request, where={}), {**PRESETS, **presets})
+        # The nodes of `where` are only known from the lists.
+        resolved = resolve(replace(request, where={}), {**PRESETS, **presets})
     except CheckError as error:
         yield Problem(f"{path}.check", str(error))
         return
-    for problem in problems_of_request(found):
+    for problem in problems_of_request(resolved):
         if problem.path != "nodes":
             yield Problem(f"{path}.check.{problem.path}", problem.message)
