@@ -20,7 +20,7 @@ from nodevitals.checks.ssh.pairs import Pair
 from nodevitals.checks.ssh.report import as_csv
 from nodevitals.checks.verdicts.verdict import judge
 from nodevitals.probes.fabric.tools.report import Report, ResultRow
-from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.web import form, pages, rendering, spellings
 from nodevitals_hub.web.api import csv_of
 from nodevitals_hub.web.heatmap import TONES, labels_of, natural, overview
@@ -242,7 +242,7 @@ def test_a_label_is_chosen_once() -> None:
 
 def test_labels_with_few_values_are_lists() -> None:
     members = [
-        msgspec.defstruct("One", ["labels"])({"pool": f"p{n % 2}", "serial": f"s{n}"})
+        Member(name=f"n{n}", host="h", port=1, labels={"pool": f"p{n % 2}", "serial": f"s{n}"})
         for n in range(40)
     ]
     assert spellings.labels_of(members) == {"pool": {"p0": 20, "p1": 20}}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import ssl
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import httpx
 import msgspec
@@ -20,6 +20,7 @@ from nodevitals_hub.settings.response import ServerSettings
 
 SECONDS = 10.0
 MAX_BYTES = 64 << 20
+Decoded = TypeVar("Decoded")
 
 
 class AskingError(Exception):
@@ -111,8 +112,7 @@ class Server:
         """All alerts that Alertmanager has now, also silenced ones. Raises AskingError."""
         wanted = {"active": "true", "silenced": "true", "inhibited": "true"}
         body = await self._get("/api/v2/alerts", wanted)
-        alerts: list[ActiveAlert] = self._decoded(body, list[ActiveAlert])
-        return alerts
+        return self._decoded(body, list[ActiveAlert])
 
     async def close(self) -> None:
         """Close the connections."""
@@ -165,7 +165,7 @@ class Server:
             return {"authorization": request.headers["authorization"]}
         return {}
 
-    def _decoded(self, body: bytes, kind: Any) -> Any:
+    def _decoded(self, body: bytes, kind: type[Decoded]) -> Decoded:
         try:
             return msgspec.json.decode(body, type=kind, strict=False)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -23,6 +23,7 @@ from nodevitals.checks.model import NodeName
 from nodevitals_hub import families
 from nodevitals_hub.checks.check_requests import RefusedError
 from nodevitals_hub.checks.coordinator import new_identity
+from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.records import Drill
 from nodevitals_hub.settings.response import Severity
 from nodevitals_hub.store import aside_tables
@@ -170,7 +171,7 @@ class Drills:
 
         self._newest = await self._hub.database.do(work)
 
-    def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+    def samples(self) -> Iterator[Sample]:
         """What /metrics shows."""
         for drill in self.active():
             yield families.DRILL, (drill.node, drill.fault, drill.component, drill.severity), 1.0

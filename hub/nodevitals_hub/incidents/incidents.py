@@ -11,13 +11,14 @@ import secrets
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
 from nodevitals.errors import Wording
 from nodevitals_hub import families
 from nodevitals_hub.checks.check_requests import RefusedError
+from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.incidents import incident_tables as tables
 from nodevitals_hub.incidents import signed_links
 from nodevitals_hub.incidents.incident_summary import Summary, bounds, summary
@@ -198,7 +199,7 @@ class Incidents:
         """The text of a notification, with the link to its incident."""
         return signed_links.signed(text, self._link_key, identity, time.time())
 
-    def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+    def samples(self) -> Iterator[Sample]:
         """What /metrics shows; nothing before the first message."""
         if not self._link_key:
             return

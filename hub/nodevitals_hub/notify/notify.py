@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from nodevitals.checks.deadlines import within
 from nodevitals_hub import families
 from nodevitals_hub.alerting import setting_aside
 from nodevitals_hub.alerting.receiver import Receiver
+from nodevitals_hub.checks.newest import Sample
 from nodevitals_hub.incidents import delivery_links, signed_links
 from nodevitals_hub.incidents.incidents import Incidents
 from nodevitals_hub.notify.channels.channels import Channel
@@ -272,7 +273,7 @@ class Notifier:
                 "channel %s: dropped %r: %s", delivery.channel, delivery.title, delivery.error
             )
 
-    def samples(self) -> Iterator[tuple[Any, tuple[str, ...], float]]:
+    def samples(self) -> Iterator[Sample]:
         """What /metrics shows; nothing where no channel is set."""
         if not self._hub.settings.notify.channels:
             return

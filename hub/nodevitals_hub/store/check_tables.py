@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -93,7 +93,7 @@ def unfinished(connection: sqlite3.Connection) -> list[bytes]:
     return _records(connection, "WHERE phase IN (?, ?) ORDER BY sequence", _OPEN)
 
 
-def _records(connection: sqlite3.Connection, rest: str, values: tuple[Any, ...]) -> list[bytes]:
+def _records(connection: sqlite3.Connection, rest: str, values: Sequence[object]) -> list[bytes]:
     return [row[0] for row in connection.execute(f"SELECT record FROM checks {rest}", values)]
 
 
@@ -102,7 +102,7 @@ def select(
 ) -> list[bytes]:
     """The records of the newest checks first."""
     conditions: list[str] = ["1"]
-    values: list[Any] = []
+    values: list[object] = []
     for given, condition in (
         (before, "sequence < (SELECT sequence FROM checks WHERE id = ?)"),
         (kind, "kind = ?"),

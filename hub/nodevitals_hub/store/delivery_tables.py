@@ -155,9 +155,8 @@ def too_old(connection: sqlite3.Connection, before: float) -> list[Delivery]:
     """The waiting deliveries that were created before a time and tried often."""
     rest = "WHERE state = 'waiting' AND created < ? AND attempts >= ?"
     deliveries = _read(connection, rest, (before, FEWEST_ATTEMPTS))
-    return [
-        delivery for delivery in deliveries if delivery.created < before
-    ]  # the column has what it took the place of
+    # The column may have the time of a delivery that this one replaced.
+    return [delivery for delivery in deliveries if delivery.created < before]
 
 
 def _read(connection: sqlite3.Connection, rest: str, values: Sequence[object]) -> list[Delivery]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -35,7 +35,7 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in line)[:_SHOWN]
 
 
-def _header(headers: Any, wanted: bytes) -> str:
+def _header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> str:
     values = [value for name, value in headers if name.lower() == wanted]
     return values[0].decode("latin-1") if values else ""
 

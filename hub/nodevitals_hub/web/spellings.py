@@ -15,6 +15,7 @@ import msgspec
 from nodevitals.document.typed import allowed_words
 from nodevitals.errors import Wording
 from nodevitals.quantities import parse_bit_rate, parse_duration, shown
+from nodevitals_hub.checks.check_requests import Member
 
 _UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6))
 
@@ -172,7 +173,7 @@ LABEL = "where."
 
 
 def labels_of(
-    members: Iterable[Any], most_values: int = 30, most_labels: int = 8
+    members: Iterable[Member], most_values: int = 30, most_labels: int = 8
 ) -> dict[str, dict[str, int]]:
     """The labels of the members with few values, with the number of nodes per value. A label that
     has another value on each node is a name, and is left out.
