@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from nodevitals.checks.deadlines import within
 from nodevitals.checks.model import Requester
 from nodevitals.linux.host import Clock
@@ -30,6 +28,7 @@ from nodevitals_hub.leases.lease_book import (
     LeaseWanted,
 )
 from nodevitals_hub.settings.hub import LeasesSettings
+from nodevitals_hub.store.state_file import StateFile
 
 RENEW_SECONDS = 15.0
 AT_A_TIME = 128
@@ -52,13 +51,12 @@ class Leases:
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
-        self._path = Path(directory, FILE_NAME)
+        self._file = StateFile(Path(directory, FILE_NAME), tuple[HubLease, ...])
         self._members = members
         self._send = send
         self._book = LeaseBook(clock or Clock())
         self._nodes: dict[str, LeasedNode] = {}
         self._changed = asyncio.Event()
-        self._writing = asyncio.Lock()
 
     def all(self) -> tuple[HubLease, ...]:
         """The leases, the newest first."""
@@ -74,7 +72,7 @@ class Leases:
         if requester.role == "read":
             raise RefusedError("forbidden", "a lease needs the role run")
         lease = self._book.add(wanted, requester, self._by_name(), self._settings())
-        await self._write()
+        await self._file.write(self._book.all())
         self._changed.set()
         log.info(
             "lease %s for %s %s: %s on %d nodes for %.0f s",
@@ -100,7 +98,7 @@ class Leases:
         if requester.role == "read":
             raise RefusedError("forbidden", "to end a lease needs the role run")
         lease = self._book.remove(identity)
-        await self._write()
+        await self._file.write(self._book.all())
         self._changed.set()
         return lease
 
@@ -127,7 +125,6 @@ class Leases:
             member = members.get(node.name)
             if member is None or not active:
                 continue
-            host = f"[{member.host}]" if ":" in member.host else member.host
             labels = {
                 "__scheme__": scheme,
                 "__scrape_interval__": "1s",
@@ -135,7 +132,7 @@ class Leases:
                 "__param_collect": ",".join(active),
                 "__meta_nodevitals_node": node.name,
             }
-            targets.append({"targets": [f"{host}:{port}"], "labels": labels})
+            targets.append({"targets": [f"{member.url_host}:{port}"], "labels": labels})
         return targets
 
     def samples(self) -> Iterator[Sample]:
@@ -173,29 +170,6 @@ class Leases:
         return LeasedNode(name=name, state="active" if active else "refused", probes=states)
 
     async def _load(self) -> None:
-        """Continue the leases of the file; a damaged file counts as empty."""
-        loop = asyncio.get_running_loop()
-        try:
-            data = await loop.run_in_executor(None, self._path.read_bytes)
-            stored = msgspec.json.decode(data, type=tuple[HubLease, ...])
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            log.warning("leases: %s: %s; none is kept", self._path, error)
-            return
-        self._book.restore(stored, self._settings().max_duration)
-
-    async def _write(self) -> None:
-        """Write the leases. If the disk is full, only a restart loses them."""
-        async with self._writing:
-            data = msgspec.json.encode(self._book.all())
-            try:
-                await asyncio.get_running_loop().run_in_executor(None, _replace, self._path, data)
-            except OSError as error:
-                log.warning("leases: %s: %s; not kept", self._path, error.strerror)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    beside = path.with_suffix(".new")
-    beside.write_bytes(data)
-    beside.replace(path)
+        """Continue the leases of the file."""
+        stored = await asyncio.to_thread(self._file.read)
+        self._book.restore(stored or (), self._settings().max_duration)

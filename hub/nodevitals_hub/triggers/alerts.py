@@ -27,6 +27,7 @@ from nodevitals_hub.checks import planning
 from nodevitals_hub.checks.check_requests import Member, RefusedError
 from nodevitals_hub.checks.coordinator import Coordinator
 from nodevitals_hub.settings.hub import AlertCheckSettings, HubSettings
+from nodevitals_hub.store.state_file import StateFile
 from nodevitals_hub.triggers.alert_plan import (
     Alert,
     Group,
@@ -88,8 +89,8 @@ class Alerts:
         """Read the file; a damaged file counts as empty."""
         self._settings, self._checks = settings, checks
         self._in_use, self._lease = in_use, lease
-        self._path = Path(settings().state_directory, FILE_NAME)
-        self._records = _read(self._path)
+        self._file = StateFile(Path(settings().state_directory, FILE_NAME), dict[str, Record])
+        self._records = self._file.read() or {}
         self._one_at_a_time = asyncio.Lock()
 
     async def take(self, message: Message, now: float | None = None) -> Answer:
@@ -106,7 +107,7 @@ class Alerts:
             try:
                 refusals = await self._start(grouping, message.alerts, members, now)
             finally:
-                await self._write()
+                await self._file.write(self._records)
             await self._ask_leases(message.alerts, members)
         if message.truncated > 0:
             refusals["left out by Alertmanager (max_alerts)"] += message.truncated
@@ -229,33 +230,9 @@ class Alerts:
             except RefusedError as error:
                 log.warning("alerts: %s: no lease: %s", name, error)
 
-    async def _write(self) -> None:
-        """Write the records. If the disk is full, only a restart loses them."""
-        data = msgspec.json.encode(self._records)
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, _replace, self._path, data)
-        except OSError as error:
-            log.warning("alerts: %s: %s; not kept", self._path, error.strerror)
-
 
 def _firing(alerts: Sequence[Alert]) -> list[Alert]:
     return [alert for alert in alerts if alert.status == "firing"]
-
-
-def _read(path: Path) -> dict[str, Record]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Record])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        log.warning("alerts: %s: %s; none is known", path, error)
-        return {}
-
-
-def _replace(path: Path, data: bytes) -> None:
-    beside = path.with_suffix(".new")
-    beside.write_bytes(data)
-    beside.replace(path)
 
 
 def handlers(alerts: Alerts) -> list[Any]:
