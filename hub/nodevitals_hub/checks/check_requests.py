@@ -28,3 +28,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     labels: dict[str, str] = {}
+
+    @property
+    def url_host(self) -> str:
+        """The host as it is written in a URL: an IPv6 address in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host

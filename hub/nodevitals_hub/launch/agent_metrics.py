@@ -75,9 +75,8 @@ class Scraper:
 
     def stream(self, member: Member) -> AbstractAsyncContextManager[httpx.Response]:
         """A request for the /metrics of an agent."""
-        host = f"[{member.host}]" if ":" in member.host else member.host
         settings = self._settings
-        url = f"{settings.metrics_scheme}://{host}:{settings.metrics_port}/metrics"
+        url = f"{settings.metrics_scheme}://{member.url_host}:{settings.metrics_port}/metrics"
         name = settings.metrics_tls_config.server_name
         assert self._client is not None
         headers = {"Accept-Encoding": "gzip"}

@@ -81,8 +81,7 @@ class Agents:
     async def _ask(
         self, method: str, member: Member, path: str, body: bytes | None, wait: float = 0.0
     ) -> Response:
-        host = f"[{member.host}]" if ":" in member.host else member.host
-        url = f"https://{host}:{member.port}{ORDERS_PATH}/{path}"
+        url = f"https://{member.url_host}:{member.port}{ORDERS_PATH}/{path}"
         headers = {"Authorization": f"Bearer {self._secrets.token}"}
         try:
             response = await within(

@@ -69,8 +69,7 @@ class LeaseClient:
 
     async def _exchange(self, secrets: Secrets, member: Member, body: bytes) -> tuple[int, bytes]:
         """Status and body of the reply; without a body, the request ends the lease."""
-        host = f"[{member.host}]" if ":" in member.host else member.host
-        url = f"https://{host}:{member.port}{LEASE_PATH}"
+        url = f"https://{member.url_host}:{member.port}{LEASE_PATH}"
         head = {"Authorization": f"Bearer {secrets.token}"}
         async with httpx.AsyncClient(
             verify=secrets.client_context, timeout=TIMEOUT, trust_env=False

@@ -8,9 +8,9 @@ import msgspec
 from litestar import Request, delete, get, post
 from litestar.params import FromPath, JSONBody
 
-from nodevitals.checks.model import Requester
 from nodevitals_hub.leases.lease_book import HubLease, LeasedNode, LeaseWanted
 from nodevitals_hub.leases.leases import Leases
+from nodevitals_hub.web.api import requester_of
 
 if TYPE_CHECKING:
     from nodevitals_hub.context import Hub
@@ -24,12 +24,6 @@ class LeaseList(msgspec.Struct, frozen=True, kw_only=True):
 
     leases: tuple[HubLease, ...]
     nodes: tuple[LeasedNode, ...]
-
-
-def requester_of(request: Request[Any, Any, Any]) -> Requester:
-    """The requester, as the gate has determined it; without a gate, one that may only read."""
-    requester = request.scope.get("user")
-    return requester if isinstance(requester, Requester) else Requester(trigger="rest", role="read")
 
 
 def handlers(hub: Hub, leases: Leases) -> list[Any]:
