@@ -19,5 +19,5 @@ class Hub:
         self.store = store
         self.database = Database(settings.state_directory)
         """The records made from alerts: messages, notifications, incidents, isolations."""
-        self.lists = members
+        self.members = members
         self.checks = checks

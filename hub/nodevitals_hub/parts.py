@@ -44,9 +44,7 @@ class Parts:
             LeaseClient(hub.settings.agents).send,
         )
         self.schedules = schedules.Schedules(hub)
-        self.alerts = alerts.Alerts(
-            lambda: hub.settings, hub.checks, hub.checks.in_use, self.leases.ask_for_alert
-        )
+        self.alerts = alerts.Alerts(lambda: hub.settings, hub.checks, self.leases.ask_for_alert)
         self.servers = Servers(hub)
         self.receiver = receiver.Receiver(hub)
         self.incidents = Incidents(hub)

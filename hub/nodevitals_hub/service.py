@@ -136,9 +136,9 @@ class Service:
         log.info("reload: done")
 
     async def _read_members(self, hub: Hub) -> None:
-        before = hub.lists.problems
-        await asyncio.to_thread(hub.lists.read, hub.settings.nodes)
-        for problem in set(hub.lists.problems) - set(before):
+        before = hub.members.problems
+        await asyncio.to_thread(hub.members.read, hub.settings.nodes)
+        for problem in set(hub.members.problems) - set(before):
             log.warning("%s", problem)
 
     async def _refresh_members(self, hub: Hub) -> None:

@@ -69,7 +69,7 @@ class Queue(Coordinator):
         identity = f"20260101-000000-{number:06}"
         return Check(id=identity, request=request, requester=requester, cost=cost, created=NOW)
 
-    async def used(self, request: CheckRequest) -> Sequence[str]:
+    async def in_use(self, request: CheckRequest) -> Sequence[str]:
         return sorted(self.nodes_in_use & set(request.nodes))
 
     async def lease(self, alertname: str, nodes: Iterable[str]) -> None:
@@ -90,7 +90,7 @@ class Bed:
 
     def restart(self) -> None:
         queue = self.queue
-        self.alerts = Alerts(lambda: self.settings, queue, queue.used, queue.lease)
+        self.alerts = Alerts(lambda: self.settings, queue, queue.lease)
 
     def send(
         self, *nodes: str, now: float = NOW, **more: Any

@@ -48,7 +48,7 @@ def place_of(hub: Hub, alerts: Sequence[Alert]) -> Place:
     address = signed_links.unsigned(alert.fingerprint)
     if alert.status != "firing":
         return Place(address)
-    members = {member.name: member for member in hub.checks.members()}
+    members = hub.members.by_name
     return Place(address, incident_log.key_of(alert, node_of(alert.labels, members) or ""))
 
 

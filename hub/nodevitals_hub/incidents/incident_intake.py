@@ -106,7 +106,7 @@ class Intake:
     def _taken(self, connection: sqlite3.Connection, received: Received) -> list[Incident]:
         """Store and return the incidents that a message changes. Runs in the database's thread."""
         settings = self._hub.settings
-        members = {member.name: member for member in self._hub.checks.members()}
+        members = self._hub.members.by_name
         newest: dict[str, Incident | None] = {}
         changed: dict[str, Incident] = {}
         again = set(received.message.again)

@@ -64,7 +64,7 @@ class FaultQueries:
         prometheus = self._servers.prometheus
         if prometheus is None:
             raise AskingError("prometheus: not set")
-        members = {member.name: member for member in self._hub.checks.members()}
+        members = self._hub.members.by_name
         if not members:
             raise StaleError("the hub's lists have no nodes")
         samples = await prometheus.query(query)

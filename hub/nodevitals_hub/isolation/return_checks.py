@@ -104,7 +104,7 @@ class ReturnChecks:
         server = self._servers.prometheus
         if server is None:
             return set()
-        members = {member.name: member for member in self._hub.checks.members()}
+        members = self._hub.members.by_name
         return {node_of(sample.labels, members) for sample in await server.query(CONFIRMED)}
 
     async def _in_use(self, names: Sequence[str]) -> set[str]:

@@ -138,7 +138,7 @@ class Notifier:
         """
         hub = self._hub
         settings, message = hub.settings.notify, received.message
-        members = {member.name: member for member in hub.checks.members()}
+        members = hub.members.by_name
 
         def pool_of(alert: Alert) -> str:
             node = node_of(alert.labels, members)

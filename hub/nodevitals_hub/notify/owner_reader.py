@@ -113,7 +113,7 @@ class Owners:
         return True
 
     def _incident_of(self, connection: sqlite3.Connection) -> Callable[[Alert], str]:
-        members = {member.name: member for member in self._hub.checks.members()}
+        members = self._hub.members.by_name
 
         def incident(alert: Alert) -> str:
             key = incident_log.key_of(alert, node_of(alert.labels, members) or "")

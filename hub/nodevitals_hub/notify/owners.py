@@ -27,7 +27,7 @@ NoticeKind = Literal["at_risk", "killed"]
 
 
 class SampleLike(Protocol):
-    """A series of an instant query (asking.Sample)."""
+    """A series of an instant query (prometheus_queries.Sample)."""
 
     @property
     def labels(self) -> dict[str, str]:

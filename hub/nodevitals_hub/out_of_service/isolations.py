@@ -154,7 +154,7 @@ class Isolations:
         """Query Prometheus and decide; None where the answer is not usable."""
         seen = await self.queries.read(full=bool(await self.book.followed()))
         if seen is not None:
-            members = {member.name: member for member in self._hub.checks.members()}
+            members = self._hub.members.by_name
             await self.book.decide(seen, members, settings)
         return seen
 
@@ -163,7 +163,7 @@ class Isolations:
     ) -> None:
         """Execute the earlier decisions that this answer still allows."""
         followed = await self.book.followed()
-        members = {member.name: member for member in self._hub.checks.members()}
+        members = self._hub.members.by_name
         allowed = [
             isolation
             for isolation in followed

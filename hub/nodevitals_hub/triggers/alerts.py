@@ -72,7 +72,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, int]
 
 
-InUse = Callable[[CheckRequest], Awaitable[Sequence[str]]]
 AskLease = Callable[[str, Iterable[str]], Awaitable[object]]
 
 
@@ -83,12 +82,11 @@ class Alerts:
         self,
         settings: Callable[[], HubSettings],
         checks: Coordinator,
-        in_use: InUse,
         lease: AskLease,
     ) -> None:
         """Read the file; a damaged file counts as empty."""
         self._settings, self._checks = settings, checks
-        self._in_use, self._lease = in_use, lease
+        self._lease = lease
         self._file = StateFile(Path(settings().state_directory, FILE_NAME), dict[str, Record])
         self._records = self._file.read() or {}
         self._one_at_a_time = asyncio.Lock()
@@ -173,7 +171,7 @@ class Alerts:
     ) -> Counter[str]:
         names = {name for group in grouping.groups for name in (*group.suspects, *group.partners)}
         asked = CheckRequest(kind="matrix", nodes=tuple(sorted(names)))
-        in_use = set(await self._in_use(asked)) if names else set()
+        in_use = set(await self._checks.in_use(asked)) if names else set()
         checks, reasons = dict(grouping.checks), dict(grouping.reasons)
         unavailable = None
         for group in grouping.groups:
