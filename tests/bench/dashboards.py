@@ -26,7 +26,7 @@ from testbed.servers import ServerProcess
 from testbed.site import Site
 from testbed.site.prometheus import SitePrometheus
 from testbed.site.series import Series
-from testbed.site.server import PageServer, write
+from testbed.site.server import SitePages, write
 
 Json = dict[str, Any]
 STEP, RECENT, HOUR = 60, 900, 3600
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
         found = list(_present(small.prometheus, sorted(names)))
     repeated = list(_repeated(found, nodes))
     with (
-        PageServer([]) as pages,
+        SitePages([]) as pages,
         _Store(folder / "large", pages, None, STEP) as server,
     ):
         count = _fill(server.url, repeated, hours * HOUR)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from nodevitals_hub.isolation.faults import (
 )
 from nodevitals_hub.settings.response import ServerSettings
 from testbed.node import wait_until
+from testbed.page_server import PageServer
 from testbed.servers import PrometheusProcess, show_debian_files
 
 NODES = {n: Member(name=n, host=n, port=1) for n in ("gpu-1", "gpu-2", "gpu-3", "gpu-4")}
@@ -91,24 +90,6 @@ nodevitals:node_maintenance_source{source="file"} 1
 """
 
 
-def serve(text: str) -> ThreadingHTTPServer:
-    """A pod that exposes a text; `shutdown` ends it."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Write nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    return server
-
-
 def test_a_real_prometheus_answers_the_queries(tmp_path: Path) -> None:
     show_debian_files()
     with_rules = PrometheusProcess(tmp_path, "prometheus")
@@ -165,11 +146,8 @@ def test_what_a_pod_exposes_is_no_fault_no_alert_and_no_rule(tmp_path: Path) -> 
     rules.write_text(
         yaml.safe_dump({"groups": [{"name": "a", "interval": "1s", "rules": [*own, *many]}]})
     )
-    pod = serve(FORGED)
-    target = {
-        "targets": [f"127.0.0.1:{pod.server_address[1]}"],
-        "labels": {"instance": "gpu-1:9855"},
-    }
+    pod = PageServer(lambda _: FORGED)
+    target = {"targets": [pod.address], "labels": {"instance": "gpu-1:9855"}}
     scrape = {"job_name": "pods", "scrape_interval": "1s", "static_configs": [target]}
     config = {
         "rule_files": [str(rules)],
@@ -192,12 +170,8 @@ def test_what_a_pod_exposes_is_no_fault_no_alert_and_no_rule(tmp_path: Path) -> 
         parts = {one.labels[PART] for one in found}
         return found if scraped and {"alive", "fresh", "fault"} <= parts else None
 
-    with prometheus:
-        try:
-            samples = wait_until(both, 30, "the scrape and the rules")
-        finally:
-            pod.shutdown()
-            pod.server_close()
+    with pod, prometheus:
+        samples = wait_until(both, 30, "the scrape and the rules")
     assert isinstance(samples, list)
     parts = Counter((one.labels[PART], one.labels.get("instance", "")) for one in samples)
     assert parts == {

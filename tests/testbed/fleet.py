@@ -6,58 +6,23 @@ and Prometheus scrapes the page with `honor_labels`.
 
 from __future__ import annotations
 
-import http.server
-import threading
-from typing import Any
+import time
+
+from testbed.page_server import PageServer
+from testbed.site.series import Series, page_of
 
 
-class Fleet:
-    """An HTTP server on loopback that exposes samples by name and labels."""
+class Fleet(PageServer):
+    """One page of samples by name and labels."""
 
     def __init__(self) -> None:
-        self._samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-        self._lock = threading.Lock()
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = outer.text().encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Fleet:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(lambda _: page_of(list(self._series.values()), time.time()))
+        self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Series] = {}
 
     def set(self, name: str, value: float | None, **labels: str) -> None:
         """Set a sample; None removes it."""
         key = (name, tuple(labels.items()))
-        with self._lock:
-            if value is None:
-                self._samples.pop(key, None)
-            else:
-                self._samples[key] = value
-
-    def text(self) -> str:
-        """Return the page."""
-        with self._lock:
-            samples = sorted(self._samples.items())
-        lines = []
-        for (name, labels), value in samples:
-            pairs = ",".join(f'{label}="{text}"' for label, text in labels)
-            lines.append(f"{name}{{{pairs}}} {value}\n")
-        return "".join(lines)
+        if value is None:
+            self._series.pop(key, None)
+        else:
+            self._series[key] = Series(name, labels, value)

@@ -7,15 +7,13 @@ first pages are the past, with timestamps, until they have reached the present.
 
 from __future__ import annotations
 
-import http.server
 import re
-import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
-from typing import Any
 
 import msgspec
+
+from testbed.page_server import PageServer
 
 STEP_SECONDS = 15
 STEPS_PER_PAGE = 20
@@ -106,8 +104,8 @@ class ReplicatedNode:
             yield from (f"{one.head} {one.at(moment):.12g} {stamp}\n" for one in lines)
 
 
-class Replicas:
-    """The server. `targets` are the paths of its pages; every reader starts with the past."""
+class Replicas(PageServer):
+    """The server. Its targets are the paths of its pages; every reader starts with the past."""
 
     def __init__(self, page: str, nodes: int, past_seconds: int, past_of: Collection[str]) -> None:
         parsed = samples(page)
@@ -117,38 +115,17 @@ class Replicas:
         self._past_seconds = past_seconds
         self.reached: dict[str, int] = {}
         """The Unix time until which each path has been served."""
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                reached, page = outer.page(self.path)
-                body = page.encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                with suppress(OSError):  # a scrape that took too long is repeated
-                    self.wfile.write(body)
-                    outer.reached[self.path] = reached
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Replicas:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._reaches: dict[str, int] = {}
+        """The same of the page that is being sent."""
+        super().__init__(self.page, sent=self._has_sent)
 
     def paths(self, reader: str) -> list[str]:
         """Return the paths of all pages, for one reader."""
         return [f"/{reader}/{first}" for first in range(0, len(self.nodes), NODES_PER_PAGE)]
+
+    def _has_sent(self, path: str) -> None:
+        """Go on with the next page: one of which the scrape took too long is repeated."""
+        self.reached[path] = self._reaches[path]
 
     def is_present(self, reader: str) -> bool:
         """Whether a reader has been served all of the past."""
@@ -157,16 +134,14 @@ class Replicas:
             for path in self.paths(reader)
         )
 
-    def page(self, path: str) -> tuple[int, str]:
-        """Return until when the page of some nodes reaches, and the page: the next minutes of the
-        past, or the present.
-        """
+    def page(self, path: str) -> str:
+        """Return the page of some nodes: the next minutes of the past, or the present."""
         first, now = int(path.rpartition("/")[2]), time.time()
         nodes = self.nodes[first : first + NODES_PER_PAGE]
         reached = self.reached.setdefault(path, int(now) - self._past_seconds)
         steps = range(reached + STEP_SECONDS, int(now) - 2 * STEP_SECONDS, STEP_SECONDS)
         moments = list(steps)[:STEPS_PER_PAGE]
+        self._reaches[path] = moments[-1] if moments else int(now)
         if not moments:
-            return int(now), "".join(node.page(now) for node in nodes)
-        past = (line for node in nodes for line in node.past(moments, self._past_of))
-        return moments[-1], "".join(past)
+            return "".join(node.page(now) for node in nodes)
+        return "".join(line for node in nodes for line in node.past(moments, self._past_of))

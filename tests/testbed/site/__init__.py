@@ -16,7 +16,7 @@ from testbed.site import faults as _faults
 from testbed.site import fleet, hardware_faults, hub, others
 from testbed.site.prometheus import PAST_SECONDS, SitePrometheus
 from testbed.site.series import Series
-from testbed.site.server import PageServer
+from testbed.site.server import SitePages
 
 
 class Site:
@@ -54,7 +54,7 @@ class Site:
         if not cluster:
             for one in [*series, *fast]:
                 one.labels = {name: text for name, text in one.labels.items() if name != "cluster"}
-        self._pages = PageServer(series)
+        self._pages = SitePages(series)
         self.prometheus = SitePrometheus(
             folder,
             self._pages,

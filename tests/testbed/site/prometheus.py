@@ -15,7 +15,7 @@ from testbed.servers import PrometheusProcess
 from testbed.site import past
 from testbed.site.hub import LEASE_SECONDS
 from testbed.site.series import Series, labels_of
-from testbed.site.server import PAGES, PageServer, write
+from testbed.site.server import PAGES, SitePages, write
 
 PAST_SECONDS = 4200
 # Between two evaluations of rules in the past.
@@ -34,7 +34,7 @@ class SitePrometheus(PrometheusProcess):
     def __init__(
         self,
         folder: Path,
-        pages: PageServer,
+        pages: SitePages,
         rules: Path | None,
         step: int,
         port: int | None = None,

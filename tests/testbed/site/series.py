@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -54,6 +54,12 @@ class Series(msgspec.Struct):
     def at(self, moment: float) -> float | None:
         """Return the value at a Unix time."""
         return self.value(moment) if callable(self.value) else self.value
+
+
+def page_of(series: Iterable[Series], moment: float) -> str:
+    """Return the exposition page of a Unix time."""
+    samples = ((one.head, one.at(moment)) for one in series)
+    return "".join(f"{head} {value:.12g}\n" for head, value in samples if value is not None)
 
 
 def _escaped(text: str) -> str:

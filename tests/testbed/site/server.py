@@ -2,71 +2,26 @@
 
 from __future__ import annotations
 
-import http.server
 import struct
-import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import Any
 
 import requests
 
-from testbed.site.series import Series, ValueAt
+from testbed.page_server import PageServer
+from testbed.site.series import Series, ValueAt, page_of
 
 PAGES = 4
 _BATCH = 4000
 _STALE = struct.pack("<Q", 0x7FF0000000000002)
 
 
-class PageServer:
-    """An HTTP server on loopback of several pages of series."""
+class SitePages(PageServer):
+    """The series of a site, on several pages."""
 
     def __init__(self, series: list[Series]) -> None:
+        super().__init__(lambda path: page_of(self.series[int(path[1:]) :: PAGES], time.time()))
         self.series = series
-        self._lock = threading.Lock()
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = outer.page(int(self.path.strip("/"))).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                with suppress(OSError):  # a scrape that took too long is repeated
-                    self.wfile.write(body)
-
-            def do_POST(self) -> None:
-                """Take alerts, as Alertmanager does."""
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> PageServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def page(self, number: int) -> str:
-        """Return the samples of now."""
-        now, lines = time.time(), []
-        for one in self.series[number::PAGES]:
-            value = one.at(now)
-            if value is not None:
-                lines.append(f"{one.head} {value:.12g}\n")
-        return "".join(lines)
 
 
 def write(
