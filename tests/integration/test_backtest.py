@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import json
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +15,7 @@ import requests
 import yaml
 
 from testbed.history import PROMTOOL, HistoricPrometheus, History
+from testbed.http_server import HttpServer, Request, Response
 from testbed.node import PATIENCE_SECONDS, ROOT, free_port, run
 from testbed.servers import BINARIES
 
@@ -296,62 +294,30 @@ def test_servers_limit_on_samples_is_met_with_shorter_queries(
     assert report["cost"]["queries"] > 2 * whole["cost"]["queries"]
 
 
-class Faulty:
-    """A proxy that spoils some answers of a server; `spoil` gets the number of a request."""
+class Faulty(HttpServer):
+    """A proxy that spoils some responses of a server; `spoil` gets the number of a request."""
 
     def __init__(self, url: str, spoil: Callable[[int], str]) -> None:
+        super().__init__(self._respond)
         self.requests = 0
-        outer = self
+        self._target, self._spoil = url, spoil
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.answer()
-
-            def do_POST(self) -> None:
-                self.answer()
-
-            def answer(self) -> None:
-                outer.requests += 1
-                kind = spoil(outer.requests)
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if kind == "unavailable":
-                    self.respond(502, b"upstream is restarting")
-                    return
-                if kind == "slow":
-                    time.sleep(4)
-                found = requests.request(
-                    self.command,
-                    url + self.path,
-                    data=body or None,
-                    headers={"Content-Type": self.headers.get("Content-Type", "")},
-                    timeout=PATIENCE_SECONDS,
-                )
-                content = found.content
-                self.respond(
-                    found.status_code, content[: len(content) // 2] if kind == "cut" else content
-                )
-
-            def respond(self, status: int, content: bytes) -> None:
-                with contextlib.suppress(ConnectionError):
-                    self.send_response(status)
-                    self.send_header("Content-Length", str(len(content)))
-                    self.end_headers()
-                    self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Faulty:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _respond(self, request: Request) -> Response:
+        self.requests += 1
+        kind = self._spoil(self.requests)
+        if kind == "unavailable":
+            return Response(502, b"upstream is restarting")
+        if kind == "slow":
+            time.sleep(4)
+        found = requests.request(
+            request.method,
+            self._target + request.path,
+            data=request.body or None,
+            headers={"Content-Type": request.headers.get("Content-Type", "")},
+            timeout=PATIENCE_SECONDS,
+        )
+        end = len(found.content) // 2 if kind == "cut" else None
+        return Response(found.status_code, found.content[:end])
 
 
 def test_passing_failures_of_the_server_change_nothing(

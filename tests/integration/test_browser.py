@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -12,6 +10,7 @@ import pytest
 from PIL import Image
 
 from testbed.browser import Browser, BrowserError
+from testbed.http_server import HttpServer, Request, Response
 from testbed.node import free_port
 
 FORM = """<!doctype html><meta charset=utf-8><body style="font: 80px sans-serif">
@@ -19,33 +18,20 @@ FORM = """<!doctype html><meta charset=utf-8><body style="font: 80px sans-serif"
 <input type=checkbox name=force><button>start</button></form><p>{text}</p>"""
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+def respond(request: Request) -> Response:
     """A form; what is sent with it is the next page."""
-
-    def do_GET(self) -> None:
-        self._send(FORM.format(text={"/zh": "慢", "/other": "快"}.get(self.path, "")))
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        fields = sorted(f"{name}={values[0]}" for name, values in parse_qs(body).items())
-        self._send(f"<body>got {' '.join(fields)} {self.headers['Accept-Language']}")
-
-    def _send(self, text: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_: object) -> None:
-        """Not in the output of the tests."""
+    text = FORM.format(text={"/zh": "慢", "/other": "快"}.get(request.path, ""))
+    if request.method == "POST":
+        sent = parse_qs(request.body.decode())
+        fields = sorted(f"{name}={values[0]}" for name, values in sent.items())
+        text = f"<body>got {' '.join(fields)} {request.headers['Accept-Language']}"
+    return Response(200, text.encode(), {"Content-Type": "text/html; charset=utf-8"})
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with HttpServer(respond) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import msgspec
@@ -24,43 +20,19 @@ from nodevitals_hub.leases.lease_book import AgentError
 from nodevitals_hub.leases.lease_client import LeaseClient
 from nodevitals_hub.settings.agents import AgentsSettings
 from testbed.agentorders import AgentOrders
+from testbed.http_server import HttpServer, Response
 
 UP = b'nodevitals_accelerator_up{device="0"} 1\n'
 
 
-@contextmanager
 def agent(
     body: bytes,
     headers: dict[str, str],
     status: int = 200,
-    context: ssl.SSLContext | None = None,
-) -> Iterator[int]:
-    """An agent that gives one answer to everything; its port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            with suppress(OSError):  # the hub does not read all of it
-                self.wfile.write(body)
-
-        def do_PUT(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
+    tls: ssl.SSLContext | None = None,
+) -> HttpServer:
+    """An agent that gives one response to everything."""
+    return HttpServer(lambda _: Response(status, body, headers), "0.0.0.0", tls)
 
 
 def facts_of(body: bytes, **headers: str) -> Facts:
@@ -76,8 +48,8 @@ def facts_of(body: bytes, **headers: str) -> Facts:
         return found["gpu-1"]
 
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    with agent(body, names) as port:
-        return asyncio.run(ask(port))
+    with agent(body, names) as server:
+        return asyncio.run(ask(server.port))
 
 
 def lease_states(
@@ -86,8 +58,8 @@ def lease_states(
     """What the hub takes from an agent's reply to a lease of the probe `rdma`."""
     agents = AgentOrders(folder, 1)
     settings = msgspec.convert(agents.agents, AgentsSettings)
-    with agent(body, headers or {}, status, agents.context) as port:
-        member = Member(name="gpu-1", host=agents.names[0], port=port)
+    with agent(body, headers or {}, status, agents.context) as server:
+        member = Member(name="gpu-1", host=agents.names[0], port=server.port)
         return asyncio.run(LeaseClient(settings).send(member, ("rdma",), 30.0))
 
 
@@ -104,8 +76,8 @@ def order_state(folder: Path, body: bytes) -> agents_module.Response:
         finally:
             await client.close()
 
-    with agent(body, {}, 200, bed.context) as port:
-        return asyncio.run(ask(port))
+    with agent(body, {}, 200, bed.context) as server:
+        return asyncio.run(ask(server.port))
 
 
 @pytest.mark.parametrize(
