@@ -89,9 +89,8 @@ class Site:
                 alert["labels"]["alertname"],
                 alert["labels"].get("domain_name", alert["labels"].get("instance", "")),
             )
-            for receiver, body in self.receiver.messages
-            for alert in body["alerts"]
-            if receiver == "on-call" and alert["status"] == "firing"
+            for _, alert in self.receiver.alerts
+            if alert["receiver"] == "on-call" and alert["status"] == "firing"
         )
 
     def node_alerts(self) -> dict[tuple[str, str], bool]:

@@ -57,5 +57,5 @@ def test_a_gpu_that_is_missing_after_a_reboot_becomes_a_message(tmp_path: Path) 
         "severity": "critical",
         "scope": "node",
     }.items() <= found[0].items()
-    text = receiver.messages[0][1]["commonAnnotations"]["summary"]
+    text = receiver.messages[0].body["commonAnnotations"]["summary"]
     assert text == "GPUs missing on localhost: 1 fewer than expected"

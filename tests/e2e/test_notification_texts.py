@@ -72,12 +72,12 @@ def test_minimal_configuration_sends_pages_tickets_and_pings(tmp_path: Path) -> 
         wait_until(
             lambda: (
                 {"operators-webhook", "dead-mans-switch-webhook"}
-                == {name for name, _ in manager.posts.messages}
+                == {one.path for one in manager.inbox.messages}
             )
         )
         find_mail(manager, "atlas n2")
-        assert len(manager.mailserver.mails) == 3
-        assert {mail["To"] for mail in manager.mailserver.mails} == {"operators@example.com"}
+        assert len(manager.inbox.mails) == 3
+        assert {mail["To"] for mail in manager.inbox.mails} == {"operators@example.com"}
 
 
 def test_page_chat_and_escalation_of_a_lost_gpu(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_page_chat_and_escalation_of_a_lost_gpu(tmp_path: Path) -> None:
         alerts = lost_gpu(tmp_path)
         post(manager, alerts)
         find_page(manager, title)
-        page = _pages(manager)[-1][1]
+        page = _pages(manager)[-1]
         assert page["event_action"] == "trigger"
         assert page["payload"]["severity"] == "critical"
         place = {name: page["payload"][name] for name in ("group", "component", "class")}
@@ -102,10 +102,10 @@ def test_page_chat_and_escalation_of_a_lost_gpu(tmp_path: Path) -> None:
         find_mail(manager, "] atlas gpu-node-1: GPU 0 lost (Xid 79)\n", "resolved, 2 still firing.")
         post(manager, alerts[-2:], ENDED)
         find_mail(manager, "Subject: [RESOLVED] atlas gpu-node-1: GPU 0 lost")
-        wait_until(lambda: any(body["event_action"] == "resolve" for _, body in _pages(manager)))
-        assert len({body["dedup_key"] for _, body in _pages(manager)}) == 1
+        wait_until(lambda: any(body["event_action"] == "resolve" for body in _pages(manager)))
+        assert len({body["dedup_key"] for body in _pages(manager)}) == 1
         # One thread per receiver's group, whatever the subjects say.
-        assert {mail["References"] for mail in manager.mailserver.mails} == {
+        assert {mail["References"] for mail in manager.inbox.mails} == {
             "<group.atlas.gpu-node-1@nodevitals>"
         }
 
@@ -115,14 +115,14 @@ def test_owner_is_not_notified_when_the_fault_is_resolved(tmp_path: Path) -> Non
         jobs = owners_jobs(tmp_path)
         post(manager, jobs)
         find_mail(manager, "trainer-0", "trainer-1", "eval-7f9c")
-        before = len(manager.mailserver.mails)
+        before = len(manager.inbox.mails)
         post(manager, jobs, ENDED)
         ticket = annotated(tmp_path, "pcie_degraded", 8, **gpu(5))
         post(manager, [ticket])
         find_mail(manager, "[FIRING]")
         post(manager, [ticket], ENDED)
         find_mail(manager, "[RESOLVED]")
-        mails = [mail for mail in manager.mailserver.mails if mail["To"] == "alice@example.com"]
+        mails = [mail for mail in manager.inbox.mails if mail["To"] == "alice@example.com"]
         assert len(mails) == before
 
 
@@ -134,17 +134,17 @@ def test_hostile_labels_arrive_in_a_valid_mail(tmp_path: Path) -> None:
             hostile = annotated(tmp_path, "mount_slow", **labels)
             hostile["annotations"]["summary"] = f"{value} slow on {value}"
             post(manager, [hostile])
-        wait_until(lambda: len(manager.mailserver.mails) == len(values))
-        for mail in manager.mailserver.mails:
+        wait_until(lambda: len(manager.inbox.mails) == len(values))
+        for mail in manager.inbox.mails:
             assert mail["Bcc"] is None
             assert mail["Subject"].startswith("[FIRING] atlas ")
             assert len(mail["Subject"]) < 100
             assert mail["References"].startswith("<group.atlas.")
 
 
-def _pages(manager: FilledIn) -> list[tuple[str, dict[str, Any]]]:
-    return [one for one in manager.posts.messages if one[0] == "on-call"]
+def _pages(manager: FilledIn) -> list[dict[str, Any]]:
+    return [one.body for one in manager.inbox.messages if one.path == "on-call"]
 
 
 def _chats(manager: FilledIn) -> list[dict[str, Any]]:
-    return [body["attachments"][0] for name, body in manager.posts.messages if name == "chat"]
+    return [one.body["attachments"][0] for one in manager.inbox.messages if one.path == "chat"]

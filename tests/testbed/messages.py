@@ -106,13 +106,11 @@ def find_page(manager: FilledIn, *texts: str) -> str:
 
 def find_mail(manager: FilledIn, *texts: str) -> str:
     """Return the first mail that has all of these texts, once it has arrived."""
-    return str(
-        wait_until(lambda: _find(map(_mail, manager.mailserver.mails), texts), what=str(texts))
-    )
+    return str(wait_until(lambda: _find(map(_mail, manager.inbox.mails), texts), what=str(texts)))
 
 
 def _pages(manager: FilledIn) -> Iterator[str]:
-    return (_page(body) for name, body in manager.posts.messages if name == "on-call")
+    return (_page(one.body) for one in manager.inbox.messages if one.path == "on-call")
 
 
 def _find(found: Iterable[str], texts: tuple[str, ...]) -> str | None:

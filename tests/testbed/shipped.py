@@ -12,22 +12,13 @@ import requests
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.mailserver import MailServer
 from testbed.node import ROOT
 from testbed.servers import BINARIES, ServerProcess, show_debian_files
-from testbed.webhook import Receiver
+from testbed.webhook import Inbox
 
 # `#key` and, below it, `#  more`; text has one space after the #.
 _SETTING = re.compile(r"^( *)#(?=\S|  )", re.MULTILINE)
 EXTERNAL_URL = "http://alertmanager.example.com"
-
-
-class Posts(Receiver):
-    """A webhook for any JSON: `messages` has the receiver's name and the body."""
-
-    def record(self, receiver: str, body: dict[str, Any]) -> None:
-        """Record one request."""
-        self.messages.append((receiver, body))
 
 
 def filled_in(name: str) -> dict[str, Any]:
@@ -102,9 +93,9 @@ class FilledIn(Shipped):
 
     def __init__(self, folder: Path, name: str, wait: str = "500ms", chinese: bool = False) -> None:
         super().__init__(folder, name)
-        self.mailserver, self.posts = MailServer(), Posts()
+        self.inbox = Inbox()
         config = filled_in(name)
-        send_to(config, self.mailserver.address, self.posts.url)
+        send_to(config, self.inbox.smarthost, self.inbox.url)
         config["templates"] = [str(ROOT / "alertmanager/templates/*.tmpl")]
         for route in (config["route"], *config["route"]["routes"]):
             route |= {"group_wait": wait, "group_interval": wait}
@@ -114,12 +105,10 @@ class FilledIn(Shipped):
         (self.folder / "alertmanager.yaml").write_text(text)
 
     def __enter__(self) -> FilledIn:
-        self.mailserver.__enter__()
-        self.posts.__enter__()
+        self.inbox.__enter__()
         super().__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
-        self.posts.__exit__(*exception)
-        self.mailserver.__exit__(*exception)
+        self.inbox.__exit__(*exception)

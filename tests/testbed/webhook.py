@@ -1,57 +1,46 @@
-"""A webhook that Alertmanager notifies: it records every alert and when it arrived."""
+"""Where Alertmanager's notifications arrive: a webhook on loopback, or a mail server beside it."""
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple, Self
+
+from testbed.http_server import HttpServer, Request, Response
+from testbed.mailserver import MailServer
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    # Connections that are not accepted at once: with 5, the next one is tried again after a second.
-    request_queue_size = 256
+class Message(NamedTuple):
+    """One request: when it arrived (monotonic clock), its path and its JSON body."""
+
+    at: float
+    path: str
+    body: dict[str, Any]
 
 
-class Receiver:
-    """An HTTP server on loopback; the path of a request is the name of Alertmanager's receiver."""
+class Receiver(HttpServer):
+    """A webhook; the path of a request is the name of Alertmanager's receiver."""
 
     def __init__(self) -> None:
-        self.alerts: list[tuple[float, dict[str, Any]]] = []
-        """Each alert with the monotonic time of its arrival and its receiver's name."""
-        self.messages: list[tuple[str, dict[str, Any]]] = []
-        """Each request: the receiver's name and the body."""
-        outer = self
+        super().__init__(self._respond)
+        self.messages: list[Message] = []
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.record(self.path.removeprefix("/"), body)
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Receiver:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _respond(self, request: Request) -> Response:
+        self.record(request.path.removeprefix("/"), json.loads(request.body))
+        return Response()
 
     def record(self, receiver: str, body: dict[str, Any]) -> None:
         """Record one request."""
-        now = time.monotonic()
-        self.alerts += [(now, {**alert, "receiver": receiver}) for alert in body["alerts"]]
-        self.messages.append((receiver, body))
+        self.messages.append(Message(time.monotonic(), receiver, body))
+
+    @property
+    def alerts(self) -> list[tuple[float, dict[str, Any]]]:
+        """Each alert with the monotonic time of its arrival and its receiver's name."""
+        return [
+            (one.at, {**alert, "receiver": one.path})
+            for one in list(self.messages)
+            for alert in one.body["alerts"]
+        ]
 
     def labels(self, receiver: str) -> list[dict[str, str]]:
         """Return the labels of the alerts that a receiver was notified of."""
@@ -66,3 +55,22 @@ class Receiver:
             if moment >= since and alert["status"] == status and matches:
                 return moment, alert
         return None
+
+
+class Inbox(Receiver):
+    """A webhook for what a receiver may send, and a mail server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mailserver = MailServer()
+        self.smarthost = self._mailserver.address
+        self.mails = self._mailserver.mails
+        """In the order of their arrival."""
+
+    def __enter__(self) -> Self:
+        self._mailserver.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._mailserver.__exit__(*exception)

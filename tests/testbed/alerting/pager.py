@@ -19,10 +19,10 @@ import msgspec
 import requests
 
 from testbed.alerting.clock import ScenarioClock
-from testbed.alerting.inbox import Inbox, Request
 from testbed.alerting.routes import CompressedAlertmanager
 from testbed.alerting.series import STEP_SECONDS
 from testbed.alerting.timeline import Firing
+from testbed.webhook import Inbox, Message
 
 # --rules.alert.resend-delay, as the example configuration of Prometheus sets it.
 RESEND_SECONDS = 180.0
@@ -172,33 +172,33 @@ class _Posts:
 def _collect(inbox: Inbox, clock: ScenarioClock) -> list[Notification]:
     """Return the notifications; the k-th text of a group belongs to its k-th notification."""
     texts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    for request in inbox.requests:
-        kind, _, receiver = request.path.partition("/")
-        if kind == "sent" and "dedup_key" in request.body:
-            event = request.body.get("payload", {})
+    for message in inbox.messages:
+        kind, _, receiver = message.path.partition("/")
+        if kind == "sent" and "dedup_key" in message.body:
+            event = message.body.get("payload", {})
             details = event.get("custom_details", {})
             text = "\n".join(str(value) for value in details.values())
-            texts[receiver, request.body["dedup_key"]].append((event.get("summary", ""), text))
+            texts[receiver, message.body["dedup_key"]].append((event.get("summary", ""), text))
     for mail in inbox.mails:
         part = mail.get_body(("plain",))
         text = str(part.get_content()) if part is not None else ""
         texts[mail["X-Receiver"], mail["X-Group"]].append((mail["Subject"], text))
-    webhooks = (one for one in inbox.requests if one.path.startswith("webhook/"))
-    return [_notification(request, texts, clock) for request in webhooks]
+    webhooks = (one for one in inbox.messages if one.path.startswith("webhook/"))
+    return [_notification(message, texts, clock) for message in webhooks]
 
 
 def _notification(
-    request: Request,
+    message: Message,
     texts: dict[tuple[str, str], list[tuple[str, str]]],
     clock: ScenarioClock,
 ) -> Notification:
-    body, receiver = request.body, request.path.partition("/")[2]
+    body, receiver = message.body, message.path.partition("/")[2]
     dedup = hashlib.sha256(body["groupKey"].encode()).hexdigest()
     group = "".join(f"{name}={value};" for name, value in sorted(body["groupLabels"].items()))
     waiting = texts.get((receiver, dedup)) or texts.get((receiver, group)) or [("", "")]
     title, text = waiting.pop(0)
     return Notification(
-        at=clock.at(request.at),
+        at=clock.at(message.at),
         receiver=receiver,
         key=body["groupKey"],
         status=body["status"],

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from testbed.alerting.inbox import Inbox
 from testbed.node import ROOT
 from testbed.servers import NEVER
 from testbed.shipped import Shipped, filled_in, send_to
+from testbed.webhook import Inbox
 
 BY_NIGHT: dict[str, list[Any]] = {"office-hours": NEVER}
 # Alertmanager's own defaults, where send_resolved is not configured.
