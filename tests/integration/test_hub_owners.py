@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from testbed.faultprometheus import VectorPrometheus
 from testbed.hub import HubProcess
 from testbed.node import wait_until
 from testbed.notifykills import FarSide, hub_with_channels, message, send
@@ -22,42 +20,16 @@ INBOX, DELIVERIES = "inbox", "deliveries WHERE state = 'waiting'"
 JOB = {"namespace": "vision", "pod": "train-7", "job_name": "", "owner": "team-vision"}
 
 
-class JobsPrometheus:
-    """Answers every query with the jobs, or with an error while it is away."""
+class JobsPrometheus(VectorPrometheus):
+    """Each query has the jobs."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs: list[dict[str, str]] = []
-        self.is_away = False
-        self.queries = 0
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.queries += 1
-                self.send_response(503 if outer.is_away else 200)
-                body = json.dumps(outer.answer()).encode()
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def answer(self) -> dict[str, Any]:
-        """A vector with the value 1 per job."""
-        result = [{"metric": one, "value": [1.8e9, "1"]} for one in self.jobs]
-        return {"status": "success", "data": {"resultType": "vector", "result": result}}
-
-    def __enter__(self) -> JobsPrometheus:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def rows(self) -> list[dict[str, str]]:
+        """Return the labels of the jobs."""
+        return self.jobs
 
 
 @pytest.fixture

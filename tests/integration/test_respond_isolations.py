@@ -120,14 +120,14 @@ def test_prometheus_is_asked_again_directly_before_the_act(tmp_path: Path) -> No
         async with responding(tmp_path, NODES[:20], recorder) as found:
             await found.rounds(75, XID)
             asked = found.prometheus.queries
-            answer = found.prometheus.answer
+            rows = found.prometheus.rows
 
-            def ends() -> dict[str, Any]:
-                said = answer()
+            def ends() -> list[dict[str, str]]:
+                said = rows()
                 found.prometheus.faults = set()
                 return said
 
-            found.prometheus.answer = ends  # type: ignore[method-assign]
+            found.prometheus.rows = ends  # type: ignore[method-assign]
             await found.rounds(15, XID)
             assert found.prometheus.queries == asked + 2
             assert recorder.calls == []

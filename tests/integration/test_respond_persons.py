@@ -158,17 +158,13 @@ def test_a_fault_that_comes_and_goes(
 def test_faults_of_another_cluster_with_the_same_names_do_nothing(
     tmp_path: Path, api: NodeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = FaultPrometheus.answer
+    rows = FaultPrometheus.rows
 
-    def elsewhere(self: FaultPrometheus) -> dict[str, Any]:
-        found = answer(self)
-        rows = found["data"]["result"]
-        ours = [row | {"metric": row["metric"] | {"cluster": "ours"}} for row in rows]
-        others = [row | {"metric": row["metric"] | {"cluster": "other"}} for row in rows]
-        kept = [row for row in ours if row["metric"].get("fault") is None]
-        return {**found, "data": {**found["data"], "result": [*kept, *others]}}
+    def elsewhere(self: FaultPrometheus) -> list[dict[str, str]]:
+        ours = [row | {"cluster": "ours"} for row in rows(self) if "fault" not in row]
+        return ours + [row | {"cluster": "other"} for row in rows(self)]
 
-    monkeypatch.setattr(FaultPrometheus, "answer", elsewhere)
+    monkeypatch.setattr(FaultPrometheus, "rows", elsewhere)
 
     async def steps() -> None:
         async with node_hub(tmp_path, api) as hub:

@@ -385,14 +385,14 @@ def test_a_fault_that_ends_before_the_second_question_starts_nothing(
         async with hub(tmp_path, manifest(tmp_path), recorder=recorder) as found:
             await found.rounds(OUT, XID)
             recorder.jobs = 0
-            answer = found.prometheus.answer
+            rows = found.prometheus.rows
 
-            def ends() -> dict[str, Any]:
-                said = answer()
+            def ends() -> list[dict[str, str]]:
+                said = rows()
                 found.prometheus.faults = set()
                 return said
 
-            found.prometheus.answer = ends  # type: ignore[method-assign]
+            found.prometheus.rows = ends  # type: ignore[method-assign]
             await found.rounds(15, XID)
             assert api.created == []
 

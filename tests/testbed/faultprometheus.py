@@ -1,16 +1,14 @@
-"""A stand-in of Prometheus that answers the query of isolation/faults.py, by a clock of tests."""
+"""Stand-ins of Prometheus that respond with vectors, by a clock of tests."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
+import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from nodevitals.linux.host import Clock
 from nodevitals_hub.isolation.faults import PART
+from testbed.http_server import HttpServer, Request, Response
 
 
 class StoppedClock(Clock):
@@ -33,10 +31,35 @@ class StoppedClock(Clock):
         self.elapsed += seconds
 
 
-class FaultPrometheus:
-    """Its attributes are what it says; the server ends with the with block."""
+class VectorPrometheus(HttpServer):
+    """Each query has the same vector, or an error while the server is away."""
 
-    def __init__(self, time: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        super().__init__(self._respond)
+        self.is_away = False
+        self.queries = 0
+        self._now = now
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return the labels of each sample; the value is the time."""
+        raise NotImplementedError
+
+    def _respond(self, _: Request) -> Response:
+        """The clock of queries moves by a millisecond between two."""
+        self.queries += 1
+        if self.is_away:
+            return Response(503)
+        now = self._now() + self.queries / 1000
+        found = [{"metric": row, "value": [now, str(now)]} for row in self.rows()]
+        data = {"resultType": "vector", "result": found}
+        return Response(200, json.dumps({"status": "success", "data": data}).encode())
+
+
+class FaultPrometheus(VectorPrometheus):
+    """Its attributes are what it responds to the query of isolation/faults.py."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(now)
         self.nodes: tuple[str, ...] = ()
         """All nodes, whose data are fresh."""
         self.faults: set[tuple[str, str]] = set()
@@ -46,48 +69,15 @@ class FaultPrometheus:
         self.incident = False
         self.is_empty = False
         """Whether no rule is loaded."""
-        self.is_away = False
-        self.queries = 0
-        self._time, self._count = time, itertools.count(1)
-        handler = type("Handler", (_Handler,), {"prometheus": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> FaultPrometheus:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def answer(self) -> dict[str, Any]:
-        """The vector of one query; its clock moves by a millisecond between two."""
-        self.queries += 1
-        now = self._time() + next(self._count) / 1000
+    def rows(self) -> list[dict[str, str]]:
+        """Return the parts of the query's vector."""
+        if self.is_empty:
+            return []
         rows = [{PART: "alive"}]
         for node, name in sorted(self.faults):
             labels = {"instance": f"{node}:9855", "fault": name, "device_id": "GPU-1"}
             more = {"service": "drain_now", "action": "reset_device", "incident": "false"}
             rows.append({PART: "fault", **labels, **more, **self.labels})
         rows += [{PART: "incident", "kind": "node"}] if self.incident else []
-        rows += [{PART: "fresh", "instance": f"{node}:9855"} for node in self.nodes]
-        found = [{"metric": row, "value": [now, str(now)]} for row in rows]
-        result = [] if self.is_empty else found
-        return {"status": "success", "data": {"resultType": "vector", "result": result}}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    prometheus: FaultPrometheus
-
-    def do_GET(self) -> None:
-        """Answer a query."""
-        away = self.prometheus.is_away
-        body = b"" if away else json.dumps(self.prometheus.answer()).encode()
-        self.send_response(503 if away else 200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        return rows + [{PART: "fresh", "instance": f"{node}:9855"} for node in self.nodes]
