@@ -17,6 +17,7 @@ import pytest
 from nodevitals_hub.notify.channels import channels
 from nodevitals_hub.notify.channels.channels import Channel, Context, DeliveryError
 from nodevitals_hub.settings.response import ChannelSettings
+from testbed.http_server import Response
 from testbed.mailserver import MailServer
 from testbed.robots import (
     ACCOUNT,
@@ -32,7 +33,6 @@ from testbed.robots import (
     TEAMS_PATH,
     TEAMS_SIGNATURE,
     TOKEN,
-    Answer,
     Robots,
 )
 
@@ -237,7 +237,7 @@ def test_a_wrong_secret_is_a_refusal_with_its_code(
 @pytest.mark.parametrize("status", [429, 500, 503, 302])
 def test_refusals_of_http(robots: Robots, tmp_path: Path, kind: str, status: int) -> None:
     elsewhere = {"Retry-After": "17", "Location": f"http://127.0.0.1:{robots.port}/stolen"}
-    robots.answers = [Answer(status, b"", elsewhere)]
+    robots.answers = [Response(status, b"", elsewhere)]
     error = refused(channel(tmp_path, URLS[kind]))
     assert str(error) == f"HTTP {status}"
     # Apprise does not pass it on.
@@ -256,7 +256,7 @@ def test_refusals_of_http(robots: Robots, tmp_path: Path, kind: str, status: int
 def test_too_many_messages_say_how_long_to_wait(
     robots: Robots, tmp_path: Path, kind: str, body: bytes, seconds: float
 ) -> None:
-    robots.answers = [Answer(200, body)]
+    robots.answers = [Response(200, body)]
     error = refused(channel(tmp_path, URLS[kind]))
     assert "too many messages" in str(error)
     assert error.retry_after == seconds
@@ -268,12 +268,12 @@ def test_too_many_messages_say_how_long_to_wait(
 def test_an_answer_that_is_not_understood_is_no_success(
     robots: Robots, tmp_path: Path, body: bytes
 ) -> None:
-    robots.answers = [Answer(200, body)]
+    robots.answers = [Response(200, body)]
     assert "not understood" in str(refused(channel(tmp_path, URLS["dingtalk"])))
 
 
 def test_an_endless_answer_is_given_up(robots: Robots, tmp_path: Path) -> None:
-    robots.answers = [Answer(200, b"x" * 1_000_000)]
+    robots.answers = [Response(200, b"x" * 1_000_000)]
     assert "more than 65536 bytes" in str(refused(channel(tmp_path, URLS["dingtalk"])))
 
 
@@ -503,7 +503,7 @@ def test_no_secret_is_logged(robots: Robots, tmp_path: Path, capfd: Any) -> None
     try:
         for url in (*URLS.values(), "json://user:pa55w0rd@127.0.0.1:1/t0ken"):
             found = channel(tmp_path, url)
-            answers = [Answer(429, b""), Answer(200, b"{broken"), Answer(302, b"")]
+            answers = [Response(429, b""), Response(200, b"{broken"), Response(302, b"")]
             for answer in answers:
                 robots.answers = [answer]
                 try:

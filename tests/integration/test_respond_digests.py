@@ -11,10 +11,11 @@ import pytest
 import requests
 import yaml
 
+from testbed.http_server import Response
 from testbed.hub import HubProcess
 from testbed.node import wait_until
 from testbed.notifykills import FarSide, hub_with_channels, message, send
-from testbed.robots import KEY, SECRET, TOKEN, Answer, Robots, Sent
+from testbed.robots import KEY, SECRET, TOKEN, Robots, Sent
 
 NOTIFICATIONS = 200
 URLS = {
@@ -93,7 +94,7 @@ def test_a_storm_in_chinese_is_sent_within_the_limits_of_each_robot(tmp_path: Pa
     with Robots(tmp_path) as robots, FarSide() as far:
         hub = hub_at(tmp_path, robots, far, "zh")
         refusal = {"code": 9499, "msg": "Bad Request", "errcode": 9499}
-        robots.answers = [Answer(200, json.dumps(refusal).encode())]
+        robots.answers = [Response(200, json.dumps(refusal).encode())]
         robots.hold.clear()
         with hub:
             for number in range(NOTIFICATIONS):

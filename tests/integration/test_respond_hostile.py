@@ -18,10 +18,11 @@ from nodevitals_hub.notify.channels.channels import Channel, DeliveryError
 from nodevitals_hub.notify.channels.delivery import retry_after
 from nodevitals_hub.settings.response import ChannelSettings
 from testbed.badserver import BYTES_AT_ONCE, BadServer
+from testbed.http_server import Response
 from testbed.hub import HubProcess
 from testbed.node import PATIENCE_SECONDS, wait_until
 from testbed.notifykills import FarSide, hub_with_channels, message, send
-from testbed.robots import SECRET, TOKEN, Answer, Robots
+from testbed.robots import SECRET, TOKEN, Robots
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 Send = Callable[[bytes], None]
@@ -99,7 +100,7 @@ def test_a_robot_that_answers_too_much_is_given_up(
         for name, value in robots.environment().items():
             monkeypatch.setenv(name, value)
         headers = {"Content-Encoding": "gzip"} if compressed else {}
-        robots.answers = [Answer(200, body, headers)]
+        robots.answers = [Response(200, body, headers)]
         found = channel(tmp_path, f"dingtalk://{SECRET}@{TOKEN}/")
         assert outcome(found) in (
             "an answer of more than 65536 bytes",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import random
 import re
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import requests
 import yaml
 
+from testbed.http_server import HttpServer, Request, Response
 from testbed.hub import HubProcess
 from testbed.node import PATIENCE_SECONDS, wait_until
 
@@ -26,58 +26,36 @@ TOKEN = "a token of alertmanager"
 _NUMBER = re.compile(r"fault (\d+) of the test")
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-
-class FarSide:
-    """An HTTP server that takes Apprise's JSON notifications; the path names the channel."""
+class FarSide(HttpServer):
+    """A server that takes Apprise's JSON notifications; the path names the channel."""
 
     def __init__(self) -> None:
+        super().__init__(self._respond)
         self.taken: list[tuple[str, str, str]] = []
         """Channel, title and text of each message that was accepted."""
         self.refused = 0
         self.status = 200
-        """What it answers."""
+        """What it responds."""
         self.hold = threading.Event()
-        """Cleared, it answers nothing."""
+        """Cleared, it responds nothing."""
         self.hold.set()
         self.pending = 0
-        """Messages that wait for an answer, or for its client to go."""
-        outer = self
+        """Messages that wait for a response, or for its client to go."""
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                data = self.rfile.read(int(self.headers["Content-Length"]))
-                if len(data) < int(self.headers["Content-Length"]):
-                    return  # the sender was killed
-                outer.pending += 1
-                outer.hold.wait()
-                outer.pending -= 1
-                body, status = json.loads(data), outer.status
-                if status == 200:
-                    outer.taken.append((self.path.strip("/"), body["title"], body["message"]))
-                else:
-                    outer.refused += 1
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-
-    def __enter__(self) -> FarSide:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.hold.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__(*exception)
+
+    def _respond(self, request: Request) -> Response:
+        self.pending += 1
+        self.hold.wait()
+        self.pending -= 1
+        body, status = json.loads(request.body), self.status
+        if status == 200:
+            self.taken.append((request.path.strip("/"), body["title"], body["message"]))
+        else:
+            self.refused += 1
+        return Response(status)
 
     def numbers(self, channel: str) -> Counter[int]:
         """How often the fault of each number arrived at a channel."""

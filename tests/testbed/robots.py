@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import http.server
 import json
 import ssl
 import threading
@@ -23,6 +22,8 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 from xml.etree import ElementTree
 
 import trustme
+
+from testbed.http_server import HttpServer, KeptConnection, Request, Response
 
 TOKEN, SECRET, KEY = "tok3nT0ken0123456789abcdef", "SECabcdef0123456789", "0a0b0c0d-1e1f-2a2b-3c3d"
 SLACK_PATH = "/services/T0EXAMPLE/B0EXAMPLE/0123456789abcdefABCDEFGH"
@@ -49,14 +50,6 @@ class Sent(NamedTuple):
     body: dict[str, Any]
     problem: str
     """Why the service refuses it; '' where it does not."""
-
-
-class Answer(NamedTuple):
-    """What a service answers."""
-
-    status: int
-    body: bytes
-    headers: dict[str, str] = {}
 
 
 Check = Callable[[Sent, int], str]
@@ -177,25 +170,25 @@ def webhook(sent: Sent, size: int) -> str:
     return "" if {"title", "message"} <= set(sent.body) else "fields"
 
 
-SERVICES: dict[str, tuple[Check, Callable[[str], Answer]]] = {}
+SERVICES: dict[str, tuple[Check, Callable[[str], Response]]] = {}
 
 
-def _json(http: int, fields: dict[str, Any]) -> Answer:
-    return Answer(http, json.dumps(fields).encode(), {"Content-Type": "application/json"})
+def _json(http: int, fields: dict[str, Any]) -> Response:
+    return Response(http, json.dumps(fields).encode(), {"Content-Type": "application/json"})
 
 
-def _dingtalk_answer(problem: str) -> Answer:
+def _dingtalk_answer(problem: str) -> Response:
     # The words of a refusal may repeat the token.
     text = f"token {TOKEN} is not exist" if problem else "ok"
     return _json(200, {"errcode": int(problem or 0), "errmsg": text})
 
 
-def _feishu_answer(problem: str) -> Answer:
+def _feishu_answer(problem: str) -> Response:
     return _json(200, {"code": int(problem or 0), "msg": "success", "data": {}})
 
 
-def _slack_answer(problem: str) -> Answer:
-    return Answer(403, problem.encode()) if problem else Answer(200, b"ok")
+def _slack_answer(problem: str) -> Response:
+    return Response(403, problem.encode()) if problem else Response(200, b"ok")
 
 
 for _host, _check, _answer in (
@@ -204,7 +197,7 @@ for _host, _check, _answer in (
     ("open.larksuite.com", feishu, _feishu_answer),
     ("qyapi.weixin.qq.com", wecom, _dingtalk_answer),
     ("hooks.slack.com", slack, _slack_answer),
-    (TEAMS_HOST, teams, lambda problem: Answer(401 if problem else 202, problem.encode())),
+    (TEAMS_HOST, teams, lambda problem: Response(401 if problem else 202, problem.encode())),
     (
         "events.pagerduty.com",
         pagerduty,
@@ -219,96 +212,72 @@ for _host, _check, _answer in (
     SERVICES[_host] = _check, _answer
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
+class _Tunnel(KeptConnection):
+    """A connection of a proxy: after CONNECT, TLS with the certificate of that name."""
+
+    server: Robots
+
+    def do_CONNECT(self) -> None:  # noqa: N802
+        """Begin TLS, unless the name is of no service or the client accepts no certificate."""
+        tls = self.server.tls.get(self.path.rpartition(":")[0])
+        self.send_response(200)
+        self.end_headers()
+        self.close_connection = tls is None
+        if tls is not None:
+            self.connection = tls.wrap_socket(self.connection, server_side=True)
+            self.rfile.close()
+            self.rfile = self.connection.makefile("rb")
+            self.wfile = self.connection.makefile("wb", buffering=0)
+
+    def finish(self) -> None:
+        """Close also the socket of TLS."""
+        with suppress(OSError):  # the client has gone
+            super().finish()
+        self.connection.close()
 
 
-class Robots:
+class Robots(HttpServer):
     """The stand-in; it runs inside the with block."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(self._respond, connection=_Tunnel)
         authority = trustme.CA()
         self.ca_file = str(folder / "robots-ca.pem")
         authority.cert_pem.write_to_path(self.ca_file)
-        self._tls: dict[str, ssl.SSLContext] = {}
+        self.tls: dict[str, ssl.SSLContext] = {}
         for host in SERVICES:
-            self._tls[host] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            authority.issue_cert(host).configure_cert(self._tls[host])
+            self.tls[host] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            authority.issue_cert(host).configure_cert(self.tls[host])
         self.sent: list[Sent] = []
         """All requests, in the order of their arrival."""
-        self.answers: list[Answer] = []
-        """What is answered to the next ones, whatever they are."""
+        self.answers: list[Response] = []
+        """The responses to the next ones, whatever they are."""
         self.hold = threading.Event()
-        """Cleared, no request is answered."""
+        """Cleared, no request has a response."""
         self.hold.set()
-        outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            host = ""
-
-            def do_CONNECT(self) -> None:
-                self.host = self.path.rpartition(":")[0]
-                self.send_response(200)
-                self.end_headers()
-                if self.host not in outer._tls:
-                    self.close_connection = True
-                    return
-                tls = outer._tls[self.host]
-                try:
-                    self.connection = tls.wrap_socket(self.connection, server_side=True)
-                except OSError:  # the client does not accept the certificate
-                    self.close_connection = True
-                    return
-                self.rfile.close()
-                self.rfile = self.connection.makefile("rb")
-                self.wfile = self.connection.makefile("wb", buffering=0)
-                self.close_connection = False
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = outer.receive(self.host, self.path, self.headers.get_content_type(), body)
-                outer.hold.wait()
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(answer.body)))
-                self.end_headers()
-                self.wfile.write(answer.body)
-
-            def finish(self) -> None:
-                with suppress(OSError):  # the client has gone
-                    super().finish()
-                self.connection.close()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-
-    def __enter__(self) -> Robots:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.hold.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__(*exception)
+
+    def _respond(self, request: Request) -> Response:
+        response = self._receive(request)
+        self.hold.wait()
+        return response
 
     def environment(self) -> dict[str, str]:
         """The variables with which a process reaches the stand-in."""
-        proxy = f"http://127.0.0.1:{self.port}"
         files = {"REQUESTS_CA_BUNDLE": self.ca_file, "SSL_CERT_FILE": self.ca_file}
-        return {"HTTPS_PROXY": proxy, "NO_PROXY": "127.0.0.1", **files}
+        return {"HTTPS_PROXY": self.url, "NO_PROXY": "127.0.0.1", **files}
 
-    def receive(self, host: str, target: str, kind: str, body: bytes) -> Answer:
+    def _receive(self, request: Request) -> Response:
         """Check and record one request."""
-        parts = urlsplit(target)
+        host, body = request.headers["Host"], request.body
+        kind = request.headers.get_content_type()
+        parts = urlsplit(request.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         check, answered = SERVICES.get(
-            host, (webhook, lambda problem: Answer(400 if problem else 200, problem.encode()))
+            host, (webhook, lambda problem: Response(400 if problem else 200, problem.encode()))
         )
         is_form = host == "api.twilio.com"
         fields = dict(parse_qsl(body.decode())) if is_form else json.loads(body)
@@ -318,6 +287,6 @@ class Robots:
             problem = check(sent, len(body))
         except (AssertionError, KeyError, ValueError, TypeError) as error:
             self.sent.append(sent._replace(problem=f"format: {error!r}"))
-            return Answer(400, b"format")
+            return Response(400, b"format")
         self.sent.append(sent._replace(problem=problem))
         return self.answers.pop(0) if self.answers else answered(problem)
