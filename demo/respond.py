@@ -89,7 +89,7 @@ class Story:
         found = self._cluster.isolation("isolated", dry_run=False)
         self._table.row("hub", NODE, found["reason"])
         self._print_node()
-        for event in self._cluster.api.events.values():
+        for event in self._cluster.api.of_kind("events"):
             self._table.row("", "", f"Event {event['reason']}: {event['message']}")
 
     def _return(self) -> None:

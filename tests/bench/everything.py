@@ -29,9 +29,9 @@ from bench.idle import parts
 from bench.measure import Scraper, additions_seconds, pss_bytes, table
 from bench.scrape import is_ready
 from testbed import bmc, disks, mlxlink, processes
-from testbed.apiserver import ApiServer
 from testbed.gpus import Machine
 from testbed.kubelet import Kubelet, gpu_pods
+from testbed.kubernetes_api.pods import PodApi
 from testbed.modules import osfp
 from testbed.netlinkserver import Driver, EthtoolKernel
 from testbed.nics import Machine as NicMachine
@@ -220,7 +220,7 @@ class Everything:
         """A kubelet and an API server with 40 pods, eight of them with a GPU."""
         pods = gpu_pods()
         kubelet = self.stack.enter_context(Kubelet(self.folder, pods))
-        api = self.stack.enter_context(ApiServer(self.folder, pods))
+        api = self.stack.enter_context(PodApi(self.folder, pods))
         return {"socket": str(kubelet.path), **api.settings}
 
     def fabric(self) -> dict[str, Any]:

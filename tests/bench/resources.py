@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from bench.measure import table
-from testbed.checkapi import CheckApi
 from testbed.hub import HubProcess
+from testbed.kubernetes_api.checks import CheckApi
 from testbed.node import wait_until
 
 COUNT = 1000

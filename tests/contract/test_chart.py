@@ -17,7 +17,6 @@ import yaml
 from nodevitals import probes
 from nodevitals.config import parse
 from nodevitals.linux.capabilities import parse_kept
-from testbed import apiserver
 from testbed.charts import (
     CHART,
     NAMESPACE,
@@ -30,6 +29,7 @@ from testbed.charts import (
     rendered,
     values_of,
 )
+from testbed.kubernetes_api import pods
 from testbed.node import ROOT, run
 
 CRDS = {
@@ -683,7 +683,7 @@ def test_agents_may_only_read_pods_and_nodes() -> None:
     assert rules("default") == {"pods": ["list"], "nodes": ["get"]}
     # What the stand-in of the API server permits in the tests of the probe.
     granted = {(verb, one) for one, verbs in rules("default").items() for verb in verbs}
-    assert granted == apiserver.ROLE
+    assert granted == pods.ROLE
     assert rules("extras") == {"pods": ["list"], "nodes": ["get"], "nodes/pods": ["get"]}
     spec = pod(daemonset("restricted", "cpu"))
     assert of_kind(named("restricted"), "ClusterRole") == []

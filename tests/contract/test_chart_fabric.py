@@ -11,15 +11,15 @@ import pytest
 
 from testbed import handshake
 from testbed.charts import Object, of_kind, rendered, values_of
-from testbed.helmserver import Cluster, cluster
+from testbed.kubernetes_api.helm import Cluster
 from testbed.node import ROOT
 
 VALUES = values_of(ROOT / "tests/data/chart/fabric-generated.yaml")
 
 
 @pytest.fixture
-def site() -> Iterator[Cluster]:
-    with cluster() as found:
+def site(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path) as found:
         yield found
 
 

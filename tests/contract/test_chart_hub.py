@@ -24,7 +24,7 @@ from nodevitals.probes.fabric.settings import FabricTlsSettings
 from nodevitals_hub.service import load
 from nodevitals_hub.settings.hub import HubSettings
 from nodevitals_hub.triggers.resource_spec import request_of
-from testbed import checkapi, handshake, jobserver, nodeapi, repairapi
+from testbed import handshake
 from testbed.charts import (
     CHART,
     NAMESPACE,
@@ -37,7 +37,9 @@ from testbed.charts import (
     rendered,
     values_of,
 )
-from testbed.helmserver import Cluster, cluster
+from testbed.kubernetes_api import checks, jobs, nodes
+from testbed.kubernetes_api.helm import Cluster
+from testbed.kubernetes_api.store import resource_of
 from testbed.node import ROOT
 from testbed.repairs import REMEDIATION, RESET_JOB
 
@@ -154,8 +156,8 @@ def data_of(objects: list[Object]) -> dict[str, dict[str, bytes]]:
 
 
 @pytest.fixture
-def site() -> Iterator[Cluster]:
-    with cluster() as found:
+def site(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path) as found:
         yield found
 
 
@@ -283,20 +285,25 @@ def test_cert_manager_makes_a_certificate_with_the_names_that_agents_accept() ->
 def granted(objects: tuple[Object, ...], role: str) -> set[tuple[str, str]]:
     """What a role permits, as (verb, resource)."""
     [found] = [one for one in objects if one["metadata"]["name"] == role and "rules" in one]
-    return {(v, r) for one in found["rules"] for r in one["resources"] for v in one["verbs"]}
+    return {
+        (verb, resource_of(group, resource))
+        for one in found["rules"]
+        for group in one["apiGroups"]
+        for resource in one["resources"]
+        for verb in one["verbs"]
+    }
 
 
 def test_the_hub_may_do_what_it_does_and_nothing_else() -> None:
     """Its tests run at stand-ins that permit ROLE alone, and fail where they are refused."""
-    for name, jobs in (("hub-generated", "jobs"), ("hub-cert-manager", "mpijobs")):
+    for name, kind in (("hub-generated", jobs.VOLCANO), ("hub-cert-manager", jobs.MPI)):
         objects = named(name)
-        assert granted(objects, "monitoring:nodevitals-checks") == checkapi.ROLE
-        wanted = {(v, jobs if r == "jobs" else r) for v, r in jobserver.ROLE}
-        assert granted(objects, "monitoring:nodevitals-launcher") == wanted
+        assert granted(objects, "monitoring:nodevitals-checks") == checks.ROLE
+        assert granted(objects, "monitoring:nodevitals-launcher") == jobs.role(kind)
         assert pod(deployment(objects))["automountServiceAccountToken"] is True
     assert "Role" in {one["kind"] for one in named("hub-cert-manager")}
-    checks = [one for one in named("hub-cert-manager") if "checks" in one["metadata"]["name"]]
-    assert {one["kind"] for one in checks} == {"Role", "RoleBinding", "CustomResourceDefinition"}
+    made = [one for one in named("hub-cert-manager") if "checks" in one["metadata"]["name"]]
+    assert {one["kind"] for one in made} == {"Role", "RoleBinding", "CustomResourceDefinition"}
 
 
 def test_a_hub_that_needs_no_api_server_has_no_rights() -> None:
@@ -312,8 +319,8 @@ def test_a_hub_that_needs_no_api_server_has_no_rights() -> None:
     [
         ({}, {("get", "nodes")}),
         ({"drain": True}, {("get", "nodes")}),
-        ({"dry_run": False}, nodeapi.ROLE - {("list", "pods"), ("create", "pods/eviction")}),
-        ({"dry_run": False, "drain": True}, nodeapi.ROLE),
+        ({"dry_run": False}, nodes.ROLE - {("list", "pods"), ("create", "pods/eviction")}),
+        ({"dry_run": False, "drain": True}, nodes.ROLE),
         ({"scheduler": "slurm", "dry_run": False}, set()),
     ],
 )
@@ -368,15 +375,15 @@ def repair_rights(objects: list[Object]) -> set[tuple[str, str, str]]:
 
 def test_the_hub_may_create_only_the_objects_of_repairs_that_are_no_dry_run() -> None:
     """The same rights that the stand-in of the API server checks."""
-    jobs = {(verb, resource, repairapi.NAMESPACE) for verb, resource in repairapi.REPAIR_ROLE}
+    repairs = {(verb, resource, nodes.NAMESPACE) for verb, resource in nodes.REPAIR_ROLE}
     verbs = ("create", "get", "delete")
-    remediations = {(one, repairapi.REMEDIATIONS, repairapi.NAMESPACE) for one in verbs}
-    assert repair_rights(repairing(False, False, False, False)) == jobs | remediations
-    assert repair_rights(repairing(False, False, True, True)) == jobs
+    remediations = {(one, nodes.REMEDIATIONS, nodes.NAMESPACE) for one in verbs}
+    assert repair_rights(repairing(False, False, False, False)) == repairs | remediations
+    assert repair_rights(repairing(False, False, True, True)) == repairs
     assert repair_rights(repairing(False, True, True, False)) == set()
     assert repair_rights(repairing(True, False, False, False)) == set()
     slurm = repairing(False, False, True, True, scheduler="slurm")
-    assert repair_rights(slurm) == jobs
+    assert repair_rights(slurm) == repairs
     assert pod(deployment(slurm))["automountServiceAccountToken"] is True
     assert ("list", "pods") in granted(
         tuple(repairing(False, False, True, True)), "monitoring:nodevitals-nodes"

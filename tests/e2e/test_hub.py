@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from testbed.browser import Browser
-from testbed.checkapi import CheckApi
 from testbed.hubalerts import FAILED, HubAlertmanager
 from testbed.hubcluster import TEST, HubCluster
+from testbed.kubernetes_api.checks import CheckApi
 from testbed.node import PYTHON, environment, run, wait_until
 
 CHECKS = "/api/v1/checks"

@@ -73,7 +73,7 @@ def a_person_approves(cluster: RespondCluster) -> str:
     annotations = api.annotations(NODE)
     assert annotations[MARK] == identity
     assert annotations["nodevitals.io/reason"].startswith("accelerator_lost of GPU-")
-    assert [event["reason"] for event in api.events.values()] == ["OutOfService"]
+    assert [event["reason"] for event in api.of_kind("events")] == ["OutOfService"]
     return identity
 
 

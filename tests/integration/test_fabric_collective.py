@@ -16,7 +16,7 @@ import yaml
 
 from nodevitals.checks.ssh import remote
 from testbed import mpi, programs
-from testbed.jobserver import JobServer
+from testbed.kubernetes_api.jobs import JobApi
 from testbed.node import PYTHON, environment, wait_until
 from testbed.servers import Pushgateway
 from testbed.ssh import Nodes
@@ -251,7 +251,7 @@ def test_apply_creates_the_job(
     nodes: Nodes, tmp_path: Path, kind: str, created: str, plural: str
 ) -> None:
     arguments = ("--render", kind, "--image", "tests:1", "--namespace", "tests", "--apply")
-    with JobServer(tmp_path) as server:
+    with JobApi(tmp_path) as server:
         more: dict[str, Any] = {"KUBECONFIG": str(server.kubeconfig)}
         done = run(nodes, *arguments, "--rdma-resource", "rdma/hca", **more)
         assert done.returncode == 0, done.stderr

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from testbed.checkapi import CheckApi
 from testbed.hub import HubProcess
+from testbed.kubernetes_api.checks import CheckApi
 from testbed.node import wait_until
 
 NODES = [f"gpu-{number}" for number in range(1, 7)]

@@ -19,8 +19,8 @@ from lightkube.core.exceptions import ApiError
 from nodevitals.checks.model import Check
 from nodevitals_hub.triggers.resource_objects import MAX_RETRY_AFTER, retry_after
 from nodevitals_hub.triggers.resource_spec import request_of
-from testbed.checkapi import CheckApi
 from testbed.hub import HubProcess
+from testbed.kubernetes_api.checks import CheckApi
 from testbed.node import wait_until
 
 SPEC = {"kind": "pair", "nodes": ["gpu-1", "gpu-2"], "test": {"device": "mlx5_0"}}
@@ -78,7 +78,8 @@ def followed(shared: Followed) -> Iterator[Followed]:
     """After each test, no resource is left, and no check goes on."""
     yield shared
     api = shared.api
-    api.set()
+    api.heal()
+    api.oldest = 0
     for name in api.names():
         api.delete(name)
     wait_until(lambda: all(one.ended for one in shared.hub.list(limit=1000)), LIMIT, "all ends")
@@ -141,7 +142,7 @@ def test_killed_between_submit_and_status_it_starts_nothing_twice(followed: Foll
     moments = random.Random(18)
     names = [f"killed-{number}" for number in range(10)]
     for number, name in enumerate(names):
-        api.set("hang", "patch")
+        api.fail("hang", "patch")
         api.create(name, SPEC)
         if number % 2:
             wait_until(lambda: followed.checks(name), LIMIT, name)  # noqa: B023
@@ -149,7 +150,7 @@ def test_killed_between_submit_and_status_it_starts_nothing_twice(followed: Foll
             time.sleep(moments.uniform(0.0, 0.1))
         hub.kill()
         assert api.status(name) == {}
-        api.set()
+        api.heal()
         hub.start()
         followed.phase(name, "Done")
     assert Counter(one.requester.name for one in followed.checks(*names)) == Counter(
@@ -163,10 +164,10 @@ def test_a_failing_api_server_is_asked_again(followed: Followed) -> None:
     ways = (401, 403, 404, 429, 500, "garbage", "hang")
     for way in ways:
         before = api.failures
-        api.set(way)
+        api.fail(way)
         api.create(f"during-{way}", SPEC)
         wait_until(lambda: api.failures > before, LIMIT, str(way))  # noqa: B023
-        api.set()
+        api.heal()
         followed.phase(f"during-{way}", "Done")
     assert len(followed.checks(*(f"during-{way}" for way in ways))) == len(ways)
 
@@ -176,11 +177,11 @@ def test_a_long_failure_of_the_api_server_costs_no_check(followed: Followed) -> 
     api = followed.api
     for number in range(8):
         before = api.failures
-        api.set((500, "garbage", 503)[number % 3])
+        api.fail((500, "garbage", 503)[number % 3])
         if number % 4 == 0:
             api.create(f"long-{number}", SPEC)
         wait_until(lambda: api.failures > before, LIMIT)  # noqa: B023
-    api.set()
+    api.heal()
     names = [f"long-{number}" for number in range(0, 8, 4)]
     for name in names:
         followed.phase(name, "Done")
@@ -196,7 +197,7 @@ def test_a_status_that_hangs_delays_no_other(tmp_path: Path) -> None:
         hub.environment = {"KUBECONFIG": str(api.kubeconfig), "RUN_SECONDS": "0.01"}
         hub.environment["WAITS"] = "3600,0.2,0.3,0.3"
         stuck = [f"stuck-{number}" for number in range(3)]
-        api.stuck = dict.fromkeys(stuck, "hang")
+        api.fail("hang", "patch", names=stuck)
         with hub:
             for name in stuck:
                 api.create(name, SPEC)
@@ -218,10 +219,10 @@ def _phases(api: CheckApi) -> Counter[str | None]:
 def test_a_status_whose_answer_never_ends_is_written_again(followed: Followed) -> None:
     api = followed.api
     before = api.failures
-    api.stuck = {"slow": "trickle"}
+    api.fail("trickle", "patch", names=["slow"])
     api.create("slow", SPEC)
     wait_until(lambda: api.failures > before, LIMIT)
-    api.stuck = {}
+    api.heal()
     followed.phase("slow", "Done")
     assert len(followed.checks("slow")) == 1
 
@@ -229,7 +230,7 @@ def test_a_status_whose_answer_never_ends_is_written_again(followed: Followed) -
 def test_a_watch_that_died_silently_costs_only_time(followed: Followed) -> None:
     api = followed.api
     watches = api.count("watch")
-    api.set(deaf=True)
+    api.fail("deaf", "watch")
     wait_until(lambda: api.count("watch") > watches, LIMIT)
     api.create("unheard", SPEC)
     followed.phase("unheard", "Done")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from nodevitals.probes.kubernetes.settings import KubernetesSettings
 from nodevitals.probes.kubernetes.state import KubernetesState
 from nodevitals.wire import MAX_STATE_BYTES, decode, encode
 from testbed import trees
-from testbed.apiserver import KUBELET_ROLE, ApiServer
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.kubelet import (
@@ -33,6 +32,8 @@ from testbed.kubelet import (
     job_pod,
     mig_uuid,
 )
+from testbed.kubernetes_api.pods import KUBELET_ROLE, PodApi
+from testbed.kubernetes_api.server import Call
 from testbed.node import ROOT, Node, run, wait_until
 
 INFO = "nodevitals_pod_accelerator_info"
@@ -47,7 +48,7 @@ class Site:
         self.folder = folder
         self.pods = gpu_pods()
         self.kubelet = Kubelet(folder, self.pods)
-        self.api = ApiServer(folder, self.pods)
+        self.api = PodApi(folder, self.pods)
         self.settings: dict[str, Any] = {"socket": str(self.kubelet.path), **self.api.settings}
         self.timing = Timing(interval_seconds=30.0, timeout_seconds=60.0, stale_after_seconds=90.0)
         self.state = KubernetesState()
@@ -133,12 +134,12 @@ def test_eight_gpus_and_forty_pods(site: Site) -> None:
 
 def test_api_server_is_asked_for_unknown_pods_only(site: Site) -> None:
     site.run(GPUS)
-    asked = len(site.api.requests)
+    asked = site.api.requests.total()
     site.run()
-    assert len(site.api.requests) == asked
+    assert site.api.requests.total() == asked
     site.pods[3] = job_pod(99, {"nvidia.com/gpu": [gpu_uuid(3)]})
     assert site.run()[gpu_uuid(3)][0] == "pretrain-99"
-    assert len(site.api.requests) == asked + 1
+    assert site.api.requests.total() == asked + 1
     site.pods[4].labels["user.id"] = "another"
     site.later(301)
     assert site.run()[gpu_uuid(4)][2] == "another"
@@ -175,14 +176,14 @@ def test_pod_of_the_same_name_has_its_own_labels(site: Site, phase: str) -> None
     site.pods[0].devices = {}
     site.run()
     site.pods[0] = again
-    site.api.behaviour = "garbage"
+    site.api.fail("garbage")
     with pytest.raises(ProbeError):
         site.run()
-    site.api.behaviour = ""
+    site.api.heal()
     assert site.run()[gpu_uuid(0)][2] == "another"
-    asked = len(site.api.requests)
+    asked = site.api.requests.total()
     site.run()
-    assert len(site.api.requests) == asked
+    assert site.api.requests.total() == asked
 
 
 def test_list_that_is_too_large_to_keep_is_unknown_when_the_kubelet_hangs(site: Site) -> None:
@@ -418,14 +419,14 @@ def test_answer_of_the_api_server_that_is_a_failure(
     site: Site, status: int, reason: str, text: str
 ) -> None:
     """The devices are mapped nevertheless, and what is known stays."""
-    site.api.status = status
+    site.api.fail(status)
     assert text in site.fail(reason)
     assert site.series()[gpu_uuid(0)][:3] == ("pretrain-0", "", "")
     assert site.value("kubernetes_pods", "unknown") == 8
-    site.api.status = 0
+    site.api.heal()
     before = site.run()
     assert before[gpu_uuid(0)][1] == "pretrain-0"
-    site.api.status = status
+    site.api.fail(status)
     site.later(301)
     site.fail(reason)
     assert site.series() == before
@@ -454,27 +455,34 @@ def test_token_that_was_rotated_is_read_again(site: Site) -> None:
 
 def test_server_that_is_busy_is_left_alone_for_as_long_as_it_says(site: Site) -> None:
     before = site.run(GPUS)
-    site.api.status, site.api.headers = 429, {"Retry-After": "40"}
+    site.api.retry_after = "40"
+    site.api.fail(429)
     site.later(301)
-    asked = len(site.api.requests)
+    asked = site.api.requests.total()
     site.fail("throttled")
-    assert len(site.api.requests) == asked + 2
+    assert site.api.requests.total() == asked + 2
     site.fail("throttled")
-    assert len(site.api.requests) == asked + 2
-    site.api.status, site.api.headers = 0, {}
+    assert site.api.requests.total() == asked + 2
+    site.api.heal()
     site.later(41)
     assert site.run() == before
+
+
+def expired_pages(count: int) -> Callable[[Call], str]:
+    """So many next pages of a list have expired."""
+    left = iter(range(count))
+    return lambda call: "410" if "continue" in call.query and next(left, None) is not None else ""
 
 
 def test_pages_are_followed_and_an_expired_list_starts_over(site: Site) -> None:
     site.api.page_size = 7
     assert len(site.run()) == 8
     assert site.value("kubernetes_pods_cached") == 40
-    site.api.expire = 2
+    site.api.trouble = expired_pages(2)
     site.later(301)
     site.run()
     assert site.value("kubernetes_pods_cached") == 40
-    site.api.expire = 3
+    site.api.trouble = expired_pages(3)
     site.later(301)
     assert "410: The provided continue parameter is too old: 3 times" in site.fail("api")
 
@@ -492,6 +500,7 @@ def test_pods_of_other_nodes_are_not_read(site: Site) -> None:
         ("trickle", "timeout"),
         ("huge", "too_large"),
         ("garbage", "garbage"),
+        ("other_shape", "garbage"),
         ("cut", "api"),
     ],
 )
@@ -501,20 +510,20 @@ def test_answer_without_an_end_or_a_shape(site: Site, behaviour: str, reason: st
     site.timing = Timing(
         interval_seconds=300.0, timeout_seconds=deadline, stale_after_seconds=900.0
     )
-    site.api.behaviour = behaviour
+    site.api.fail(behaviour)
     site.fail(reason)
     assert len(site.series()) == 8
 
 
 def test_certificate_of_another_authority_or_name_is_refused(site: Site, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    with ApiServer(tmp_path / "other", []) as other:
+    with PodApi(tmp_path / "other", []) as other:
         site.settings["ca_file"] = str(other.ca_file)
         assert "is ca_file right?" in site.fail("tls")
     site.settings["ca_file"] = str(site.folder / "none.crt")
     assert "no certificates of authorities" in site.fail("no_ca")
     (tmp_path / "name").mkdir()
-    with ApiServer(tmp_path / "name", site.pods, host="kubernetes.default") as named:
+    with PodApi(tmp_path / "name", site.pods, host="kubernetes.default") as named:
         site.settings |= named.settings
         assert "IP address mismatch" in site.fail("tls")
     assert len(site.series()) == 8
@@ -547,7 +556,7 @@ def test_without_a_source_devices_have_pods_and_no_labels(
     site.settings["source"] = "auto"
     assert site.run(GPUS)[gpu_uuid(0)] == ("pretrain-0", "", "", "", "nvidia", "0")
     assert site.value("kubernetes_pods_cached") is None
-    assert site.api.requests == []
+    assert not site.api.requests
     host, _, port = url.removeprefix("https://").partition(":")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)

@@ -17,8 +17,9 @@ from nodevitals.checks.launchers.kubernetes_launcher import KubernetesLauncher
 from nodevitals.checks.launchers.launcher import Launched
 from nodevitals.checks.launchers.manifests import JobOptions
 from nodevitals.checks.requests.collective import Collective
-from testbed import jobserver, mpi, tooloutput
-from testbed.jobserver import JobServer
+from testbed import mpi, tooloutput
+from testbed.kubernetes_api import jobs
+from testbed.kubernetes_api.jobs import VOLCANO, JobApi
 from testbed.node import wait_until
 
 WANTED = Collective(
@@ -37,9 +38,9 @@ def log_of(sizes: tuple[int, ...] = WANTED.sizes, wrong: str = "0") -> bytes:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobServer]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobApi]:
     monkeypatch.setattr(kubernetes_launcher, "POLL_SECONDS", 0.01)
-    with JobServer(tmp_path) as made:
+    with JobApi(tmp_path) as made:
         monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
         made.log = log_of()
         yield made
@@ -51,7 +52,7 @@ def run(kind: Kind = "volcano", seconds: float = 60.0, wanted: Collective = WANT
 
 @pytest.mark.parametrize("kind", ["volcano", "mpijob"])
 def test_results_come_from_the_launchers_log_and_the_job_is_deleted(
-    server: JobServer, kind: Kind
+    server: JobApi, kind: Kind
 ) -> None:
     found = run(kind)
     assert found.reason is None, found
@@ -65,43 +66,44 @@ def test_results_come_from_the_launchers_log_and_the_job_is_deleted(
     assert server.deleted == [NAME]
 
 
-def test_job_of_an_earlier_process_is_removed_first(server: JobServer) -> None:
+def test_job_of_an_earlier_process_is_removed_first(server: JobApi) -> None:
     run()
-    old = dict(server.created[0], linger=3)
-    server.jobs[NAME] = old
+    server.linger = 3
+    server.put(VOLCANO, server.created[0])
     assert run().reason is None
     assert server.deleted == [NAME, NAME, NAME]  # of the first run, the old one, the second run
     assert len(server.created) == 2
     assert not server.jobs
 
 
-def test_remove_is_idempotent(server: JobServer) -> None:
+def test_remove_is_idempotent(server: JobApi) -> None:
     launcher = KubernetesLauncher("volcano", OPTIONS)
     asyncio.run(launcher.remove(NAME))
     assert not server.deleted
     run()
-    server.jobs[NAME] = dict(server.created[0], linger=2)
+    server.linger = 2
+    server.put(VOLCANO, server.created[0])
     asyncio.run(launcher.remove(NAME))
     asyncio.run(launcher.remove(NAME))
     assert not server.jobs
 
 
 TAKEN = "0/9 nodes are available: 2 Insufficient nvidia.com/gpu, 7 node(s) didn't match."
-SLOW_START = {"launcher": jobserver.PENDING, "worker": jobserver.PENDING}
+SLOW_START = {"launcher": jobs.PENDING, "worker": jobs.PENDING}
 
 
 @pytest.mark.parametrize(
     ("step", "job_status", "reason", "of_report", "text"),
     [
         (
-            {"launcher": jobserver.PENDING, "worker": jobserver.unschedulable(TAKEN)},
+            {"launcher": jobs.PENDING, "worker": jobs.unschedulable(TAKEN)},
             {"state": {"phase": "Pending"}},
             "workload",
             "peer_busy",
             "Insufficient nvidia.com/gpu",
         ),
         (
-            {"worker": jobserver.unschedulable("0/9 nodes are available: 9 had untolerated taint")},
+            {"worker": jobs.unschedulable("0/9 nodes are available: 9 had untolerated taint")},
             {"state": {"phase": "Pending"}},
             "harness",
             "harness",
@@ -112,8 +114,8 @@ SLOW_START = {"launcher": jobserver.PENDING, "worker": jobserver.PENDING}
         (SLOW_START, {"state": {"phase": "Pending"}}, "harness", "harness", "does not start"),
         (
             {
-                "launcher": jobserver.RUNNING,
-                "worker": jobserver.waiting("ImagePullBackOff", 'Back-off pulling "tests:1"'),
+                "launcher": jobs.RUNNING,
+                "worker": jobs.waiting("ImagePullBackOff", 'Back-off pulling "tests:1"'),
             },
             {"state": {"phase": "Running"}},
             "harness",
@@ -121,7 +123,7 @@ SLOW_START = {"launcher": jobserver.PENDING, "worker": jobserver.PENDING}
             "ImagePullBackOff",
         ),
         (
-            {"launcher": jobserver.RUNNING, "worker": jobserver.ended(137)},
+            {"launcher": jobs.RUNNING, "worker": jobs.ended(137)},
             {"state": {"phase": "Running"}},
             "harness",
             "harness",
@@ -129,7 +131,7 @@ SLOW_START = {"launcher": jobserver.PENDING, "worker": jobserver.PENDING}
         ),
         (
             {
-                "launcher": jobserver.PENDING,
+                "launcher": jobs.PENDING,
                 "worker": {
                     "phase": "Failed",
                     "reason": "UnexpectedAdmissionError",
@@ -152,7 +154,7 @@ SLOW_START = {"launcher": jobserver.PENDING, "worker": jobserver.PENDING}
     ],
 )
 def test_job_that_does_not_run_has_a_reason(
-    server: JobServer,
+    server: JobApi,
     monkeypatch: pytest.MonkeyPatch,
     step: dict[str, Any],
     job_status: dict[str, Any],
@@ -187,24 +189,24 @@ def test_job_that_does_not_run_has_a_reason(
     ],
 )
 def test_bad_log_is_never_a_result(
-    server: JobServer, log: bytes, status: int, of_report: str, reason: str
+    server: JobApi, log: bytes, status: int, of_report: str, reason: str
 ) -> None:
-    last = jobserver.SUCCEEDED if status == 0 else jobserver.ended(status)
-    server.scenario = ({"launcher": last, "worker": jobserver.RUNNING},)
+    last = jobs.SUCCEEDED if status == 0 else jobs.ended(status)
+    server.scenario = ({"launcher": last, "worker": jobs.RUNNING},)
     server.log = log
     found = run()
     assert (found.reports[-1].reason, found.reason) == (of_report, reason), found
     assert not server.jobs
 
 
-def test_stopped_sweep_keeps_the_sizes_before(server: JobServer) -> None:
+def test_stopped_sweep_keeps_the_sizes_before(server: JobApi) -> None:
     server.log = log_of((1 << 20,))
-    server.scenario = ({"launcher": jobserver.ended(124), "worker": jobserver.RUNNING},)
+    server.scenario = ({"launcher": jobs.ended(124), "worker": jobs.RUNNING},)
     first, second = run().reports
     assert (first.outcome, second.outcome) == ("ok", "failed")
 
 
-def test_log_of_100_megabytes_takes_little_memory(server: JobServer) -> None:
+def test_log_of_100_megabytes_takes_little_memory(server: JobApi) -> None:
     """Also where it has no line ends: a limited part of its beginning and its end is kept."""
     server.log, server.log_times = b"x" * (1 << 20), 100
     tracemalloc.start()
@@ -216,17 +218,21 @@ def test_log_of_100_megabytes_takes_little_memory(server: JobServer) -> None:
     assert peak < 40 << 20
 
 
-EACH = ("POST jobs", "GET jobs", "GET pods", "GET pods/log")
+JOBS = VOLCANO.resource
+EACH = (("create", JOBS), ("get", JOBS), ("list", "pods"), ("get", "pods/log"))
 
 
 @pytest.mark.parametrize(
     ("request_", "fault"),
-    [*((one, code) for one in EACH for code in (401, 403)), ("POST jobs", 422), ("POST jobs", 400)],
+    [
+        *((one, code) for one in EACH for code in (401, 403)),
+        *((EACH[0], code) for code in (400, 422)),
+    ],
 )
 def test_refused_request_is_reported_in_one_line(
-    server: JobServer, request_: str, fault: int
+    server: JobApi, request_: tuple[str, str], fault: int
 ) -> None:
-    server.faults[request_] = [fault] * 50
+    server.fail(fault, request_[0], resource=request_[1])
     found = run()
     assert found.reason == "harness"
     message = found.reports[0].message
@@ -235,8 +241,8 @@ def test_refused_request_is_reported_in_one_line(
     assert f" in {OPTIONS.namespace}" in message
 
 
-def test_missing_kind_is_reported(server: JobServer) -> None:
-    server.faults["POST jobs"] = [404]
+def test_missing_kind_is_reported(server: JobApi) -> None:
+    server.fail(404, "create", times=1)
     found = run()
     assert "jobs.batch.volcano.sh in tests: 404 not found" in found.reports[0].message
 
@@ -245,37 +251,39 @@ def test_missing_kind_is_reported(server: JobServer) -> None:
     ("request_", "fault"),
     [
         *((one, fault) for one in EACH for fault in (503, "cut")),
-        *(("POST jobs", 429), ("GET pods", "garbage"), ("POST jobs", "garbage")),
+        *((EACH[0], 429), (EACH[2], "garbage"), (EACH[0], "garbage")),
     ],
 )
-def test_fault_that_passes_is_survived(server: JobServer, request_: str, fault: object) -> None:
-    server.faults[request_] = [fault, fault]
+def test_fault_that_passes_is_survived(
+    server: JobApi, request_: tuple[str, str], fault: int | str
+) -> None:
+    server.fail(fault, request_[0], resource=request_[1], times=2)
     found = run()
     assert found.reason is None, found
     assert not server.jobs
 
 
-def test_hanging_server_is_given_up(server: JobServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_server_is_given_up(server: JobApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 0.3)
-    server.faults["GET pods"] = ["hang"] * 50
+    server.fail("hang", "list")
     found = run()
     assert "no answer" in found.reports[0].message
     assert not server.jobs
 
 
-def test_job_that_was_stored_without_an_answer_is_adopted(server: JobServer) -> None:
-    server.faults["POST jobs"] = ["stored"]
+def test_job_that_was_stored_without_an_answer_is_adopted(server: JobApi) -> None:
+    server.fail("after 504", "create", times=1)
     found = run()
     assert found.reason is None, found
     assert len(server.created) == 1
 
 
-def test_job_that_another_client_deletes_is_reported(server: JobServer) -> None:
+def test_job_that_another_client_deletes_is_reported(server: JobApi) -> None:
     async def lose() -> Launched:
         task = asyncio.ensure_future(KubernetesLauncher("volcano", OPTIONS).run(WANTED, NAME, 60))
         while not server.jobs:
             await asyncio.sleep(0.01)
-        server.jobs.clear()
+        server.clear()
         return await task
 
     server.scenario = (SLOW_START,)
@@ -283,18 +291,18 @@ def test_job_that_another_client_deletes_is_reported(server: JobServer) -> None:
     assert "was deleted while it ran" in found.reports[0].message
 
 
-def test_deletion_that_fails_keeps_the_result(server: JobServer) -> None:
-    server.faults["DELETE jobs"] = [403]
+def test_deletion_that_fails_keeps_the_result(server: JobApi) -> None:
+    server.fail(403, "delete", times=1)
     found = run()
     assert found.reason is None
     assert "left to its time limit" in found.raw
     assert "403" in found.raw
     with pytest.raises(CheckError, match="403"):
-        server.faults["DELETE jobs"] = [403]
+        server.fail(403, "delete", times=1)
         asyncio.run(KubernetesLauncher("volcano", OPTIONS).remove(NAME))
 
 
-def test_canceled_run_deletes_the_job(server: JobServer) -> None:
+def test_canceled_run_deletes_the_job(server: JobApi) -> None:
     async def cancel() -> None:
         task = asyncio.ensure_future(KubernetesLauncher("volcano", OPTIONS).run(WANTED, NAME, 60))
         while not server.jobs:
@@ -310,15 +318,15 @@ def test_canceled_run_deletes_the_job(server: JobServer) -> None:
     wait_until(lambda: not server.jobs, 20, "the deletion of the job")
 
 
-def test_run_that_does_not_end_is_ended(server: JobServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_does_not_end_is_ended(server: JobApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_script, "START_SECONDS", 1)
-    server.scenario = ({"launcher": jobserver.RUNNING, "worker": jobserver.RUNNING},)
+    server.scenario = ({"launcher": jobs.RUNNING, "worker": jobs.RUNNING},)
     found = run(seconds=0.5)
     assert (found.reports[0].reason, found.reason) == ("timeout", "harness")
     assert not server.jobs
 
 
-def test_name_that_is_none_is_refused(server: JobServer) -> None:
+def test_name_that_is_none_is_refused(server: JobApi) -> None:
     found = asyncio.run(KubernetesLauncher("volcano", OPTIONS).run(WANTED, "../x", 5))
     assert "is no name of a run" in found.reports[0].message
     assert not server.requests

@@ -15,7 +15,7 @@ from nodevitals_hub.isolation.schedulers.kubernetes_scheduler import KubernetesS
 from nodevitals_hub.isolation.schedulers.schedulers import SchedulerError
 from nodevitals_hub.records import Fault, Isolation
 from nodevitals_hub.settings.response import OutOfServiceSettings
-from testbed.nodeapi import ROLE, NodeApi
+from testbed.kubernetes_api.nodes import ROLE, NodeApi
 
 NODE = "gpu-7"
 TAINT = "nodevitals.io/out-of-service"
@@ -77,7 +77,7 @@ def test_a_node_out_of_service_and_back(api: NodeApi) -> None:
     assert api.annotations(NODE)[MARK] == ISOLATION.id
     assert api.annotations(NODE)[REASON] == "nvidia_xid of GPU-5d2"
     assert api.condition(NODE, CONDITION) == "True"
-    assert [one["reason"] for one in api.events.values()] == ["OutOfService"]
+    assert [one["reason"] for one in api.of_kind("events")] == ["OutOfService"]
     run(restore)
     assert api.cordoned() == []
     assert api.taints(NODE) == ["site/own"]
@@ -89,13 +89,13 @@ def test_a_node_out_of_service_and_back(api: NodeApi) -> None:
 
 def test_the_same_isolation_is_done_once(api: NodeApi) -> None:
     """Also where the answer to the first write was lost."""
-    api.lost = 1
+    api.fail("after reset", "patch", times=1)
     assert failed(isolate) == "unreachable"
     assert api.cordoned() == [NODE]
     run(isolate)
     run(isolate)
     assert api.requests["patch", "nodes"] == 1
-    assert len(api.events) == 1
+    assert len(api.of_kind("events")) == 1
 
 
 def test_a_node_that_a_person_has_cordoned_is_left_alone(api: NodeApi) -> None:
@@ -147,10 +147,10 @@ def test_each_failure_of_the_api_server_changes_nothing(api: NodeApi, code: int,
     if act is restore:
         run(isolate)
     before = api.cordoned()
-    api.fail = code
+    api.fail(code)
     kind = failed(act)
     assert kind == ("refused" if code in (400, 401, 403, 422) else "unreachable")
-    api.fail = 0
+    api.heal()
     assert api.cordoned() == before
 
 
@@ -192,8 +192,7 @@ def test_a_drain_evicts_what_may_move(api: NodeApi) -> None:
     api.pod("elsewhere", "gpu-8")
     api.protected = {"protected"}
     progress = run(lambda scheduler: scheduler.drain(ISOLATION))
-    names = [one["metadata"]["name"] for one in api.pods]
-    assert names == ["agent", "static", "by-hand", "protected", "elsewhere"]
+    assert api.pods == ["agent", "static", "by-hand", "protected", "elsewhere"]
     assert "disruption budget" in progress.blocked
     assert "train/by-hand has no controller" in progress.blocked
     api.protected = set()
@@ -212,8 +211,7 @@ def test_what_runs_is_what_a_drain_concerns_without_the_pods_of_repairs(api: Nod
     api.pod("ending", NODE, deletionTimestamp="2026-11-23T03:00:00Z")
     assert run(running) == (3, "")
     run(lambda scheduler: scheduler.drain(ISOLATION))
-    names = [one["metadata"]["name"] for one in api.pods]
-    assert names == ["agent", "reset-0", "by-hand", "ending"]
+    assert api.pods == ["agent", "reset-0", "by-hand", "ending"]
     api.role = ROLE - {("list", "pods")}
     assert failed(running) == "refused"
 

@@ -15,8 +15,10 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import CONDITION, MARK, REASON
+from testbed.kubernetes_api.failures import AFTER_HANG, HANG
+from testbed.kubernetes_api.nodes import NodeApi
+from testbed.kubernetes_api.server import Call
 from testbed.longforms import long_forms
-from testbed.nodeapi import SILENT, NodeApi
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
 ADA = Requester(trigger="page", name="ada", role="act")
@@ -75,13 +77,13 @@ async def killed(hub: NodeHub, number: int, how: str) -> None:
     loop, end = asyncio.get_running_loop(), asyncio.Event()
     count = 0
 
-    def trouble(verb: str, _: str) -> str:
+    def trouble(call: Call) -> str:
         nonlocal count
-        count += verb in ("patch", "create")
-        return how if count == number and verb in ("patch", "create") else ""
+        count += call.verb in ("patch", "create")
+        return how if count == number and call.verb in ("patch", "create") else ""
 
     hub.api.trouble = trouble
-    hub.api.silent = lambda: loop.call_soon_threadsafe(end.set)
+    hub.api.hanging = lambda: loop.call_soon_threadsafe(end.set)
     working = asyncio.ensure_future(work(hub))
     ended = asyncio.ensure_future(end.wait())
     await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -89,7 +91,7 @@ async def killed(hub: NodeHub, number: int, how: str) -> None:
     await hub.found.hub.database.close()
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
-    hub.api.trouble = lambda *_: ""
+    hub.api.heal()
 
 
 def run(steps: Coroutine[Any, Any, None]) -> None:
@@ -117,7 +119,7 @@ def test_without_a_kill_there_are_so_many_writes(tmp_path: Path, api: NodeApi) -
     assert api.writes() == WRITES
 
 
-@pytest.mark.parametrize("how", SILENT)
+@pytest.mark.parametrize("how", [HANG, AFTER_HANG])
 @pytest.mark.parametrize("number", long_forms("kills", range(1, WRITES + 1), {1, 5}))
 def test_a_hub_that_is_killed_at_a_write(
     tmp_path: Path, api: NodeApi, number: int, how: str

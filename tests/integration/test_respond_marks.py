@@ -11,7 +11,8 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK
-from testbed.nodeapi import NodeApi
+from testbed.kubernetes_api.failures import LATE, WRITES
+from testbed.kubernetes_api.nodes import NodeApi
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
 ADA = Requester(trigger="page", name="ada", role="act")
@@ -32,8 +33,8 @@ def run(steps: Coroutine[Any, Any, None]) -> None:
 
 async def withheld(hub: NodeHub) -> None:
     """The cordon of gpu-1 is sent, not answered, and the API server is still at it."""
-    hub.api.withheld = 1
-    while hub.api.withheld:
+    hub.api.fail(LATE, *WRITES, times=1)
+    while not hub.api.late:
         await hub.rounds(15, XID)
     assert hub.api.cordoned() == []
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK
 from testbed.faultprometheus import FaultPrometheus
-from testbed.nodeapi import NodeApi
+from testbed.kubernetes_api.nodes import NodeApi
+from testbed.kubernetes_api.server import Call
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
 OTHER = "20200101-000000-zzzzzz"
@@ -112,8 +113,8 @@ def test_a_person_who_is_there_at_the_same_moment_wins(
     """A cordon before our write, or an uncordon after it; the others change nothing."""
     left = [1]
 
-    def edits(verb: str, resource: str) -> str:
-        if (verb, resource) == MOMENTS[moment] and left[0]:
+    def edits(call: Call) -> str:
+        if (call.verb, call.resource) == MOMENTS[moment] and left[0]:
             left[0] = 0
             api.cordon("gpu-1", cordon)
         return ""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodevitals.checks.model import Requester
-from testbed.nodeapi import NodeApi
+from testbed.kubernetes_api.nodes import NodeApi
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
 ADA = Requester(trigger="page", name="ada", role="act")
@@ -44,10 +44,11 @@ def test_each_reason_is_counted_while_it_lasts(tmp_path: Path, api: NodeApi) -> 
             api.role -= {("patch", "nodes")}
             await hub.rounds(120, *both)
             assert problems(hub) == {"refused": 2}
-            api.fail = 503
+            api.fail(503)
             await hub.rounds(15, *both)
             assert problems(hub) == {"unreachable": 2}
-            api.fail, api.conflicts = 0, 2
+            api.heal()
+            api.conflicts = 2
             api.role |= {("patch", "nodes")}
             await hub.rounds(15, *both)
             assert problems(hub) == {"conflict": 2}

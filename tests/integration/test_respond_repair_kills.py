@@ -11,8 +11,9 @@ import requests
 
 from testbed.faultprometheus import FaultPrometheus
 from testbed.hub import HubProcess
+from testbed.kubernetes_api.failures import AFTER_HANG, HANG
+from testbed.kubernetes_api.nodes import JOBS, REPAIR_ROLE, NodeApi
 from testbed.node import PATIENCE_SECONDS, wait_until
-from testbed.repairapi import JOBS, RepairNodeApi
 from testbed.repairs import Ticket, manifest
 from testbed.respond import Site
 
@@ -54,11 +55,13 @@ def repair(process: HubProcess) -> dict[str, Any]:
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 def test_a_hub_that_is_killed_while_it_creates_a_job(tmp_path: Path, is_done: bool) -> None:
     """Directly before the API server has made it, and directly after."""
-    with FaultPrometheus(time.time) as prometheus, RepairNodeApi(tmp_path, NODES) as api:
+    with FaultPrometheus(time.time) as prometheus, NodeApi(tmp_path, NODES) as api:
         prometheus.nodes, prometheus.faults = tuple(NODES), {("gpu-1", "nvidia_xid")}
         process = hub(tmp_path, prometheus.url, manifest(tmp_path), api.kubeconfig)
         kill: Any = process.kill
-        api.at_create = (int, kill) if is_done else (kill, int)
+        api.role |= REPAIR_ROLE
+        api.fail(AFTER_HANG if is_done else HANG, "create", resource=JOBS, times=1)
+        api.hanging = kill
         process.start(wait=False)
         try:
             started = process.process

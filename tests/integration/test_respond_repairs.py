@@ -16,8 +16,15 @@ from nodevitals_hub.isolation.schedulers.kubernetes_scheduler import KubernetesS
 from nodevitals_hub.isolation.schedulers.schedulers import NodeState, SchedulerError
 from nodevitals_hub.repair.repair_records import Repair
 from nodevitals_hub.settings.response import OutOfServiceSettings
-from testbed.nodeapi import ROLE
-from testbed.repairapi import JOBS, REMEDIATIONS, REPAIR_ROLE, RepairNodeApi
+from testbed.kubernetes_api.failures import WRITES
+from testbed.kubernetes_api.nodes import (
+    JOBS,
+    REMEDIATION_ROLE,
+    REMEDIATIONS,
+    REPAIR_ROLE,
+    ROLE,
+    NodeApi,
+)
 from testbed.repairs import (
     REMEDIATION,
     RESET_JOB,
@@ -44,8 +51,9 @@ def run(steps: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RepairNodeApi]:
-    with RepairNodeApi(tmp_path, NODES) as found:
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeApi]:
+    with NodeApi(tmp_path, NODES) as found:
+        found.role |= REPAIR_ROLE | REMEDIATION_ROLE
         monkeypatch.setenv("KUBECONFIG", str(found.kubeconfig))
         yield found
 
@@ -74,7 +82,7 @@ async def until(found: Responding, *states: str, fault: tuple[str, str] = XID) -
     raise AssertionError(repairs)
 
 
-def test_a_job_is_created_once_and_its_end_is_recorded(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_a_job_is_created_once_and_its_end_is_recorded(tmp_path: Path, api: NodeApi) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path)) as found:
             await found.rounds(OUT, XID)
@@ -129,7 +137,7 @@ def samples(found: Responding) -> dict[tuple[str, tuple[str, ...]], float]:
     ],
 )
 def test_the_status_of_a_job_is_read_and_not_trusted(
-    tmp_path: Path, api: RepairNodeApi, status: dict[str, Any], state: str
+    tmp_path: Path, api: NodeApi, status: dict[str, Any], state: str
 ) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path)) as found:
@@ -141,9 +149,7 @@ def test_the_status_of_a_job_is_read_and_not_trusted(
     run(steps())
 
 
-def test_another_operators_object_ends_by_its_conditions(
-    tmp_path: Path, api: RepairNodeApi
-) -> None:
+def test_another_operators_object_ends_by_its_conditions(tmp_path: Path, api: NodeApi) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path, REMEDIATION)) as found:
             await found.rounds(OUT, XID)
@@ -170,7 +176,7 @@ def test_another_operators_object_ends_by_its_conditions(
 
 @pytest.mark.parametrize("trouble", ["", "403", "lost", "killed"])
 def test_an_object_that_has_succeeded_is_deleted_where_it_is_asked_for(
-    tmp_path: Path, api: RepairNodeApi, trouble: str
+    tmp_path: Path, api: NodeApi, trouble: str
 ) -> None:
     """Also where the hub is killed between the deletion and its record."""
     recorder = Recorder(NODES)
@@ -187,7 +193,7 @@ def test_an_object_that_has_succeeded_is_deleted_where_it_is_asked_for(
                 assert (repair.state, "403" in repair.text) == ("started", True)
                 api.role.add(("delete", REMEDIATIONS))
             if trouble == "lost":
-                api.lost = 1
+                api.fail("after reset", *WRITES, times=1)
             if trouble == "killed":
                 kill_at_write(found, 3, False)
                 with pytest.raises(KilledError):
@@ -208,16 +214,20 @@ def test_an_object_that_has_succeeded_is_deleted_where_it_is_asked_for(
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_an_object_that_is_deleted_or_made_again_has_an_unknown_end(
-    tmp_path: Path, api: RepairNodeApi, is_there: bool
+    tmp_path: Path, api: NodeApi, is_there: bool
 ) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path)) as found:
             await found.rounds(OUT, XID)
-            [(key, job)] = api.objects.items()
-            del api.objects[key]
+            [(key, job)] = api.objects[JOBS].items()
+            del api.objects[JOBS][key]
             if is_there:
                 other = {**job["metadata"], "uid": "another"}
-                api.objects[key] = {**job, "metadata": other, "status": {"conditions": COMPLETE}}
+                api.objects[JOBS][key] = {
+                    **job,
+                    "metadata": other,
+                    "status": {"conditions": COMPLETE},
+                }
             await found.rounds(300, XID)
             assert (await one(found)).state == "unknown"
             assert len(api.created) == 1
@@ -226,7 +236,7 @@ def test_an_object_that_is_deleted_or_made_again_has_an_unknown_end(
 
 
 def test_a_dry_run_records_what_would_be_started_and_starts_nothing(
-    tmp_path: Path, api: RepairNodeApi
+    tmp_path: Path, api: NodeApi
 ) -> None:
     ticket = Ticket(tmp_path)
 
@@ -263,7 +273,7 @@ def _live(entry: Any) -> Any:
     ids=["dry-run", "breaker", "limit", "where"],
 )
 def test_nothing_starts_where_the_hub_holds_no_node(
-    tmp_path: Path, api: RepairNodeApi, more: dict[str, Any]
+    tmp_path: Path, api: NodeApi, more: dict[str, Any]
 ) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path), **more) as found:
@@ -275,7 +285,7 @@ def test_nothing_starts_where_the_hub_holds_no_node(
 
 
 def test_nothing_starts_when_the_breaker_opens_or_the_dry_run_begins_after_the_isolation(
-    tmp_path: Path, api: RepairNodeApi
+    tmp_path: Path, api: NodeApi
 ) -> None:
     recorder = Recorder(NODES)
     recorder.jobs = 1
@@ -295,7 +305,7 @@ def test_nothing_starts_when_the_breaker_opens_or_the_dry_run_begins_after_the_i
     run(steps())
 
 
-def test_a_job_on_the_node_holds_it_back(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_a_job_on_the_node_holds_it_back(tmp_path: Path, api: NodeApi) -> None:
     recorder = Recorder(NODES)
     recorder.jobs = 2
 
@@ -312,7 +322,7 @@ def test_a_job_on_the_node_holds_it_back(tmp_path: Path, api: RepairNodeApi) -> 
     run(steps())
 
 
-def test_what_runs_is_not_known(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_what_runs_is_not_known(tmp_path: Path, api: NodeApi) -> None:
     recorder = Recorder(NODES)
 
     async def fail(_: object) -> Any:
@@ -334,7 +344,7 @@ def test_what_runs_is_not_known(tmp_path: Path, api: RepairNodeApi) -> None:
 
 
 def test_on_kubernetes_it_begins_when_the_drain_has_ended_and_its_pod_stays(
-    tmp_path: Path, api: RepairNodeApi
+    tmp_path: Path, api: NodeApi
 ) -> None:
     """With no more rights than the chart gives."""
     api.role = ROLE | REPAIR_ROLE
@@ -354,7 +364,7 @@ def test_on_kubernetes_it_begins_when_the_drain_has_ended_and_its_pod_stays(
             assert (repair.state, api.created) == ("started", [repair.id])
             api.pod("reset-0", "gpu-1", labels={"nodevitals.io/repair": repair.id})
             await found.rounds(60, XID)
-            assert [pod["metadata"]["name"] for pod in api.pods] == ["reset-0"]
+            assert api.pods == ["reset-0"]
             api.cordon("gpu-1", cordoned=False)
             await found.rounds(15, XID)
             assert await found.states() == {"gpu-1": "canceled"}
@@ -364,9 +374,7 @@ def test_on_kubernetes_it_begins_when_the_drain_has_ended_and_its_pod_stays(
 
 
 @pytest.mark.parametrize("faults", [["ecc"], ["nvidia_xid"]])
-def test_only_the_faults_that_are_named(
-    tmp_path: Path, api: RepairNodeApi, faults: list[str]
-) -> None:
+def test_only_the_faults_that_are_named(tmp_path: Path, api: NodeApi, faults: list[str]) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path, faults=faults)) as found:
             await found.rounds(OUT, XID)
@@ -376,7 +384,7 @@ def test_only_the_faults_that_are_named(
 
 
 def test_a_fault_that_ends_before_the_second_question_starts_nothing(
-    tmp_path: Path, api: RepairNodeApi
+    tmp_path: Path, api: NodeApi
 ) -> None:
     recorder = Recorder(NODES)
     recorder.jobs = 1
@@ -399,9 +407,7 @@ def test_a_fault_that_ends_before_the_second_question_starts_nothing(
     run(steps())
 
 
-def test_a_person_who_uncordons_in_between_is_not_overruled(
-    tmp_path: Path, api: RepairNodeApi
-) -> None:
+def test_a_person_who_uncordons_in_between_is_not_overruled(tmp_path: Path, api: NodeApi) -> None:
     """Directly before it starts; and while it is decided and the API server is away."""
     recorder = Recorder(NODES)
     recorder.jobs = 1
@@ -423,7 +429,7 @@ def test_a_person_who_uncordons_in_between_is_not_overruled(
                 return await states(nodes)
 
             recorder.states = uncordoned  # type: ignore[method-assign]
-            api.fail = 503
+            api.fail(503)
             await found.rounds(30, XID, two)
             [repair] = await repairs_of(found)
             assert (repair.node, repair.state) == ("gpu-2", "wanted")
@@ -431,7 +437,7 @@ def test_a_person_who_uncordons_in_between_is_not_overruled(
             recorder.nodes["gpu-2"] = NodeState(in_service=True)
             await found.rounds(30, XID, two)
             assert (await one(found)).state == "wanted"  # it may have been created
-            api.fail = 0
+            api.heal()
             await found.rounds(30, XID, two)
             assert (await one(found)).state == "canceled"
             assert api.created == []
@@ -439,7 +445,7 @@ def test_a_person_who_uncordons_in_between_is_not_overruled(
     run(steps())
 
 
-def test_a_node_that_is_kept_is_not_repaired(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_a_node_that_is_kept_is_not_repaired(tmp_path: Path, api: NodeApi) -> None:
     async def good(*_: object) -> tuple[bool, str, str]:
         return True, "good", ""
 
@@ -457,7 +463,7 @@ def test_a_node_that_is_kept_is_not_repaired(tmp_path: Path, api: RepairNodeApi)
     run(steps())
 
 
-def test_the_hub_returns_no_node_while_its_repair_runs(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_the_hub_returns_no_node_while_its_repair_runs(tmp_path: Path, api: NodeApi) -> None:
     tests: list[int] = []
 
     async def good(*_: object) -> tuple[bool, str, str]:
@@ -481,7 +487,7 @@ def test_the_hub_returns_no_node_while_its_repair_runs(tmp_path: Path, api: Repa
     run(steps())
 
 
-def test_a_person_returns_a_node_whose_repair_runs(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_a_person_returns_a_node_whose_repair_runs(tmp_path: Path, api: NodeApi) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path)) as found:
             await found.rounds(OUT, XID)
@@ -497,7 +503,7 @@ def test_a_person_returns_a_node_whose_repair_runs(tmp_path: Path, api: RepairNo
 
 
 def test_a_storm_starts_at_most_the_set_number_and_those_of_an_hour(
-    tmp_path: Path, api: RepairNodeApi
+    tmp_path: Path, api: NodeApi
 ) -> None:
     async def steps() -> None:
         storm = [(node, "nvidia_xid") for node in NODES[:50]]
@@ -517,7 +523,7 @@ def test_a_storm_starts_at_most_the_set_number_and_those_of_an_hour(
 
 
 def test_one_repair_of_a_node_runs_at_a_time_in_the_order_of_the_settings(
-    tmp_path: Path, api: RepairNodeApi
+    tmp_path: Path, api: NodeApi
 ) -> None:
     ticket = Ticket(tmp_path)
 
@@ -539,7 +545,7 @@ def test_one_repair_of_a_node_runs_at_a_time_in_the_order_of_the_settings(
 
 @pytest.mark.parametrize("trouble", ["403", "404", "500", "lost", "away"])
 def test_what_may_pass_is_tried_again_and_started_once(
-    tmp_path: Path, api: RepairNodeApi, trouble: str
+    tmp_path: Path, api: NodeApi, trouble: str
 ) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path)) as found:
@@ -549,15 +555,16 @@ def test_what_may_pass_is_tried_again_and_started_once(
             elif trouble == "404":
                 api.kinds.pop(JOBS)
             elif trouble == "lost":
-                api.lost = 1
+                api.fail("after reset", *WRITES, times=1)
             else:
-                api.fail = 500 if trouble == "500" else 503
+                api.fail(500 if trouble == "500" else 503)
             await found.rounds(OUT, XID)
             repair = await one(found)
             assert repair.state in ("wanted", "started")
             if trouble != "lost":
                 assert repair.text.endswith("tried again")
-            api.role, api.kinds, api.fail = role, kinds, 0
+            api.heal()
+            api.role, api.kinds = role, kinds
             await found.rounds(30, XID)
             assert (await one(found)).state == "started"
             assert len(api.created) == 1
@@ -566,7 +573,7 @@ def test_what_may_pass_is_tried_again_and_started_once(
 
 
 def test_no_connection_and_no_configuration_are_tried_again(
-    tmp_path: Path, api: RepairNodeApi, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, api: NodeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def steps() -> None:
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
@@ -582,7 +589,7 @@ def test_no_connection_and_no_configuration_are_tried_again(
     run(steps())
 
 
-def test_one_that_may_not_be_created_holds_up_no_other(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_one_that_may_not_be_created_holds_up_no_other(tmp_path: Path, api: NodeApi) -> None:
     ticket = Ticket(tmp_path)
 
     async def steps() -> None:
@@ -599,9 +606,7 @@ def test_one_that_may_not_be_created_holds_up_no_other(tmp_path: Path, api: Repa
     run(steps())
 
 
-def test_a_refused_object_has_failed_and_holds_up_no_other(
-    tmp_path: Path, api: RepairNodeApi
-) -> None:
+def test_a_refused_object_has_failed_and_holds_up_no_other(tmp_path: Path, api: NodeApi) -> None:
     labels = {"namespace": "repairs", "labels": {"x": "{reason}"}}  # a blank is not allowed
 
     async def steps() -> None:
@@ -614,11 +619,13 @@ def test_a_refused_object_has_failed_and_holds_up_no_other(
     run(steps())
 
 
-def test_an_object_of_another_is_not_taken_for_ours(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_an_object_of_another_is_not_taken_for_ours(tmp_path: Path, api: NodeApi) -> None:
     named = {**RESET_JOB, "metadata": {"namespace": "repairs", "name": "reset-{node}"}}
 
     async def steps() -> None:
-        api.objects[JOBS, "reset-gpu-1"] = {"metadata": {"name": "reset-gpu-1", "uid": "other"}}
+        api.objects[JOBS]["repairs/reset-gpu-1"] = {
+            "metadata": {"name": "reset-gpu-1", "uid": "other"}
+        }
         async with hub(tmp_path, manifest(tmp_path, named)) as found:
             await found.rounds(120, XID)
             repair = await one(found)
@@ -627,7 +634,7 @@ def test_an_object_of_another_is_not_taken_for_ours(tmp_path: Path, api: RepairN
     run(steps())
 
 
-def test_an_object_that_does_not_end_in_time(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_an_object_that_does_not_end_in_time(tmp_path: Path, api: NodeApi) -> None:
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path, timeout=600.0)) as found:
             await found.rounds(OUT, XID)
@@ -643,25 +650,26 @@ def test_an_object_that_does_not_end_in_time(tmp_path: Path, api: RepairNodeApi)
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_an_object_that_cannot_be_read_is_not_called_late(
-    tmp_path: Path, api: RepairNodeApi, ends: bool
+    tmp_path: Path, api: NodeApi, ends: bool
 ) -> None:
     """Its end is read when the API server is back; or it is given up after twice the time."""
 
     async def steps() -> None:
         async with hub(tmp_path, manifest(tmp_path, timeout=600.0)) as found:
             await found.rounds(OUT, XID)
-            api.fail = 503
+            api.fail(503)
             await found.rounds(900, XID)
             assert (await one(found)).state == "started"
             api.say(JOBS, conditions=COMPLETE)
-            api.fail = 0 if ends else 503
+            if ends:
+                api.heal()
             await found.rounds(900, XID)
             assert (await one(found)).state == ("succeeded" if ends else "unknown")
 
     run(steps())
 
 
-def test_what_is_never_created_fails_after_its_time(tmp_path: Path, api: RepairNodeApi) -> None:
+def test_what_is_never_created_fails_after_its_time(tmp_path: Path, api: NodeApi) -> None:
     async def steps() -> None:
         api.role.discard(("create", JOBS))
         async with hub(tmp_path, manifest(tmp_path, timeout=600.0)) as found:
@@ -693,7 +701,7 @@ def test_what_is_never_created_fails_after_its_time(tmp_path: Path, api: RepairN
         "",
     ],
 )
-def test_a_hostile_value_starts_nothing(tmp_path: Path, api: RepairNodeApi, value: str) -> None:
+def test_a_hostile_value_starts_nothing(tmp_path: Path, api: NodeApi, value: str) -> None:
     ticket = Ticket(tmp_path)
 
     async def steps() -> None:
@@ -786,9 +794,7 @@ def test_a_command_that_cannot_be_executed(tmp_path: Path) -> None:
     run(steps())
 
 
-def test_a_manifest_that_is_not_readable_now_is_read_later(
-    tmp_path: Path, api: RepairNodeApi
-) -> None:
+def test_a_manifest_that_is_not_readable_now_is_read_later(tmp_path: Path, api: NodeApi) -> None:
     async def steps() -> None:
         entry = manifest(tmp_path)
         file = Path(entry["manifest_file"])
@@ -809,7 +815,7 @@ def test_a_manifest_that_is_not_readable_now_is_read_later(
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["object", "command"])
 def test_a_hub_that_is_killed_at_any_write_starts_it_once(
-    tmp_path: Path, api: RepairNodeApi, kind: str, is_done: bool
+    tmp_path: Path, api: NodeApi, kind: str, is_done: bool
 ) -> None:
     ticket = Ticket(tmp_path)
     entry = manifest(tmp_path) if kind == "object" else ticket.entry()

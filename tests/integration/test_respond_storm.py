@@ -11,7 +11,7 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK
-from testbed.nodeapi import NodeApi
+from testbed.kubernetes_api.nodes import NodeApi
 from testbed.nodehub import XID, node_hub
 
 ADA = Requester(trigger="page", name="ada", role="act")
@@ -98,7 +98,7 @@ def test_an_hour_without_the_api_server_loses_nothing(
             async with node_hub(tmp_path, api) as hub:
                 await hub.rounds(120, third)
                 assert api.cordoned() == ["gpu-3"]
-                api.fail = 503
+                api.fail(503)
                 await hub.rounds(120, XID, third)
                 await hub.found.isolations.book.give_back((await hub.newest("gpu-3")).id, ADA)
                 await hub.found.rounds(1800, *faults, every=60)
@@ -107,7 +107,7 @@ def test_an_hour_without_the_api_server_loses_nothing(
             async with node_hub(tmp_path, api) as hub:
                 await hub.found.rounds(1800, *faults, every=60)
                 assert api.cordons == [("gpu-3", True)]
-                api.fail = 0
+                api.heal()
                 await hub.rounds(60, *faults)
                 for node in ("gpu-1", "gpu-2"):
                     assert api.annotations(node)[MARK] == (await hub.newest(node)).id

@@ -13,7 +13,9 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK, REASON
-from testbed.nodeapi import TROUBLES, NodeApi
+from testbed.kubernetes_api.failures import TROUBLES
+from testbed.kubernetes_api.nodes import NodeApi
+from testbed.kubernetes_api.server import Call
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
 ADA = Requester(trigger="page", name="ada", role="act")
@@ -56,12 +58,12 @@ def run(steps: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(steps, 60))
 
 
-def failing(call: tuple[str, str], trouble: str, times: int) -> Callable[[str, str], str]:
+def failing(call: tuple[str, str], trouble: str, times: int) -> Callable[[Call], str]:
     """So many answers to a call are wrong."""
     left = [times]
 
-    def found(verb: str, resource: str) -> str:
-        if (verb, resource) != call or not left[0]:
+    def found(asked: Call) -> str:
+        if (asked.verb, asked.resource) != call or not left[0]:
             return ""
         left[0] -= 1
         return trouble
@@ -69,17 +71,17 @@ def failing(call: tuple[str, str], trouble: str, times: int) -> Callable[[str, s
     return found
 
 
-async def phase(hub: NodeHub, trouble: Callable[[str, str], str], *faults: tuple[str, str]) -> None:
+async def phase(hub: NodeHub, trouble: Callable[[Call], str], *faults: tuple[str, str]) -> None:
     """Some rounds with trouble, and two without."""
     before = hub.api.requests.total()
     hub.api.trouble = trouble
     await hub.rounds(15 * ROUNDS, *faults)
-    hub.api.trouble = lambda *_: ""
+    hub.api.heal()
     await hub.rounds(30, *faults)
     assert hub.api.requests.total() - before <= MOST_REQUESTS
 
 
-async def out_and_back(hub: NodeHub, trouble: Callable[[], Callable[[str, str], str]]) -> None:
+async def out_and_back(hub: NodeHub, trouble: Callable[[], Callable[[Call], str]]) -> None:
     """A fault, a second one, and a person who returns the node, each with trouble."""
     await hub.rounds(60, XID)
     await phase(hub, trouble(), XID)
@@ -125,8 +127,8 @@ def test_what_is_beside_the_work_does_not_stop_it(
     """Condition, event and the search for marks, each answer wrong in another way."""
     troubles = itertools.cycle(TROUBLES)
 
-    def found(verb: str, resource: str) -> str:
-        return next(troubles) if (verb, resource) == call else ""
+    def found(asked: Call) -> str:
+        return next(troubles) if (asked.verb, asked.resource) == call else ""
 
     async def steps() -> None:
         async with node_hub(tmp_path, api) as hub:

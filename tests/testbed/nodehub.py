@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from nodevitals_hub.records import Isolation
-from testbed.nodeapi import NodeApi
+from testbed.kubernetes_api.nodes import NodeApi
 from testbed.respond import Responding, responding
 
 NODES = [f"gpu-{number}" for number in range(1, 21)]

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from nodevitals_hub.repair.repair_records import Repair
-from testbed.repairapi import NAMESPACE
+from testbed.kubernetes_api.nodes import NAMESPACE
 from testbed.respond import Responding
 
 RESET_JOB: dict[str, Any] = {

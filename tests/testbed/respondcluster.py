@@ -23,8 +23,8 @@ from testbed.fabric import issue
 from testbed.gpus import Machine
 from testbed.hubcluster import HubProcess
 from testbed.kubelet import Kubelet, Pod
+from testbed.kubernetes_api.nodes import NodeApi
 from testbed.node import PATIENCE_SECONDS, SOURCES, Node, wait_until
-from testbed.nodeapi import NodeApi
 from testbed.notifykills import FarSide
 from testbed.servers import Alertmanager, Prometheus
 from testbed.webhook import Receiver

@@ -16,12 +16,12 @@ from typing import Any
 
 from nodevitals import probes
 from testbed import conditions, gpus, processes
-from testbed.apiserver import ApiServer
 from testbed.bmc import Bmc
 from testbed.disks import Machine as DiskMachine
 from testbed.gpus import Machine
 from testbed.kmsg import KernelLog
 from testbed.kubelet import Kubelet, gpu_pods, gpu_uuid
+from testbed.kubernetes_api.pods import PodApi
 from testbed.mlxlink import Mlxlink
 from testbed.modules import qsfp
 from testbed.netlinkserver import Driver, EthtoolKernel
@@ -84,7 +84,7 @@ def whole_node(folder: Path) -> Iterator[Node]:
     kernel.interfaces[[*nics.interfaces.values()][-1]] = Driver(error=errno.EIO)
     kubelet = cluster.enter_context(Kubelet(folder, pods))
     kubelet.allocatable = {"nvidia.com/gpu": [gpu_uuid(0)]}
-    api = cluster.enter_context(ApiServer(folder, pods))
+    api = cluster.enter_context(PodApi(folder, pods))
     systemd = cluster.enter_context(Systemd(folder))
     systemd.units["kubelet.service"] = Unit()
     kill = f"oom-kill:,task_memcg=/kubepods/pod{pods[0].uid}/{pods[0].container_id},task=a"

@@ -15,8 +15,8 @@ from nodevitals.probes.kubernetes.pods import KnownPod, choose, known_pod, parse
 from nodevitals.probes.kubernetes.settings import DEFAULT_NAMES, KubernetesSettings
 from nodevitals.probes.kubernetes.state import GONE_SECONDS, MAX_BYTES, MAX_READS, PodCache
 from nodevitals.wire import decode, encode
-from testbed.apiserver import pod_object
 from testbed.kubelet import Pod
+from testbed.kubernetes_api.pods import pod_object
 
 NAMES = {"owner": ("user.id", "owner"), "tenant": ("tenant.id",)}
 
