@@ -32,8 +32,8 @@ from testbed.kubelet import (
     job_pod,
     mig_uuid,
 )
+from testbed.kubernetes_api.api import Call
 from testbed.kubernetes_api.pods import KUBELET_ROLE, PodApi
-from testbed.kubernetes_api.server import Call
 from testbed.node import ROOT, Node, run, wait_until
 
 INFO = "nodevitals_pod_accelerator_info"

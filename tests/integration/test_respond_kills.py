@@ -15,9 +15,9 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import CONDITION, MARK, REASON
+from testbed.kubernetes_api.api import Call
 from testbed.kubernetes_api.failures import AFTER_HANG, HANG
 from testbed.kubernetes_api.nodes import NodeApi
-from testbed.kubernetes_api.server import Call
 from testbed.longforms import long_forms
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 

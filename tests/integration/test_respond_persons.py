@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK
 from testbed.faultprometheus import FaultPrometheus
+from testbed.kubernetes_api.api import Call
 from testbed.kubernetes_api.nodes import NodeApi
-from testbed.kubernetes_api.server import Call
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
 OTHER = "20200101-000000-zzzzzz"

@@ -13,9 +13,9 @@ import pytest
 
 from nodevitals.checks.model import Requester
 from nodevitals_hub.isolation.schedulers.kubernetes_objects import MARK, REASON
+from testbed.kubernetes_api.api import Call
 from testbed.kubernetes_api.failures import TROUBLES
 from testbed.kubernetes_api.nodes import NodeApi
-from testbed.kubernetes_api.server import Call
 from testbed.nodehub import NODES, XID, NodeHub, node_hub
 
 ADA = Requester(trigger="page", name="ada", role="act")

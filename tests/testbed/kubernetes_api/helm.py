@@ -15,7 +15,8 @@ import yaml
 from testbed.charts import CHART, NAMESPACE, of_kind
 from testbed.kubernetes_api import discovery
 from testbed.kubernetes_api.answers import Object
-from testbed.kubernetes_api.server import Call, KubernetesApi
+from testbed.kubernetes_api.api import Call
+from testbed.kubernetes_api.server import KubernetesApi
 from testbed.kubernetes_api.store import Kind
 
 SECRET = Kind("v1", "Secret", "secrets")

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from testbed.kubernetes_api.answers import SUCCESS, Answer, Object, RefusedError
-from testbed.kubernetes_api.server import Call, KubernetesApi
+from testbed.kubernetes_api.api import Call
+from testbed.kubernetes_api.nodes import POD
+from testbed.kubernetes_api.server import KubernetesApi
 from testbed.kubernetes_api.store import Kind
 
 NAMESPACE = "tests"
 VOLCANO = Kind("batch.volcano.sh/v1alpha1", "Job", "jobs")
 MPI = Kind("kubeflow.org/v2beta1", "MPIJob", "mpijobs")
-POD = Kind("v1", "Pod", "pods", selector="labelSelector")
 FIELDS = {
     VOLCANO.name: {
         *("schedulerName", "minAvailable", "tasks", "plugins", "queue", "maxRetry"),

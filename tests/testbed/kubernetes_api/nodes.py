@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.kubernetes_api.answers import SUCCESS, Object, RefusedError
-from testbed.kubernetes_api.server import Call, KubernetesApi
+from testbed.kubernetes_api.api import Call
+from testbed.kubernetes_api.server import KubernetesApi
 from testbed.kubernetes_api.store import Kind
 
 # Verb and resource; what the chart gives the hub where it takes nodes out of service.
@@ -28,8 +29,8 @@ JOBS = "jobs.batch"
 REMEDIATIONS = "selfnoderemediations.self-node-remediation.medik8s.io"
 REPAIR_ROLE = {("create", JOBS), ("get", JOBS)}
 REMEDIATION_ROLE = {(verb, REMEDIATIONS) for verb in ("create", "get", "delete")}
-NODE = Kind("v1", "Node", "nodes", False, needs=("resourceVersion",), selector="labelSelector")
-POD = Kind("v1", "Pod", "pods", selector="fieldSelector")
+NODE = Kind("v1", "Node", "nodes", False, needs=("resourceVersion",), is_selected=True)
+POD = Kind("v1", "Pod", "pods", is_selected=True)
 REMEDIATION = Kind(
     "self-node-remediation.medik8s.io/v1alpha1", "SelfNodeRemediation", "selfnoderemediations"
 )

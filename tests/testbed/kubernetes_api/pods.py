@@ -10,14 +10,13 @@ from typing import Any
 
 from testbed.kubelet import Pod
 from testbed.kubernetes_api.answers import Object
-from testbed.kubernetes_api.server import Call, KubernetesApi
-from testbed.kubernetes_api.store import Kind
+from testbed.kubernetes_api.api import Call
+from testbed.kubernetes_api.nodes import NODE, POD
+from testbed.kubernetes_api.server import KubernetesApi
 
 # The rules of the chart's ClusterRole.
 ROLE = {("list", "pods"), ("get", "nodes")}
 KUBELET_ROLE = {("get", "nodes/proxy")}
-NODE = Kind("v1", "Node", "nodes", namespaced=False)
-POD = Kind("v1", "Pod", "pods", selector="fieldSelector")
 
 
 def pod_object(pod: Pod) -> Object:

@@ -37,8 +37,8 @@ class Kind:
     namespaced: bool = True
     needs: tuple[str, ...] = ()
     """Metadata without which a merge patch would lose the change of another client."""
-    selector: str = ""
-    """The selector that each list has to have: the cluster has too many of them for one."""
+    is_selected: bool = False
+    """Whether each list has to have a selector: the cluster has too many of them for one."""
     status: jsonschema.protocols.Validator | None = None
     """The schema of the status."""
 
@@ -158,29 +158,25 @@ class Store:
 
     def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> list[Object]:
         """The objects that the selectors of a query select; raises RefusedError."""
-        if kind.selector and kind.selector not in query:
+        if kind.is_selected and not {"labelSelector", "fieldSelector"} & query.keys():
             raise RefusedError(400, f"{kind.resource} of the whole cluster")
         return [
             one
             for one in self.objects[kind.resource].values()
             if namespace in ("", one["metadata"].get("namespace"))
             and _matches(query.get("labelSelector", ""), one["metadata"].get("labels") or {})
-            and _matches(query.get("fieldSelector", ""), _Fields(one))
+            and _matches(query.get("fieldSelector", ""), _fields(one))
         ]
 
 
-class _Fields(dict[str, Any]):
+def _fields(one: Any, path: str = "") -> dict[str, Any]:
     """The fields of an object by their path."""
-
-    def __contains__(self, path: object) -> bool:
-        return self.get(str(path)) is not None
-
-    def get(self, path: str, default: Any = None) -> Any:
-        """A field."""
-        found: Any = self
-        for word in path.split("."):
-            found = dict.get(found, word) if isinstance(found, dict) else None
-        return default if found is None else found
+    if not isinstance(one, dict):
+        return {path.removeprefix("."): one}
+    found: dict[str, Any] = {}
+    for name, value in one.items():
+        found |= _fields(value, f"{path}.{name}")
+    return found
 
 
 def _matches(selector: str, has: Mapping[str, Any]) -> bool:
