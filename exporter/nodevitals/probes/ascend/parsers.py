@@ -1,4 +1,4 @@
-"""What npu-smi and hccn_tool print of a chip: text in, values out, None where they are missing.
+"""Parses what npu-smi and hccn_tool print about a chip. A value is None if it is missing.
 
 `npu-smi info -t` prints `key : value` lines in paragraphs, one per chip; the chip's number is first
 or last in its paragraph, or missing where an NPU is one chip; a paragraph of the board's controller
@@ -31,7 +31,7 @@ Block = dict[str, str]
 
 def parse_blocks(text: str) -> dict[int, Block]:
     """The `key : value` lines of each chip, by its number."""
-    found: dict[int, Block] = {}
+    blocks: dict[int, Block] = {}
     twice: set[int] = set()
     for paragraph in _EMPTY_LINES.split(text.replace("\r\n", "\n").strip("\n")):
         block = _paragraph(paragraph)
@@ -40,17 +40,17 @@ def parse_blocks(text: str) -> dict[int, Block]:
         number = block.get("Chip ID", "0")
         if not _ID.fullmatch(number):
             continue
-        if int(number) in found:
+        if int(number) in blocks:
             twice.add(int(number))
-        found[int(number)] = block
-    return {number: block for number, block in found.items() if number not in twice}
+        blocks[int(number)] = block
+    return {number: block for number, block in blocks.items() if number not in twice}
 
 
 def block_of(text: str, chip: int) -> Block:
-    """The lines of one chip, in the output of a call for this chip: it may leave the number out."""
-    found = parse_blocks(text)
-    unnumbered = {number: block for number, block in found.items() if "Chip ID" not in block}
-    return found.get(chip) or unnumbered.get(0, {})
+    """The lines of one chip in the output of a call for it, which may omit the chip's number."""
+    blocks = parse_blocks(text)
+    unnumbered = {number: block for number, block in blocks.items() if "Chip ID" not in block}
+    return blocks.get(chip) or unnumbered.get(0, {})
 
 
 def _is_head(block: Block) -> bool:
@@ -73,14 +73,14 @@ def _paragraph(text: str) -> Block:
 
 
 def number_of(block: Block, key: str) -> float | None:
-    """The value of this key, where it is a plain number of 0 or more: a count."""
+    """The value of this key if it is a count: a plain number of 0 or more."""
     text = block.get(key, "")
     return float(text) if _PLAIN_NUMBER.fullmatch(text) else None
 
 
 def parse_rows(text: str) -> list[Block]:
-    """The table of `npu-smi info -m`: its rows by the header's words. A row that has another
-    number of cells than the header is left out.
+    """The rows of the table `npu-smi info -m`, each by the words of the header. A row whose number
+    of cells differs from the header is left out.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     start = next((at for at, line in enumerate(lines) if line.startswith("NPU ID")), None)
@@ -93,13 +93,13 @@ def parse_rows(text: str) -> list[Block]:
 
 def parse_mapping(text: str) -> dict[tuple[int, int], int]:
     """`npu-smi info -m`: NPU and chip to physical id, which older tools call logic id."""
-    found = {}
+    physical_ids = {}
     for row in parse_rows(text):
         words = (row.get("NPU ID", ""), row.get("Chip ID", ""))
         physical = row.get("Chip Phy-ID", row.get("Chip Logic ID", ""))
         if all(map(_ID.fullmatch, (*words, physical))):
-            found[int(words[0]), int(words[1])] = int(physical)
-    return found
+            physical_ids[int(words[0]), int(words[1])] = int(physical)
+    return physical_ids
 
 
 def parse_error_codes(block: Block) -> tuple[str, ...] | None:
@@ -114,7 +114,7 @@ def parse_error_codes(block: Block) -> tuple[str, ...] | None:
 
 
 def dashed(identity: str) -> str:
-    """A VDie id as npu-exporter writes it: with dashes, in upper case. '' where it is none."""
+    """A VDie id as npu-exporter writes it: with dashes, in upper case; '' if the text is no id."""
     words = identity.split()
     is_one = len(words) == 5 and all(map(_IDENTITY_WORD.fullmatch, words))
     return "-".join(words).upper() if is_one else ""
@@ -132,8 +132,8 @@ NET_HEALTH = (
     "detect_ip_set",
     "unknown",
 )
-# Each line is read alone, and white space is nowhere matched in two ways: a text of newlines or of
-# spaces would take the square of its length. A number with more digits is not one.
+# Each line is matched alone, and no pattern can match white space in two ways: otherwise a text of
+# newlines or spaces takes quadratic time. A number with more digits is not accepted.
 _START = r"^[ \t]*(?:\[dev(?:id|ice)? \d{1,9}\][ \t]*)?"
 _COLON = r"[ \t]*:[ \t]*"
 _END = r"[ \t\r]*$"
@@ -148,32 +148,32 @@ _RECEIVE_POWER_LOW = re.compile(rf"^[ \t]*RxPower Low Thres{_POWER}", re.MULTILI
 
 def parse_link(text: str) -> bool | None:
     """`-link`: whether the port is up."""
-    found = _LINK.findall(text)
-    return found[0] == "UP" if len(found) == 1 else None
+    states = _LINK.findall(text)
+    return states[0] == "UP" if len(states) == 1 else None
 
 
 def parse_net_health(text: str) -> str | None:
     """`-net_health`: one word of NET_HEALTH; `unknown` for one that is not among them."""
-    found = _NET_HEALTH.findall(text)
-    if len(found) != 1:
+    results = _NET_HEALTH.findall(text)
+    if len(results) != 1:
         return None
-    word = str(found[0]).strip().lower().replace(" ", "_")
+    word = str(results[0]).strip().lower().replace(" ", "_")
     word = {"socket_fail": "socket_failed", "time_out": "time_exceeded"}.get(word, word)
     return word if word in NET_HEALTH else "unknown"
 
 
 def parse_speed(text: str) -> int | None:
     """`-speed`: bits per second."""
-    found = _SPEED.findall(text)
-    megabits = parse_integer(found[0]) if len(found) == 1 else None
+    speeds = _SPEED.findall(text)
+    megabits = parse_integer(speeds[0]) if len(speeds) == 1 else None
     return None if megabits is None else megabits * 10**6
 
 
 def parse_statistics(text: str) -> dict[str, int]:
     """`-stat`: every counter by the tool's own name."""
-    found = _COUNT.findall(text)
-    times = Counter(name for name, _ in found)
-    return {name: int(count) for name, count in found if times[name] == 1}
+    counters = _COUNT.findall(text)
+    times = Counter(name for name, _ in counters)
+    return {name: int(count) for name, count in counters if times[name] == 1}
 
 
 class Optical(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ def parse_optical(text: str) -> Optical:
 
 
 def _watts(milliwatts: str) -> float:
-    # Shifting the point in the text keeps 1.0189 mW exact where a division would not.
+    # Moving the decimal point in the text keeps 1.0189 mW exact; a division does not.
     return float(milliwatts + "e-3")
 
 
@@ -204,14 +204,16 @@ _TEMPLATE = re.compile(r"[A-Za-z0-9_]{1,32}")
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """How much of a resource the vNPUs may have in all, and how much no vNPU has."""
+    """A resource of a chip: the amount that all vNPUs may use, and the amount that is still
+    free.
+    """
 
     free: float
     total: float
 
 
 class Vnpus(msgspec.Struct, frozen=True, kw_only=True):
-    """The vNPUs of a chip: the template of each by its id. None is unknown."""
+    """The vNPUs of a chip, with the template of each by its id. None means unknown."""
 
     count: int
     templates: dict[int, str] = {}
@@ -220,7 +222,7 @@ class Vnpus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_vnpus(text: str) -> Vnpus | None:
-    """The vNPUs; None where the output does not say how many there are."""
+    """The vNPUs; None if the output does not contain their number."""
     count = _VNPU_COUNT.search(text)
     if count is None:
         return None

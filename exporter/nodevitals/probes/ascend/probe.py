@@ -64,7 +64,7 @@ _REASONS = {
     ),
     "-8020": ("in_use", "a container owns the devices exclusively"),
 }
-# Kept of the timeout for parsing and reporting: at its end the agent kills the process.
+# Reserved for parsing and reporting: the agent kills the process at the end of the timeout.
 RESERVE_SECONDS = 3.0
 RESERVE_SHARE = 0.1
 
@@ -92,7 +92,7 @@ class AscendSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def required(self) -> bool:
-        """Also where a number of chips is expected."""
+        """Whether the absence of NPUs is a failure; true also if a number of chips is expected."""
         return self.enabled is True or self.expected is not None
 
 
@@ -103,7 +103,7 @@ class AscendState(msgspec.Struct):
     inventory: Inventory = Inventory()
     outputs: dict[str, ToolOutput] = {}
     uuids: dict[str, str] = {}
-    """The last uuid by slot: a chip whose board cannot be read for a while is the same device."""
+    """The last uuid by slot: a chip stays the same device while its board cannot be read."""
     physical: dict[str, int] = {}
     """The last physical id by `NPU/CHIP`, for the same reason."""
 
@@ -168,7 +168,9 @@ class AscendProbe(Probe):
         known = [entry.device for entry in self.state.inventory.known]
         # The index of a chip is its physical id, where that is known.
         by_id = {
-            one.index: DeviceName(one.index, one.uuid) for one in known if one.index.isdecimal()
+            device.index: DeviceName(device.index, device.uuid)
+            for device in known
+            if device.index.isdecimal()
         }
         readings.send("jobs", NpuNames({int(index): name for index, name in by_id.items()}))
         send_facts(readings, VENDOR, accelerators.PROFILE_FACTS, kind="NPU")
@@ -202,15 +204,15 @@ class AscendProbe(Probe):
         return any(name.startswith("davinci") for name in list_names(self.host.root("/dev")))
 
     def _with_physical_ids(self, chips: tuple[Chip, ...]) -> list[Chip]:
-        """The chips with the ids that hccn_tool and npu-exporter use, also where the table does not
-        have them.
+        """The chips with the physical ids that hccn_tool and npu-exporter use, also if the table
+        lacks these ids.
         """
         if all(chip.physical is not None for chip in chips):
             return list(chips)
         outputs = self._refreshed([MAPPING])
         self.state.outputs.update(outputs.kept)
         ids = parsers.parse_mapping(outputs.text(MAPPING.key))
-        self.state.physical |= {f"{npu}/{chip}": one for (npu, chip), one in ids.items()}
+        self.state.physical |= {f"{npu}/{chip}": physical for (npu, chip), physical in ids.items()}
         return [
             msgspec.structs.replace(
                 chip, physical=self.state.physical.get(f"{chip.npu}/{chip.chip}", chip.physical)
@@ -225,8 +227,8 @@ class AscendProbe(Probe):
         return outputs
 
     def _output(self, query: Query) -> str | None:
-        """What a call prints; None where no time is left for one."""
-        # A call that would have to be killed is not started, nor any after one that was.
+        """What a call prints; None if no time is left for a call."""
+        # No call is started that would have to be killed, and none after a killed one.
         longest = max(1.0, 2 * self._runner.slowest_seconds)
         if self._stopped or self._runner.left_seconds < longest:
             return None
@@ -236,10 +238,10 @@ class AscendProbe(Probe):
             if error.reason == "missing":  # a machine may have no hccn_tool
                 return ""
             self._problem = self._problem or error
-            # A second call beside one that hangs or runs would hang or wait as well.
+            # While one call hangs or runs, a second one would hang or wait, too.
             self._stopped = error.reason in ("stuck", "busy", "lock", "timeout")
             raise CallFailedError from None
-        # The last number of a line that was cut off may lack digits.
+        # The last number of a truncated line may lack digits.
         whole, newline, _ = text.rpartition("\n")
         text = whole + newline if newline else text
         if not query.is_readable(text):

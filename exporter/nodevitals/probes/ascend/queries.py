@@ -18,7 +18,7 @@ from nodevitals.probes.ascend import parsers
 from nodevitals.probes.ascend.table import Chip
 
 HOUR = 3600.0
-# Of the interval: so that a query is due in each cycle, also in one that starts early.
+# Share of the interval, so that a query is due in each cycle, also if the cycle starts early.
 FAST_SHARE = 0.9
 
 
@@ -36,17 +36,17 @@ class Query(msgspec.Struct, frozen=True):
         return self.key.partition(" ")[0]
 
     def is_readable(self, text: str) -> bool:
-        """Whether an output of npu-smi has what was queried; always true for what not every
-        chip has.
+        """Whether an output of npu-smi contains the queried values; always true for values that
+        some chips do not have.
         """
         if self.program != "npu-smi" or self.command == "vnpu":
             return True  # not every chip has a port, or can be divided
         if self.command == "mapping":
             return bool(parsers.parse_mapping(text))
-        found = parsers.parse_blocks(text).values()
+        blocks = parsers.parse_blocks(text).values()
         if self.command == "health":
-            return any(parsers.parse_error_codes(block) is not None for block in found)
-        return any("NPU ID" in block or "Chip ID" in block for block in found)
+            return any(parsers.parse_error_codes(block) is not None for block in blocks)
+        return any("NPU ID" in block or "Chip ID" in block for block in blocks)
 
 
 MAPPING = Query("mapping", "npu-smi", ("info", "-m"), HOUR)
@@ -58,8 +58,8 @@ def board_key(chip: Chip) -> str:
 
 
 def health_key(chip: Chip) -> str:
-    """The key of a chip's fault codes. It holds the health level: fault codes that were reported
-    with another level are out of date.
+    """The key of a chip's fault codes. It contains the health level, because fault codes that were
+    reported with another level are outdated.
     """
     return f"health {chip.npu} {chip.chip} {chip.health}"
 
@@ -75,14 +75,16 @@ def vnpu_key(chip: Chip) -> str:
 
 
 def port_key(option: str, port: str) -> str:
-    """The key of what an option of hccn_tool prints of a port."""
+    """The key of the output of hccn_tool for an option and a port."""
     return f"{option} {port}"
 
 
 def queries_of(
     chips: Sequence[Chip], single: bool, interval_seconds: float, slow_seconds: float
 ) -> list[Query]:
-    """The queries of these chips, first those that identify a chip. `single` is Table.single."""
+    """The queries for these chips; those that identify a chip come first. `single`:
+    Table.single.
+    """
     fast_seconds = FAST_SHARE * interval_seconds
     boards = [
         Query(board_key(chip), "npu-smi", _details("board", chip, single), HOUR) for chip in chips
@@ -120,8 +122,8 @@ def _details(kind: str, chip: Chip, single: bool) -> tuple[str, ...]:
 
 
 def _ports(chips: Iterable[Chip], single: bool) -> Iterator[str]:
-    """The chips that have a port: inference chips have none, and the hccn_tool of the 950 needs the
-    name of each of its many ports.
+    """The chips that have one port. Inference chips have none; the 950 has many, and its hccn_tool
+    needs the name of each.
     """
     for chip in chips:
         if chip.physical is not None and chip.hbm_total_bytes is not None and not single:
@@ -144,8 +146,8 @@ STALE_TIMERS = 3
 
 
 class ToolOutput(msgspec.Struct, array_like=True, frozen=True):
-    """When a call was last made (monotonic, in seconds) and what it printed; where it `failed`, the
-    last good output and when that was.
+    """The last output of a call and its time (monotonic seconds). If the call `failed`, both are
+    those of the last successful call.
     """
 
     at: float
@@ -155,11 +157,11 @@ class ToolOutput(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CallFailedError(Exception):
-    """A call that did not end, or printed something else than what was asked for."""
+    """A call that did not end, or whose output does not contain the queried values."""
 
 
 class OutputCache:
-    """The outputs of these queries in this boot, without those that are too old."""
+    """The outputs of these queries since the boot, without outdated ones."""
 
     def __init__(
         self,
@@ -180,10 +182,12 @@ class OutputCache:
         }
 
     def due(self) -> list[Query]:
-        """The queries whose timer has passed, the most overdue first; those that failed last."""
+        """The queries that are due, the most overdue first; queries whose last call failed come
+        last.
+        """
         overdue = [(self._failed(query), -self._overdue(query), query) for query in self._queries]
         ready = [chip for chip in overdue if chip[1] <= 0]
-        return [query for _, _, query in sorted(ready, key=lambda one: one[:2])]
+        return [query for _, _, query in sorted(ready, key=lambda entry: entry[:2])]
 
     def refresh(self, call: Callable[[Query], str | None]) -> None:
         """Run the queries that are due; `call` returns None when no time is left, and may raise
@@ -215,7 +219,9 @@ class OutputCache:
         return output is not None and output.failed
 
     def _overdue(self, query: Query) -> float:
-        """The number of its timers for which a query is overdue; under 0 while it is not due."""
+        """How long a query has been overdue, as a multiple of its timer; negative while it is not
+        due.
+        """
         output = self.kept.get(query.key)
         if output is None:
             return float(STALE_TIMERS)

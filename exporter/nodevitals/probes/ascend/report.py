@@ -1,7 +1,7 @@
-"""What a chip's outputs expose, and which NPUs a run did not read. Nothing is called here.
+"""Exposes the outputs for a chip, and decides why NPUs were not read. Runs no tool.
 
-An NPU that has left the PCI bus is lost; where its bus id is unknown, one that a whole table does
-not list. Any other one without data is unreadable.
+An NPU is lost if it has left the PCI bus or, if its bus id is unknown, if a complete table does not
+list it. Any other NPU without data is unreadable.
 """
 
 from __future__ import annotations
@@ -92,19 +92,19 @@ def report_ecc(chip: Chip, device: Device, outputs: OutputCache, readings: Readi
 
 def report_vnpus(chip: Chip, device: Device, outputs: OutputCache, readings: Readings) -> None:
     """The vNPUs of the chip and what is left for others."""
-    found = parse_vnpus(outputs.text(vnpu_key(chip)))
-    if found is None:
+    vnpus = parse_vnpus(outputs.text(vnpu_key(chip)))
+    if vnpus is None:
         return
     labels = (device.index, device.uuid)
-    readings.add(VNPUS, found.count, *labels)
-    for number, template in found.templates.items():
+    readings.add(VNPUS, vnpus.count, *labels)
+    for number, template in vnpus.templates.items():
         readings.add(VNPU_INFO, 1, *labels, str(number), template)
-    if found.ai_cores is not None:
-        readings.add(VNPU_CORES, found.ai_cores.total, *labels)
-        readings.add(VNPU_CORES_FREE, found.ai_cores.free, *labels)
-    if found.memory_bytes is not None:
-        readings.add(VNPU_MEMORY, found.memory_bytes.total, *labels)
-        readings.add(VNPU_MEMORY_FREE, found.memory_bytes.free, *labels)
+    if vnpus.ai_cores is not None:
+        readings.add(VNPU_CORES, vnpus.ai_cores.total, *labels)
+        readings.add(VNPU_CORES_FREE, vnpus.ai_cores.free, *labels)
+    if vnpus.memory_bytes is not None:
+        readings.add(VNPU_MEMORY, vnpus.memory_bytes.total, *labels)
+        readings.add(VNPU_MEMORY_FREE, vnpus.memory_bytes.free, *labels)
 
 
 def report_network(device: Device, outputs: OutputCache, readings: Readings) -> None:
@@ -133,8 +133,8 @@ def report_network(device: Device, outputs: OutputCache, readings: Readings) -> 
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """The chips of which the table has a row without data, the reason by uuid for each that is
-    unreadable, and the slots of all of these: also bus ids that a cut-off table does not list.
+    """The chips that have a row without data in the table, the reason for each unreadable chip by
+    uuid, and the slots of all these chips, including bus ids that a truncated table lacks.
     """
 
     failed: tuple[Device, ...]

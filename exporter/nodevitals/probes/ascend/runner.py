@@ -27,26 +27,28 @@ from nodevitals.probe import ProbeError
 
 TOOLS = ("npu-smi", "hccn_tool")
 POLL_SECONDS = 0.05
-# No call takes so long. A process that holds the lock for longer hangs elsewhere, and a tool that
-# runs for longer is a watch (npu-smi info watch) or was stopped.
+# No call takes this long. A process that holds the lock longer hangs elsewhere; a tool that runs
+# longer is a watch (npu-smi info watch) or is stopped.
 HOLD_SECONDS = 120.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that took a lock, and the longest time for which it may hold it."""
+    """The process that holds a lock, and the longest time for which it may hold it."""
 
     pid: int
     seconds: float
 
 
 class LockFile:
-    """A lock file (flock) that no unprivileged user can hold, replace, or turn into a link: a
-    process that may open a file may hold a lock on it, so only its owner may.
+    """A lock file (flock) that no unprivileged user can lock, replace, or turn into a link. Every
+    process that can open a file can lock it, so only the owner may open this one.
     """
 
     def __init__(self, path: str) -> None:
-        """Open it; make it, and its directory, where they are missing. Raises ProbeError `lock`."""
+        """Open the file; create it and its directory if they are missing. Raises ProbeError
+        `lock`.
+        """
         self._path = path
         try:
             self.descriptor = self._open()
@@ -73,25 +75,25 @@ class LockFile:
         return descriptor
 
     def try_lock(self) -> bool:
-        """Take the lock where it is free, and the file is still the one at the path."""
+        """Take the lock if it is free and the path still leads to the same file."""
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         if self._is_at_path():
-            os.utime(self.descriptor)  # the time from which a process that lives on holds it
+            os.utime(self.descriptor)  # the time since which a surviving process holds it
             return True
         return False
 
     def holder(self, host: Host) -> Holder | None:
-        """Who holds the lock; None where no process of this pid namespace does."""
+        """The process that holds the lock; None if none of this PID namespace does."""
         status = os.fstat(self.descriptor)
         text = read_text(host.proc("locks")) or ""
         pid = parse_holder(text, status.st_dev, status.st_ino)
         if pid is None:
             return None
-        # A process that took the lock just now may be old, and a script leaves the time of the
-        # file as it was: the younger of the two. A time in the future is none (the clock was set).
+        # An old process may have just taken the lock, and a script does not change the time of the
+        # file: so the later of the two times counts. A time in the future is ignored.
         ages = [seconds_since_start(host.procfs, pid), time.time() - status.st_mtime]
         return Holder(pid, min((age for age in ages if age is not None and age >= 0), default=0.0))
 
@@ -116,8 +118,8 @@ class LockFile:
 
 
 def parse_holder(text: str, device: int, inode: int) -> int | None:
-    """The process that holds the flock on a file, in the text of /proc/locks, as proc_locks(5)
-    has it; None where none is listed.
+    """The process that holds the flock on a file, by the text of /proc/locks (proc_locks(5)); None
+    if none is listed.
     """
     place = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
     for line in text.splitlines():
@@ -145,7 +147,7 @@ def _check_directory(status: os.stat_result, path: str) -> None:
 
 
 def _check_file(descriptor: int, name: str) -> None:
-    """Close a script's lock file to others; refuse a user's."""
+    """Deny other users access to a lock file that a script made; refuse the file of a user."""
     status = os.fstat(descriptor)
     if status.st_uid not in (0, os.geteuid()) or status.st_nlink > 1:
         text = f"{name} belongs to uid {status.st_uid} and has {status.st_nlink} links"
@@ -172,7 +174,7 @@ class ToolRunner:
 
     @property
     def left_seconds(self) -> float:
-        """What is left of the budget."""
+        """Seconds that are left of the budget."""
         return self._deadline - time.monotonic()
 
     def run(self, argv: Sequence[str]) -> str:
@@ -186,7 +188,7 @@ class ToolRunner:
         started = time.monotonic()
         try:
             output = run(argv, max(0.0, self.left_seconds), keep=(lock.descriptor,))
-            if output.status < 0:  # what it printed may be a part
+            if output.status < 0:  # the output may be incomplete
                 text = f"{' '.join(argv)} was ended by signal {-output.status}"
                 raise ProbeError("crashed", text)
             return output.text
@@ -213,7 +215,9 @@ class ToolRunner:
             time.sleep(POLL_SECONDS)
 
     def _held(self, lock: LockFile) -> str:
-        """Who holds the lock; '' where it was removed from a process that has hung with it."""
+        """The process that holds the lock; '' if the file was removed because that process
+        hangs.
+        """
         holder = lock.holder(self._host)
         if holder is None:
             return f"{self._lock_path} is held, by a process of another pid namespace"
@@ -224,8 +228,8 @@ class ToolRunner:
 
 
 def tool_is_running(host: Host) -> bool:
-    """Whether one of the tools runs beside which no second one may start: it started within
-    HOLD_SECONDS, or it hangs in the kernel.
+    """Whether a tool runs that no second tool may run beside: it started within HOLD_SECONDS, or it
+    hangs in the kernel.
     """
     try:
         running = list(processes(host.procfs))

@@ -17,12 +17,12 @@ from typing import Optional
 import msgspec
 
 Columns = tuple[str, ...]
-"""Names of columns in their order; '' for one that is not used."""
+"""Names of the columns in order; '' for an unused column."""
 Values = dict[str, tuple[float, ...]]
 """A number, or a pair, by the name of its column."""
 
 NO_VALUE = ("-", "NA", "N/A")
-# The columns where no header names them, by the row of a chip.
+# The columns that no header names, by the row of a chip.
 DEFAULTS: dict[int, tuple[Columns, ...]] = {
     0: (("power", "temperature", "hugepages"), ("power", "temperature")),
     1: (("utilization", "memory", "hbm"), ("utilization", "memory")),
@@ -48,7 +48,7 @@ def parse_header(cells: tuple[str, ...]) -> tuple[int, Columns] | None:
     second_to_last = cells[-2].lower()
     if second_to_last not in ("health", "bus-id"):
         return None
-    # The only header with a space within.
+    # The only name in a header that contains a space.
     words = cells[-1].lower().replace("npu util", "npu_util").split()
     return (0 if second_to_last == "health" else 1), tuple(map(_column_of, words))
 
@@ -59,8 +59,8 @@ def _column_of(word: str) -> str:
 
 
 def parse_values(text: str, choices: Iterable[Columns]) -> Values | None:
-    """The values of a segment by the first of these columns that are as many as its words; None
-    where they do not fit.
+    """The values of a segment, by the first choice of columns that has as many columns as the
+    segment has words; None if no choice fits.
     """
     words = _PAIR.sub(lambda pair: f"{pair[1]}/{pair[2]}", text).split()
     for columns in choices:
@@ -77,7 +77,7 @@ def parse_values(text: str, choices: Iterable[Columns]) -> Values | None:
 
 
 def _value(column: str, word: str) -> tuple[float, ...] | None:
-    """One word: its number or pair, () where it has no value, None where it is not of the column's
+    """The number or pair of one word; () if it has no value, None if it does not have the column's
     type.
     """
     if word in NO_VALUE or not column:
@@ -107,8 +107,8 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True):
     """One chip of the table; None is unknown.
 
     `health` is 0 to 3: OK, Warning, Alarm, Critical. A query that failed prints 0, and a health
-    query that failed prints OK: where the name, the temperature or the size of the HBM is empty or
-    0, the chip has `failed`, and every value of it is unknown.
+    query that failed prints OK. So if the name, the temperature or the size of the HBM is empty or
+    0, the chip has `failed`, and all its values are unknown.
     """
 
     npu: int
@@ -136,9 +136,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     unparsed: int
     processes: dict[tuple[int, Optional[int]], int] = {}
     complete: bool = False
-    """Whether the last line is that of the table's frame."""
+    """Whether the last line belongs to the frame of the table."""
     single: bool = False
-    """Whether an NPU is one chip, and calls name no chip: the layout of the 950."""
+    """The layout of the 950: an NPU is one chip, and calls name no chip."""
 
     def processes_of(self, chip: Chip) -> int | None:
         """Number of processes of a chip; None where the table does not list them."""
@@ -167,8 +167,8 @@ def parse_table(text: str) -> Table:
                 single = len(cells) == 4
             elif len(cells) in (3, 4):
                 rows.append(cells)
-        found, missed = _chips(rows, headers)
-        chips += found
+        parsed, missed = _chips(rows, headers)
+        chips += parsed
         unparsed += missed
     return Table(
         chips=_unique(chips),
@@ -180,7 +180,7 @@ def parse_table(text: str) -> Table:
 
 
 def _groups(text: str) -> Iterator[list[_Cells]]:
-    """The rows between two lines, those of the processes left out."""
+    """The rows between two lines, without the rows of processes."""
     group: list[_Cells] = []
     for line in map(str.strip, text.splitlines()):
         if line.startswith("+") or any(word in line.lower() for word in _PROCESS_WORDS):
@@ -188,7 +188,7 @@ def _groups(text: str) -> Iterator[list[_Cells]]:
             group = []
         elif line.startswith("|"):
             closed = line.endswith("|") and len(line) > 1
-            # The last number of a line that was cut off may lack digits.
+            # The last number of a truncated line may lack digits.
             cells = tuple(cell.strip() for cell in line[1:-1].split("|")) if closed else _CUT_OFF
             if len(cells) > 1:
                 group.append(cells)
@@ -198,24 +198,26 @@ def _groups(text: str) -> Iterator[list[_Cells]]:
 def _processes(text: str) -> dict[tuple[int, int | None], int]:
     """The second part of the table: one row per process, or a row for an NPU without any."""
     _, header, below = text.partition("Process id")
-    found: dict[tuple[int, int | None], int] = {}
+    counts: dict[tuple[int, int | None], int] = {}
     if not header or not below.rstrip().endswith("+"):
         return {}  # cut off: some may be missing
     for line in below.splitlines()[1:]:
         idle = _IDLE.search(line)
         if idle:
-            found.setdefault((int(idle[1]), None), 0)
+            counts.setdefault((int(idle[1]), None), 0)
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         ids = cells[0].split()
         if len(cells) >= 4 and ids and all(map(_ID.fullmatch, [*ids, cells[1]])):
             key = (int(ids[0]), int(ids[1]) if len(ids) == 2 else None)
-            found[key] = found.get(key, 0) + 1
-    return found
+            counts[key] = counts.get(key, 0) + 1
+    return counts
 
 
 def _row_of(cells: _Cells, headers: _Headers) -> int | None:
-    """0 for a chip's first row, 1 for its second, 2 for one that was cut off; None for others."""
+    """0 for the first row of a chip, 1 for the second, 2 for a truncated row; None for other
+    rows.
+    """
     if cells is _CUT_OFF:
         return 2
     cell = cells[-2]
@@ -227,7 +229,7 @@ def _row_of(cells: _Cells, headers: _Headers) -> int | None:
 
 
 def _chips(group: list[_Cells], headers: _Headers) -> tuple[list[Chip], int]:
-    """The chips of the rows between two lines: first and second rows must alternate, else a
+    """The chips in the rows between two lines. First and second rows must alternate: otherwise a
     second row may belong to another chip.
     """
     rows = [_row_of(cells, headers) for cells in group]
@@ -305,12 +307,12 @@ def _ratio(percent: float | None) -> float | None:
 
 
 def _sizes(values: Values, column: str) -> tuple[int | None, int | None]:
-    """Used and total in bytes, where the table has the column and its total is not 0."""
+    """Used and total bytes, if the table has the column and the total is not 0."""
     used, total = values.get(column, (0, 0))
     return (int(used) * MEBIBYTE, int(total) * MEBIBYTE) if total else (None, None)
 
 
 def _unique(chips: list[Chip]) -> tuple[Chip, ...]:
-    """Without chips that are listed twice: which row is right is unknown."""
+    """The chips without those that are listed twice: which row is right is unknown."""
     times = Counter((chip.npu, chip.chip) for chip in chips)
     return tuple(chip for chip in chips if times[chip.npu, chip.chip] == 1)
