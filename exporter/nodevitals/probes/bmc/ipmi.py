@@ -1,8 +1,8 @@
 """The BMC as ipmitool reads it through /dev/ipmi0: a `Source`. No call changes anything.
 
 Entries of the system event log are read as the bytes that the IPMI command Get SEL Entry returns:
-`ipmitool raw` prints them. They are those of the IPMI specification, tables 31-4, 32-1 and 42-3, so
-that no text of a vendor is read.
+`ipmitool raw` prints them. Tables 31-4, 32-1 and 42-3 of the IPMI specification define them, so no
+vendor's text is parsed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _TYPES = {
     0x21: "slot",
     0x29: "battery",
 }
-# Offsets of the sensor-specific events that report a fault. All others, as the presence of a device
-# or a correctable error, report none.
+# Offsets of the sensor-specific events that report a fault. All others, such as the presence of a
+# device or a correctable error, report no fault.
 _CRITICAL = {
     "processor": (0x0, 0x1, 0x2, 0x3, 0x4, 0x6, 0xB),
     "power_supply": (0x1,),
@@ -49,7 +49,7 @@ _CRITICAL = {
     "bus": (0x1, 0x4, 0x5, 0x8, 0x9, 0xA),
     "slot": (0x0,),
     "battery": (0x1,),
-    "board": (0x0, 0x1),  # of a chip set: its power control failed, or it was too hot
+    "board": (0x0, 0x1),  # chip set: its power control failed, or it was too hot
 }
 _WARNING = {
     "processor": (0x5, 0xA),
@@ -63,9 +63,9 @@ _WARNING = {
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry. `following` is the record ID of the next one, LAST where there is none; `content`
-    its bytes in hexadecimal; `time` seconds since the epoch, 0 where unknown. `kind` is one of
-    `families.EVENT_TYPES`, `severity` of `families.SEVERITIES`; '' where it reports no fault.
+    """One entry. `following` is the record ID of the next entry, LAST if there is none; `content`
+    has the bytes in hexadecimal; `time` is in seconds since the epoch, 0 if unknown. `kind` is one
+    of `families.EVENT_TYPES`, `severity` of `families.SEVERITIES`; '' if it reports no fault.
     """
 
     record: int
@@ -79,7 +79,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_entry(text: str) -> Optional[Entry]:
-    """The answer to Get SEL Entry; None where it is none."""
+    """The answer to Get SEL Entry; None if the text is no such answer."""
     words = " ".join(text.split()).lower()
     if not _BYTES.fullmatch(words):
         return None
@@ -94,7 +94,7 @@ def parse_entry(text: str) -> Optional[Entry]:
         record=int.from_bytes(body[0:2], "little"),
         following=int.from_bytes(data[0:2], "little"),
         content=body.hex(),
-        # Smaller ones are seconds since the BMC started, and all ones mean that it has no clock.
+        # Smaller numbers count from the start of the BMC; all bits set means that it has no clock.
         time=float(stamp) if 0x20000000 <= stamp < 0xFFFFFFFF else 0.0,
         kind=kind if severity else "",
         severity=severity,
@@ -104,7 +104,9 @@ def parse_entry(text: str) -> Optional[Entry]:
 
 
 def _severity(kind: str, direction_and_type: int, offset: int) -> str:
-    """`critical`, `warning`, or '' for what reports no fault, as the end of one."""
+    """`critical`, `warning`, or '' for an event that reports no fault, such as the end of a
+    fault.
+    """
     event = direction_and_type & 0x7F
     if not kind or direction_and_type & 0x80:
         return ""
@@ -134,29 +136,31 @@ _NUMBER = re.compile(r"\d{1,8}")
 
 
 class Ipmitool:
-    """The program; one call at a time, none after the end of the run."""
+    """Calls ipmitool: one call at a time, and none after the end of the run."""
 
     def __init__(self, program: str, until: float) -> None:
         self._program = program
         self._until = until
 
     def text(self, *arguments: str) -> str:
-        """What a call prints. Raises PartError, also where it fails."""
+        """The output of a call. Raises PartError, also if the call fails."""
         output = self._run(*arguments)
         if output.status != 0:
             raise _failed(arguments, output.text)
         return output.text
 
     def sensors(self) -> str:
-        """All sensors. Some BMCs fail for one of hundreds: what was printed is kept."""
+        """The output for all sensors, also if the call failed for one of hundreds, as on some
+        BMCs.
+        """
         output = self._run("sdr", "elist", "all")
         if output.status != 0 and "|" not in output.text:
             raise _failed(("sdr", "elist", "all"), output.text)
         return output.text
 
     def entry(self, record: int) -> Optional[Entry]:
-        """The entry with this record ID; None where there is none. `sel list` would read all
-        entries from the first one at each call, also for the last ten.
+        """The entry with this record ID; None if there is none. `sel list` is not used: it reads
+        all entries from the first one on at each call, even to print the last ten.
         """
         low, high = f"0x{record & 0xFF:02x}", f"0x{record >> 8:02x}"
         arguments = ("raw", "0x0a", "0x43", "0x00", "0x00", low, high, "0x00", "0xff")
@@ -193,25 +197,25 @@ def _shown(text: str) -> str:
 
 
 def fields(text: str) -> dict[str, str]:
-    """Lines `KEY : VALUE`."""
+    """The values of lines `KEY : VALUE`, by key."""
     pairs = (line[:512].partition(":") for line in text.splitlines())
     return {key.strip(): value.strip() for key, colon, value in pairs if colon}
 
 
 def parse_log_info(text: str) -> LogInfo:
     """The output of `sel info`."""
-    found = fields(text)
-    entries, used = found.get("Entries", ""), _PERCENT.fullmatch(found.get("Percent Used", ""))
+    values = fields(text)
+    entries, used = values.get("Entries", ""), _PERCENT.fullmatch(values.get("Percent Used", ""))
     share = None if used is None else int(used[1]) / 100
     return LogInfo(
         int(entries) if _NUMBER.fullmatch(entries) else None,
         share if share is not None and share <= 1 else None,
-        {"true": True, "false": False}.get(found.get("Overflow", "")),
+        {"true": True, "false": False}.get(values.get("Overflow", "")),
     )
 
 
 def parse_watts(text: str) -> Optional[float]:
-    """The output of `dcmi power reading`; None where the BMC measures nothing."""
+    """Watts in the output of `dcmi power reading`; None if the BMC does not measure."""
     match = _WATTS.search(text)
     return float(match[1]) if match is not None and int(match[1]) > 0 else None
 
@@ -221,7 +225,7 @@ MAX_ENTRIES = 32
 
 
 class IpmiSource:
-    """One call at a time; of the event log, what is new since the last run."""
+    """Reads the BMC, one call at a time; of the event log, only the new entries."""
 
     failed: Optional[PartError] = None
     log: Optional[str] = ""
@@ -231,24 +235,24 @@ class IpmiSource:
         self._is_empty = False
 
     def controller(self) -> tuple[str, str]:
-        """Its firmware and the number of its manufacturer."""
-        found = fields(self._tool.text("mc", "info"))
-        if "Firmware Revision" not in found:
+        """Firmware of the BMC, and the number of its manufacturer."""
+        values = fields(self._tool.text("mc", "info"))
+        if "Firmware Revision" not in values:
             raise PartError("malformed", "ipmitool mc info: no firmware revision")
-        return found["Firmware Revision"], found.get("Manufacturer ID", "")
+        return values["Firmware Revision"], values.get("Manufacturer ID", "")
 
     def log_info(self) -> LogInfo:
-        """What `sel info` says."""
+        """State of the event log, by `sel info`."""
         info = parse_log_info(self._tool.text("sel", "info"))
         self._is_empty = info.entries == 0
         return info
 
     def newest(self, _: BmcState, /) -> BmcState:
-        """Up to the last entry, if there is one."""
+        """The state after the last entry, if there is one."""
         return _after(None if self._is_empty else self._tool.entry(LAST))
 
     def new_entries(self, state: BmcState) -> Iterator[tuple[BmcState, Optional[LogEvent]]]:
-        """One call per entry."""
+        """The new entries; each takes one call."""
         following = 0
         if state.content:
             known = self._tool.entry(state.record)
@@ -264,7 +268,7 @@ class IpmiSource:
             following = entry.following
 
     def power(self) -> Optional[float]:
-        """A BMC without DCMI refuses: there is nothing to read."""
+        """Watts; None for a BMC without DCMI, which refuses the call."""
         try:
             return parse_watts(self._tool.text("dcmi", "power", "reading"))
         except PartError as error:
@@ -273,14 +277,14 @@ class IpmiSource:
             return None
 
     def parts(self) -> list[Part]:
-        """What all sensors say."""
-        found = sensors.parse_sensors(self._tool.sensors())
-        if not found:
+        """The parts that the sensors report."""
+        read = sensors.parse_sensors(self._tool.sensors())
+        if not read:
             raise PartError("malformed", "ipmitool sdr elist all: no sensor")
-        return sensors.parts(found)
+        return sensors.parts(read)
 
     def close(self) -> None:
-        """Each call has ended."""
+        """Nothing to close: each call has ended."""
 
 
 def _after(entry: Optional[Entry]) -> BmcState:

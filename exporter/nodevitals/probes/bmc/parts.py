@@ -1,4 +1,4 @@
-"""What both sources, ipmitool and Redfish, read of the BMC, and what the probe keeps between runs.
+"""What the two sources, ipmitool and Redfish, return, and what the probe keeps between runs.
 
 In: `Part`s. Out: samples and conditions.
 """
@@ -35,9 +35,9 @@ class PartError(Exception):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part. `state` is one of the states of its kind in `families`, None where unknown; `value`
-    a temperature in degrees Celsius, or a speed in `rpm` or as a `ratio`; `of` is what is
-    redundant. `number` distinguishes parts of one name.
+    """One part. `state` is one of the states of its kind in `families`, None if unknown; `value` is
+    a temperature in degrees Celsius, or a speed in `rpm` or as a `ratio`; `of` names the redundant
+    component. `number` distinguishes parts with the same name.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogInfo(msgspec.Struct, frozen=True):
-    """What is known of the event log; None is unknown."""
+    """State of the event log; None means unknown."""
 
     entries: Optional[int]
     used: Optional[float]
@@ -60,7 +60,7 @@ class LogInfo(msgspec.Struct, frozen=True):
 
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A new entry that reports a fault. `kind` is one of `families.EVENT_TYPES`, `severity` of
-    `families.SEVERITIES`; `time` seconds since the epoch, 0 where unknown.
+    `families.SEVERITIES`; `time` is in seconds since the epoch, 0 if unknown.
     """
 
     kind: str
@@ -70,21 +70,21 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_name(text: str) -> str:
-    """What of a name becomes a label."""
+    """A name as the value of a label."""
     return "".join(c for c in text if c.isprintable() and c.isascii()).strip()[:_MAX_NAME]
 
 
 def is_inlet(name: str, is_known: bool = False) -> bool:
-    """Whether a temperature is that of the air at the inlet, of the chassis and not of a part."""
+    """Whether a temperature is measured at the air inlet of the chassis, not at a part."""
     return not _NOT_INLET.search(name) and (is_known or _INLET_NAME.search(name) is not None)
 
 
 def unique(parts: Iterable[Part]) -> list[Part]:
-    """Each kind's parts, each with a name of its own."""
-    found = [part for part in parts if part.name][:MAX_PARTS]
-    names = [(part.kind, part.name) for part in found]
+    """The parts, with names that are unique within a kind."""
+    named = [part for part in parts if part.name][:MAX_PARTS]
+    names = [(part.kind, part.name) for part in named]
     taken: dict[tuple[str, str], Part] = {}
-    for part in found:
+    for part in named:
         if names.count((part.kind, part.name)) > 1 and part.number:
             number = part.number[:_MAX_NUMBER]
             name = f"{part.name[: _MAX_NAME - len(number) - 1]} {number}"
@@ -129,9 +129,9 @@ def _report(part: Part, readings: Readings) -> None:
 
 
 class BmcState(msgspec.Struct):
-    """Up to where the event log was read. `content` identifies the last entry: after the log was
-    cleared, another one may have its record ID or its path. `read_at` is when it was read, by the
-    wall clock.
+    """How far the event log was read. `content` identifies the last entry: after the log was
+    cleared, another entry may have the same record ID or path. `read_at` is the Unix time of the
+    reading.
     """
 
     started: bool = False
@@ -139,9 +139,9 @@ class BmcState(msgspec.Struct):
     content: str = ""
     read_at: float = 0.0
     source: str = ""
-    """Path of the log's entries in Redfish; '' of ipmitool's."""
+    """Path of the log's entries in Redfish; '' for the log that ipmitool reads."""
     page: str = ""
-    """Redfish: the page that the last entry was on, where the newest ones are on the last page."""
+    """Redfish: the page of the last entry, if the newest entries are on the last page."""
     entry: str = ""
     """Redfish: path of the last entry."""
     time: float = 0.0
@@ -149,25 +149,27 @@ class BmcState(msgspec.Struct):
 
 
 class Source(Protocol):
-    """ipmitool or Redfish. All methods raise PartError, or ProbeError where a further call makes no
-    sense.
+    """ipmitool or Redfish. All methods raise PartError, or ProbeError if further calls would fail,
+    too.
     """
 
     failed: Optional[PartError]
-    """The first failure of a part of which something was read nevertheless."""
+    """The first failure of a part that was read incompletely."""
 
     @property
     def log(self) -> Optional[str]:
-        """After log_info(): the `BmcState.source` of the event log; None where there is no log."""
+        """After log_info(): the `BmcState.source` of the event log; None if there is no log."""
 
     def controller(self) -> tuple[str, str]:
-        """Its firmware and its manufacturer."""
+        """Firmware and manufacturer of the BMC."""
 
     def log_info(self) -> LogInfo:
-        """Of the event log."""
+        """State of the event log."""
 
     def newest(self, state: BmcState, /) -> BmcState:
-        """Of a log that was not read before: where its end is; not `started` if it is further."""
+        """The end of a log that was not read before; not `started` if this call did not reach
+        it.
+        """
 
     def new_entries(self, state: BmcState) -> Iterator[tuple[BmcState, Optional[LogEvent]]]:
         """Entries since `state`, oldest first, each with the state after it."""
@@ -179,4 +181,4 @@ class Source(Protocol):
         """Power supplies, fans, temperatures, redundancy and batteries."""
 
     def close(self) -> None:
-        """End what the run has opened."""
+        """Close what the run has opened."""

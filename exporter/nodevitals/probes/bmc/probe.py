@@ -21,10 +21,10 @@ from nodevitals.probes.bmc.parts import BmcState, PartError, Source
 from nodevitals.probes.bmc.settings import BmcSettings
 
 _DEVICES = ("ipmi0", "ipmi/0", "ipmidev/0")
-# Of the run's time: the rest is for the engine.
+# Share of the run's time; the rest is for the engine.
 _SHARE = 0.9
-# After a longer time without a run, new entries are counted by the run after this one. The rule
-# looks for an increase within an hour: it needs a sample from before the increase.
+# After a longer time without a run, the next run counts the new entries, not this one: the rule
+# looks for an increase within an hour and needs a sample from before the increase.
 MAX_GAP_SECONDS = 1800.0
 
 
@@ -60,9 +60,9 @@ class BmcProbe(Probe):
             source.close()
 
     def _source(self, until: float) -> Source:
-        """Raises Absent, or ProbeError where the probe is required, without device or program."""
+        """Without a device or program, raises Absent, or ProbeError if the probe is required."""
         if self.settings.redfish is not None:
-            # Imported here: no other node needs it.
+            # Imported here: most nodes do not need it.
             from nodevitals.probes.bmc.redfish import RedfishSource
 
             return RedfishSource(self.settings.redfish, until)
@@ -85,7 +85,7 @@ class BmcProbe(Probe):
         source: Source,
         readings: Readings,
     ) -> bool:
-        """Whether this part could be read. What failed is a reason, and no fault of the node."""
+        """Whether this part could be read. A failure becomes a reason, not a fault of the node."""
         readings.at("BMC", part)
         source.failed = failed = None
         try:
@@ -117,7 +117,7 @@ class BmcProbe(Probe):
         if source.log is None:
             return
         if not self.state.started or self.state.source != source.log:
-            # What was there before the first run is old: it is not counted.
+            # Entries from before the first run are old and not counted.
             self._remember(source.newest(self.state))
             return
         if self._is_after_gap():
@@ -129,7 +129,9 @@ class BmcProbe(Probe):
                 readings.event("BMC", f"{event.kind}_{event.severity}", event.detail, event.time)
 
     def _is_after_gap(self) -> bool:
-        """Whether the node or the agent was off for long: the counters are exposed as they were."""
+        """Whether the node or the agent was off for long; the counters are then exposed
+        unchanged.
+        """
         now = time.time()
         gap, self.state.read_at = now - self.state.read_at, now
         return not 0 <= gap <= MAX_GAP_SECONDS

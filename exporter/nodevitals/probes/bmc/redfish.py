@@ -1,9 +1,9 @@
-"""The BMC as its Redfish service shows it (DMTF DSP0268): a `Source`.
+"""Reads the BMC through its Redfish service (DMTF DSP0268): a `Source`.
 
 In: the client. Out: what the probe exposes. All paths are links that begin at the service's root; a
 resource that a service lacks is unknown. Where a chassis has the resources of both kinds, the old
-ones (Power, Thermal) are read: they have all parts in two answers. Health is the BMC's own
-assessment; what has none, and what is off, says nothing: it is missing, neither good nor failed.
+ones (Power, Thermal) are read: they have all parts in two answers. Health is the assessment of the
+BMC; a part without one, and a part that is off, is missing: neither good nor failed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from nodevitals.probes.bmc.redfish_log import EventLog
 from nodevitals.probes.bmc.sensors import BATTERY_NAME
 from nodevitals.probes.bmc.settings import RedfishSettings
 
-# Of Status.State. Others, as Enabled, Updating or InTest, are of a part that is in use.
+# Values of Status.State. With others, such as Enabled, Updating or InTest, the part is in use.
 _STANDBY = ("StandbySpare", "StandbyOffline", "Disabled", "UnavailableOffline", "Deferring")
 _OFF = ("Disabled", "UnavailableOffline", "StandbyOffline", "Absent")
 _NO_INPUT_VOLTS = 10.0
@@ -62,7 +62,7 @@ def _supply_state(document: Json) -> Optional[str]:
     state, health = _status(document)
     if state == "Absent":
         return "absent"
-    # What the person must do comes first: a power supply without input is often Critical, too.
+    # The state that names the action comes first: a supply without input is often Critical, too.
     if text(document, "LineInputStatus") in ("LossOfInput", "OutOfRange"):
         return "input_lost"
     if health in ("Critical", "Warning"):
@@ -115,7 +115,7 @@ def temperature(document: Json) -> Part:
         kind="temperature",
         name=name,
         number=_number(document),
-        # A sensor without a reading says nothing, whatever its health.
+        # The health of a sensor without a reading means nothing.
         state=None if value is None or is_off else state,
         value=None if is_off else value,
         inlet=is_inlet(name, text(document, "PhysicalContext") == "Intake"),
@@ -123,7 +123,7 @@ def temperature(document: Json) -> Part:
 
 
 def reading(document: Json) -> Part:
-    """An element of ThermalMetrics.TemperatureReadingsCelsius, of which no state is known."""
+    """An element of ThermalMetrics.TemperatureReadingsCelsius, which has no state."""
     name = _name(document) or shown_name(text(document, "DeviceName"))
     inlet = is_inlet(name, text(document, "PhysicalContext") == "Intake")
     value = number(document, "Reading")
@@ -146,7 +146,10 @@ def _reading_limits(document: Json, value: float) -> Optional[str]:
 
 def _over(limits: Iterable[tuple[str, list[Optional[float]]]], value: float) -> Optional[str]:
     known = [
-        (state, one) for state, found in limits for one in found if one is not None and one > 0
+        (state, limit)
+        for state, values in limits
+        for limit in values
+        if limit is not None and limit > 0
     ]
     for state, limit in known:
         if value >= limit:
@@ -171,7 +174,7 @@ def redundancy(document: Json, of: str) -> Part:
 
 
 def battery(document: Json) -> Part:
-    """An element of Power.Voltages; without a state where it is of no battery."""
+    """An element of Power.Voltages; without a state if it does not measure a battery."""
     name = _name(document)
     is_one = BATTERY_NAME.search(name) is not None and number(document, "ReadingVolts") is not None
     state = _by_health(document, ("ok", "low", "failed")) if is_one else None
@@ -179,15 +182,17 @@ def battery(document: Json) -> Part:
 
 
 def watts(document: Json) -> Optional[float]:
-    """Of a resource Power: the first of its controls is the chassis. 0 W is no reading."""
-    found = [number(one, "PowerConsumedWatts") for one in objects(document, "PowerControl")[:1]]
-    return next((one for one in found if one is not None and one > 0), None)
+    """Watts of a resource Power: its first control is the chassis. 0 W is no reading."""
+    readings = [
+        number(control, "PowerConsumedWatts") for control in objects(document, "PowerControl")[:1]
+    ]
+    return next((value for value in readings if value is not None and value > 0), None)
 
 
 def metric_watts(document: Json) -> Optional[float]:
-    """Of a resource EnvironmentMetrics."""
-    found = number(inner(document, "PowerWatts"), "Reading")
-    return found if found is not None and found > 0 else None
+    """Watts of a resource EnvironmentMetrics."""
+    power = number(inner(document, "PowerWatts"), "Reading")
+    return power if power is not None and power > 0 else None
 
 
 def _status(document: Json) -> tuple[str, str]:
@@ -215,7 +220,7 @@ _MAX_OWNERS = 8
 
 
 class RedfishSource:
-    """Reads what the links of one run lead to."""
+    """Follows the links of the service, for one run."""
 
     def __init__(self, settings: RedfishSettings, until: float) -> None:
         self._client = Client(settings, until)
@@ -224,7 +229,7 @@ class RedfishSource:
 
     @property
     def failed(self) -> Optional[PartError]:
-        """The first resource of this part that could not be read."""
+        """The failure of the first resource of this part that could not be read."""
         return self._client.failed
 
     @failed.setter
@@ -254,49 +259,49 @@ class RedfishSource:
         return next(filter(None, versions), ""), next(filter(None, vendors), "")
 
     def log_info(self) -> LogInfo:
-        """Of the first event log of the hardware, of a system or of a manager."""
+        """State of the first event log for hardware, of a system or a manager."""
         return self._log.find([*self._owners("Systems"), *self._owners("Managers")])
 
     def newest(self, state: BmcState, /) -> BmcState:
-        """Where the log ends."""
+        """The state at the end of the log."""
         return self._log.newest(state)
 
     def new_entries(self, state: BmcState) -> Iterator[tuple[BmcState, Optional[LogEvent]]]:
-        """What the log has since then."""
+        """The entries of the log after `state`."""
         return self._log.new_entries(state)
 
     def power(self) -> Optional[float]:
-        """Of the first chassis that measures it."""
+        """Power of the first chassis that measures it."""
         for chassis in self._chassis():
-            found = watts(self._resource(chassis, "Power"))
-            if found is None:
-                found = metric_watts(self._resource(chassis, "EnvironmentMetrics"))
-            if found is not None:
-                return found
+            power = watts(self._resource(chassis, "Power"))
+            if power is None:
+                power = metric_watts(self._resource(chassis, "EnvironmentMetrics"))
+            if power is not None:
+                return power
         return None
 
     def parts(self) -> list[Part]:
-        """Of all chassis."""
-        found: list[Part] = []
+        """The parts of all chassis."""
+        parts: list[Part] = []
         for chassis in self._chassis():
-            found += self._supplies(chassis)
-            found += self._cooling(chassis)
-        if not found and self.failed is None:
+            parts += self._supplies(chassis)
+            parts += self._cooling(chassis)
+        if not parts and self.failed is None:
             raise PartError("malformed", "no chassis with power supplies, fans or temperatures")
-        return found
+        return parts
 
     def _owners(self, key: str) -> list[Json]:
         return self._client.members(self._root, key, _MAX_OWNERS)
 
     def _chassis(self) -> list[Json]:
-        """Those that the systems are in; all, where no system says so."""
-        found = dict.fromkeys(
-            one
+        """The chassis of the systems; all chassis if no system names its own."""
+        paths = dict.fromkeys(
+            place
             for system in self._owners("Systems")
-            for one in links(inner(system, "Links"), "Chassis")
+            for place in links(inner(system, "Links"), "Chassis")
         )
-        if found:
-            return [self._client.find(one) for one in list(found)[:_MAX_OWNERS]]
+        if paths:
+            return [self._client.find(place) for place in list(paths)[:_MAX_OWNERS]]
         return self._owners("Chassis")
 
     def _resource(self, document: Json, key: str) -> Json:
@@ -304,40 +309,42 @@ class RedfishSource:
 
     def _supplies(self, chassis: Json) -> list[Part]:
         power = self._resource(chassis, "Power")
-        found = [power_supply(supply) for supply in objects(power, "PowerSupplies")]
-        found += [redundancy(group, "power") for group in objects(power, "Redundancy")]
-        found += [battery(voltage) for voltage in objects(power, "Voltages")]
+        parts = [power_supply(supply) for supply in objects(power, "PowerSupplies")]
+        parts += [redundancy(group, "power") for group in objects(power, "Redundancy")]
+        parts += [battery(voltage) for voltage in objects(power, "Voltages")]
         if objects(power, "PowerSupplies"):
-            return found
+            return parts
         new = self._resource(chassis, "PowerSubsystem")
         members = self._client.members(new, "PowerSupplies")
-        found += [power_supply(member) for member in members]
+        parts += [power_supply(member) for member in members]
         groups = objects(new, "PowerSupplyRedundancy")
-        return found + [redundancy(group, "power") for group in groups]
+        return parts + [redundancy(group, "power") for group in groups]
 
     def _cooling(self, chassis: Json) -> list[Part]:
         thermal = self._resource(chassis, "Thermal")
         fans, temperatures = objects(thermal, "Fans"), objects(thermal, "Temperatures")
-        found = [fan(member) for member in fans]
-        found += [temperature(member) for member in temperatures]
-        found += [redundancy(group, "fan") for group in objects(thermal, "Redundancy")]
+        parts = [fan(member) for member in fans]
+        parts += [temperature(member) for member in temperatures]
+        parts += [redundancy(group, "fan") for group in objects(thermal, "Redundancy")]
         if fans or temperatures:
-            return found
+            return parts
         new = self._resource(chassis, "ThermalSubsystem")
-        found += [fan(member) for member in self._client.members(new, "Fans")]
-        found += [redundancy(group, "fan") for group in objects(new, "FanRedundancy")]
-        return found + self._temperatures(chassis, new)
+        parts += [fan(member) for member in self._client.members(new, "Fans")]
+        parts += [redundancy(group, "fan") for group in objects(new, "FanRedundancy")]
+        return parts + self._temperatures(chassis, new)
 
     def _temperatures(self, chassis: Json, subsystem: Json) -> list[Part]:
-        """Readings in one answer, each with a link to its sensor, which has the state."""
+        """The temperatures: one answer has all readings, each with a link to its sensor and
+        state.
+        """
         metrics = self._resource(subsystem, "ThermalMetrics")
         readings = objects(metrics, "TemperatureReadingsCelsius")
         if not readings:
             sensors = self._client.members(chassis, "Sensors")
             shown = [sensor for sensor in sensors if text(sensor, "ReadingType") == "Temperature"]
-            return [temperature(one) for one in shown]
-        found: list[Part] = []
-        for one in readings:
-            sensor = self._client.find(path(one.get("DataSourceUri")))
-            found.append(temperature(sensor) if sensor else reading(one))
-        return found
+            return [temperature(sensor) for sensor in shown]
+        parts: list[Part] = []
+        for item in readings:
+            sensor = self._client.find(path(item.get("DataSourceUri")))
+            parts.append(temperature(sensor) if sensor else reading(item))
+        return parts

@@ -2,7 +2,7 @@
 
 In: the settings, paths. Out: decoded JSON, or `PartError`. No session is opened: each request has
 the password, so that nothing is left on the BMC when the run is killed. Functions return members of
-the JSON as a text, a number, objects or a path; empty or None where they are none of that.
+the JSON as a text, a number, objects or a path; empty or None if the type differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodevitals.probes.common.https import Answer, Connection, tls_context
 
 Json = dict[str, Any]
 
-# A path of the service, without a fragment, and nothing that would end a request's line.
+# A path of the service without a fragment and without characters that end the request line.
 _PATH = re.compile(r"/redfish/[!\"$-~]{0,500}")
 _MAX_TEXT = 256
 _MAX_NUMBER = 1e9
@@ -45,11 +45,11 @@ def inner(document: Json, *keys: str) -> Json:
 def objects(document: Json, key: str) -> list[Json]:
     """The objects of a list."""
     value = document.get(key)
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text(document: Json, key: str) -> str:
-    """A text; '' where there is none. Some services have numbers as identifiers."""
+    """A text; '' if there is none. Some services use numbers as identifiers."""
     value = document.get(key)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER:
         return str(value)
@@ -57,7 +57,7 @@ def text(document: Json, key: str) -> str:
 
 
 def number(document: Json, key: str) -> Optional[float]:
-    """A number that a sensor may have."""
+    """A number that a sensor may report."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -65,7 +65,7 @@ def number(document: Json, key: str) -> Optional[float]:
 
 
 def path(value: object) -> str:
-    """A path of the service; '' for what is none, as a URL of another host."""
+    """A path of the service; '' for any other value, such as a URL of another host."""
     return value if isinstance(value, str) and _PATH.fullmatch(value) else ""
 
 
@@ -77,7 +77,9 @@ def link(document: Json, key: str) -> str:
 def links(document: Json, key: str) -> list[str]:
     """The paths that a list links to."""
     return [
-        found for found in (path(one.get("@odata.id")) for one in objects(document, key)) if found
+        target
+        for target in (path(item.get("@odata.id")) for item in objects(document, key))
+        if target
     ]
 
 
@@ -89,15 +91,15 @@ MAX_RUN_BYTES = 16 * 1024 * 1024
 MAX_SECRET_BYTES = 4096
 MAX_PAGES = 8
 MAX_MEMBERS = 256
-# One request may take so much, and so much of what the run has: the others have a chance, too.
+# Limits of one request, in seconds and as a share of the run, so that others have time, too.
 _REQUEST_SECONDS, _SHARE = 20.0, 0.25
 _REDIRECTS = (301, 302, 307, 308)
-# The service does not have it, or not for GET.
+# The service does not have the resource, or does not support GET for it.
 _MISSING = (404, 405, 410, 501)
 
 
 class Client:
-    """The service; nothing but GET, none after the end of the run."""
+    """Sends GET requests to the service, and none after the end of the run."""
 
     def __init__(self, settings: RedfishSettings, until: float) -> None:
         user, password = _secret(settings.username_file), _secret(settings.password_file)
@@ -124,8 +126,8 @@ class Client:
         self._connection.close()
 
     def get(self, where: str) -> Optional[Json]:
-        """The object at a path; None where the service has none. Raises PartError, and ProbeError
-        where a further request makes no sense.
+        """The object at a path; None if the service has none. Raises PartError, and ProbeError if
+        further requests would fail, too.
         """
         if where not in self._known:
             try:
@@ -144,7 +146,7 @@ class Client:
         return None if answer.status in _MISSING else self._decoded(answer, where)
 
     def find(self, where: str) -> Json:
-        """As `get`, but empty where there is none, and where it failed."""
+        """As `get`, but empty if there is no object or the request failed."""
         try:
             return (self.get(where) if where else None) or {}
         except PartError as error:
@@ -153,15 +155,15 @@ class Client:
 
     def members(self, document: Json, key: str, limit: int = MAX_MEMBERS) -> list[Json]:
         """The members of the collection that is linked there."""
-        found: list[Json] = []
+        complete: list[Json] = []
         for member in self._listed(link(document, key), limit):
-            one = member if "Id" in member else self.find(path(member.get("@odata.id")))
-            if one:
-                found.append(one)
-        return found
+            resource = member if "Id" in member else self.find(path(member.get("@odata.id")))
+            if resource:
+                complete.append(resource)
+        return complete
 
     def _listed(self, where: str, limit: int) -> list[Json]:
-        """The members, of which the service sends only links unless it can expand them."""
+        """The members; only their links if the service cannot expand them."""
         if not where:
             return []
         if self.expands:
@@ -204,18 +206,18 @@ class Client:
             text = f"{what}: {getattr(error, 'strerror', None) or error or type(error).__name__}"
             raise PartError("no_answer", text) from None
         if answer.status == 401:
-            # No further request: many BMCs lock the user after a few.
+            # No further request: many BMCs lock the user after a few failures.
             raise ProbeError("unauthorized", f"{what}: 401: the password is not accepted")
         return answer
 
     def _redirected(self, answer: Answer, where: str) -> str:
-        """The path of a redirect on the same service, as to the path with a slash at its end."""
+        """The target of a redirect within the service, such as the same path with a final slash."""
         target = answer.headers.get("Location", "")
         is_whole = target.lower().startswith(f"{self._url.lower()}/")
-        found = path(target[len(self._url) :] if is_whole else target)
-        if not found or found == where:
+        redirected = path(target[len(self._url) :] if is_whole else target)
+        if not redirected or redirected == where:
             raise PartError("no_answer", f"GET {self._url}{where}: redirected to {target[:160]!r}")
-        return found
+        return redirected
 
     def _decoded(self, answer: Answer, where: str) -> Json:
         what = f"GET {self._url}{where}"
@@ -228,12 +230,12 @@ class Client:
             text = f"{what}: over {MAX_BODY_BYTES} bytes, or {MAX_RUN_BYTES} in this run"
             raise PartError("too_long", text)
         try:
-            found: Any = msgspec.json.decode(answer.body)
+            document: Any = msgspec.json.decode(answer.body)
         except (ValueError, RecursionError) as error:
             raise PartError("malformed", f"{what}: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise PartError("malformed", f"{what}: no object")
-        return found
+        return document
 
 
 def _secret(file: str) -> str:

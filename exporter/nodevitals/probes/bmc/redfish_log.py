@@ -1,9 +1,9 @@
 """The event log in Redfish (LogEntry of DMTF DSP0268): which one, and what is new in it.
 
 In: the client. Out: entries, oldest first, each with the state after it. Services list the newest
-entry first or last, on one page or on many, with the entries or with links to them. The severity is
-the BMC's own; the kind that of the sensor's type. An entry without one, as many services' own
-formats, is of kind `other`.
+entry first or last, on one page or on many, with the entries or with links to them. The BMC reports
+the severity; the kind follows from the sensor type. An entry without a sensor type has the kind
+`other`, as in many vendor formats.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?(?:Z|([+-])(\d\d):?(\d\d))",
     re.ASCII,
 )
-# Earlier ones are of a clock that was not set.
+# An earlier time comes from a clock that was not set.
 _EARLIEST = 0x20000000
-# Types of sensors, without case and punctuation: services spell them differently.
+# Sensor types in lower case and without punctuation: services spell them differently.
 _KINDS = {
     "temperature": "temperature",
     "voltage": "voltage",
@@ -54,7 +54,7 @@ _KINDS = {
     "battery": "battery",
 }
 _SEVERITIES = {"Critical": "critical", "Warning": "warning"}
-# Words of an EntryCode that is the end of a fault, or its absence.
+# Words of an EntryCode that reports the end or the absence of a fault.
 _END = re.compile(
     r"deassert|not exceeded|performance met|transition to ok|transition to (?:running|on ?line)"
     r"|fully redundant|from more severe"
@@ -65,8 +65,8 @@ _OTHER = re.compile(r"[^a-z]")
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry. `identity` is that of no other one, also after the log was cleared; `number` that
-    of its Id, None where it is none. `event` is None where it reports no fault.
+    """One entry. `identity` is unique, also after the log was cleared; `number` is its Id, None if
+    that is no number. `event` is None if the entry reports no fault.
     """
 
     identity: str
@@ -104,7 +104,7 @@ def _event(document: Json, time: float) -> Optional[LogEvent]:
 
 
 def parse_time(created: str) -> float:
-    """Seconds since the epoch; 0 where unknown: without a time zone, or of a clock not set."""
+    """Seconds since the epoch; 0 if unknown: no time zone, or the clock was not set."""
     match = _TIME.fullmatch(created)
     if match is None:
         return 0.0
@@ -126,7 +126,7 @@ def parse_time(created: str) -> float:
 
 
 def is_newest_first(first: LogEntry, last: LogEntry) -> bool:
-    """Whether a page that begins and ends so has its newest entry first."""
+    """Whether a page with this first and last entry lists the newest entry first."""
     if first.time and last.time and first.time != last.time:
         return first.time > last.time
     if first.number is not None and last.number is not None:
@@ -134,13 +134,13 @@ def is_newest_first(first: LogEntry, last: LogEntry) -> bool:
     return False
 
 
-# New entries per run, each of which may be a request; the others come with the next runs.
+# New entries per run, each of which may take a request; the next runs read the others.
 MAX_ENTRIES = 32
 _MAX_SERVICES = 8
-# Identifiers of hardware event logs, the best first: of Dell and OpenBMC, HPE, Supermicro and
-# Huawei, Lenovo.
+# Identifiers of hardware event logs, the best first: Dell and OpenBMC, HPE, Supermicro and Huawei,
+# Lenovo.
 _LOGS = ("sel", "iml", "log1", "platformlog", "eventlog")
-# An entry, the page that it was on, and whether the last one of the run before was found.
+# An entry, its page, and whether the last entry of the previous run was found.
 _Found = tuple[LogEntry, str, bool]
 
 
@@ -180,7 +180,7 @@ class EventLog:
         return LogInfo(whole, used, None)
 
     def newest(self, state: BmcState) -> BmcState:
-        """Where the end of the log is; not `started` where it is on a later page."""
+        """The end of the log; not `started` if it is on a later page."""
         known = state if state.source == self.path else BmcState(source=self.path)
         where, members = self._start(known)
         if not members:
@@ -199,18 +199,18 @@ class EventLog:
         return msgspec.structs.replace(last, started=not following)
 
     def new_entries(self, state: BmcState) -> Iterator[tuple[BmcState, Optional[LogEvent]]]:
-        """Entries after that of `state`. In a log that was cleared all are new, but those that are
-        older than what was read: the service may only call them otherwise than before.
+        """Entries after `state`. If the log was cleared, all entries are new except those older
+        than the last one read: the service may have only renamed them.
         """
         where, members = self._start(state)
         if not members:
             yield BmcState(started=True, source=self.path), None
             return
         if self._is_newest_first(members):
-            found = self._backwards(members, state)
+            entries = self._backwards(members, state)
         else:
-            found = self._onwards(where, state)
-        for entry, page, is_known in found:
+            entries = self._onwards(where, state)
+        for entry, page, is_known in entries:
             if entry.identity == state.content:
                 continue
             before = state.time if state.content else 0.0
@@ -219,7 +219,7 @@ class EventLog:
             yield state, None if is_old else entry.event
 
     def _start(self, state: BmcState) -> tuple[str, list[Json]]:
-        """The page to begin with: that of the last entry, where it is still there."""
+        """The page to begin with: the page of the last entry, if it still exists."""
         if state.page not in ("", self.path):
             members = objects(self._client.find(state.page), "Members")
             if any(path(member.get("@odata.id")) == state.entry for member in members):
@@ -227,41 +227,41 @@ class EventLog:
         return self.path, objects(self._page(self.path), "Members")
 
     def _backwards(self, members: list[Json], state: BmcState) -> list[_Found]:
-        """From the newest entry to the known one, then in the order of time."""
-        found: dict[str, LogEntry] = {}
+        """Read from the newest entry back to the known one; return them oldest first."""
+        entries: dict[str, LogEntry] = {}
         is_known = False
         for member in self._all(members):
-            if len(found) >= MAX_ENTRIES and "Id" not in member:
+            if len(entries) >= MAX_ENTRIES and "Id" not in member:
                 break
             entry = self._entry(member)
             is_known = bool(state.content) and entry.identity == state.content
             if is_known:
                 break
-            found.setdefault(entry.identity, entry)
-        return [(entry, self.path, is_known) for entry in reversed(found.values())]
+            entries.setdefault(entry.identity, entry)
+        return [(entry, self.path, is_known) for entry in reversed(entries.values())]
 
     def _onwards(self, where: str, state: BmcState) -> list[_Found]:
-        """From the known entry, or else from the oldest one, to the newest."""
-        found: dict[str, tuple[LogEntry, str]] = {}
+        """Read from the known entry, or else from the oldest one, to the newest."""
+        entries: dict[str, tuple[LogEntry, str]] = {}
         is_known = False
         for _ in range(MAX_PAGES):
             page = self._page(where)
             for member in self._after_known(objects(page, "Members"), state):
-                if len(found) >= MAX_ENTRIES and "Id" not in member:
-                    return [(entry, on, is_known) for entry, on in found.values()]
+                if len(entries) >= MAX_ENTRIES and "Id" not in member:
+                    return [(entry, on, is_known) for entry, on in entries.values()]
                 entry = self._entry(member)
                 if state.content and entry.identity == state.content:
                     is_known = True
-                    found.clear()
+                    entries.clear()
                 else:
-                    found.setdefault(entry.identity, (entry, where))
+                    entries.setdefault(entry.identity, (entry, where))
             where = path(page.get("Members@odata.nextLink"))
             if not where:
                 break
-        return [(entry, on, is_known) for entry, on in found.values()]
+        return [(entry, on, is_known) for entry, on in entries.values()]
 
     def _after_known(self, members: list[Json], state: BmcState) -> list[Json]:
-        """From the known one on, where it is among them: those before it need not be requested."""
+        """The members from the known one on, if it is among them; earlier ones need no request."""
         for at, member in enumerate(members):
             if state.entry and path(member.get("@odata.id")) == state.entry:
                 return members[at:]
@@ -284,10 +284,10 @@ class EventLog:
     def _entry(self, member: Json) -> LogEntry:
         if "Id" not in member:
             where = path(member.get("@odata.id"))
-            found = self._client.get(where) if where else None
-            if not found:
+            document = self._client.get(where) if where else None
+            if not document:
                 raise PartError("malformed", f"{self.path}: a member without an entry")
-            member = {"@odata.id": where, **found}
+            member = {"@odata.id": where, **document}
         return parse_entry(member)
 
     def _page(self, where: str) -> Json:
@@ -308,7 +308,7 @@ class EventLog:
 
 
 def _rank(service: Json) -> int:
-    """How well a log service fits; over the length of _LOGS where it does not."""
+    """Rank of a log service, lowest first; more than the length of _LOGS if it does not fit."""
     if text(service, "LogEntryType") == "SEL":
         return 0
     name = text(service, "Id").lower()

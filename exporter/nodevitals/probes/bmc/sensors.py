@@ -1,8 +1,9 @@
 """The sensors of a BMC: `ipmitool sdr elist`.
 
-In: lines `NAME | NUMBERh | STATUS | ENTITY.INSTANCE | READING`, whose texts for discrete states are
-those of the IPMI specification, table 42-3. Out: `Sensor`, and what each kind says. What a sensor
-does not say stays unknown: a sensor that is not scanned, or has no reading, says nothing.
+In: lines `NAME | NUMBERh | STATUS | ENTITY.INSTANCE | READING`; table 42-3 of the IPMI
+specification defines the texts of discrete states. Out: `Sensor`, and the state by kind. What a
+sensor does not report stays unknown: a sensor that is not scanned or has no reading reports
+nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _REDUNDANCY = {
     "redundancy degraded from fully redundant": "degraded",
     "redundancy degraded from non-redundant": "degraded",
 }
-# What the person must do comes first: a power supply without input often says that it failed, too.
+# The state that names the action comes first: a supply without input often reports failure, too.
 _SUPPLY_WORDS = (
     ("power supply ac lost", "input_lost"),
     ("ac lost or out-of-range", "input_lost"),
@@ -52,7 +53,7 @@ _CRITICAL, _WARNING = ("cr", "nr"), ("nc",)
 
 
 class Sensor(msgspec.Struct, frozen=True, kw_only=True):
-    """One sensor. `value` is None for a discrete one; `states` are its asserted states, in lower
+    """One sensor. `value` is None for a discrete sensor; `states` are its asserted states in lower
     case; `status` is `ok`, `nc`, `cr` or `nr`.
     """
 
@@ -66,23 +67,23 @@ class Sensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_sensors(text: str) -> list[Sensor]:
-    """The sensors that were read, each with a name of its own."""
-    found: list[Sensor] = []
+    """The sensors that have a reading, with unique names."""
+    sensors: list[Sensor] = []
     for line in text.splitlines():
         sensor = _sensor(line)
-        if sensor is not None and len(found) < MAX_PARTS:
-            found.append(sensor)
-    names = [one.name for one in found]
+        if sensor is not None and len(sensors) < MAX_PARTS:
+            sensors.append(sensor)
+    names = [sensor.name for sensor in sensors]
     unique: dict[str, Sensor] = {}
-    for one in found:
-        if names.count(one.name) > 1:
-            one = msgspec.structs.replace(one, name=f"{one.name} {one.number:02X}h")
-        unique.setdefault(one.name, one)
+    for sensor in sensors:
+        if names.count(sensor.name) > 1:
+            sensor = msgspec.structs.replace(sensor, name=f"{sensor.name} {sensor.number:02X}h")
+        unique.setdefault(sensor.name, sensor)
     return list(unique.values())
 
 
 def _sensor(line: str) -> Optional[Sensor]:
-    # A name may have a `|` in it; the other columns do not.
+    # Only a name may contain `|`; the other columns do not.
     parts = [part.strip() for part in line[:512].rsplit("|", 4)]
     if len(parts) != 5:
         return None
@@ -111,10 +112,10 @@ def _sensor(line: str) -> Optional[Sensor]:
 
 
 def supply_state(sensor: Sensor) -> Optional[str]:
-    """The state of a power supply; None where this is no power supply, or says nothing."""
+    """The state of a power supply; None for another sensor, or if it reports no state."""
     if sensor.entity != _SUPPLY and not _SUPPLY_NAME.search(sensor.name):
         return None
-    # A power reading or a fan says nothing of the state, but where its presence is asserted beside.
+    # A power reading or a fan shows no state, unless it also asserts its presence.
     other = sensor.unit or _FAN_NAME.search(sensor.name) or redundancy(sensor) is not None
     if other and not any(state in _PRESENT for state in sensor.states):
         return None
@@ -128,7 +129,7 @@ def supply_state(sensor: Sensor) -> Optional[str]:
 
 
 def redundancy(sensor: Sensor) -> Optional[tuple[str, str]]:
-    """Of what, and how redundant; None where the sensor says nothing of it."""
+    """The redundant component and its redundancy; None if the sensor reports none."""
     for state in sensor.states:
         if state in _REDUNDANCY:
             fan = sensor.entity == _FAN or _FAN_NAME.search(sensor.name)
@@ -148,7 +149,7 @@ def is_fan(sensor: Sensor) -> bool:
 
 
 def fan_state(sensor: Sensor) -> Optional[str]:
-    """The state of a fan; None where it says nothing: 0 rpm without a limit may be no fan."""
+    """The state of a fan; None if unknown: 0 rpm without a limit may mean that there is no fan."""
     if any(state in _GONE for state in sensor.states):
         return "absent"
     if sensor.status in _CRITICAL or any(
@@ -172,7 +173,7 @@ def temperature_state(sensor: Sensor) -> str:
 
 
 def battery_state(sensor: Sensor) -> Optional[str]:
-    """The state of a battery; None where this is none, or says nothing."""
+    """The state of a battery; None for another sensor, or if it reports no state."""
     if sensor.entity != _BATTERY and not BATTERY_NAME.search(sensor.name):
         return None
     if "failed" in sensor.states:
@@ -187,9 +188,9 @@ def battery_state(sensor: Sensor) -> Optional[str]:
 
 
 def parts(sensors: Iterable[Sensor]) -> list[Part]:
-    """What the sensors say of parts of the chassis."""
-    found = (_part(sensor) for sensor in sensors)
-    return [part for part in found if part is not None]
+    """The parts of the chassis, by their sensors."""
+    all_parts = (_part(sensor) for sensor in sensors)
+    return [part for part in all_parts if part is not None]
 
 
 def _part(sensor: Sensor) -> Optional[Part]:
