@@ -26,9 +26,9 @@ _LEVELS = (
     *("linear", "multipath", "container", "faulty"),
     *("raid0", "raid1", "raid4", "raid5", "raid6", "raid10"),
 )
-# The beginning of a mapping's uuid names who made it.
+# The beginning of a mapping's uuid names the tool that made it.
 _KINDS = {"LVM": "lvm", "CRYPT": "crypt", "mpath": "multipath"}
-# Of a SCSI device, and of an NVMe controller.
+# States of a SCSI device, and of an NVMe controller.
 _RUNNING = ("running", "live")
 # The others that the kernel knows: sdev_states[] in drivers/scsi/scsi_sysfs.c, and those of NVMe.
 _PATH_STATES = (
@@ -39,7 +39,7 @@ _PATH_STATES = (
 
 
 def parse_progress(text: str) -> Optional[float]:
-    """The share that `sync_completed` says, `SECTORS / TOTAL`; None while nothing is done."""
+    """The share in `sync_completed`, `SECTORS / TOTAL`; None while no sync runs."""
     done, slash, total = text.partition("/")
     sectors, all_sectors = parse_integer(done.strip()), parse_integer(total.strip())
     if not slash or sectors is None or not all_sectors:
@@ -48,7 +48,7 @@ def parse_progress(text: str) -> Optional[float]:
 
 
 def report_arrays(host: Host, names: Iterable[str], readings: Readings) -> None:
-    """Add what each of these md arrays says."""
+    """Add the samples of these md arrays."""
     for name in names:
         readings.at(name, "sysfs md")  # its files take the array's lock
         _report_array(host.sys(f"block/{name}/md"), name, readings)
@@ -61,7 +61,7 @@ def _report_array(directory: Path, name: str, readings: Readings) -> None:
     if state in families.ARRAY_STATES:
         readings.add(families.ARRAY_STATE, 1, name, state)
         readings.condition(name, state, f"md {level or ''}")
-    # A container of external metadata has no members of its own.
+    # A container for external metadata has no members.
     members = parse_integer((read_text(directory / "raid_disks") or "").partition(" ")[0])
     readings.add(families.ARRAY_MEMBERS, members or None, name)
     readings.add(families.ARRAY_DEGRADED, read_integer(directory / "degraded"), name)
@@ -81,7 +81,7 @@ def _report_array(directory: Path, name: str, readings: Readings) -> None:
 
 
 def report_mappings(host: Host, names: Iterable[str], readings: Readings) -> None:
-    """Add what each device-mapper device says."""
+    """Add the samples of these device-mapper devices."""
     for name in names:
         directory = host.sys(f"block/{name}")
         if not exists(directory / "dm"):
@@ -97,7 +97,9 @@ def report_mappings(host: Host, names: Iterable[str], readings: Readings) -> Non
 
 
 def _report_paths(directory: Path, name: str, readings: Readings) -> None:
-    """Paths that failed a check of multipathd, and whose device runs, are not told apart here."""
+    """Report the paths. A path that only multipathd's check has failed looks like a good one
+    here.
+    """
     paths = list_names(directory / "slaves")
     states = [read_text(directory / "slaves" / path / "device/state") for path in paths]
     readings.add(families.PATHS, len(paths), name)

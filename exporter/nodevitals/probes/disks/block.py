@@ -2,8 +2,8 @@
 
 In: /sys/block and /sys/class/nvme. Out: `Disk` and `IoCounts`. Nothing is sent to a disk.
 
-From the disks of a run and what is known follows which local disks a node has had in this boot, and
-which of them are gone.
+The inventory combines the disks of a run with the known ones: which local disks the node has had
+since the boot, and which of them are gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nodevitals.linux.sysfs import (
     read_text,
 )
 
-SECTOR_BYTES = 512  # in sysfs always, whatever the disk's
+SECTOR_BYTES = 512  # always in sysfs, whatever the disk uses
 _CONTROLLER = re.compile(r"nvme\d+")
 _NAMESPACE = re.compile(r"nvme\d+(?:c\d+)?n\d+")
 _HIDDEN_PATH = re.compile(r"nvme\d+c\d+n\d+")
@@ -37,8 +37,8 @@ _SCSI = re.compile(r"sd[a-z]+")
 # Optical and floppy drives; the others have no device behind them.
 _NOT_DISKS = re.compile(r"(?:sr|scd|fd|loop|ram|zram|dm-|md|nbd|rbd|zd|drbd)\d+.*")
 _NAME = re.compile(r"[A-Za-z0-9_.:!-]{1,64}")
-# Parts of a device's path in sysfs, in this order: a SATA disk behind a SAS adapter is `sas`, an
-# USB disk's path has the number of a SCSI host, too.
+# Parts of a device's path in sysfs, checked in this order: a SATA disk behind a SAS adapter is
+# `sas`, and the path of a USB disk also has the number of a SCSI host.
 _PLACES = (
     ("/usb", "usb"),
     ("/virtio", "virtio"),
@@ -48,12 +48,12 @@ _PLACES = (
     ("/ata", "ata"),
 )
 LOCAL = ("pcie", "ata", "sas")
-# Volumes of clouds are NVMe on PCIe, and are detached as Kubernetes needs them.
+# Cloud volumes are NVMe on PCIe, and Kubernetes detaches them as needed.
 _DETACHABLE = ("Amazon Elastic Block Store", "nvme_card-pd", "MSFT NVMe Accelerator")
 
 
 class KnownDisk(msgspec.Struct, frozen=True, array_like=True):
-    """A disk by its name; '' where its serial number or its place is unknown."""
+    """A disk by its name; '' if its serial number or its place is unknown."""
 
     name: str
     serial: str = ""
@@ -61,8 +61,8 @@ class KnownDisk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """The disks of this boot: those that are there and those that are gone, and how many there
-    were at most, less those that were forgotten.
+    """The disks of this boot: present ones, gone ones, and the highest number of disks at a time,
+    without forgotten disks.
     """
 
     boot_id: str = ""
@@ -71,8 +71,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     highest: int = 0
 
     def seen(self, disks: Iterable[Disk], forgotten: AbstractSet[str], boot_id: str) -> Inventory:
-        """What is known after a run that found these. While the boot is unknown (''), it is taken
-        for the same.
+        """The inventory after a run that found these disks. While the boot is unknown (''), the
+        same boot is assumed.
         """
         same = boot_id in ("", self.boot_id)
         before = (*self.present, *self.gone) if same else ()
@@ -83,7 +83,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         gone = [
             entry
             for entry in known.values()
-            # Another disk in its slot replaces it; under its name, it does unless it moved there.
+            # A disk is replaced by another one in its slot, or with its name unless that disk moved
+            # there.
             if entry.serial not in serials and entry.place not in places and entry.name not in names
         ]
         retired = [disk for disk in gone if {disk.serial, disk.name} & forgotten]
@@ -101,7 +102,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """An NVMe controller or another disk. `counted`: it is of the node, so that it is missed."""
+    """An NVMe controller or another disk. `counted`: it belongs to the node, so it can be
+    missing.
+    """
 
     name: str
     transport: str
@@ -127,9 +130,9 @@ class IoCounts(msgspec.Struct, frozen=True):
 
 def parse_stat(text: str) -> Optional[IoCounts]:
     """The 11, 15 or 17 numbers of a device's `stat`; None for anything else."""
-    found = [parse_integer(word) for word in text.split()]
-    fields = [number for number in found if number is not None]
-    if len(fields) < 11 or len(fields) != len(found):
+    numbers = [parse_integer(word) for word in text.split()]
+    fields = [number for number in numbers if number is not None]
+    if len(fields) < 11 or len(fields) != len(numbers):
         return None
     starts = {"read": 0, "write": 4} | ({"discard": 11} if len(fields) >= 15 else {})
     operations = {name: fields[at] for name, at in starts.items()}
@@ -170,7 +173,7 @@ def list_disks(host: Host, names: list[str]) -> list[Disk]:
 
 def _controller(host: Host, name: str) -> Disk:
     directory = host.sys(f"class/nvme/{name}")
-    transport = read_text(directory / "transport") or "pcie"  # before Linux 4.5 there was no other
+    transport = read_text(directory / "transport") or "pcie"  # the only one before Linux 4.5
     local = transport == "pcie"
     model = read_label(directory / "model") or ""
     return Disk(

@@ -1,4 +1,4 @@
-"""What a disk says of its own health, whatever it was read with."""
+"""The health that a disk reports, by any tool that reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HealthError(Exception):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """SMART data. None and what is not in a mapping are unknown."""
+    """SMART data. None, or a key missing from a mapping, means unknown."""
 
     standby: Optional[bool] = None
     passed: Optional[bool] = None
@@ -46,7 +46,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report(health: Health, device: str, readings: Readings) -> None:
-    """Add what is known."""
+    """Add the samples of the known values."""
     for family, value in (
         (families.STANDBY, health.standby),
         (families.PASSED, health.passed),
@@ -65,8 +65,8 @@ def report(health: Health, device: str, readings: Readings) -> None:
         readings.add(family, value, device)
     for name, active in health.warnings.items():
         readings.add(families.WARNING, active, device, name)
-    for name, found in health.findings.items():
-        readings.add(families.FINDING, found, device, name)
+    for name, is_reported in health.findings.items():
+        readings.add(families.FINDING, is_reported, device, name)
     for name, count in health.sectors.items():
         readings.add(families.SECTOR_COUNT, count, device, name)
     readings.add(families.LIFETIME, health.read_bytes, device, "read")

@@ -22,21 +22,21 @@ IDENTIFY_BYTES = 4096
 _GET_LOG_PAGE, _IDENTIFY = 0x02, 0x06
 _HEALTH_PAGE, _CONTROLLER = 0x02, 0x01
 _ALL_NAMESPACES = 0xFFFFFFFF
-# Data Units of the page: thousands of 512 bytes, whatever the block size.
+# One Data Unit of the page is 1000 times 512 bytes, whatever the block size.
 _DATA_UNIT_BYTES = 512_000
 _ZERO_CELSIUS_KELVIN = 273
-_KELVIN = range(200, 474)  # -73 to 200 degrees Celsius; else there is no sensor
+_KELVIN = range(200, 474)  # -73 to 200 degrees Celsius; other values mean no sensor
 _STATUS_CODE = 0x7FF
 # Generic: Invalid Command Opcode, Invalid Field in Command. Specific: Invalid Log Page.
 _UNSUPPORTED = (0x001, 0x002, 0x109)
 _REASONS = {
     errno.EACCES: "permission",
     errno.EPERM: "permission",
-    # Vanished since it was listed, or a container that was not given the device.
+    # The device vanished since it was listed, or the container does not have it.
     errno.ENOENT: "device_file_missing",
     errno.ENODEV: "gone",
     errno.ENXIO: "gone",
-    # The kernel's answer while the controller is not live: the probe node exposes that state.
+    # Errors while the controller is not live; the probe `node` exposes that state.
     errno.EWOULDBLOCK: "gone",
 }
 
@@ -61,7 +61,8 @@ class _AdminCommand(ctypes.Structure):
         ("cdw13", ctypes.c_uint32),
         ("cdw14", ctypes.c_uint32),
         ("cdw15", ctypes.c_uint32),
-        # Left 0: the kernel's own limit. After a shorter one it would reset the controller.
+        # 0 selects the kernel's own limit. After a shorter one, the kernel would reset the
+        # controller.
         ("timeout_ms", ctypes.c_uint32),
         ("result", ctypes.c_uint32),
     ]
@@ -73,7 +74,7 @@ ADMIN_COMMAND = 3 << 30 | COMMAND_BYTES << 16 | ord("N") << 8 | 0x41
 
 
 def read_health(path: str) -> Optional[Health]:
-    """The health of the controller of this device file; None where it has no such page. The call
+    """The health of the controller of this device file; None if it has no such page. The call
     may hang for ever. Raises HealthError.
     """
     try:
@@ -102,7 +103,7 @@ def _health(descriptor: int, path: str) -> Optional[Health]:
     try:
         data = _read(descriptor, path, identify)
     except HealthError:
-        data = None  # the limit is a detail: the page is what counts
+        data = None  # the limit is optional, the page is not
     limit = None if data is None else parse_temperature_limit(data)
     return msgspec.structs.replace(health, temperature_limit=limit)
 
@@ -112,7 +113,7 @@ def _read(descriptor: int, path: str, command: _AdminCommand) -> Optional[bytes]
     data = ctypes.create_string_buffer(command.data_len)
     command.addr = ctypes.addressof(data)
     try:
-        # Releases the interpreter's lock while it waits.
+        # Releases the GIL while it waits.
         status = fcntl.ioctl(descriptor, ADMIN_COMMAND, command, True)
     except OSError as error:
         raise _failure(path, error) from None
@@ -131,7 +132,7 @@ def _failure(path: str, error: OSError) -> HealthError:
 def parse_health(page: bytes) -> Health:
     """The page of 512 bytes. Raises HealthError: `malformed`.
 
-    A page of ones is what a controller returns that fell off the bus.
+    A controller that fell off the bus returns a page of ones.
     """
     if len(page) != PAGE_BYTES or page in (b"\xff" * PAGE_BYTES, bytes(PAGE_BYTES)):
         raise HealthError("malformed", "the health page has no content")
@@ -142,7 +143,7 @@ def parse_health(page: bytes) -> Health:
         temperature=kelvin - _ZERO_CELSIUS_KELVIN if kelvin in _KELVIN else None,
         spare=_share(page[3]),
         spare_threshold=_share(page[4]),
-        used=page[5] / 100,  # 255 stands for all above
+        used=page[5] / 100,  # 255 means 255 or more
         read_bytes=None if read is None else read * _DATA_UNIT_BYTES,
         written_bytes=None if written is None else written * _DATA_UNIT_BYTES,
         power_on_seconds=None if hours is None else hours * 3600,
@@ -161,8 +162,8 @@ def parse_temperature_limit(identify: bytes) -> Optional[float]:
 
 
 def _count(page: bytes, offset: int) -> Optional[float]:
-    """A number of 16 bytes; None for all ones, which some firmware returns for what it does not
-    count.
+    """A number of 16 bytes; None for all ones, which some firmware returns for a value that it does
+    not count.
     """
     number = int.from_bytes(page[offset : offset + 16], "little")
     return None if number == (1 << 128) - 1 else float(number)

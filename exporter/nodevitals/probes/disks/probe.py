@@ -48,14 +48,14 @@ MAX_DISKS = 256
 # The kernel ends an admin command after 60 s, and then resets the controller.
 _HUNG_SECONDS = 90.0
 _WAIT_SHARE = 0.5
-# A run of `health` is a fork, as a rule.
+# A run of `health` is usually a fork.
 _HEALTH_SECONDS = 60.0
 _ASKED = ("ata", "sas")
 
 
 class KnownHealth(msgspec.Struct):
-    """What was read of the disks in a boot; `reader` tells the agent and the settings that it was
-    read with from others.
+    """The health that was read since the boot; `reader` identifies the agent process and the
+    settings that read it.
     """
 
     boot_id: str = ""
@@ -88,7 +88,7 @@ class DisksProbe(Probe):
 
     @classmethod
     def targets(cls, settings: DisksSettings) -> list[tuple[str, DisksTarget]]:
-        """The worker that reads sysfs, and the one that asks the disks."""
+        """The target that reads sysfs, and the one that reads the health of the disks."""
         parts = [("devices", DisksTarget(part="devices", settings=settings))]
         if settings.health:
             parts.append(("health", DisksTarget(part="health", settings=settings)))
@@ -96,7 +96,7 @@ class DisksProbe(Probe):
 
     @classmethod
     def target_timing(cls, own: DisksTarget, timing: Timing) -> Timing:
-        """Health changes slowly, and most runs only repeat what is known."""
+        """Health changes slowly, and most runs only repeat known values."""
         if own.part == "devices" or own.settings.interval is not None:
             return timing
         interval = max(timing.interval_seconds, min(_HEALTH_SECONDS, own.settings.health_interval))
@@ -109,11 +109,11 @@ class DisksProbe(Probe):
         return target == "devices"
 
     def stays(self) -> bool:
-        """While a call is in flight, which may hang: no other may be started for its disk."""
+        """Whether a call is in flight: it may hang, and no other may be started for its disk."""
         return self._reader is not None and self._reader.busy
 
     def run(self, readings: Readings) -> None:
-        """Read what this worker is for."""
+        """Read what this target is for."""
         if self.settings.part == "health":
             self._run_health(readings)
         else:
@@ -123,8 +123,8 @@ class DisksProbe(Probe):
         return any(fnmatchcase(name, pattern) for pattern in self.settings.settings.exclude)
 
     def _disks(self, names: list[str]) -> list[Disk]:
-        found = list_disks(self.host, names)
-        return [one for one in found if not self._excluded(one.name)][:MAX_DISKS]
+        disks = list_disks(self.host, names)
+        return [disk for disk in disks if not self._excluded(disk.name)][:MAX_DISKS]
 
     def _run_devices(self, readings: Readings) -> None:
         own = self.settings.settings
@@ -135,11 +135,13 @@ class DisksProbe(Probe):
         self._report_inventory(disks, readings)
         if not (disks or arrays or physical or self.state.inventory.highest or own.expected):
             raise Absent(f"no disk in {self.host.sys('block')}")
-        shown = [one for one in names if any(fnmatchcase(one, name) for name in own.include)]
+        shown = [
+            device for device in names if any(fnmatchcase(device, name) for name in own.include)
+        ]
         for name in dict.fromkeys([*physical, *shown][:MAX_DISKS]):
             self._report_io(name, readings)
         report_mappings(self.host, names[: 4 * MAX_DISKS], readings)
-        # One whose files hung comes last: the others are read before it hangs again.
+        # Disks whose files hung come last, so that the others are read before the next hang.
         arrays.sort(key=lambda name: name in readings.interrupted)
         report_arrays(self.host, arrays, readings)
         if not disks and own.required:
@@ -153,17 +155,17 @@ class DisksProbe(Probe):
         if known.highest or expected is not None:
             readings.add(families.PRESENT, len(counted))
             readings.add(families.EXPECTED, known.highest if expected is None else expected)
-        for one in disks:
-            labels = (one.model, one.serial, one.firmware, one.transport)
-            readings.add(families.INFO, 1, one.name, *labels)
-            readings.add(families.NAMESPACES, one.namespaces, one.name)
-        for disk in known.present:
-            if disk.serial:
-                readings.condition(disk.serial, "ok", disk.name)
-        for disk in known.gone:
-            readings.add(families.MISSING, 1, disk.name, disk.serial)
-            if disk.serial:
-                readings.condition(disk.serial, "missing", disk.name)
+        for disk in disks:
+            labels = (disk.model, disk.serial, disk.firmware, disk.transport)
+            readings.add(families.INFO, 1, disk.name, *labels)
+            readings.add(families.NAMESPACES, disk.namespaces, disk.name)
+        for present in known.present:
+            if present.serial:
+                readings.condition(present.serial, "ok", present.name)
+        for gone in known.gone:
+            readings.add(families.MISSING, 1, gone.name, gone.serial)
+            if gone.serial:
+                readings.condition(gone.serial, "missing", gone.name)
 
     def _report_io(self, name: str, readings: Readings) -> None:
         readings.add(families.SIZE, read_size(self.host, name), name)
@@ -204,11 +206,11 @@ class DisksProbe(Probe):
             raise ProbeError("unreadable", failures[0].message, stays=reader.busy)
 
     def _new_reader(self) -> Reader:
-        """With what earlier processes have read since the boot."""
+        """A reader with the results of earlier processes since the boot."""
         own, known, boot_id = self.settings.settings, self.state.health, self.host.boot_id()
         hung_seconds = max(_HUNG_SECONDS, own.smartctl_timeout + 10)
         slots = known.slots if boot_id and boot_id == known.boot_id else {}
-        if known.reader != self._reader_name():  # somebody may have mended what failed
+        if known.reader != self._reader_name():  # the cause of a failure may be gone
             slots = {name: slot for name, slot in slots.items() if not slot.reason}
         return Reader(own.health_interval, hung_seconds, slots)
 
@@ -217,7 +219,7 @@ class DisksProbe(Probe):
         return f"{os.getppid()} {zlib.crc32(encode(self.settings)):08x}"
 
     def _calls(self) -> dict[str, Call]:
-        """How the health of each disk is read, by its name."""
+        """The calls that read the health of the disks, by name."""
         own = self.settings.settings
         calls: dict[str, Call] = {}
         for disk in self._disks(list_block_devices(self.host)):
@@ -238,7 +240,7 @@ class DisksProbe(Probe):
         return partial(smartctl.read_health, argv, own.smartctl_timeout)
 
     def _read_nvme(self, path: str) -> Optional[Health]:
-        """By the kernel's ioctl, or where that is not allowed by smartctl, which may be."""
+        """Read by the kernel's ioctl; if that is not permitted, by smartctl, which may be."""
         try:
             return nvme.read_health(path)
         except HealthError as error:

@@ -1,7 +1,7 @@
 """Reads the health of many disks, each in a thread of its own, a few at a time.
 
 In: the disks with the call that reads each, and what earlier processes have read. Out: the last
-result of each. A call that hangs in the kernel holds up its own disk only: its thread stays, and no
+result of each. A call that hangs in the kernel delays only its own disk: its thread stays, and no
 other is started for this disk until it ends. A thread costs some kilobytes; a process per disk
 would cost megabytes.
 """
@@ -19,27 +19,27 @@ import msgspec
 from nodevitals.probes.disks.health import Health, HealthError
 
 Call = Callable[[], Optional[Health]]
-# Polite to controllers that many disks share.
+# A low limit, because many disks may share a controller.
 _AT_ONCE = 2
 _STACK_BYTES = 256 * 1024
 _STALE_INTERVALS = 3
 
 
 class Slot(msgspec.Struct):
-    """What is known of one disk's health; times are those of the boot's monotonic clock."""
+    """The known health of one disk; times are monotonic seconds since the boot."""
 
     due: float = 0.0
     health: Optional[Health] = None
     read_at: float = 0.0
     reason: str = ""
-    """Why the last call failed; '' where it did not."""
+    """Why the last call failed; '' if it did not."""
     message: str = ""
 
 
 class Reader:
     """The slots of all disks; `known` are those of earlier processes of this boot. `hung_seconds`:
-    how long a call may take before it counts as hung, and no longer as one of those that run at
-    once.
+    the time after which a call counts as hung; a hung call no longer counts against the limit of
+    simultaneous calls.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Reader:
             return {name: msgspec.structs.replace(slot) for name, slot in self._slots.items()}
 
     def refresh(self, calls: Mapping[str, Call], until: float) -> None:
-        """Start the calls that are due, and wait for those in flight, at the latest until this
-        monotonic time. What takes longer goes on, and is there in a later run.
+        """Start the calls that are due, and wait for all in flight, at most until this monotonic
+        time. Slower calls continue, and a later run has their results.
         """
         with self._changed:
             for name in [*self._slots]:
@@ -76,14 +76,16 @@ class Reader:
             due = [
                 name for name, slot in slots.items() if name not in self._begun and slot.due <= now
             ]
-            # Where a round takes longer than the interval, the first ones are due again before the
-            # last ones were read: who waits longest comes first.
+            # If a round takes longer than the interval, the first disks are due again before the
+            # last ones were read: so the disk that has waited longest comes first.
             due.sort(key=lambda name: slots[name].due)
             while self._start(calls, due) and time.monotonic() < until:
                 self._changed.wait(max(0.0, until - time.monotonic()))
 
     def _start(self, calls: Mapping[str, Call], due: list[str]) -> bool:
-        """Start what may start now; whether a call is in flight that does not hang."""
+        """Start the calls that may start now. Returns whether a call is in flight that does
+        not hang.
+        """
         now = time.monotonic()
         running = sum(now - began < self._hung for began in self._begun.values())
         while due and running < _AT_ONCE:
@@ -117,20 +119,22 @@ class Reader:
             self._changed.notify_all()
 
     def _ended(self, name: str, failure: Optional[HealthError]) -> None:
-        """A call has ended. Its slot is there: what is in flight is not removed."""
+        """Record the end of a call. Its slot exists: the slot of a call in flight is not
+        removed.
+        """
         del self._begun[name]
         slot = self._slots[name]
         slot.reason, slot.message = (failure.reason, failure.message) if failure else ("", "")
 
     def health(self, name: str) -> Optional[Health]:
-        """What was last read; None where that is too old, or the disk has no SMART data."""
+        """The last health; None if that is too old, or the disk has no SMART data."""
         with self._changed:
             slot = self._slots[name]
             stale = time.monotonic() - slot.read_at > _STALE_INTERVALS * self._interval
             return None if stale else slot.health
 
     def problem(self, name: str) -> Optional[HealthError]:
-        """Why the last call failed, or hangs; None where it did not."""
+        """Why the last call failed or hangs; None if it did not."""
         with self._changed:
             seconds = time.monotonic() - self._begun.get(name, math.inf)
             if seconds >= self._hung:

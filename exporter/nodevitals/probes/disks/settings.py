@@ -13,7 +13,7 @@ from nodevitals.probe import ProbeSettings, Problem, Seconds
 from nodevitals.quantities import shown
 
 _DEVICE = re.compile(r"[A-Za-z0-9_-]{1,32}")
-# smartctl(8), -d: what a disk behind a controller is called. No option can be made of it.
+# smartctl(8), -d: names of disks behind a controller. The pattern excludes options.
 _TYPE = re.compile(r"[a-z0-9_]+(?:[+][a-z0-9_]+)?,[0-9a-fx/,]+")
 
 
@@ -55,22 +55,22 @@ class DisksSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fie
         return self.enabled is True or bool(self.expected)
 
     def problems(self) -> Iterator[Problem]:
-        """Paths that are not absolute; what smartctl would take for something else."""
+        """Paths that are not absolute; texts that smartctl would read as something else."""
         if not os.path.isabs(self.device_directory) or "\0" in self.device_directory:
             yield Problem("device_directory", "not an absolute path: begin it with /")
         seen = set()
-        for index, one in enumerate(self.raid):
-            if not _DEVICE.fullmatch(one.device):
+        for index, raid in enumerate(self.raid):
+            if not _DEVICE.fullmatch(raid.device):
                 yield Problem(f"raid[{index}].device", "no block device: write it like sda")
-            for kind in one.types:
+            for kind in raid.types:
                 where = f"raid[{index}].types"
                 if not _TYPE.fullmatch(kind):
                     yield Problem(where, f"{shown(kind)} is no disk: write it like megaraid,0")
-                if (one.device, kind) in seen:
+                if (raid.device, kind) in seen:
                     yield Problem(
-                        where, f"{shown(kind)} of {one.device} is listed twice: remove one"
+                        where, f"{shown(kind)} of {raid.device} is listed twice: remove one"
                     )
-                seen.add((one.device, kind))
+                seen.add((raid.device, kind))
 
 
 class DisksTarget(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from nodevitals.probes.disks.health import Health, HealthError
 _USAGE, _NOT_OPENED, _DISK_FAILING, _FINDING = 1 << 0, 1 << 1, 1 << 3, 4
 _ATTRIBUTES = {5: "reallocated", 197: "pending", 198: "offline_uncorrectable"}
 _CRC_ATTRIBUTE = 199
-# Normalized from 100 (new) to 0 by all vendors that name them so.
+# All vendors that use these names normalize the value from 100 (new) to 0.
 _LIFE_LEFT = (
     "Media_Wearout_Indicator",
     "Wear_Leveling_Count",
@@ -35,7 +35,7 @@ _GONE = ("no such device",)
 _MAX_NUMBER = 1e30
 _MAX_LABEL_CHARACTERS = 128
 _SHOWN_CHARACTERS = 160
-# Where it hangs in the kernel, the program ends long after the call of it.
+# If the program hangs in the kernel, it ends long after the call.
 _TOOL_REASONS = {
     "missing": "tool_missing",
     "timeout": "timeout",
@@ -45,8 +45,8 @@ _TOOL_REASONS = {
 
 
 def arguments(program: str, path: str, kind: str, sleeps: bool) -> list[str]:
-    """The command for one disk; `kind` is what -d takes, '' for what smartctl detects; `sleeps`:
-    the disk may sleep (no NVMe disk does).
+    """The command for one disk; `kind` is the value of -d, '' for detection by smartctl; `sleeps`:
+    the disk may sleep (NVMe disks do not).
     """
     argv = [program, "--json=c", "-a"]
     argv += ["-n", "standby"] if sleeps else []
@@ -55,10 +55,10 @@ def arguments(program: str, path: str, kind: str, sleeps: bool) -> list[str]:
 
 
 def read_health(argv: Sequence[str], seconds: float) -> Optional[Health]:
-    """The disk's health; None where it has no SMART data. Raises HealthError.
+    """The disk's health; None if it has no SMART data. Raises HealthError.
 
-    Returns only when the program has ended, also where it cannot be killed: then the disk hangs,
-    and the next call would.
+    Returns only after the program has ended, even if it cannot be killed: then the disk hangs, and
+    another call would hang, too.
     """
     ended, alive = os.pipe()
     try:
@@ -66,7 +66,7 @@ def read_health(argv: Sequence[str], seconds: float) -> Optional[Health]:
     except ProbeError as error:
         os.close(alive)
         alive = -1
-        os.read(ended, 1)  # at the end of the last process that has the other end
+        os.read(ended, 1)  # returns after the last process that has the other end has ended
         raise HealthError(_TOOL_REASONS.get(error.reason, "io_error"), error.message) from None
     finally:
         os.close(ended)
@@ -76,10 +76,10 @@ def read_health(argv: Sequence[str], seconds: float) -> Optional[Health]:
 
 
 def parse_health(text: str, status: int) -> Optional[Health]:
-    """The output of `smartctl --json=c -a`; None where the disk has no SMART data. Raises
-    HealthError.
+    """The health in the output of `smartctl --json=c -a`; None if the disk has no SMART data.
+    Raises HealthError.
     """
-    # What else it prints, on standard error, is after the line of JSON.
+    # The text from standard error follows the line of JSON.
     line = next((line for line in text.splitlines() if line.startswith("{")), "")
     try:
         document = msgspec.json.decode(line)
@@ -96,7 +96,7 @@ def parse_health(text: str, status: int) -> Optional[Health]:
 
 
 def _unopened(document: dict[str, Any], status: int) -> Health:
-    """The bit also means that the disk sleeps: then it says so, and there is no error."""
+    """Health of a disk that was not opened: it sleeps, or else HealthError is raised."""
     text = _messages(document)
     lower = text.lower()
     if "mode, exit" in lower:
@@ -112,9 +112,9 @@ def _unopened(document: dict[str, Any], status: int) -> Health:
 
 
 def _messages(document: Any) -> str:
-    """What smartctl wants to say."""
-    found = _get(document, "smartctl", "messages")
-    texts = [_get(one, "string") for one in found] if isinstance(found, list) else []
+    """The messages of smartctl in one line."""
+    messages = _get(document, "smartctl", "messages")
+    texts = [_get(message, "string") for message in messages] if isinstance(messages, list) else []
     return "; ".join(text for text in texts if isinstance(text, str))[:_SHOWN_CHARACTERS]
 
 
@@ -174,9 +174,9 @@ def _raw(attribute: Any) -> Optional[float]:
 
 
 def _sectors(document: dict[str, Any], attributes: dict[int, dict[str, Any]]) -> dict[str, float]:
-    found = {name: _raw(attributes.get(number)) for number, name in _ATTRIBUTES.items()}
-    found["grown_defects"] = _number(document, "scsi_grown_defect_list")
-    return {name: count for name, count in found.items() if count is not None}
+    counts = {name: _raw(attributes.get(number)) for number, name in _ATTRIBUTES.items()}
+    counts["grown_defects"] = _number(document, "scsi_grown_defect_list")
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def _warnings(nvme: dict[str, Any]) -> dict[str, bool]:
