@@ -1,8 +1,8 @@
 """One home per probe: `NAME.py`, or a folder `NAME` whose entry is `NAME/probe.py`. Each holds one
-subclass of `Probe` whose `name` is that of its home. `common/` holds what several probes share.
+subclass of `Probe` whose `name` is the name of its home. `common/` holds what several probes share.
 
-A site's own probes are in `nodevitals/probes/` anywhere on PYTHONPATH, with no change here. One
-that cannot be used is a probe that fails: the agent and the other probes go on.
+A site puts its own probes into `nodevitals/probes/` anywhere on PYTHONPATH and changes nothing
+here. A probe that cannot be used fails; the agent and the other probes continue.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NOT_PROBES = ("common",)
 
 @cache
 def registered() -> dict[str, type[Probe]]:
-    """Every probe by its name; of one that cannot be used, a stand-in whose `unusable` says why."""
-    found: dict[str, type[Probe]] = {}
+    """Every probe by its name; `unusable` of a stand-in says why a probe cannot be used."""
+    kinds: dict[str, type[Probe]] = {}
     families: dict[str, Family] = {}
     for home in _homes():
         try:
@@ -38,18 +38,18 @@ def registered() -> dict[str, type[Probe]]:
             families |= _new_families(kind, families)
         except (Exception, SystemExit) as error:
             kind = _unusable(home.name, f"{type(error).__name__}: {error}")
-        found[home.name] = kind
-    return dict(sorted(found.items()))
+        kinds[home.name] = kind
+    return dict(sorted(kinds.items()))
 
 
 def is_own(kind: type[Probe]) -> bool:
-    """Whether a probe is of this package, not a site's."""
+    """Whether a probe belongs to this package, not to a site."""
     path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
     return any(path.startswith(f"{folder}{os.sep}") for folder in _own)
 
 
 class _Home(NamedTuple):
-    """A module that holds a probe, or a package whose module `probe` does."""
+    """A module that holds a probe, or a package whose module `probe` holds one."""
 
     name: str
     is_package: bool
@@ -66,8 +66,8 @@ def _homes() -> Iterator[_Home]:
 
 
 def _modules(folder: str) -> Iterator[_Home]:
-    """What can be imported from a folder, as pkgutil.iter_modules finds it: that imports inspect
-    and ast, 0.7 MiB of the memory that all processes share.
+    """The modules of a folder that can be imported. pkgutil.iter_modules would list them too, but
+    it imports inspect and ast: 0.7 MiB of the memory that all processes share.
     """
     for file in list_names(folder):
         name = _module_name(file)
@@ -105,8 +105,8 @@ def _defined_in(module: ModuleType) -> Iterator[type[Probe]]:
 
 
 def _new_families(kind: type[Probe], known: dict[str, Family]) -> dict[str, Family]:
-    """The probe's families by name. Raises ValueError where another probe declares one of that
-    name in another way.
+    """The probe's families by name. Raises ValueError if another probe declares a family of the
+    same name differently.
     """
     own = {family.name: family for family in kind.families}
     for name in own.keys() & known.keys():

@@ -114,7 +114,7 @@ PROFILE_FACTS = (
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A device that has answered: its lasting identity, the vendor's present index, its slot (''
-    where it has none), and what the manufacturer needs for a return.
+    if it has none), and what the manufacturer needs to take it back.
     """
 
     uuid: str
@@ -126,9 +126,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device of the inventory. `lost_at` is in seconds since the epoch, None while it answers;
-    `withheld` means that its state is unknown: it is not usable here, or not readable; `state` is
-    the vendor's state where it is not healthy; `code` is the vendor's error where it is lost or not
-    readable.
+    `withheld` means that its state is unknown, because it cannot be used or read here; `state` is
+    the vendor's state if it is not healthy; `code` is the vendor's error if it is lost or cannot be
+    read.
     """
 
     device: Device
@@ -156,11 +156,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Inventory:
         """The inventory after a run that found these devices.
 
-        A known device that is not among them is lost, until it is back, another answers in its
-        slot, or it was forgotten: one that was returned to the manufacturer must not alert for
-        ever. `lost` are slots whose device the vendor reports as lost; a device that was never
-        known is identified by its slot. `withheld` are the slots or uuids of devices whose state is
-        unknown. `codes` are the vendor's errors, by slot or uuid.
+        A known device that is not among them is lost until it is back, until another device
+        answers in its slot, or until it is forgotten: a device that was returned to the
+        manufacturer must not alert for ever. `lost` are slots whose device the vendor reports as
+        lost; a device that was never known is identified by its slot. `withheld` are the slots or
+        uuids of devices whose state is unknown. `codes` are the vendor's errors, by slot or uuid.
         """
         before = {entry.device.uuid: entry.device for entry in self.known}
         devices = {device.uuid: completed(device, before.get(device.uuid)) for device in present}
@@ -190,7 +190,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def completed(device: Device, before: Device | None) -> Device:
-    """The device, with the serial number and model it had where a dying one returns none."""
+    """The device, with its last serial number and model if a failing device returns none."""
     if before is None:
         return device
     return msgspec.structs.replace(

@@ -18,7 +18,7 @@ import msgspec
 from nodevitals.document import DocumentError, Problem, convert
 
 MAX_THREADS = 32
-# The usual stack of 8 MiB, 32 times, would use all the memory that a worker may have.
+# 32 threads with the default stack of 8 MiB would exceed the memory limit of a worker.
 STACK_BYTES = 512 * 1024
 TcpPort = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
@@ -68,17 +68,17 @@ def parse_file(text: bytes, default_port: int, group_label: str = "") -> list[Li
 
     problems: list[Problem] = []
     groups = convert(parse_yaml(text), tuple[TargetGroup, ...], "", problems)
-    found = []
+    targets = []
     for number, group in enumerate(groups or ()):
         for index, target in enumerate(group.targets if group is not None else ()):
             label = str(group.labels.get(group_label, ""))
             try:
-                found.append(ListedTarget(*parse_address(target, default_port), label))
+                targets.append(ListedTarget(*parse_address(target, default_port), label))
             except ValueError as error:
                 problems.append(Problem(f"[{number}].targets[{index}]", str(error)))
     if problems:
         raise DocumentError(problems)
-    return found
+    return targets
 
 
 def is_address(host: str) -> bool:
@@ -93,10 +93,10 @@ def is_address(host: str) -> bool:
 
 
 def resolve(hosts: Iterable[str], deadline: float) -> dict[str, tuple[str, ...]]:
-    """Every address of each host, best first; () for an unknown name, and for a name that was
-    looked up without an answer by `deadline` (monotonic seconds). Names whose look-up did not
-    start by then are left out. The C library's resolver blocks, so each name has a thread; one that
-    hangs in the name service is left behind, and ends with the worker.
+    """Every address of each host, best first; () for an unknown name, and for a name without an
+    answer by `deadline` (monotonic seconds). Names whose look-up did not start by then are left
+    out. The C library's resolver blocks, so each name has a thread; a thread that hangs in the name
+    service is left behind and ends with the worker.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[str, tuple[str, ...]]] = queue.SimpleQueue()
@@ -129,7 +129,7 @@ def _resolve_all(
             return
         started.append(host)
         try:
-            # AI_ADDRCONFIG omits the family to which this node has no route.
+            # AI_ADDRCONFIG omits address families that this node has no route to.
             rows = socket.getaddrinfo(
                 host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
             )

@@ -1,7 +1,7 @@
-"""Which processes have an accelerator's device file open, as procfs lists them.
+"""Finds the accelerators whose device files a process has open, by procfs.
 
 In: procfs. Out: vendor and number of device files. No driver is called, and no link is followed: a
-file on a mount that hangs does not matter. A container's device files have the same names.
+file on a mount that hangs causes no delay. A container's device files have the same names.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ WATCHERS = (
 )
 _ACCELERATOR = re.compile(r"/dev/(nvidia|davinci)(\d{1,4})")
 _VENDORS = {"nvidia": "nvidia", "davinci": "ascend"}
-# The kernel's answers for a process or a file of it that is gone.
+# Errors of the kernel for a process or an open file that is gone.
 _ENDED = (errno.ENOENT, errno.ESRCH)
 
 
 class DeviceFile(NamedTuple):
-    """An accelerator by its device file: /dev/nvidiaN or /dev/davinciN."""
+    """An accelerator, identified by its device file: /dev/nvidiaN or /dev/davinciN."""
 
     vendor: str
     number: int
@@ -41,8 +41,8 @@ class DeviceFile(NamedTuple):
 
 def parse_device_path(path: str) -> DeviceFile | None:
     """The accelerator of a device file; None for any other file."""
-    found = _ACCELERATOR.fullmatch(path)
-    return DeviceFile(_VENDORS[found[1]], int(found[2])) if found else None
+    match = _ACCELERATOR.fullmatch(path)
+    return DeviceFile(_VENDORS[match[1]], int(match[2])) if match else None
 
 
 class OpenAccelerators(NamedTuple):
@@ -53,29 +53,29 @@ class OpenAccelerators(NamedTuple):
 
 
 def open_accelerators(procfs: str, pid: str) -> OpenAccelerators:
-    """Look at the open files of a process; it has none when it has ended."""
+    """Look at the open files of a process; a process that has ended has none."""
     folder = os.path.join(procfs, pid, "fd")
     complete = True
-    found = set()
+    opened = set()
     try:
         names = os.listdir(folder)
     except OSError as error:
         return OpenAccelerators(complete=error.errno in _ENDED)
     for name in names:
         try:
-            found.add(parse_device_path(os.readlink(os.path.join(folder, name))))
+            opened.add(parse_device_path(os.readlink(os.path.join(folder, name))))
         except OSError as error:  # closed meanwhile, or not readable
             complete = complete and error.errno in _ENDED
-    return OpenAccelerators(frozenset(one for one in found if one is not None), complete)
+    return OpenAccelerators(frozenset(file for file in opened if file is not None), complete)
 
 
 def is_hidden(procfs: str, pid: str) -> bool:
-    """Whether its open files may not be seen: their names, or what they are."""
+    """Whether this process may not list the open files of another, or not read their links."""
     folder = os.path.join(procfs, pid, "fd")
     try:
         for name in os.listdir(folder)[:1]:
             os.readlink(os.path.join(folder, name))
-    except PermissionError:  # also for one that ends meanwhile
+    except PermissionError:  # also if the process ends meanwhile
         return os.path.exists(os.path.join(procfs, pid))
     except OSError:
         return False
@@ -83,15 +83,13 @@ def is_hidden(procfs: str, pid: str) -> bool:
 
 
 def sees_kernel(procfs: str) -> bool:
-    """Whether this procfs shows the node's processes: in a PID namespace of its own there is no
-    kthreadd.
-    """
+    """Whether this procfs shows the node's processes: another PID namespace has no kthreadd."""
     return "(kthreadd)" in (read_text(os.path.join(procfs, "2/stat")) or "")
 
 
 class OwnProcesses:
-    """Processes that are no job: the agent's own, children of our parent, and those of monitoring
-    programs, by name. A command's parent is a shell, whose children may be jobs: it gives others.
+    """Processes that are no job: the agent's own, which are children of our parent, and monitoring
+    programs by name. A command passes other parents: its parent is a shell, which may start jobs.
     """
 
     def __init__(
@@ -104,7 +102,7 @@ class OwnProcesses:
         """The session of a program that this process runs: whatever is in it is no job either."""
 
     def include(self, pid: str) -> bool | None:
-        """Whether this process is one of them, or has ended; None where that cannot be read."""
+        """Whether this process is one of them or has ended; None if that cannot be read."""
         path = os.path.join(self._procfs, pid, "stat")
         text = read_text(path)
         if text is None:

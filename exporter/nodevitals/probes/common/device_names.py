@@ -1,5 +1,5 @@
-"""Messages of the probes `nvidia` and `ascend` to others: how labels identify the accelerators that
-others know by a PCI bus id or by a device file.
+"""Messages of the probes `nvidia` and `ascend` to other probes: the labels of the accelerators that
+other probes know by PCI bus id or device file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class DeviceName(NamedTuple):
-    """An accelerator as labels identify it: the vendor's index and the uuid."""
+    """The labels that identify an accelerator: the vendor's index and the uuid."""
 
     device: str
     uuid: str

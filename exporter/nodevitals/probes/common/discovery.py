@@ -1,7 +1,7 @@
 """Discovers peers: reads file_sd files and resolves names.
 
 In: the sources of a probe's settings, files below --path.rootfs, the name service. Out: the targets
-on all lists, and what was wrong. A source that cannot be read keeps the targets that it last had.
+on all lists, and the problems. A source that cannot be read keeps the targets that it last had.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nodevitals.probes.common.addresses import (
     resolve,
 )
 
-# If every node resolved every name in every run, the name service would have to bear it.
+# Resolving every name on every node in every run would overload the name service.
 NAME_SECONDS = 300.0
 
 
@@ -60,7 +60,7 @@ class ResolvedName(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DiscoveryState(msgspec.Struct):
-    """What a later discovery falls back to: the last good list of each file, and the names."""
+    """The fallback of later discoveries: the last good list of each file, and the names."""
 
     files: dict[str, list[ListedTarget]] = {}
     names: dict[str, ResolvedName] = {}
@@ -77,7 +77,7 @@ def path_problems(file_sd: Sequence[str | FileSource]) -> Iterator[Problem]:
 
 
 class Discovery:
-    """One reading of all lists. `problems` has what was wrong; what is here all the same can be
+    """Reads all lists once. `problems` has what failed; the targets that are returned can be
     used.
     """
 
@@ -127,21 +127,23 @@ class Discovery:
 
     def look_up(self, hosts: Iterable[str], deadline: float) -> None:
         """Resolve the names among these hosts that are new, that failed, or whose addresses are
-        old. A name without an address loses those that it had.
+        old. A name without an address loses its last addresses.
         """
         now = time.time()
         names = self._state.names
         fresh = {h for h, n in names.items() if now - n.time < NAME_SECONDS and n.addresses}
-        found = resolve({host for host in hosts if not is_address(host)} - fresh, deadline)
-        names.update({host: ResolvedName(addresses, now) for host, addresses in found.items()})
+        resolved = resolve({host for host in hosts if not is_address(host)} - fresh, deadline)
+        names.update({host: ResolvedName(addresses, now) for host, addresses in resolved.items()})
 
     def _refresh(self, names: Sequence[str], deadline: float) -> None:
-        """Look up the names of services. Their peers stay while the name service is away."""
+        """Look up the names of services. Their peers stay while the name service does not
+        answer.
+        """
         before = dict(self._state.names)
         self.look_up(names, deadline)
         for name in names:
-            found = self._state.names.get(name)
-            if found is None or not found.addresses:
+            known = self._state.names.get(name)
+            if known is None or not known.addresses:
                 text = f"the name service returned no address of {name}"
                 self.problems.append(ProbeError("name", text))
                 if name in before:
@@ -150,29 +152,29 @@ class Discovery:
     def _expand(self, patterns: Iterable[str]) -> Iterator[str]:
         for pattern in patterns:
             path = self._host.root(pattern)
-            found = self._matching(path) if glob.has_magic(pattern) else [path]
-            if not found and self._require_files:
+            paths = self._matching(path) if glob.has_magic(pattern) else [path]
+            if not paths and self._require_files:
                 self.problems.append(ProbeError("file_sd", f"{path}: No such file"))
-            yield from found
+            yield from paths
 
     def _matching(self, pattern: str) -> list[str]:
-        """The files of a pattern; those of the last time where its directory cannot be listed."""
-        found = sorted(glob.glob(pattern))
+        """The files of a pattern; the last known ones if its directory cannot be listed."""
+        paths = sorted(glob.glob(pattern))
         folder = os.path.dirname(pattern)
-        if found or glob.has_magic(folder):
-            return found
+        if paths or glob.has_magic(folder):
+            return paths
         try:
             os.listdir(folder)
         except FileNotFoundError:
             return []
         except OSError as error:
             self.problems.append(ProbeError("file_sd", f"{folder}: {error.strerror}"))
-            found = [path for path in self._state.files if fnmatch.fnmatch(path, pattern)]
-            self.complete = self.complete and bool(found)
-        return found
+            paths = [path for path in self._state.files if fnmatch.fnmatch(path, pattern)]
+            self.complete = self.complete and bool(paths)
+        return paths
 
     def _read(self, path: str, port: int) -> list[ListedTarget]:
-        """A file's targets; its last good ones where it is half written or gone."""
+        """A file's targets; the last good ones if the file is incomplete or gone."""
         try:
             return parse_file(read_file(path), port, self._group_label)
         except OSError as error:

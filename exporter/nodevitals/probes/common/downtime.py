@@ -1,9 +1,9 @@
-"""How long links were down: what looks at them saw, added up.
+"""Adds up how long links were down.
 
 Pure: the time of each look goes in, in seconds since the boot. A link is down while it is expected
 to be up and is not: it was up since it was last switched off, and since its driver was loaded.
-Where the looks were interrupted (the agent was stopped, or the node was overloaded), it is not
-known how long a link was down, unless it was before and after and has not been up in between.
+If looks are missing (the agent was stopped, or the node was overloaded), it is unknown how long a
+link was down, unless it was down before and after and has not been up in between.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Literal, Optional
 
 import msgspec
 
-# Looks are a second apart. Where they are further apart than this, they were interrupted.
+# Looks are a second apart. A longer pause than this means that looks are missing.
 MAX_GAP_SECONDS = 3.0
-# For the longest outage. Rules see it for so long, however few samples they get.
+# Window of the longest outage: rules see the outage for so long, however few samples they get.
 WINDOW_SECONDS = 3600.0
 _MAX_OUTAGES = 16
 
-# `away` is switched off, or gone: it is not expected to be up.
+# `away`: switched off or gone, so not expected to be up.
 Sight = Literal["up", "down", "away", "unknown"]
 
 
@@ -30,22 +30,22 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 class Downtime(msgspec.Struct):
-    """How long one link was down since the boot, and what is known for the next look."""
+    """How long one link was down since the boot, and the state that the next look needs."""
 
     seconds: float = 0.0
     outages: tuple[Outage, ...] = ()
-    """Each is longer than those after it: the longest of any window is the first in it."""
+    """Each outage is longer than all after it, so the first one within a window is its longest."""
     seen: Literal["", "up", "down"] = ""
     looked_at: float = 0.0
-    """The last look; of a link that is down."""
+    """Time of the last look at a link that is down."""
     down_seconds: float = 0.0
-    """Of the outage that goes on."""
+    """Seconds of the current outage."""
     down_count: Optional[int] = None
-    """Number of times that the link went down by its driver, at the last look; of a link that is
-    down."""
+    """The driver's number of times that the link went down, at the last look; only for a link that
+    is down."""
 
     def look(self, now: float, sight: Sight, down_count: int | None = None) -> float:
-        """Take what a look saw. Returns the length of the outage that ended with it, or 0."""
+        """Add a look. Returns the length of the outage that ended with it, or 0."""
         gap = now - self.looked_at
         ended = 0.0
         if sight == "unknown":
@@ -66,7 +66,7 @@ class Downtime(msgspec.Struct):
         return ended
 
     def _end(self) -> float:
-        """End the outage that goes on, if there is one. Returns its length."""
+        """End the current outage, if there is one. Returns its length."""
         seconds, self.down_seconds = self.down_seconds, 0.0
         if seconds:
             longer = [outage for outage in self.outages if outage.seconds > seconds]
@@ -76,13 +76,13 @@ class Downtime(msgspec.Struct):
         return seconds
 
     def longest_seconds(self, now: float) -> float:
-        """The longest outage that goes on or has ended within the window; 0 without one."""
+        """The longest outage that is current or has ended within the window; 0 without one."""
         since = now - WINDOW_SECONDS
         recent = [outage.seconds for outage in self.outages if outage.ended_at >= since]
         return max(self.down_seconds, 0.0, *recent)
 
     def copied(self) -> Downtime:
-        """The same, to be changed apart."""
+        """An independent copy."""
         return msgspec.structs.replace(self)
 
 
@@ -93,5 +93,5 @@ class Downtimes(msgspec.Struct):
     links: dict[str, Downtime] = {}
 
     def of_boot(self, boot_id: str) -> Downtimes:
-        """These, or none where they are not, or may not be, of this boot."""
+        """These downtimes; an empty record if they may come from another boot."""
         return self if boot_id and boot_id == self.boot_id else Downtimes(boot_id)

@@ -1,7 +1,7 @@
 """Facts of a node: what rarely changes and should be equal on nodes of one kind.
 
-A fact has a name (`nvidia.driver`) and a text by device ("" where it is of the node). The probe
-`profile` reads most of them itself; what only a driver knows, other probes send it.
+A fact has a name (`nvidia.driver`) and a text by device ("" for the node). The probe `profile`
+reads most facts itself; other probes send it those that only a driver knows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Fact(NamedTuple):
-    """A fact that samples of a probe show: the label that has it, or else their value."""
+    """A fact that is in the samples of a probe: in this label, or else in the value."""
 
     name: str
     family: Family
@@ -35,7 +35,7 @@ class Fact(NamedTuple):
 
 
 def number_text(value: float) -> str:
-    """A number as a fact: whole ones without a point."""
+    """A number as the text of a fact; a whole number has no decimal point."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
@@ -46,8 +46,8 @@ def send_facts(
     others: Mapping[str, Values] = MappingProxyType({}),
     kind: str = "GPU",
 ) -> None:
-    """Send what the samples of this run show, and others; a device is `KIND INDEX`. A label without
-    a text is unknown.
+    """Send the facts in the samples of this run, and further ones; a device is `KIND INDEX`. An
+    empty label means unknown.
     """
     by_family: dict[str, list[Fact]] = {}
     for fact in facts:

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 
 from nodevitals.probe import ProbeError
 
-# What a server that has closed an idle connection looks like to the next request on it.
+# Errors of a request on a connection that the server has closed while it was idle.
 _CLOSED = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class Answer(NamedTuple):
-    """A response; of a body over the limit, one byte more than the limit."""
+    """A response. A body over the limit is cut one byte after the limit."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 def tls_context(ca_file: Optional[str], verify: bool) -> ssl.SSLContext:
-    """How the server's certificate is verified; `ca_file` None: by the system's authorities.
+    """The context that verifies the server's certificate; `ca_file` None: system authorities.
     Raises ProbeError.
     """
     try:
@@ -46,7 +46,7 @@ def tls_context(ca_file: Optional[str], verify: bool) -> ssl.SSLContext:
 
 
 class Connection:
-    """A connection that is opened when it is used, and again where the server has closed it."""
+    """A connection that is opened at its first use, and again after the server has closed it."""
 
     def __init__(
         self, url: str, context: ssl.SSLContext, max_bytes: int, server_name: str = ""
@@ -59,7 +59,7 @@ class Connection:
         self._http: Optional[http.client.HTTPConnection] = None
 
     def get(self, path: str, headers: Mapping[str, str], deadline: float) -> Answer:
-        """The answer to one request, complete before the deadline of the monotonic clock."""
+        """The complete answer to one request, before a deadline of the monotonic clock."""
         if self._http is not None:
             try:
                 return self._exchange(path, headers, deadline)
@@ -80,13 +80,13 @@ class Connection:
             connection = self._connect(deadline)
         tls = connection.sock
         assert isinstance(tls, ssl.SSLSocket)
-        # A timeout of a socket counts from byte to byte: a server that trickles would hold the run.
+        # The timeout of a socket restarts at each byte, so a slow server could delay the run.
         timer = threading.Timer(max(0.0, deadline - time.monotonic()), _cut, (tls,))
         timer.daemon = True
         timer.start()
         try:
             tls.settimeout(max(0.01, deadline - time.monotonic()))
-            tls.do_handshake()  # returns at once where it is done
+            tls.do_handshake()  # returns at once if it is done
             connection.request("GET", path, headers=dict(headers))
             with connection.getresponse() as response:
                 body = response.read(self._max_bytes + 1)

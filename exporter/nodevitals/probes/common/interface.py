@@ -12,14 +12,14 @@ import msgspec
 from nodevitals.linux.sysfs import exists, link_name, parse_integer, read_text
 
 _MEGABIT_BYTES = 1e6 / 8
-# Drivers report an unknown speed as -1, also as an unsigned number of 16 or 32 bits.
+# Drivers report an unknown speed as -1, some as an unsigned number of 16 or 32 bits.
 _UNKNOWN_SPEEDS = (0, 65535, 4294967295)
 # `pf0vf3`, `c1pf0vf3`, `pf0sf8`: the switch side of a virtual function or a subfunction.
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+")
 
 
 _PORT_NAME = re.compile(r"[0-9a-z_]{1,15}")
-# Of Ethernet, or of InfiniBand.
+# A hardware address of Ethernet or of InfiniBand.
 _ADDRESS = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5,31}")
 
 
@@ -36,12 +36,12 @@ class Interface(msgspec.Struct, frozen=True):
 
     @property
     def watched(self) -> bool:
-        """Whether to report it: also where it is not known to be virtual."""
+        """Whether to report it; true also if it is unknown whether it is virtual."""
         return self.kind not in ("virtual", "representor")
 
 
 def read_interface(directory: str, last: Interface) -> Interface:
-    """The interface. What cannot be read is as it last was."""
+    """The interface; what cannot be read keeps its last value."""
     kind = _read_kind(directory, last.kind)
     address = read_text(f"{directory}/address") or ""
     address = address if _ADDRESS.fullmatch(address) else last.address
@@ -53,7 +53,7 @@ def read_interface(directory: str, last: Interface) -> Interface:
 
 
 def _read_kind(directory: str, last: str) -> str:
-    """The kind. One that was physical or a bond stays it where its links are gone: the kernel may
+    """The kind. A physical interface or a bond keeps its kind if its links are gone: the kernel may
     be removing it.
     """
     bond, device = exists(f"{directory}/bonding"), exists(f"{directory}/device")
@@ -76,6 +76,6 @@ def is_representor(port_name: str) -> bool:
 
 
 def parse_speed(text: str) -> float | None:
-    """Bytes per second of a speed in Mb/s; None where the driver does not know it."""
+    """Bytes per second of a speed in Mb/s; None if the driver does not know it."""
     speed = parse_integer(text) or 0
     return None if speed in _UNKNOWN_SPEEDS else speed * _MEGABIT_BYTES

@@ -2,11 +2,11 @@
 seconds.
 
 A thread of the probe's worker: it looks when the kernel announces a change of an interface, and
-every second while a link is down or cannot be announced (InfiniBand; a network namespace other than
-the agent's). While all links are up and announced, it sleeps. A call that hangs in a driver holds
-up neither the run nor the scrape. A look reads few files of sysfs. A RoCE port is looked at through
-its network interface: the kernel announces its changes, while a look at the port itself is a
-request to the firmware.
+every second while a link is down or its changes are not announced (InfiniBand; a network namespace
+other than the agent's). While all links are up and announced, it sleeps. A call that hangs in a
+driver delays neither the run nor the scrape. A look reads few files of sysfs. A RoCE port is looked
+at through its network interface: the kernel announces its changes, while a look at the port itself
+is a request to the firmware.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from nodevitals.probes.common.downtime import Downtime, Downtimes, Sight
 from nodevitals.probes.common.rdma import ACTIVE, ACTIVE_DEFER, parse_id
 
 LOOK_SECONDS = 1.0
-# Also where nothing is announced: a lost message costs no more.
+# Longest sleep also without an announcement: it limits the effect of a lost message.
 _QUIET_LOOK_SECONDS = 60.0
-# After an announcement: a node that starts a hundred containers has many.
+# Pause after an announcement: a node that starts a hundred containers gets many.
 _PAUSE_SECONDS = 0.1
 _HANGING_SECONDS = 1.0
 _STACK_BYTES = 256 * 1024
@@ -45,7 +45,7 @@ class InterfaceFiles(NamedTuple):
     directory: str
 
     def look(self) -> Sight:
-        """Whether it is up. One that is switched off is away, as one that is gone."""
+        """Whether it is up. An interface that is switched off or gone is away."""
         switched_on = netdev.is_switched_on(self.directory)
         if switched_on is None:
             return "away" if exists(self.directory) is False else "unknown"
@@ -69,7 +69,7 @@ class PortFiles(NamedTuple):
     saturated: int
 
     def look(self) -> Sight:
-        """Whether it is active. One that is disabled is away, as one that is gone."""
+        """Whether it is active. A port that is disabled or gone is away."""
         state = parse_id(read_text(f"{self.directory}/state") or "")
         if state in (ACTIVE, ACTIVE_DEFER):
             return "up"
@@ -90,15 +90,15 @@ LinkFiles = Union[InterfaceFiles, PortFiles]
 
 
 def now_seconds() -> float:
-    """Seconds since the boot, those of a suspended node included."""
+    """Seconds since the boot, including the time when the node was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LinkWatch:
-    """The thread, and what it has seen."""
+    """The thread, and the downtimes that it has observed."""
 
     def __init__(self, known: Downtimes) -> None:
-        """`known` is what an earlier worker has seen since the boot."""
+        """`known` is what an earlier worker has observed since the boot."""
         self._boot_id = known.boot_id
         self._known = known.links
         self._links: dict[str, LinkFiles] = {}
@@ -115,8 +115,8 @@ class LinkWatch:
         self._started = False
 
     def update(self, links: Mapping[str, LinkFiles], missing: Iterable[str] = ()) -> None:
-        """Watch these links from now on, and those that are missing but known. The thread starts
-        with the first.
+        """Watch these links from now on, and the known links that are missing. The first link
+        starts the thread.
         """
         if self._started and not self._thread.is_alive():
             raise RuntimeError("the thread that looks at the links has ended")  # a bug
@@ -134,10 +134,10 @@ class LinkWatch:
             self._wake()
 
     def seen(self) -> tuple[Downtimes, list[tuple[str, float]]]:
-        """What was seen until now, for the state, and the outages that ended since the last call:
+        """The downtimes until now, for the state, and the outages that ended since the last call:
         the name and the length of each.
         """
-        # Looks replace a Downtime; what is handed out does not change.
+        # A look replaces a Downtime, so returned ones do not change.
         known = {
             name: downtime for name, downtime in list(self._known.items()) if name in self._links
         }
@@ -177,7 +177,7 @@ class LinkWatch:
             if self._wakened.fileno() in ready:
                 if not self._wakened.recv(4096):
                     return False
-                # The links may be others, and so may be what is due.
+                # The links may have changed, and with them what is due.
                 deadline = min(deadline, time.monotonic() + self._seconds())
             if self._events is not None and self._events.fileno() in ready:
                 if self._events.changed(self._indexes):
@@ -191,7 +191,7 @@ class LinkWatch:
         return LOOK_SECONDS if down or not self._all_announced else _QUIET_LOOK_SECONDS
 
     def _look(self) -> None:
-        """Look at every link. One look at a time: while one hangs, the others are left out."""
+        """Look at every link. One look at a time: while one hangs, there is no other."""
         if not self._looking.acquire(timeout=_HANGING_SECONDS):
             return
         try:
@@ -214,7 +214,7 @@ class LinkWatch:
 
 
 def _indexes(links: Mapping[str, LinkFiles]) -> Iterator[int]:
-    """The indexes of the links that are announced: those that this network namespace has, too."""
+    """The indexes of the links whose changes are announced: those in this network namespace."""
     for files in links.values():
         if isinstance(files, InterfaceFiles):
             index = index_of(files.name)
@@ -229,8 +229,8 @@ def report_downtimes(
     families: tuple[Family, Family],
     readings: Readings,
 ) -> Downtimes:
-    """Report the links of which `labels` are known: the total of their downtime, and the longest
-    outage. `before` is the state of the last run that was counted; returns the next one.
+    """Report the total downtime and the longest outage of each link whose `labels` are known.
+    `before` is the state at the last run that was counted; returns the next one.
     """
     total, longest = families
     seen, ended = watch.seen()

@@ -15,7 +15,7 @@ import msgspec
 
 from nodevitals.probe import Readings
 
-# A link that trains lower has half its rate or less; rates are sums over lanes, exact in a double.
+# A link that trains lower has at most half its rate; rates are sums over lanes, exact in a double.
 SLOW_SHARE = 0.99
 
 Counted = Literal["", "driver", "observed"]
@@ -24,7 +24,7 @@ Counted = Literal["", "driver", "observed"]
 class Link(msgspec.Struct, frozen=True, kw_only=True):
     """A link as found in one run.
 
-    `place` is its PCI address and port, '' where unknown; `layer` is the value of its label;
+    `place` is its PCI address and port, '' if unknown; `layer` is the value of its label;
     `rate` is in bytes per second; `down_count` is the driver's number of times that the link went
     down, by the counter `down_source`. None means unknown, outdated or saturated.
     """
@@ -40,11 +40,11 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 class KnownLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link that was found in this run or an earlier one. `best_rate` is the highest rate that it
-    had while it was up; `missing` where this run did not find it; `counted` is how the last run
-    detected that the link had gone down; `observed` is how often that was observed while the
+    had while it was up; `missing` means that this run did not find it; `counted` is how the last
+    run detected that the link had gone down; `observed` is how often that was observed while the
     driver's count could not be read.
 
-    Its place and its count are the last ones known: what one run cannot read is still true.
+    Its place and its count are the last known ones: a value that one run cannot read still holds.
     """
 
     link: Link
@@ -62,7 +62,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
 
     def seen(
         self,
-        found: Iterable[Link],
+        present: Iterable[Link],
         forgotten: AbstractSet[str],
         excluded: tuple[str, ...],
         boot_id: str,
@@ -72,13 +72,13 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
 
         A known link that was not found is missing until it is back, until another link is found in
         its place (it was renamed or replaced), or until it is forgotten. Nothing is counted across
-        a boot, nor while the identifier of the boot is unknown (''): that is counted later.
+        a boot, nor while the identifier of the boot is unknown (''); a later run counts that.
         """
         before = {entry.link.name: entry for entry in self.known}
         flaps: dict[str, int] = {}
         known: list[KnownLink] = []
         places = set()
-        for link in found:
+        for link in present:
             old = before.pop(link.name, None)
             last = old if self.boot_id == boot_id else None
             flaps[link.name], counted = count_flaps(last, link)
@@ -108,8 +108,8 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _completed(link: Link, old: Link, same_boot: bool | None) -> Link:
-    """The link, with its last place and its last count where they are unknown; the count of
-    another boot is void, and where the boot is unknown (None) the last count waits.
+    """The link, with its last place and last count if the run could not read them. The count of
+    another boot is dropped; while the boot is unknown (None), the last count is kept.
     """
     changes: dict[str, object] = {} if link.place else {"place": old.place}
     if same_boot is None or (same_boot and link.down_count is None):
@@ -128,7 +128,7 @@ def count_flaps(before: KnownLink | None, now: Link) -> tuple[int, Counted]:
     last = before.link
     both = now.down_count is not None and now.down_source == last.down_source
     if both and now.down_count is not None and last.down_count is not None:
-        # A lower count was reset, and counts the events since then.
+        # A lower count was reset; it has the events since then.
         reset = now.down_count < last.down_count
         more = now.down_count if reset else now.down_count - last.down_count
         if more:
@@ -174,7 +174,7 @@ def record(known: KnownLink, expected_rate: float | None, flaps: int, readings: 
 
 
 def with_expected(links: Links, expected: Mapping[str, float]) -> Links:
-    """The links, and as missing those that the configuration expects and no run has found."""
+    """The links, with those that the configuration expects and no run has found as missing."""
     names = {entry.link.name for entry in links.known}
     unseen = (
         KnownLink(link=Link(name=name, up=False), missing=True)

@@ -1,4 +1,4 @@
-"""An RDMA port in sysfs: the text of its files as values, its network interface, and the GID that a
+"""Reads an RDMA port in sysfs: the values of its files, its network interface, and the GID that a
 RoCE port should use.
 
 In: the directory of a port or device in /sys/class/infiniband, and /sys/class/net. A RoCE port has
@@ -30,7 +30,7 @@ _MAPPED_IPV4 = bytes(10) + b"\xff\xff"
 
 
 def parse_id(text: str) -> int | None:
-    """The number in `4: ACTIVE`, also where the kernel has no name for it; None for other text."""
+    """The number in `4: ACTIVE`, also if the kernel has no name for it; None for other text."""
     match = _ID.match(text)
     return int(match[1]) if match else None
 
@@ -102,7 +102,7 @@ def read_gids(directory: str) -> tuple[list[Gid], bool]:
 
 
 def gid_of_port(host: Host, device: str, port: int) -> Gid | None:
-    """The GID to use on a port; None for an InfiniBand port and where there is none."""
+    """The GID to use on a port; None for an InfiniBand port and if there is none."""
     directory = str(host.sys(f"class/infiniband/{device}/ports/{port}"))
     if read_text(f"{directory}/link_layer") != "Ethernet":
         return None
@@ -119,8 +119,9 @@ def _preference(gid: Gid) -> int | None:
 
 
 def find_interface(device: str, number: str, interfaces: str) -> str:
-    """The interface of a port without a GID; of several, the one with its number. '' where there is
-    none. `device` is its directory in /sys/class/infiniband, `interfaces` is /sys/class/net.
+    """The interface of a port without a GID; of several, the one with the port's number; '' if
+    there is none. `device` is its directory in /sys/class/infiniband, `interfaces` is
+    /sys/class/net.
     """
     names = list_names(f"{device}/device/net")
     if len(names) > 1:

@@ -1,7 +1,7 @@
-"""Which accelerator a device file is.
+"""Finds the accelerator of a device file.
 
-In: messages of the probes `nvidia` and `ascend`, /proc/driver/nvidia. Out: the index and uuid that
-labels have. N of /dev/nvidiaN is the minor number of a GPU, not NVML's index; N of /dev/davinciN is
+In: messages of the probes `nvidia` and `ascend`, /proc/driver/nvidia. Out: the index and uuid for
+labels. N of /dev/nvidiaN is the minor number of a GPU, not NVML's index; N of /dev/davinciN is
 the physical id of an NPU.
 """
 
@@ -23,8 +23,8 @@ GPUS = "driver/nvidia/gpus"
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """A GPU as its driver describes it; '' where the driver has not read the uuid yet. `binding`
-    identifies the time since the GPU was bound to the driver: the minor number is the same.
+    """A GPU as its driver describes it; the uuid is '' if the driver has not read it yet. `binding`
+    changes when the GPU is bound to the driver again; until then, the minor number is the same.
     """
 
     minor: int
@@ -33,7 +33,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class DeviceState(msgspec.Struct):
-    """Names as the last messages had them, and the GPUs by their folder in /proc/driver/nvidia."""
+    """The names in the last messages, and the GPUs by their folder in /proc/driver/nvidia."""
 
     gpu_names: dict[str, DeviceName] = {}
     npu_names: dict[int, DeviceName] = {}
@@ -47,14 +47,14 @@ def parse_information(text: str) -> Gpu | None:
     first program has opened the GPU, its uuid consists of question marks.
     """
     lines = (line.partition(":") for line in text.splitlines())
-    found = {name.strip(): value.strip() for name, _, value in lines}
-    minor, uuid = parse_integer(found.get("Device Minor", "")), found.get("GPU UUID", "")
+    values = {name.strip(): value.strip() for name, _, value in lines}
+    minor, uuid = parse_integer(values.get("Device Minor", "")), values.get("GPU UUID", "")
     usable = uuid.startswith("GPU-") and "?" not in uuid and uuid.isascii() and len(uuid) < 64
     return None if minor is None else Gpu(minor, uuid if usable else "")
 
 
 class DeviceTable:
-    """The accelerators of device files, for one run."""
+    """Finds the accelerators of device files, for one run."""
 
     def __init__(self, host: Host, state: DeviceState, readings: Readings) -> None:
         self._host = host
@@ -84,8 +84,8 @@ class DeviceTable:
         )
 
     def _read_gpus(self) -> dict[int, DeviceName]:
-        """The GPUs by minor number. Each is read once: its file calls the driver, which may hang
-        when the GPU has failed.
+        """The GPUs by minor number. Each is read once, because reading its file calls the driver,
+        which may hang if the GPU has failed.
         """
         folders = [
             bus_id for bus_id in list_names(self._host.proc(GPUS)) if BUS_ID.fullmatch(bus_id)
@@ -110,7 +110,7 @@ class DeviceTable:
         return None if gpu is None else msgspec.structs.replace(gpu, binding=binding)
 
     def _binding(self, folder: str) -> int:
-        """The inode of the link to the driver, which is a new one when the GPU is bound again."""
+        """The inode of the link to the driver, which changes when the GPU is bound again."""
         try:
             return os.lstat(self._host.sys("bus/pci/devices") / folder / "driver").st_ino
         except OSError:

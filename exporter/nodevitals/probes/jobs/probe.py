@@ -52,7 +52,7 @@ class Unit(msgspec.Struct, frozen=True, order=True):
 def with_allocations(
     opened: Iterable[tuple[Unit, DeviceFile]], allocated: Mapping[Unit, Iterable[DeviceFile]]
 ) -> set[tuple[Unit, DeviceFile]]:
-    """What each has open, and what is allocated to it and that no other has open."""
+    """The devices that each unit has open, and those allocated to it that no other has open."""
     pairs = set(opened)
     holders: dict[DeviceFile, set[Unit]] = {}
     for unit, file in pairs:
@@ -66,14 +66,14 @@ def with_allocations(
     return pairs | free
 
 
-# A job of MPI may have hundreds of processes, and its first ones are Slurm's own.
+# An MPI job may have hundreds of processes, and the first ones belong to Slurm itself.
 MAX_TRIES = 8
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
 _PIECE_BYTES = 65536
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process with its job ('' where it has none) and the device files that it has open."""
+    """A process with its job ('' if it has none) and the device files that it has open."""
 
     pid: int
     job_id: str
@@ -81,8 +81,8 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """All processes that matter, by PID, and the number of those that cannot be seen: they are left
-    out, or a part of their files.
+    """The processes to report, by PID, and the number of processes that cannot be read as a whole:
+    they are left out, or some of their files are.
     """
 
     processes: tuple[Process, ...]
@@ -91,7 +91,7 @@ class Scan(msgspec.Struct, frozen=True):
 
 def scan(procfs: str, own: OwnProcesses) -> Scan:
     """Look at every process once. Raises OSError where they cannot be listed."""
-    found = []
+    processes = []
     hidden = 0
     for pid in sorted(map(int, filter(str.isdecimal, os.listdir(procfs)))):
         opened = open_accelerators(procfs, str(pid))
@@ -105,15 +105,15 @@ def scan(procfs: str, own: OwnProcesses) -> Scan:
             is_own = own.include(str(pid))
             hidden += is_own is None or not opened.complete
             if is_own is False:
-                found.append(Process(pid, job_id, opened.files))
+                processes.append(Process(pid, job_id, opened.files))
         else:
             hidden += not opened.complete
-    return Scan(tuple(found), hidden)
+    return Scan(tuple(processes), hidden)
 
 
 class ProcessReader:
-    """Reads what identifies the owners of processes, each with the name of what is read: a process
-    that waits for its own memory lets the reader of its environment wait, too.
+    """Reads what identifies the owners of processes, and names each file before it reads it:
+    reading the environment of a process that waits for its memory may hang.
     """
 
     def __init__(self, host: Host, readings: Readings) -> None:
@@ -125,7 +125,7 @@ class ProcessReader:
         return parse_uid(read_text(self._host.proc(f"{pid}/status")) or "")
 
     def job_texts(self, job_id: str, pids: list[int]) -> JobTexts | None:
-        """The texts of a job by the first environment that has them."""
+        """The texts of a job from the first environment that has them."""
         for pid in pids[:MAX_TRIES]:
             place = f"process {pid}"
             if place in self._readings.interrupted:
@@ -137,7 +137,7 @@ class ProcessReader:
         return None
 
     def user_name(self, uid: int) -> str | None:
-        """The name of a user; None where the node does not know one. The name service may hang."""
+        """The name of a user; None if the node does not know it. The name service may hang."""
         place = f"user {uid}"
         if place in self._readings.interrupted:
             return None
@@ -190,7 +190,7 @@ OMITTED = metrics.gauge(
 MAX_SERIES = 500
 MAX_JOBS = 5000
 KUBELET_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
-# Of packages and of configless nodes; SlurmdPidFile and SlurmdSpoolDir by default.
+# Files of packages and of configless nodes; defaults of SlurmdPidFile and SlurmdSpoolDir.
 SLURM_PATHS = (
     "/etc/slurm/slurm.conf",
     "/run/slurm/conf/slurm.conf",
@@ -215,7 +215,7 @@ class JobsSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Job(msgspec.Struct):
-    """What is kept of a job while it runs."""
+    """The facts of a job that are kept while it runs."""
 
     uid: Optional[int] = None
     texts: Optional[JobTexts] = None
@@ -249,15 +249,15 @@ class JobsProbe(Probe):
         own = OwnProcesses(self.host.procfs, self.settings.ignore)
         readings.at("all processes", "readlink")
         try:
-            found = scan(self.host.procfs, own)
+            scanned = scan(self.host.procfs, own)
         except OSError as error:
             raise ProbeError("procfs", f"{self.host.procfs}: {error.strerror}") from None
-        using = sum(bool(process.files) for process in found.processes)
-        readings.add(PROCESSES, None if found.hidden else using)
-        self._read_jobs(found.processes)
-        self._report(found.processes, readings)
-        if found.hidden:
-            text = f"number of processes that cannot be read: {found.hidden}"
+        using = sum(bool(process.files) for process in scanned.processes)
+        readings.add(PROCESSES, None if scanned.hidden else using)
+        self._read_jobs(scanned.processes)
+        self._report(scanned.processes, readings)
+        if scanned.hidden:
+            text = f"number of processes that cannot be read: {scanned.hidden}"
             needs = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH are needed"
             raise ProbeError("permission", f"{text}; {needs}")
 
@@ -274,13 +274,13 @@ class JobsProbe(Probe):
 
     def _has_slurm(self) -> bool:
         scopes = list_names(self.host.sys("fs/cgroup/system.slice"))
-        # Where that cannot be read, it may be there.
+        # If that cannot be read, it may exist.
         return any(exists(self.host.root(path)) is not False for path in SLURM_PATHS) or any(
             name.endswith("slurmstepd.scope") for name in scopes
         )
 
     def _read_jobs(self, processes: tuple[Process, ...]) -> None:
-        """Read what is not known yet of the jobs that run; forget the others."""
+        """Read the missing facts of the jobs that run; forget the other jobs."""
         pids: dict[str, list[int]] = {}
         for process in processes:
             if process.job_id:
@@ -288,13 +288,13 @@ class JobsProbe(Probe):
         running = {job_id: self.state.jobs.get(job_id, Job()) for job_id in list(pids)[:MAX_JOBS]}
         self.state.jobs = running
         for job_id, job in running.items():
-            if not job.uid:  # those of root may have been the first ones only
+            if not job.uid:  # the processes of root may have been only the first ones
                 job.uid = self._uid(pids[job_id])
             if job.texts is None:
                 job.texts = self._reader.job_texts(job_id, pids[job_id])
 
     def _uid(self, pids: list[int]) -> int | None:
-        """The user of these processes; root only where they are all root's."""
+        """The user of these processes; root only if all of them belong to root."""
         uids = [uid for uid in map(self._reader.uid, pids[:MAX_TRIES]) if uid is not None]
         return next(filter(None, uids), uids[0] if uids else None)
 
@@ -344,12 +344,12 @@ class JobsProbe(Probe):
         return Unit("user", name, "", name, "")
 
     def _user(self, uid: int) -> str:
-        """The name of a user, or else the number; a name that was found is not looked up again."""
+        """The name of a user, or else the number; a known name is not looked up again."""
         if uid not in self._users:
             self._users[uid] = self.state.users.get(uid) or self._reader.user_name(uid)
         return self._users[uid] or str(uid)
 
 
 def _allocated(job: Job) -> list[DeviceFile]:
-    """Slurm's gres `gpu`; it sets no such variable for NPUs."""
+    """The devices of Slurm's gres `gpu`; for NPUs, Slurm sets no such variable."""
     return [DeviceFile("nvidia", number) for number in job.texts.devices] if job.texts else []

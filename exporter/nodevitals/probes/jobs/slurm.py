@@ -1,7 +1,7 @@
-"""What Slurm says about a process in its environment. Pure.
+"""Parses what Slurm writes into the environment of a process. Pure.
 
-The environment is the user's: any process may change its own. Its cgroup says to which job it
-belongs: probes/common/cgroups.py.
+A user can change the environment of their processes. The cgroup shows the job of a process:
+probes/common/cgroups.py.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def parse_uid(status: str) -> int | None:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines as the kernel ends them. `splitlines` also ends one at a vertical tab and others,
-    which the kernel permits in names of processes and cgroups.
+    """The lines of a text, split only at newlines. `splitlines` also splits at a vertical tab and
+    at other characters, which names of processes and cgroups may contain.
     """
     return text.split("\n")
 
 
 class JobTexts(msgspec.Struct, frozen=True):
-    """What the environment of a job's process says. `devices` are numbers of device files: those
-    that Slurm allocated to the job or step on this node.
+    """The environment of a process of a job. `devices` are the numbers of the device files that
+    Slurm allocated to the job or step on this node.
     """
 
     name: str = ""
@@ -41,22 +41,22 @@ class JobTexts(msgspec.Struct, frozen=True):
 
 
 def parse_environment(data: bytes, job_id: str) -> JobTexts | None:
-    """The texts of a job in /proc/PID/environ; None where the environment is not that of this job.
+    """The texts of a job in /proc/PID/environ; None if the environment belongs to another job.
 
     SLURM_JOB_GPUS and SLURM_STEP_GPUS have the numbers of the device files, also where the devices
     are constrained: https://github.com/SchedMD/slurm, src/plugins/gres/common/gres_common.c.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for entry in data.split(b"\0"):
         if entry.startswith(b"SLURM_"):
             name, _, value = entry.decode("utf-8", "replace").partition("=")
-            found.setdefault(name, value)
-    if found.get("SLURM_JOB_ID") != job_id:
+            variables.setdefault(name, value)
+    if variables.get("SLURM_JOB_ID") != job_id:
         return None
-    devices = found.get("SLURM_JOB_GPUS") or found.get("SLURM_STEP_GPUS", "")
+    devices = variables.get("SLURM_JOB_GPUS") or variables.get("SLURM_STEP_GPUS", "")
     return JobTexts(
-        label_text(found.get("SLURM_JOB_NAME", "")),
-        label_text(found.get("SLURM_JOB_PARTITION", "")),
+        label_text(variables.get("SLURM_JOB_NAME", "")),
+        label_text(variables.get("SLURM_JOB_PARTITION", "")),
         _numbers(devices),
     )
 
