@@ -1,12 +1,12 @@
-"""Whether a test may run on this node now: its gate, its budget, and its place.
+"""Decides whether a test may run on this node now: the gate, the budget, and the place.
 
 The gate: no test runs while a job uses the node, or the site asked for none. In: procfs (processes
 that have an accelerator open), sysfs (traffic), files and a command of the site. Out: the reason in
 one word, or None. The checks made during a test take well under 0.1 s.
 
 The budget: seconds and bytes in any hour. The place: at most one planned test, as source or target,
-or one order. Nothing waits for it: what comes second is refused, so that two nodes cannot wait for
-each other.
+or one order. Nothing waits for the place: the second request is refused, so that two nodes cannot
+wait for each other.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Spent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Meter:
-    """The cost of the tests in the last hour. A clock that was set back frees nothing."""
+    """The cost of the tests in the last hour. Setting the clock back frees nothing."""
 
     def __init__(self, settings: BudgetSettings, spent: tuple[Spent, ...] = ()) -> None:
         self.settings = settings
         self._spent = list(spent)
 
     def allows(self, now: float, seconds: float, size: float) -> bool:
-        """Whether one more test fits, at its highest cost."""
+        """Whether one more test with this highest cost fits."""
         self._spent = [spent for spent in self._spent if now - spent.time < HOUR]
         total_seconds = sum(spent.seconds for spent in self._spent) + seconds
         total_bytes = sum(spent.bytes for spent in self._spent) + size
@@ -81,12 +81,12 @@ class Meter:
         self._spent.append(Spent(now, seconds, size))
 
     def spent(self) -> tuple[Spent, ...]:
-        """What must be kept over a restart."""
+        """The costs, which must be kept over a restart."""
         return tuple(self._spent)
 
 
 class Occupancy:
-    """The place for one test, with the name of what has it."""
+    """The place for one test, with the name of its holder."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,11 +94,11 @@ class Occupancy:
 
     @property
     def holder(self) -> str:
-        """What has the place; '' where it is free."""
+        """The name of the holder; '' if the place is free."""
         return self._holder
 
     def take(self, holder: str) -> bool:
-        """Take the place; False where it is taken."""
+        """Take the place; False if it is taken."""
         with self._lock:
             if self._holder:
                 return False
@@ -106,7 +106,7 @@ class Occupancy:
             return True
 
     def free(self, holder: str) -> None:
-        """Free the place where this has it."""
+        """Free the place if this holder has it."""
         with self._lock:
             if self._holder == holder:
                 self._holder = ""
@@ -132,7 +132,7 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class TestedLink(msgspec.Struct, frozen=True):
     """The link that a test would use: the files that count its traffic (below sysfs), the bytes of
-    one count, and its rate in bytes per second (None where unknown: then it is never busy).
+    one count, and its rate in bytes per second (None if unknown: then it is never busy).
     """
 
     __test__ = False  # not for pytest
@@ -143,7 +143,7 @@ class TestedLink(msgspec.Struct, frozen=True):
 
 
 class Gate:
-    """The gate of one node. Processes of this agent, children of our parent, are no job."""
+    """The gate of one node. The agent's own processes, children of our parent, are no job."""
 
     def __init__(self, settings: GateSettings, host: Host, own: OwnProcesses | None = None) -> None:
         self.settings = settings
@@ -151,8 +151,8 @@ class Gate:
         self._own = own or OwnProcesses(host.procfs, settings.ignore)
 
     def check(self, forced: bool = False) -> GateReason | None:
-        """Why no test may run, and a running one must stop; cheap. A forced test is kept away by
-        maintenance alone.
+        """Why no test may run and a running test must stop; cheap. Only maintenance refuses a
+        forced test.
         """
         if _exists(self.settings.maintenance_file):
             return "maintenance"
@@ -168,17 +168,17 @@ class Gate:
         """The same, with the checks that are made only before a test starts: whether processes can
         be seen, the site's command, and the traffic of the link.
         """
-        found = self.check(forced)
+        reason = self.check(forced)
         if forced:
-            return found
-        if found is None and self.settings.require_idle and not self._sees_processes():
-            found = "processes_unseen"
-        if found is None and self._command_reports_job():
-            found = "job_marker"
-        if found is None and link.rate:
+            return reason
+        if reason is None and self.settings.require_idle and not self._sees_processes():
+            reason = "processes_unseen"
+        if reason is None and self._command_reports_job():
+            reason = "job_marker"
+        if reason is None and link.rate:
             share = self._traffic(link) / link.rate
-            found = "link_busy" if share > self.settings.link_busy_share else None
-        return found
+            reason = "link_busy" if share > self.settings.link_busy_share else None
+        return reason
 
     def _command_reports_job(self) -> bool:
         if not self.settings.job_command:
@@ -186,7 +186,7 @@ class Gate:
         try:
             return tool.run(self.settings.job_command, COMMAND_SECONDS).status != 1
         except ProbeError:
-            return True  # unknown: then no test runs
+            return True  # if that is unknown, no test runs
 
     def _traffic(self, link: TestedLink) -> float:
         """Bytes per second, both directions together."""

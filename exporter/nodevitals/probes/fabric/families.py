@@ -88,7 +88,7 @@ ORDERS = node.counter(
     outcome=ORDER_OUTCOMES,
 )
 
-# Collectives are run by a command, not by an agent: their results are pushed.
+# A command runs collectives, not an agent: the command pushes their results.
 collectives = Families("fabric", tool=("nccl", "hccl"), operation=COLLECTIVES)
 BUS = collectives.gauge(
     "bus_bandwidth_bytes_per_second",

@@ -1,4 +1,4 @@
-"""Leases of the hub: probes that run every second while it asks for that, at least once a minute.
+"""Leases of the hub: probes run every second while the hub asks for that at least once a minute.
 
 The hub sends `PUT /fabric/v1/lease` every 15 s, and `DELETE` to end it at once. In: requests, in
 the threads of the server. Out: a Lease for the agent with the next run of the probe, and the
@@ -25,7 +25,7 @@ ProbeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the hub wants from one node, in place of what it wanted before."""
+    """The lease that the hub wants on one node; it replaces the last one."""
 
     node: str
     """Name of the node that this message is for."""
@@ -36,7 +36,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LeaseStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of it, by probe; empty where the agent has not replied in time."""
+    """The result of a lease by probe; empty if the agent has not replied in time."""
 
     states: dict[str, LeaseState]
 
@@ -45,7 +45,9 @@ Response = tuple[HTTPStatus, Union[LeaseStatus, OrderRefused]]
 
 
 class LeaseMailbox:
-    """Between the server's threads and the runs of the probe. The newest request counts."""
+    """Passes leases from the server's threads to the runs of the probe. The newest request
+    counts.
+    """
 
     def __init__(self) -> None:
         self.name = ""
@@ -69,7 +71,7 @@ class LeaseMailbox:
         return HTTPStatus.OK, self.put(request.probes, request.seconds, wait_seconds)
 
     def put(self, probes: tuple[str, ...], seconds: float, wait_seconds: float) -> LeaseStatus:
-        """Ask the agent, and wait for its reply. Without probes the lease ends."""
+        """Ask the agent for a lease, and wait for its reply. No probes: the lease ends."""
         with self._changed:
             number = self._lease.number + 1
             self._lease = Lease(probes, seconds, number)
@@ -79,7 +81,7 @@ class LeaseMailbox:
             return LeaseStatus(states=self._reply.states if self._reply.number == number else {})
 
     def unsent(self) -> Optional[Lease]:
-        """The lease that was asked for since the last call, with the time that is left of it."""
+        """The lease that was requested since the last call, with its remaining time."""
         with self._changed:
             if self._sent:
                 return None
@@ -88,7 +90,7 @@ class LeaseMailbox:
             return msgspec.structs.replace(self._lease, seconds=left)
 
     def replied(self, reply: LeaseReply) -> None:
-        """The agent has replied."""
+        """Record the reply of the agent."""
         with self._changed:
             self._reply = reply
             self._changed.notify_all()

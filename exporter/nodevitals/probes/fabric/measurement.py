@@ -1,5 +1,5 @@
-"""A configured test on its node: the port and its rate, the command line, the result from the
-output, and the records of what ran.
+"""A configured test on its node: the port and its rate, the command line, the result in the output,
+and the records of tests that ran.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from nodevitals.probes.fabric.tools.report import Report, ResultRow, failed, sti
 # link with one queue pair (https://github.com/Mellanox/ngc_multinode_perf).
 LINE_RATE_SHARE = 0.9
 LARGE_BYTES = 1 << 20
-# Bytes per second of a link whose rate is unknown, at most: 4X XDR has 800 Gb/s.
+# Highest bytes per second of a link whose rate is unknown: 4X XDR has 800 Gb/s.
 FASTEST_LINK = 100e9
-# PCI functions that hypervisors emulate, of clouds, and virtual functions inside a machine, where
-# nothing links to the physical one.
+# Emulated PCI functions of hypervisors and clouds, and virtual functions inside a virtual machine,
+# where no link leads to the physical function.
 _VIRTUAL_DRIVERS = (
     *("vmxnet3", "ena", "efa", "gve", "mana", "erdma"),
     *("iavf", "ixgbevf", "igbvf"),
 )
-# Of mlx5: https://github.com/torvalds/linux/blob/master/drivers/net/ethernet/mellanox/mlx5/core/main.c
+# The list of mlx5: https://github.com/torvalds/linux/blob/master/drivers/net/ethernet/mellanox/mlx5/core/main.c
 _VIRTUAL_FUNCTIONS = (
     *("0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e"),
     "0xa2d3",
 )
-# `parent` is a file of soft-RoCE alone. siw describes itself so; the text of a real device is its
-# host's, and may be anything else.
+# Only soft-RoCE has the file `parent`, and siw has this description; for a real device, the host
+# sets the text.
 _SOFTWARE = ("rxe", "Software iWARP stack")
 PORT_SCRIPT = """\
 cd "$1" 2>/dev/null || exit 0
@@ -53,20 +53,20 @@ for path in parent device/physfn; do
 done
 echo "rate $(cat "$2" 2>/dev/null)"
 """
-"""Prints the facts of the port whose directory and file of its rate are its arguments."""
+"""Script that prints the facts of a port; arguments: the port's directory, the file of its rate."""
 
 
 def place_of(test: TestSettings) -> tuple[str, str]:
-    """The directory of the device below sysfs, and in it the file with the rate of the port."""
+    """The directory of the device below sysfs, and the file in it with the rate of the port."""
     if test.tool == "perftest":
         return f"class/infiniband/{test.device}", f"ports/{test.ib_port}/rate"
     return f"class/net/{test.device}", "speed"
 
 
 def promised_here(test: TestSettings, host: Host) -> Optional[float]:
-    """The rate that the test's port on this node promises, in bytes per second: that of a physical
-    port. None where it is unknown, and for what has no port of its own (veth, bridges, bonds,
-    virtio, soft-RoCE, virtual functions): their rate is invented, or shared.
+    """The rate of the physical port that the test uses on this node, in bytes per second. None if
+    it is unknown, and for devices without a port of their own (veth, bridges, bonds, virtio,
+    soft-RoCE, virtual functions), whose rate is invented or shared.
     """
     if not test.device:
         return None
@@ -80,7 +80,7 @@ def promised_here(test: TestSettings, host: Host) -> Optional[float]:
         "rate": read_text(folder / rate),
     }
     for path in ("parent", "device/physfn"):
-        if exists(folder / path) is not False:  # also where that cannot be read
+        if exists(folder / path) is not False:  # also if that cannot be read
             facts[path] = "yes"
     return _promised(test, {name: text for name, text in facts.items() if text is not None})
 
@@ -121,8 +121,8 @@ def link_of(test: TestSettings, host: Host) -> TestedLink:
 
 
 def problem_of(test: TestSettings, host: Host, node: str) -> Report | None:
-    """What this node lacks for a test, which the tool itself would not report: iperf3 is not told
-    the device. Beside bonds and VLANs, which are devices, `class/net` has the file bonding_masters.
+    """What this node lacks for a test and the tool would not report: iperf3 has no option for the
+    device. `class/net` contains bonds and VLANs, which are devices, and the file bonding_masters.
     """
     if test.tool != "iperf3" or exists(host.sys(f"class/net/{test.device}/ifindex")) is not False:
         return None
@@ -130,8 +130,8 @@ def problem_of(test: TestSettings, host: Host, node: str) -> Report | None:
 
 
 def bytes_of(test: TestSettings, host: Host, ran_seconds: float | None = None) -> float:
-    """The most bytes that a test moves, or moved while its tool ran for so long: of one with a
-    duration, what its link carries in that time, or where its rate is unknown, the tool moves.
+    """The most bytes that a test moves, or moved while its tool ran for so long. For a test with a
+    duration: the bytes that its link carries in that time or, without a known rate, its tool.
     """
     if test.seconds is None:
         return test.total_bytes
@@ -140,15 +140,15 @@ def bytes_of(test: TestSettings, host: Host, ran_seconds: float | None = None) -
 
 
 def fastest_of(test: TestSettings) -> float:
-    """Bytes per second that the tool moves at most, whatever the link."""
+    """Highest bytes per second of the tool on any link."""
     if test.tool == "iperf3":
         return min(FASTEST_LINK, test.queue_pairs * iperf3.FASTEST_STREAM)
     return FASTEST_LINK
 
 
 def expected_of(test: TestSettings, host: Host) -> float | None:
-    """Bytes per second of a healthy link: as configured, or a share of the link's rate where
-    messages are large enough; None where unknown.
+    """Bytes per second of a healthy link: as configured, or a share of the link's rate if messages
+    are large enough; None if unknown.
     """
     if test.expected is not None or test.is_latency:
         return test.expected
@@ -157,8 +157,8 @@ def expected_of(test: TestSettings, host: Host) -> float | None:
 
 
 def command(test: TestSettings, host: Host, port: int, peer: str | None = None) -> list[str]:
-    """The client's command line on this node, or the server's where there is no peer. The GID is
-    chosen anew each time, unless it is given: its index differs between nodes, and may change.
+    """The command line of the client on this node; without a peer, of the server. The GID is chosen
+    for each test, unless it is configured: its index differs between nodes and may change.
     """
     if test.tool == "iperf3" or test.gid_index is not None:
         return argv(test, test.gid_index, port, peer)
@@ -169,7 +169,7 @@ def command(test: TestSettings, host: Host, port: int, peer: str | None = None) 
 def argv(
     test: TestSettings, gid_index: int | None, port: int, peer: str | None = None
 ) -> list[str]:
-    """The same, for a known GID."""
+    """The command line for a known GID."""
     if test.tool == "iperf3":
         sizes = (test.total_bytes, test.message_bytes, test.queue_pairs)
         return iperf3.argv(port, peer, *sizes, test.seconds, test.traffic_class)
@@ -188,8 +188,8 @@ def argv(
 
 
 def unfinished(test: TestSettings, connected: bool) -> Report:
-    """The report of a test that did not end in its time; `connected` is whether its client was
-    connected to the peer's tool, as both tools are for as long as they transfer.
+    """The report of a test that did not end in time. `connected`: its client was connected to the
+    peer's tool, as the tools are while they transfer.
     """
     if connected:
         return still_transferring(test.timeout)
@@ -197,7 +197,7 @@ def unfinished(test: TestSettings, connected: bool) -> Report:
 
 
 def judge(test: TestSettings, text: str, status: int) -> Report:
-    """The result of this test from its client's output: one row, or why there is none."""
+    """The result of this test by its client's output: one row, or why there is none."""
     report = PARSERS[test.tool](text)
     if report.outcome != "ok":
         return report
@@ -216,8 +216,8 @@ def _is_of(test: TestSettings, row: ResultRow) -> bool:
 
 class StartedTest(msgspec.Struct, frozen=True, kw_only=True):
     """A test that this node started at `time` (seconds since the epoch). `skipped` is one of SKIPS
-    where it was not started or was stopped, else ''; `seconds` is how long the tool ran here, and
-    `bytes` the most that it moved.
+    if it was not started or was stopped, else ''; `seconds` is how long the tool ran here, `bytes`
+    the most that it can have moved.
     """
 
     test: TestSettings
@@ -231,11 +231,13 @@ class StartedTest(msgspec.Struct, frozen=True, kw_only=True):
     ordered: bool = False
     """Whether the hub ordered it."""
     forced: bool = False
-    """Whether it ran though the node may have been in use."""
+    """Whether it ran even though the node may have been in use."""
 
 
 class ServedTest(msgspec.Struct, frozen=True, kw_only=True):
-    """A test of a peer's, how long its server side ran here, and the most that it moved."""
+    """A test that a peer started: how long its server side ran here, and the most bytes it
+    moved.
+    """
 
     test: TestSettings
     seconds: float

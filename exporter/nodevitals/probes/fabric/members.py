@@ -27,7 +27,7 @@ from nodevitals.probes.fabric.settings import DEFAULT_PORT, FabricSettings
 NAME_SECONDS = 3.0
 MAX_MEMBERS = 50_000
 ACROSS_EVERY = 4
-"""One of so many slots is between groups, where there are several."""
+"""One of so many slots is between groups, if there are several groups."""
 
 
 class Pairing(msgspec.Struct, frozen=True, order=True):
@@ -38,7 +38,7 @@ class Pairing(msgspec.Struct, frozen=True, order=True):
 
 
 class Roster:
-    """All members by group; the same on every node that has the same lists."""
+    """All members by group; equal on all nodes that have the same lists."""
 
     def __init__(self, members: Iterable[tuple[str, str]], across_pairs: int = 1) -> None:
         """From (name, group); `across_pairs` tests run at a time between two groups."""
@@ -60,8 +60,8 @@ class Roster:
         return len(self._place)
 
     def pairing(self, name: str, slot: int) -> Pairing | None:
-        """This member's pairing in a slot; None where it is free. Raises KeyError for a name that
-        is not a member's.
+        """The pairing of a member in a slot; None if it is free. Raises KeyError for a name that is
+        no member.
         """
         group = self._group_of[name]
         round_number, across = self._round(slot)
@@ -98,12 +98,12 @@ class Roster:
         return (turn, True) if across else (turn * (ACROSS_EVERY - 1) + part, False)
 
     def _across(self, low: int, high: int, round_number: int) -> list[Pairing]:
-        """The pairings between two groups: other members each time."""
+        """The pairings between two groups; the members change with each round."""
         lower, upper = self.groups[self._names[low]], self.groups[self._names[high]]
         cycle = round_number // rounds(len(self._names))
         pairs = min(self._across_pairs, len(lower), len(upper))
         first = cycle * pairs
-        # Shifted by one whenever the first group is through, so that all pairs come in time.
+        # Shifted by one after each pass of the first group, so that all pairs occur in time.
         shifted = first + first // len(lower)
         return [
             _directed(lower[(first + i) % len(lower)], upper[(shifted + i) % len(upper)], cycle + i)
@@ -117,7 +117,7 @@ def rounds(count: int) -> int:
 
 
 def opponent(place: int, count: int, round_number: int) -> int | None:
-    """The opponent of a place in a round of the circle method; None where the place is free."""
+    """The opponent of a place in a round of the circle method; None if the place is free."""
     last = count - 1 + count % 2  # with an odd count, no member has this place
     turn = round_number % rounds(count)
     if place == last:
@@ -138,7 +138,7 @@ def _within(group: Sequence[str], place: int, round_number: int) -> Pairing | No
 
 
 def _directed(first: str, second: str, turn: int) -> Pairing:
-    """The two members of a pair are the source in turns."""
+    """The pairing of two members, which take turns as the source."""
     return Pairing(first, second) if turn % 2 == 0 else Pairing(second, first)
 
 
@@ -153,8 +153,8 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class MemberLists:
-    """The membership by the last good lists. Half a list would give another plan than that of the
-    other nodes, so all lists are read, or none is used.
+    """The membership by the last good lists. An incomplete list would lead to a plan that differs
+    from the plan of other nodes, so either all lists are used or none.
     """
 
     def __init__(self, settings: FabricSettings, host: Host) -> None:

@@ -42,17 +42,17 @@ Response = tuple[HTTPStatus, Union[OrderStatus, OrderRefused]]
 _PATH = re.compile(rf"{ORDERS_PATH}/([a-zA-Z0-9-]{{8,64}})(?:\?wait=([0-9]{{1,4}}))?")
 
 MAX_RESULTS = 32
-"""Number of orders whose results are kept; of the others, the identities."""
+"""Number of orders whose results are kept; of older ones only the identities are kept."""
 MAX_IDENTITIES = 8192
-# Far longer than MAX_AGE_SECONDS: a clock that is set back makes an order young again.
+# Far longer than MAX_AGE_SECONDS: setting the clock back makes old orders look new.
 REMEMBERED_SECONDS = 3600.0
 END_SECONDS = 3.0
 """Time for which the response to a DELETE waits for the end of the order."""
 
 
 class OrderBook:
-    """The order that runs, and the last ones. `work` is the runner's queue, and `run` what it calls
-    for an order of which this node is the source.
+    """The order that runs, and the last ones. `work` is the runner's queue; the runner calls `run`
+    for an order whose source is this node.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class OrderBook:
         self._identities: OrderedDict[str, float] = OrderedDict()
 
     def put(self, order: Order) -> OrderStatus | OrderRefused:
-        """Accept an order, once; repeated, return its state."""
+        """Accept an order once; for a repeated one, return its state."""
         with self._lock:
             known = self._entries.get(order.id)
             if known is not None and known.order == order:
@@ -108,7 +108,7 @@ class OrderBook:
         return entry.status(min(wait_seconds, MAX_WAIT_SECONDS))
 
     def cancel(self, identity: str) -> OrderStatus | OrderRefused:
-        """End an order. One that is unknown is refused should it come later."""
+        """End an order. An unknown order is refused if it arrives later."""
         with self._lock:
             entry = self._entries.get(identity)
             if entry is None:
@@ -119,14 +119,14 @@ class OrderBook:
         return entry.status(END_SECONDS)
 
     def active(self, identity: str) -> OrderEntry | None:
-        """The order that runs, where it has this identity and goes on."""
+        """The current order if it has this identity and has not ended."""
         entry = self._current
         goes_on = entry is not None and entry.order.id == identity and not entry.must_end()
         return entry if goes_on else None
 
     def close(self, identity: str, is_owner: Callable[[str], bool]) -> bool:
-        """The source has run all tests of an order of which this node is the target; False where
-        there is none. `is_owner` is whether the request comes from the node of a name.
+        """End an order whose target is this node, because the source has run all tests; False if
+        there is none. `is_owner`: whether the request comes from the node with this name.
         """
         entry = self.active(identity)
         if entry is None or entry.peer is not None or not is_owner(entry.order.source):
@@ -137,15 +137,15 @@ class OrderBook:
         return True
 
     def settle(self) -> None:
-        """Finish the order that this node is the target of, where it must end. The runner's thread,
-        in which no test runs now.
+        """Finish the order whose target is this node, if it must end. Called in the runner's thread
+        while no test runs.
         """
         entry = self._current
         if entry is not None and entry.peer is None and entry.must_end():
             self.finish(entry)
 
     def finish(self, entry: OrderEntry) -> None:
-        """An order has ended (the runner's thread)."""
+        """Record the end of an order. Called in the runner's thread."""
         versions = _tool_versions(entry) if entry.status().state == "running" else {}
         with self._lock:
             self._current = None
@@ -157,7 +157,7 @@ class OrderBook:
         self._finished.put(FinishedOrder(outcome=outcome, text=text))
 
     def _accepted(self, order: Order) -> OrderEntry | OrderRefused:
-        """A new order, or why it is not accepted."""
+        """The entry of a new order, or why it is not accepted."""
         refusal = self._refusal(order)
         if refusal is not None:
             return refusal
@@ -178,7 +178,7 @@ class OrderBook:
         return entry
 
     def _refusal(self, order: Order) -> OrderRefused | None:
-        """Why an order cannot be accepted, whatever runs."""
+        """Why an order cannot be accepted, regardless of what runs."""
         membership = self._lists.membership
         if order.force and not self._settings.force:
             return self.refuse("forbidden", "probes.fabric.hub.force is not set on this node")
@@ -195,8 +195,8 @@ class OrderBook:
         return self._stale(order)
 
     def _stale(self, order: Order) -> OrderRefused | None:
-        """Whether it may have been executed before. Its age, and that of this worker, are by the
-        present clock: one that was set before does no harm.
+        """Refuse an order that may have been executed before. Its age by the present clock
+        is compared with the age of this worker, so earlier changes of the clock have no effect.
         """
         now = time.monotonic()
         age = time.time() - order.issued
@@ -221,7 +221,7 @@ class OrderBook:
 
 
 def _tool_versions(entry: OrderEntry) -> dict[str, str]:
-    """The versions of the tools of an order; without those that report none."""
+    """The versions of the tools of an order, without tools that report none."""
     programs = {test.tool: measurement.argv(test, None, 0)[0] for test in entry.order.tests}
     versions = {tool: version_of(program) for tool, program in programs.items()}
     return {tool: version for tool, version in versions.items() if version}
@@ -254,7 +254,7 @@ def put(orders: OrderBook, path: OrderPath, body: bytes) -> Response:
 
 
 def get(orders: OrderBook, path: OrderPath) -> Response:
-    """The state of an order; waits for its end where the path says so."""
+    """The state of an order; waits for its end if the path contains `wait`."""
     return _answer(orders.get(path.identity, path.wait_seconds))
 
 

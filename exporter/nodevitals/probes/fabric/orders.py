@@ -29,15 +29,15 @@ MAX_STATUS_BYTES = 256 * 1024
 MAX_TESTS = 32
 MAX_RAW_BYTES = 32 * 1024
 LEASE_SECONDS = 15.0
-"""An order ends where the hub has not asked for it for so long."""
+"""An order ends if the hub has not asked for it for so long."""
 MAX_WAIT_SECONDS = 10.0
 """A longer `wait` is cut to this: the next request must come before the lease ends."""
 MAX_AGE_SECONDS = 120.0
 """An order that was issued longer ago is refused: it is a replay."""
 CLOCK_SECONDS = 2.0
-"""The hub's clock may be ahead of the agent's by so much; an order issued later is refused."""
+"""How far the hub's clock may be ahead of the agent's; an order issued later is refused."""
 ORDER_ENDS = ("canceled", "lease")
-"""Why the hub ended an order, or it ended without the hub."""
+"""Why an order ended: by the hub, or without the hub."""
 OrderOutcome = Literal["ok", "failed", "skipped", "canceled", "lease", "refused"]
 ORDER_OUTCOMES: tuple[OrderOutcome, ...] = get_args(OrderOutcome)
 OrderState = Literal["waiting", "running", "done"]
@@ -64,7 +64,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tests: Annotated[tuple[TestSettings, ...], msgspec.Meta(min_length=1, max_length=MAX_TESTS)]
     """Run one after the other; a failed one ends the order."""
     force: bool = False
-    """Whether to test though an accelerator is in use; needs `hub.force` in the agent's file."""
+    """Whether to test even if an accelerator is in use; needs `hub.force` in the agent's file."""
 
 
 class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +75,12 @@ class OrderStatus(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[Report, ...] = ()
     skipped: str = ""
     """Why it ended without a report for each test: a reason of the gate, `budget`, `peer_busy`,
-    `lease` (the hub did not ask), `canceled`. Where the target's gate closed, it is the target's
-    state that has its reason, and the source's `peer_busy`."""
+    `lease` (the hub did not ask), `canceled`. If the target's gate closed, the target's state has
+    the reason of the gate, and the source's state has `peer_busy`."""
     raw: str = ""
     """Output of the tool on this node, limited."""
     seconds: float = 0.0
-    """Time from its acceptance to its end, or until now."""
+    """Time from the acceptance of the order to its end, or until now."""
     versions: dict[str, str] = {}
     """Versions of nodevitals and of the tool."""
     port_bytes_per_second: Optional[float] = None
@@ -96,7 +96,7 @@ class OrderRefused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problem_of(order: Order) -> str:
-    """What is wrong with an order in itself, in one line; '' for nothing."""
+    """The problem of an order in one line, regardless of this node; '' for none."""
     if order.source == order.target:
         return "source and target are the same node"
     if len({test.key for test in order.tests}) < len(order.tests):
@@ -132,7 +132,9 @@ def outcome_of(status: OrderStatus) -> OrderOutcome:
 
 
 class OrderEntry:
-    """An accepted order. `peer` is where the target is, on the source; None on the target."""
+    """An accepted order. On the source, `peer` is the address of the target; on the target,
+    None.
+    """
 
     def __init__(self, order: Order, peer: ListedTarget | None, versions: dict[str, str]) -> None:
         self.order = order
@@ -146,23 +148,25 @@ class OrderEntry:
         self._accepted = self._asked = time.monotonic()
 
     def renew(self) -> None:
-        """The hub has asked for it."""
+        """Renew the lease, because the hub has asked for the order."""
         self._asked = time.monotonic()
 
     def end(self, reason: str = "") -> None:
-        """Let it end, for this reason, or as its tests are through; the first call counts."""
+        """Let the order end, for this reason or because all tests have run; the first call
+        counts.
+        """
         with self._changed:
             if not self._closing:
                 self._closing, self.reason = True, reason
 
     def must_end(self) -> bool:
-        """Whether it must end now: `end` was called, or the hub has not asked for it."""
+        """Whether the order must end now: `end` was called, or the lease has ended."""
         if time.monotonic() - self._asked > LEASE_SECONDS:
             self.end("lease")
         return self._closing
 
     def start(self, port_bytes_per_second: float | None = None) -> None:
-        """A test starts, on a port of this rate."""
+        """Record the start of a test, on a port with this rate."""
         with self._changed:
             if self._status.state == "waiting":
                 self._status = replace(
@@ -170,7 +174,7 @@ class OrderEntry:
                 )
 
     def open_once(self, key: str) -> bool:
-        """Whether this test is opened for the first time (the runner's peer, under a lock)."""
+        """Whether the peer opens this test for the first time."""
         if key in self._opened:
             return False
         self._opened.add(key)
@@ -181,19 +185,19 @@ class OrderEntry:
         return next((test for test in self.order.tests if test.key == key), None)
 
     def add(self, report: Report) -> None:
-        """Keep the report of a test: a failed one may have any number of rows."""
+        """Keep the report of a test, with a limited number of rows: a failed one may have any."""
         report = replace(report, rows=report.rows[:MAX_ROWS])
         with self._changed:
             self._status = replace(self._status, reports=(*self._status.reports, report))
 
     def keep(self, text: str) -> None:
-        """Keep the output of a tool: each test has its share of the limit."""
+        """Keep the output of a tool, within the test's share of the limit."""
         text = limited(text, MAX_RAW_BYTES // len(self.order.tests))
         with self._changed:
             self._status = replace(self._status, raw=self._status.raw + text)
 
     def finish(self, versions: Mapping[str, str]) -> None:
-        """It has ended: no tool runs. `versions` are those of its tools."""
+        """Record the end of the order: no tool runs. `versions` are the versions of its tools."""
         with self._changed:
             self._status = replace(
                 self._status,
@@ -205,7 +209,7 @@ class OrderEntry:
             self._changed.notify_all()
 
     def status(self, wait_seconds: float = 0.0) -> OrderStatus:
-        """Its state, when it is done or after so many seconds."""
+        """The state of the order, when it is done or after so many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._status.state == "done", wait_seconds)
             status = self._status
@@ -215,7 +219,7 @@ class OrderEntry:
 
 
 def limited(text: str, size: int) -> str:
-    """The text, or its beginning and its end where it has more than so many bytes in UTF-8."""
+    """The text, or its beginning and its end if it has more than so many bytes in UTF-8."""
     data = text.encode("utf-8", "replace")
     if len(data) <= size:
         return text

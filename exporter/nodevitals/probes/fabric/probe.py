@@ -29,10 +29,10 @@ from nodevitals.wire import LEASES, LeaseReply
 if TYPE_CHECKING:
     from nodevitals.probes.fabric.runner import FabricRunner
 
-# The newest results of each test are exposed: enough for a median. A node that was repaired is
-# healthy again after twice as many slots, as it is the source in every second one.
+# Number of newest results of each test that are exposed: enough for a median. A repaired node
+# counts as healthy after twice as many slots, because it is the source in every second slot.
 RESULTS_PER_TEST = 8
-# Refused orders are logged so many times in so long.
+# At most so many refused orders are logged in so many seconds.
 MAX_REFUSALS = 10
 REFUSAL_SECONDS = 60.0
 
@@ -47,8 +47,8 @@ class PairResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FabricState(msgspec.Struct):
-    """What must outlive the agent, above all the budget. `since` is when this node first took part
-    (seconds since the epoch, 0 before).
+    """What must outlive the agent, above all the budget. `since` is when this node first took part,
+    in seconds since the epoch; 0 before that.
     """
 
     since: float = 0.0
@@ -58,8 +58,8 @@ class FabricState(msgspec.Struct):
 
 
 class OrderLog:
-    """Logs orders that have ended or were refused; of refusals at most MAX_REFUSALS in
-    REFUSAL_SECONDS, and how many were left out.
+    """Logs orders that have ended or were refused: at most MAX_REFUSALS refusals in
+    REFUSAL_SECONDS, and the number of those left out.
     """
 
     def __init__(self) -> None:
@@ -97,8 +97,9 @@ class FabricProbe(Probe):
     state: FabricState
 
     def open(self) -> None:
-        """Read the secrets. The first run starts the rest, as only a run has the state."""
-        # Imported in this worker alone, not in the parent of every fork: most nodes have it off.
+        """Read the secrets. The first run starts the rest, because only a run has the state."""
+        # Imported only in this worker, not in the parent of all forks: most nodes have this probe
+        # off.
         from nodevitals.probes.fabric.secrets import HubToken, Secrets
 
         self._runner: FabricRunner | None = None
@@ -140,7 +141,7 @@ class FabricProbe(Probe):
             raise self._runner.error
 
     def close(self) -> None:
-        """Nothing: the worker ends, and with it its threads, its tools and its port."""
+        """Do nothing: threads, tools and the port end with the worker."""
 
     def _started(self) -> FabricRunner:
         from nodevitals.probes.fabric.protocol import FabricClient
@@ -167,7 +168,9 @@ class FabricProbe(Probe):
         return runner
 
     def _pass_leases(self, readings: Readings) -> None:
-        """Pass what the hub asked for to the agent, and its reply to the server."""
+        """Pass the lease that the hub asked for to the agent, and the agent's reply to the
+        server.
+        """
         membership = self._runner.lists.membership if self._runner else None
         self._leases.name = membership.name if membership else ""
         for reply in readings.received:
@@ -177,8 +180,8 @@ class FabricProbe(Probe):
             readings.send(LEASES, lease)
 
     def _declare(self, readings: Readings) -> None:
-        """Start the counters at 0, so that the first event counts as an increase: those of planned
-        tests, and of what the hub has ordered so far.
+        """Start the counters at 0, so that the first event counts as an increase: the counters of
+        planned tests and of the tests that the hub has ordered so far.
         """
         tested: set[tuple[str, str]] = {(test.tool, test.operation) for test in self.settings.tests}
         if self._runner is not None and self._runner.orders is not None:
@@ -195,7 +198,7 @@ class FabricProbe(Probe):
             readings.increment(fabric.BYTES, 0, *labels)
 
     def _record(self, readings: Readings, started: StartedTest) -> None:
-        """Count a test, and keep its result where it has one."""
+        """Count a test, and keep its result if it has one."""
         test, report = started.test, started.report
         labels = (test.tool, test.operation)
         if started.seconds:
@@ -241,7 +244,7 @@ class FabricProbe(Probe):
         for tool, operation in {(test.tool, test.operation) for test in self.settings.tests}:
             last = self.state.last_success.get(f"{tool}-{operation}")
             readings.add(fabric.LAST_SUCCESS, last, tool, operation)
-        if self.settings.tests:  # else there is no plan that could be late
+        if self.settings.tests:  # without tests, there is no plan that could be late
             readings.add(fabric.ENABLED, self.state.since)
             readings.add(fabric.SLOT, self.settings.slot)
 
@@ -251,7 +254,8 @@ class FabricProbe(Probe):
             return
         readings.add(fabric.INFO, 1, membership.name)
         readings.add(fabric.MEMBERS, len(membership.roster))
-        # Not a failure of the run, which would end the worker, and the last good lists with it.
+        # Not a failure of the run: that would end the worker, and the last good lists would be
+        # lost.
         readings.add(fabric.LISTS_READ, not problem)
         readings.condition("fabric lists", "unreadable" if problem else "ok", problem)
 

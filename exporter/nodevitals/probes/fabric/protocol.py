@@ -1,8 +1,8 @@
 """The protocol between two agents: JSON over HTTPS, and its client.
 
 The source opens a test on the target (`POST /fabric/v1/tests`), runs its client, and closes the
-test (`DELETE /fabric/v1/tests/ID`). Opening twice with one id opens once: a response may get lost.
-Both present certificates. Everything that is received is bounded: either side may be hostile.
+test (`DELETE /fabric/v1/tests/ID`). A response may get lost, so opening twice with one id opens
+once. Both present certificates. All received data is bounded, because either side may be hostile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     slot: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
     test: Word
     order: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """Identity of the hub's order that it is part of; '' for a planned test."""
+    """Identity of the hub's order that the test belongs to; '' for a planned test."""
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,9 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """No server side is running. `failed` has a reason of report.py, `busy` one of the gate."""
+    """No server side is running. `failed` has a reason of report.py, `busy` a reason of the
+    gate.
+    """
 
     refusal: RefusalKind
     reason: str = ""
@@ -55,16 +57,16 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
-    """The server side is closed. `ended` is why it had ended before: '' where it had not, else a
-    reason of the gate or `timeout`.
+    """The server side is closed. `ended` is why it had ended before: a reason of the gate,
+    `timeout`, or '' if it had not.
     """
 
     ended: str = ""
 
 
 class TransportError(Exception):
-    """A request failed: `unreachable`, `timeout`, or `harness` for a wrong response. Where
-    `connected`, the peer may have received the request all the same.
+    """A request failed: `unreachable`, `timeout`, or `harness` for a wrong response. If
+    `connected`, the peer may have received the request.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ Received = TypeVar("Received")
 
 
 def parse(data: bytes, kind: type[Received]) -> Received:
-    """A message of this type. Raises ValueError with what is wrong, in one line."""
+    """A message of this type. Raises ValueError with the problem in one line."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:  # no ValueError in msgspec 0.20
@@ -119,7 +121,9 @@ class FabricClient:
     def _request(
         self, host: str, port: int, method: str, path: str, body: bytes, seconds: float
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("peer")  # its Host header: a list's names vary
+        connection = http.client.HTTPConnection(
+            "peer"
+        )  # the Host header; names differ between lists
         connected = False
         try:
             connection.sock = self._connected(host, port)
@@ -156,8 +160,8 @@ class FabricClient:
 
 
 def _connection(host: str, port: int) -> socket.socket:
-    """A connection to the first address of the host that accepts it. Raises OSError, also where
-    there is no address: a list may have an impossible name.
+    """A connection to the first address of the host that accepts it. Raises OSError, also if there
+    is no address: a list may contain an impossible name.
     """
     failure = OSError("the name service returned no address")
     for address in _addresses(host):
@@ -175,7 +179,7 @@ def _addresses(host: str) -> tuple[str, ...]:
 
 
 def _cut(sock: ssl.SSLSocket) -> None:
-    """End a connection on which data trickles: each read would be in time, and none the last."""
+    """End a connection whose data arrives too slowly: each read may be in time, but never end."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 

@@ -1,4 +1,4 @@
-"""The runner: one node's part in the tests, at most one test at a time, as source or as target.
+"""The runner: runs this node's side of the tests, one test at a time, as source or as target.
 
 One thread does all of it: it waits for a peer that opens a test here, for an order of the hub, or
 for this node's own pairing of the slot, starts the tool, checks the gate ten times a second, and
@@ -41,17 +41,17 @@ from nodevitals.probes.fabric.tools.process import (
 )
 from nodevitals.probes.fabric.tools.report import REASONS, Reason, Report, failed
 
-# Tests start in the middle half of a slot: clocks may differ by a quarter of it.
+# Tests start in the middle half of a slot: clocks may differ by a quarter of a slot.
 EARLIEST, SPREAD = 0.25, 0.5
 # After a late start, or a wait for a peer, no test starts later than this share of the slot.
 LATEST = 0.9
-# How late a test of our own starts at most; and how late an order ends whose peer does not come.
+# The longest delay of a test of our own, and of the end of an order whose peer does not respond.
 WAIT_SECONDS, ORDER_WAIT_SECONDS = 2.0, 0.5
 
 
 class ClientSide:
-    """The client side of the tests that this node starts with peers, of the plan or of an order:
-    opens one on the peer, runs the tool, closes it.
+    """The client side of planned and ordered tests that this node starts: opens a test on the peer,
+    runs the tool, closes the test.
     """
 
     def __init__(self, host: Host, client: FabricClient, guard: Guard) -> None:
@@ -107,8 +107,8 @@ class ClientSide:
         return replace(result, report=None if stopped else report)
 
     def _open(self, peer: ListedTarget, request: OpenRequest) -> Opened | Refused:
-        """Open the test. Tries twice where a response got lost, as the second request gets the same
-        response; a lost connection request was repeated by TCP itself.
+        """Open the test. Tries again if a response got lost, because the second request gets the
+        same response; TCP itself repeats lost connection requests.
         """
         try:
             return self._client.open(peer.host, peer.port, request, OPEN_SECONDS + 1)
@@ -118,8 +118,8 @@ class ClientSide:
             return self._client.open(peer.host, peer.port, request, OPEN_SECONDS + 1)
 
     def close(self, peer: ListedTarget, identity: str) -> str:
-        """Close a test, or an order. Where that request is lost, the peer's own deadline ends its
-        side.
+        """Close a test, or an order. If the request gets lost, the peer's side ends at its own
+        deadline.
         """
         for _ in range(2):
             try:
@@ -151,8 +151,8 @@ class ClientSide:
 
 
 def _stopped_by_peer(ended: str) -> str:
-    """Why a test failed as the peer's side had ended: its gate closed, or the hub ended the order
-    there; '' where it had not.
+    """Why the peer's side of a failed test had ended: its gate closed, or the hub ended the order
+    there; '' if it had not ended.
     """
     if ended in GATE_REASONS:
         return "peer_busy"
@@ -160,14 +160,16 @@ def _stopped_by_peer(ended: str) -> str:
 
 
 def _refused(result: StartedTest, refusal: Refused) -> StartedTest:
-    """The result after a refusal: busy, not planned by the peer's lists, or a failure there."""
+    """The result after a refusal: the peer is busy, its lists do not plan the test, or it
+    failed.
+    """
     if refusal.refusal == "busy" and refusal.reason in ORDER_ENDS:
         return replace(result, skipped=refusal.reason)
     if refusal.refusal == "busy":
         return replace(result, skipped="peer_busy")
     if refusal.refusal == "plan_differs" and not result.ordered:
         return replace(result, skipped="plan_differs")
-    # A peer of another version may have reasons that are unknown here.
+    # A peer with another version may send unknown reasons.
     fallback: Reason = "harness"
     reason = next((reason for reason in REASONS if reason == refusal.reason), fallback)
     return replace(result, report=failed(reason, refusal.message))
@@ -197,17 +199,17 @@ class FabricRunner:
         """Why the thread has ended."""
 
     def start(self) -> None:
-        """Read the lists, and start the thread. Raises ProbeError where they cannot be read."""
+        """Read the lists, and start the thread. Raises ProbeError if the lists cannot be read."""
         self.lists.load()
         threading.Thread(target=self._loop, name="fabric-runner", daemon=True).start()
 
     def finished(self) -> list[FinishedTest]:
         """The tests that have finished since the last call."""
-        found = []
+        finished = []
         with suppress(queue.Empty):
             while True:
-                found.append(self._finished.get_nowait())
-        return found
+                finished.append(self._finished.get_nowait())
+        return finished
 
     def _loop(self) -> None:
         try:
@@ -217,7 +219,7 @@ class FabricRunner:
             self.error = error
 
     def _step(self) -> None:
-        """Do the next work, or run our own tests when they are due; wait for a short time."""
+        """Do the next work, or run our own tests if they are due, or wait for a short time."""
         seconds = WAIT_SECONDS if self.orders is None else ORDER_WAIT_SECONDS
         with suppress(queue.Empty):
             self._work.get(timeout=min(seconds, self._settings.slot / 60))()
@@ -240,7 +242,7 @@ class FabricRunner:
             self._occupancy.free(PLANNED)
 
     def _run_order(self, entry: OrderEntry) -> None:
-        """Run the tests of an order of which this node is the source; a failed one ends it."""
+        """Run the tests of an order whose source is this node; a failed test ends the order."""
         order, peer = entry.order, entry.peer
         assert peer is not None
         assert self.orders is not None
@@ -262,7 +264,7 @@ class FabricRunner:
             self.orders.finish(entry)
 
     def _due(self, slot: int, membership: Membership) -> Pairing | None:
-        """Our pairing of this slot where we are its source and it is time to start."""
+        """Our pairing of this slot, if we are its source and it is time to start."""
         pairing = membership.roster.pairing(membership.name, slot)
         if pairing is None or pairing.source != membership.name:
             self._slot = slot

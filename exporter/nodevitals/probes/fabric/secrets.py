@@ -19,8 +19,8 @@ MIN_TOKEN_CHARACTERS = 16
 
 
 class Secrets:
-    """Token and TLS contexts of server and client, which both present the certificate and verify
-    that of the other side. Raises ProbeError for an unusable file.
+    """Token and TLS contexts of server and client. Both present the certificate and verify the
+    certificate of the other side. Raises ProbeError for an unusable file.
     """
 
     def __init__(self, token_file: str, tls: FabricTlsSettings) -> None:
@@ -57,8 +57,8 @@ class Secrets:
 
 
 class HubToken:
-    """The token of the hub, read again when its file changes. Raises ProbeError where it is
-    unusable at first; later, no request has the right token until the file is usable again.
+    """The token of the hub, read again when its file changes. Raises ProbeError if it is unusable
+    at the start; later, all requests are refused until the file is usable again.
     """
 
     def __init__(self, file: str, secrets: Secrets) -> None:
@@ -87,7 +87,7 @@ class HubToken:
 
 
 def read_token(file: str) -> str:
-    """The token of a file. Raises OSError, and ProbeError where it is no token."""
+    """The token in a file. Raises OSError, and ProbeError if it is no token."""
     token = Path(file).read_text(encoding="ascii", errors="replace").strip()
     if len(token) < MIN_TOKEN_CHARACTERS or not (token.isascii() and token.isprintable()):
         text = f"at least {MIN_TOKEN_CHARACTERS} characters are needed, all printable ASCII"
@@ -96,8 +96,8 @@ def read_token(file: str) -> str:
 
 
 def has_name(certificate: Mapping[str, Any], names: Sequence[str]) -> bool:
-    """Whether a verified certificate has one of these names or addresses itself: no wildcard covers
-    them, as all nodes may share one.
+    """Whether a verified certificate has one of these names or addresses literally. Wildcards do
+    not count, because all nodes may share one.
     """
     given = certificate.get("subjectAltName", ())
     own = [(kind, text) for kind, text in given if not text.strip().startswith("*")]

@@ -40,12 +40,12 @@ from nodevitals.probes.fabric.protocol import (
 from nodevitals.probes.fabric.secrets import HubToken, Secrets, has_name, is_issued_for
 from nodevitals.probes.fabric.server_side import OPEN_SECONDS, ServerSide
 
-# A peer's request has some 300 bytes. A connection costs its thread's stack, TLS, and this.
+# A peer's request has some 300 bytes. A connection costs a thread's stack, TLS, and this buffer.
 MAX_HEAD_BYTES = 8 * 1024
 
 # A node has one partner in a slot; connections beyond these close the oldest unfinished one.
 MAX_PEER_CONNECTIONS = 32
-# Requests of the hub that wait at a time; others get the state at once.
+# Number of the hub's requests that may wait at a time; others get the state at once.
 MAX_WAITS = 8
 _LENGTH = re.compile(r"[0-9]{1,5}")
 
@@ -55,7 +55,7 @@ class HeadTooLargeError(Exception):
 
 
 class BoundedReader:
-    """The stream of one request: a limit on the bytes of its head, and on those of its body."""
+    """The stream of one request, with a limit on its head and on its body."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream
@@ -90,11 +90,11 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
     error_content_type = "text/plain; charset=utf-8"
 
     def version_string(self) -> str:
-        """The Server header: no version of ours or of Python's."""
+        """The Server header, without versions of nodevitals and Python."""
         return "nodevitals"
 
     def setup(self) -> None:
-        """Shake hands here, in the connection's thread, not in the accept loop."""
+        """Do the TLS handshake here, in the connection's thread, not in the accept loop."""
         self.record = self.server.record_of(self.request)
         self.request = self.server.secrets.server_context.wrap_socket(
             self.request, server_side=True, do_handshake_on_connect=False
@@ -135,18 +135,18 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         if self.path == LEASE_PATH:
             self._put_lease()
             return
-        found = self._order()
-        body = self._body(MAX_ORDER_BYTES) if found else None
-        if found and body is not None:
-            status, message = order_book.put(*found, body)
+        order = self._order()
+        body = self._body(MAX_ORDER_BYTES) if order else None
+        if order and body is not None:
+            status, message = order_book.put(*order, body)
             self._respond(message, status)
 
     def do_GET(self) -> None:
         """Respond with the state of an order."""
-        found = self._order()
-        if found is None:
+        order = self._order()
+        if order is None:
             return
-        orders, path = found
+        orders, path = order
         with self.server.wait_place(path.wait_seconds) as seconds:
             path.wait_seconds = seconds
             if seconds:
@@ -167,7 +167,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         self._respond(message, status)
 
     def _order(self) -> tuple[OrderBook, order_book.OrderPath] | None:
-        """The orders and the path of the hub's request; None where it was refused."""
+        """The orders and the path of the hub's request; None if it was refused."""
         orders = self.server.orders
         if not self._is_hub() or orders is None:
             return None
@@ -178,7 +178,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
             return None
 
     def _is_hub(self) -> bool:
-        """Whether this is a request of the hub, with its token and its name; else it is refused."""
+        """Whether the hub sent this request, by its token and its name; if not, refuse it."""
         hub = self.server.hub_token
         known = self.path == LEASE_PATH or self.path.startswith(f"{ORDERS_PATH}/")
         if hub is None or self.server.orders is None or not known:
@@ -195,7 +195,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         return True
 
     def _body(self, limit: int) -> bytes | None:
-        """The body of the request; None where it was refused."""
+        """The body of the request; None if it was refused."""
         lengths = self.headers.get_all("Content-Length", [])
         if len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0].strip()):
             text = "one Content-Length of at most five digits is needed"
@@ -229,17 +229,17 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
                 self._respond(self.server.leases.put((), 0.0, 0.0), HTTPStatus.OK)
             return
         if not self.path.startswith(f"{PATH}/"):
-            found = self._order()
-            if found is not None:
+            order = self._order()
+            if order is not None:
                 self.record.completed = True  # not closed to make room while the tool ends
-                status, message = order_book.delete(*found)
+                status, message = order_book.delete(*order)
                 self._respond(message, status)
         elif self._has_token(self.server.secrets.token):
             identity = self.path[len(PATH) + 1 :]
             self._respond(self._closed(identity), HTTPStatus.OK)
 
     def _closed(self, identity: str) -> Closed:
-        """Close a test; with the identity of an order, its source has run all of it."""
+        """Close a test, or an order by its identity: its source has run all of its tests."""
         certificate = self.request.getpeercert() or {}
         orders = self.server.orders
         if orders is not None and orders.close(
@@ -249,7 +249,9 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         return self.server.server_side.close(identity)
 
     def _has_token(self, token: str) -> bool:
-        """Whether the request has this token; without it, a client learns nothing else."""
+        """Whether the request has this token. Without it, the client gets no further
+        information.
+        """
         given = self.headers.get("Authorization", "").encode()
         if token and hmac.compare_digest(given, f"Bearer {token}".encode()):
             return True
@@ -300,7 +302,9 @@ class FabricServer(CappedServer):
 
     @contextlib.contextmanager
     def wait_place(self, seconds: float) -> Iterator[float]:
-        """The seconds that a request may wait: as many as it asks for, or 0 where enough wait."""
+        """The seconds that a request may wait: as requested, or 0 if enough requests wait
+        already.
+        """
         if not seconds or not self._waits.acquire(blocking=False):
             yield 0.0
             return

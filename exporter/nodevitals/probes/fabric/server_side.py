@@ -1,9 +1,9 @@
 """The server sides of tests that peers open on this node, one at a time: planned ones, and those of
 the order that runs.
 
-`open` and `close` run in the threads of connections, which only wait. What they put into the
-queue `work` runs in the runner's thread: it starts the tool, watches it, and ends it. The guard is
-that of both sides of a test.
+`open` and `close` run in the threads of connections, which only wait. They put functions into the
+queue `work`; the runner's thread calls these to start, watch and end the tool. Both sides of a test
+use the guard.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ CHECK_SECONDS = 0.1
 
 START_SECONDS = 3.0
 OPEN_SECONDS = 8.0
-"""Time that opening may take: checking the traffic, the site's command, starting the tool."""
+"""Time for opening a test: checking the traffic, running the site's command, starting the tool."""
 CLOSE_SECONDS = 3.0
-# How far the clocks of two nodes may differ: a slot is accepted so long before and after.
+# How far the clocks of two nodes may differ; a slot is accepted so long before and after.
 SKEW_SECONDS = 30.0
 MAX_ENDED = 64
 
@@ -46,7 +46,7 @@ class Guard:
         self._gate = Gate(settings.gate, host)
 
     def refusal(self, test: TestSettings, order: OrderEntry | None = None) -> str:
-        """Why this test, planned or of an order, may not start now; '' where it may."""
+        """Why this test, planned or ordered, may not start now; '' if it may."""
         forced = order is not None and order.order.force
         reason = self._gate.check_before_start(measurement.link_of(test, self._host), forced)
         if reason:
@@ -61,8 +61,8 @@ class Guard:
         closing: threading.Event | None = None,
         order: OrderEntry | None = None,
     ) -> str:
-        """Wait until the tool ends or `closing` is set: then ''; else why it must stop, `timeout`,
-        a reason of the gate, or of the end of its order.
+        """Wait until the tool ends or `closing` is set, and return ''; or return why it must stop:
+        `timeout`, a reason of the gate, or the reason for the end of its order.
         """
         deadline = time.monotonic() + seconds
         closing = closing or threading.Event()
@@ -87,7 +87,7 @@ class Guard:
 
 
 class _Session:
-    """One server side: opened, ready, closing, ended."""
+    """The state of one server side: opened, ready, closing, ended."""
 
     def __init__(self, request: OpenRequest, test: TestSettings, order: OrderEntry | None) -> None:
         self.request = request
@@ -131,7 +131,7 @@ class ServerSide:
 
     def open(self, request: OpenRequest) -> Opened | Refused:
         """Start the server side of a test, and wait until the tool listens. Each test of a slot or
-        of an order is opened once, so that a source cannot spend more of the budget here than that.
+        of an order can be opened once, so that a source cannot use up the budget of this node.
         """
         with self._lock:
             session = self._ended.get(request.id) or self._session
@@ -174,7 +174,7 @@ class ServerSide:
         return _Session(request, test, None)
 
     def _ordered(self, request: OpenRequest) -> _Session | Refused:
-        """A session of a test that the hub has ordered here, too."""
+        """A session of a test that the hub has also ordered here."""
         order = self._orders.active(request.order) if self._orders else None
         if order is None or order.peer is not None or order.order.source != request.source:
             text = "no such order here: it has ended, or this agent was restarted"
@@ -187,7 +187,7 @@ class ServerSide:
         return _Session(request, test, order)
 
     def _is_planned(self, request: OpenRequest) -> bool:
-        """Whether our own lists have this pairing, about now."""
+        """Whether our own lists plan this pairing at about this time."""
         own, length, now = self._lists.membership, self._settings.slot, time.time()
         if own is None or request.source not in own.roster:
             return False
@@ -201,7 +201,7 @@ class ServerSide:
         and no longer planned.
         """
         oldest = (time.time() - SKEW_SECONDS) / self._settings.slot - 1
-        self._opened = {one for one in self._opened if one[0] >= oldest}
+        self._opened = {opened for opened in self._opened if opened[0] >= oldest}
         key = (request.slot, request.source, request.test)
         if key in self._opened:
             return False
@@ -244,7 +244,7 @@ class ServerSide:
         return membership.name if membership else "this node"
 
     def _reason_against(self, session: _Session) -> str:
-        """Why the tool may not start; '' where it may."""
+        """Why the tool may not start; '' if it may."""
         order = session.order
         if order is not None:
             if order.must_end():
@@ -268,7 +268,9 @@ class ServerSide:
         return process, Opened(port=port)
 
     def _next_port(self) -> int:
-        """Another port each time: a client must not reach the server of an earlier test."""
+        """A different port for each test, so that no client reaches the server of an earlier
+        test.
+        """
         first, last = self._settings.tool_ports
         for _ in range(last - first + 1):
             self._port = first if self._port >= last else self._port + 1

@@ -17,7 +17,7 @@ DEFAULT_PORT = 9856
 TOOLS = ("perftest", "iperf3")
 OPERATIONS = (*BANDWIDTH, *LATENCY, "tcp")
 MAX_GID_INDEX = 64
-"""perftest refuses a larger one (MAX_GID_IX in its perftest_parameters.h)."""
+"""perftest refuses a larger index (MAX_GID_IX in its perftest_parameters.h)."""
 MessageBytes = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
 ToolPort = Annotated[int, msgspec.Meta(ge=1024, le=65535)]
 
@@ -57,18 +57,18 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def is_latency(self) -> bool:
-        """Whether it measures time."""
+        """Whether the test measures latency."""
         return self.operation in LATENCY
 
     @property
     def total_bytes(self) -> int:
-        """Number of bytes that it moves where it has no duration."""
+        """Number of bytes that the test moves if it has no duration."""
         return self.message_bytes * self.iterations
 
     @property
     def key(self) -> str:
-        """Everything that must be equal on both nodes, as one word. What is not set is left out:
-        so the word is that of earlier versions, too.
+        """Everything that must be equal on both nodes, as one word. Unset values are left out, so
+        that earlier versions produce the same word.
         """
         sizes = (self.message_bytes, self.iterations, self.queue_pairs)
         words = [self.tool, self.operation, self.device, self.ib_port, *sizes]
@@ -84,7 +84,7 @@ class TestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return (self.tool, self.operation, self.device, str(self.message_bytes))
 
     def problems(self) -> Iterator[Problem]:
-        """Report what the tool does not have, or what does not fit together."""
+        """Report settings that the tool does not support or that contradict each other."""
         known = (*BANDWIDTH, *LATENCY) if self.tool == "perftest" else ("tcp",)
         if self.operation not in known:
             yield Problem(
@@ -139,7 +139,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether the hub may test while jobs use this node; never during maintenance."""
 
 
-# Between two runs where the hub may order tests: a run passes on what it asks of the agent.
+# Interval if the hub may order tests: a run passes the hub's requests to the agent.
 HUB_INTERVAL_SECONDS = 5.0
 HUB_STALE_SECONDS = 45.0
 
@@ -189,14 +189,14 @@ class FabricSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Limits of all tests on this node in any hour."""
 
     def __post_init__(self) -> None:
-        """Run more often where the hub may order tests and no interval is written."""
+        """Run more often if the hub may order tests and no interval is set."""
         if self.hub is not None and self.interval is None:
             msgspec.structs.force_setattr(self, "interval", HUB_INTERVAL_SECONDS)
             stale_after = self.stale_after or HUB_STALE_SECONDS
             msgspec.structs.force_setattr(self, "stale_after", stale_after)
 
     def problems(self) -> Iterator[Problem]:
-        """Report what does not fit and, where the probe is on, what is missing."""
+        """Report contradictions and, if the probe is on, missing settings."""
         for number, test in enumerate(self.tests):
             for problem in test.problems():
                 yield Problem(f"tests[{number}].{problem.path}", problem.message)

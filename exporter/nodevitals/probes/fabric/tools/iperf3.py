@@ -1,4 +1,4 @@
-"""iperf3: plain TCP, on any machine. With -J its exit status is 0 whatever happened.
+"""iperf3: plain TCP, on any machine. With -J its exit status is always 0.
 
 https://software.es.net/iperf/
 """
@@ -19,7 +19,7 @@ from nodevitals.probes.fabric.tools.report import (
 
 MAX_NUMBER = 1e18
 FASTEST_STREAM = 12.5e9
-"""Bytes per second of one stream, at most: it has one thread, which copies all its bytes."""
+"""Highest bytes per second of one stream: one thread copies all its bytes."""
 FAILURES = failure_patterns(
     (r"the server is busy", "peer_busy"),
     (r"(?i)timed out|timeout", "timeout"),
@@ -40,8 +40,8 @@ def argv(
     seconds: int | None = None,
     traffic_class: int | None = None,
 ) -> list[str]:
-    """Return the command line of the client, or of a server for one test. It ends after so many
-    seconds where these are given, else after so many bytes: iperf3 takes one of both.
+    """Return the command line of the client, or of a server for one test. The test ends after so
+    many seconds if these are given, else after so many bytes: iperf3 accepts only one of the two.
     """
     if peer is None:
         return ["iperf3", "-s", "-1", "-p", str(tcp_port), "--forceflush"]
@@ -99,8 +99,8 @@ def _rows(document: dict[str, Any]) -> list[ResultRow]:
 
 
 def _number(value: object) -> float:
-    """A number of JSON. Raises TypeError and ValueError for one that no test has: JSON may have
-    NaN, and numbers of any length.
+    """A number of JSON. Raises TypeError and ValueError for an impossible number: JSON may contain
+    NaN and numbers of any length.
     """
     if not isinstance(value, (int, float)):
         raise TypeError(value)

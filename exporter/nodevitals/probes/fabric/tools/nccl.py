@@ -1,7 +1,7 @@
 """nccl-tests: all_reduce_perf and the like, under mpirun or srun.
 
-A row has its algorithm bandwidth twice, as such and as bytes over time, which reveals a garbled
-row. GB are 10^9. https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+A row has its algorithm bandwidth twice, directly and as bytes per time, so a garbled row is
+detected. GB are 10^9. https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodevitals.probes.fabric.tools.report import (
 
 GIGA = 1e9
 _STARTING = re.compile(r"# Collective test starting: (\w+?)_perf")
-# A number with more digits is not one.
+# A number with more digits is not accepted.
 _TIME = r"(\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d\d?)?)"
 _RATE = r"(\d{1,15}\.\d\d)"
 _HALF = rf"{_TIME}\s+{_RATE}\s+{_RATE}\s+(\d{{1,15}}|N/A|\d{{1,15}}e[+-]?\d\d?)"
@@ -30,7 +30,7 @@ _ROW = re.compile(
 )
 FAILURES = failure_patterns(
     (r"# Out of bounds values : .{0,300}FAILED", "corruption"),
-    # The line that names the device's fault, before the one that says that something failed.
+    # The line that names the device's fault comes before the line that reports a failure.
     (r"(?i)uncorrectable|fallen off the bus|GPU is lost|out of memory", "harness"),
     (r"Test timeout|Timeout waiting|time limit for job execution", "timeout"),
     (
@@ -71,7 +71,9 @@ def parse(text: str) -> Report:
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """Bus bandwidth per algorithm bandwidth; the former is comparable between numbers of ranks."""
+    """Bus bandwidth per algorithm bandwidth; bus bandwidths of different numbers of ranks
+    compare.
+    """
     if operation == "all_reduce":
         return 2 * (ranks - 1) / ranks
     if operation in ("all_gather", "reduce_scatter", "alltoall"):
@@ -104,7 +106,7 @@ def _rows(line: str, operation: str | None) -> Iterator[ResultRow]:
 
 
 def _is_sound(size: int, microseconds: float, algorithm: float, bus: float) -> bool:
-    """Whether the bandwidth is the bytes over the time, which has four digits."""
+    """Whether the bandwidth equals bytes per time; the time has four digits."""
     if microseconds <= 0:
         return False
     return (

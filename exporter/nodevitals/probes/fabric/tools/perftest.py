@@ -1,8 +1,8 @@
 """perftest: ib_write_bw, ib_read_bw, ib_send_bw, ib_send_lat, ib_write_lat.
 
-Each row has its bandwidth twice, in bytes and in messages per second, which reveals a row that was
-cut or mixed with another line. `MB/sec` are MiB. The JSON of Debian 12's version is not valid and
-names no unit; it is read all the same. https://github.com/linux-rdma/perftest
+Each row has its bandwidth twice, in bytes and in messages per second, so a row that was cut or
+mixed with another line is detected. `MB/sec` are MiB. The JSON of Debian 12's version is invalid
+and names no unit; it is parsed anyway. https://github.com/linux-rdma/perftest
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BANDWIDTH_HEAD = re.compile(
     r"(\s+BW min\[\1\])?\s*$"
 )
 _LATENCY_HEAD = re.compile(r"^\s*#bytes\s+#iterations\s+t_min\[usec\]")
-# A number with more digits is not one.
+# A number with more digits is not accepted.
 _COUNT = r"(\d{1,15})"
 _FIGURE = r"\d{1,15}\.\d\d(?:\d{4})?"
 _BANDWIDTH_ROW = re.compile(
     rf"^\s*{_COUNT}\s+{_COUNT}\s+({_FIGURE})\s+({_FIGURE})\s+(\d{{1,15}}\.\d{{6}})(?:\s+({_FIGURE}))?\s*$"
 )
-# Columns may touch.
+# There may be no space between columns.
 _LATENCY_ROW = re.compile(
     rf"^\s*{_COUNT}\s+{_COUNT}\s+" + r"\s*".join([r"(\d{1,15}\.\d\d)"] * 7) + r"\s*$"
 )
@@ -53,7 +53,7 @@ FAILURES = failure_patterns(
     ),
     (r"Couldn't connect to|Problem in resolving|Unable to open file descriptor", "unreachable"),
     (r"Failed to modify QP \d+ to RT[RS]", "unreachable"),
-    # Retries exceeded: the peer is gone. Any other status is a mismatch between the two sides.
+    # Retries exceeded: the peer is gone. Any other status means that the two sides do not match.
     (r"Failed status[- ](?:12\b|.{0,300}\(12\))", "unreachable"),
     (r"Couldn't read remote address|Unexpected CM event", "unreachable"),
     (r"Failed status", "harness"),
@@ -62,7 +62,7 @@ FAILURES = failure_patterns(
 
 
 class PerftestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a test, the same on both sides but for the GID."""
+    """The options of a test; only the GID differs between the two sides."""
 
     operation: str
     device: str
@@ -75,11 +75,11 @@ class PerftestOptions(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Optional[int] = None
     """In place of the iterations; for bandwidths, as perftest prints no percentiles then."""
     traffic_class: Optional[int] = None
-    """Of the global routing header: on RoCE, DSCP and ECN."""
+    """Traffic class in the global routing header: on RoCE, DSCP and ECN."""
 
 
 def argv(test: PerftestOptions, tcp_port: int, peer: str | None = None) -> list[str]:
-    """Return the command line of the client, or of the server where there is no peer."""
+    """Return the command line of the client; without a peer, of the server."""
     command = [f"ib_{test.operation}", "-d", test.device, "-i", str(test.ib_port)]
     if test.gid_index is not None:
         command += ["-x", str(test.gid_index)]
@@ -155,7 +155,7 @@ def _latency(line: str) -> ResultRow | None:
 
 
 def _latency_row(size: int, iterations: int, figures: list[float]) -> ResultRow | None:
-    """From microseconds; None where they are not in ascending order."""
+    """A row of latencies from microseconds; None if these are not in ascending order."""
     least, most, median, mean, _, p99, p999 = figures
     if not (least <= median <= p99 <= p999 <= most and least <= mean <= most):
         return None
@@ -210,7 +210,9 @@ def _json_rows(text: str, start: int) -> list[ResultRow]:
 
 
 def _json_bandwidth(size: int, iterations: int, pairs: dict[str, str]) -> ResultRow | None:
-    """The unit is not given: it is the one with which the bytes agree with the messages."""
+    """A row of bandwidths. The output has no unit; the right unit makes bytes and messages
+    agree.
+    """
     average, peak = float(pairs["BW_average"]), float(pairs["BW_peak"])
     messages = float(pairs["MsgRate"]) * 1e6
     for factor in set(BYTES_OF_UNIT.values()):

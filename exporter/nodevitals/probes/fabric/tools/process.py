@@ -1,6 +1,6 @@
 """A running bandwidth tool: its output, its end, and whether its port listens.
 
-The kernel kills it with the thread that started it, and so with the worker: nothing stays behind.
+The kernel kills the tool when the thread that started it ends, and so when the worker ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodevitals.linux import tool
 MAX_OUTPUT_BYTES = 1024 * 1024
 REAP_SECONDS = 0.5
 VERSION_SECONDS = 1.0
-# States of a connection, and the tables with them: proc_net_tcp(5).
+# States of a connection, and the tables that have them: proc_net_tcp(5).
 _LISTEN, _ESTABLISHED = "0A", "01"
 TCP_TABLES = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 _VERSION = re.compile(r"\d{1,6}(?:\.\d{1,6}){1,4}")
@@ -55,8 +55,8 @@ class ToolProcess:
         return os.pread(self._output, MAX_OUTPUT_BYTES, 0).decode("utf-8", "replace")
 
     def end(self) -> None:
-        """Kill it where it still runs, and free its memory. A process that hangs in the kernel is
-        left to the fork server.
+        """Kill the tool if it still runs, and free its memory. The fork server handles a process
+        that hangs in the kernel.
         """
         if self._process.poll() is None:
             self._process.kill()
@@ -72,7 +72,7 @@ def _prepare() -> None:
 
 
 def version_of(program: str) -> str:
-    """What a tool prints as its version, such as `3.12`; '' where it prints none in time."""
+    """The version that a tool prints, such as `3.12`; '' if it prints none in time."""
     with suppress(ProbeError):
         match = _VERSION.search(tool.run([program, "--version"], VERSION_SECONDS).text[:1000])
         return match[0] if match else ""
@@ -88,7 +88,9 @@ def listens(port: int) -> bool:
 
 
 def is_connected(port: int, tables: str) -> bool:
-    """Whether any process is connected to this TCP port of another node, by the tables there."""
+    """Whether any process is connected to this TCP port of another node, by the text of the
+    tables.
+    """
     return _has(tables, _ESTABLISHED, 2, port)
 
 
@@ -102,7 +104,7 @@ def tcp_tables() -> str:
 
 
 def _has(tables: str, state: str, end: int, port: int) -> bool:
-    """Whether there is a socket in this state with this port, of its own end (1) or of its peer."""
+    """Whether a socket in this state has this port, as its local (1) or remote port."""
     wanted = f":{port:04X}"
     rows = (line.split(None, 4) for line in tables.splitlines())
     return any(len(row) == 5 and row[3] == state and row[end].endswith(wanted) for row in rows)

@@ -19,8 +19,8 @@ Reason = Literal[
     "tool_missing",
     "harness",
 ]
-"""Why there is no result. Only `corruption` concerns data; `harness` is a fault of this program or
-of the tool, never a slow link; `timeout` is one where the test was still transferring."""
+"""Why there is no result. Only `corruption` means wrong data; `harness` is a fault of this program
+or of the tool, never a slow link; `timeout` means that the test was still transferring."""
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -30,7 +30,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "allto
 
 
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of results. None where the tool does not report it.
+    """One line of results. None means that the tool does not report the value.
 
     Sizes in bytes, bandwidths in bytes per second; `latency_seconds` by statistic: minimum,
     maximum, median, mean, p99, p999. `bus_bandwidth_bytes_per_second` is that of a collective,
@@ -60,12 +60,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ResultRow, ...] = ()
 
 
-# Open MPI's --tag-output puts this before each piece that it reads, also within a line.
+# Open MPI's --tag-output puts this prefix before each piece that it reads, also within a line.
 _TAG = re.compile(r"\[\d{1,10},\d{1,10}\]<std(?:out|err|diag)>:")
-# Of srun's --label.
+# The prefix of srun's --label.
 _LABEL = re.compile(r"^\d+: ?")
 _LAUNCHER = re.compile(r"mpirun (?:detected|noticed|was unable)|ORTE was unable|PRTE ERROR")
-# Of Open MPI: around its messages, between them, and after one about an option.
+# Lines that Open MPI prints around and between its messages, and after one about an option.
 _RULE = re.compile(r"\s*-{10,}\s*")
 _LOGGED = re.compile(r"\[[^\]]{1,300}:\d{1,10}\]")
 _USAGE = re.compile(r"Type '.{1,300} --help' for usage")
@@ -93,15 +93,15 @@ STILL_TRANSFERRING = "still transferring after "
 
 
 def still_transferring(seconds: float) -> Report:
-    """A report of a test that did not end in its time, and whose tool was connected to that of the
-    peer: the link is slow, and the test is not at fault.
+    """A report of a test that did not end in time while its tool was connected to the peer's tool:
+    the link is slow, and the test is not at fault.
     """
     return failed("timeout", f"{STILL_TRANSFERRING}{round(seconds, 1):g} s")
 
 
 def judged(text: str, rows: Sequence[ResultRow], failures: FailurePatterns) -> Report:
-    """The failure that the text reports, of the tool before that of its launcher, else its rows;
-    without any row, a `harness` failure.
+    """The failure in the text (the tool's before its launcher's), else the rows; without any row, a
+    `harness` failure.
     """
     lines = text.splitlines()
     for pattern, reason in failures:
@@ -118,8 +118,8 @@ def judged(text: str, rows: Sequence[ResultRow], failures: FailurePatterns) -> R
 
 
 def _ending(lines: Sequence[str]) -> str:
-    """The end of the output in one line. Where Open MPI ends with messages, each between two lines
-    of dashes: the line before them, if any, and the first of them, which names the cause.
+    """The end of the output in one line. If it ends with messages of Open MPI, each between two
+    lines of dashes: the line before them, if any, and the first message, which names the cause.
     """
     said = [line for line in lines if line.strip() and not _USAGE.match(line)]
     before, message, inside = "", [""], False
