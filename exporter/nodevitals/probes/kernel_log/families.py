@@ -29,7 +29,7 @@ def _pattern(event: str, hint: str, expression: str) -> Pattern:
 
 _GHES = r"(?:\{\d+\})?\[Hardware Error\]: "  # firmware-first error reports
 _AER = r"\S+ [0-9a-f:.]+: AER: "
-_DISK = r"(?!fd\d|sr\d|loop\d)"  # an empty drive and a detached image fail without a fault
+_DISK = r"(?!fd\d|sr\d|loop\d)"  # reads of an empty drive or a detached image fail without a fault
 PATTERNS = (
     _pattern("oom_kill", "of memory", r"(?:Memory cgroup out|Out) of memory.*: Kill(?:ed)? process"),
     _pattern("hung_task", "blocked ", r"INFO: task .+ blocked (?:for more than|in I/O wait) "),

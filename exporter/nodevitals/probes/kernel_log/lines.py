@@ -1,7 +1,7 @@
-"""Lines of the kernel log on a device, a file system, or a process that was out of memory.
+"""Lines of the kernel log about a device, a file system, or a process that ran out of memory.
 
-Drivers of GPUs and NICs log on the health of a device: one event with its PCI bus id comes out. To
-add a pattern, add it below and a sample to `tests/unit/driver_messages.txt`. Sources:
+Drivers of GPUs and NICs log the health of a device: each line becomes an event with a PCI bus id.
+To add a pattern, add it below and a sample to `tests/unit/driver_messages.txt`. Sources:
 - nvidia: open-gpu-kernel-modules 595, `osinit.c`, `osapi.c`, and kernel-open's `nv.c`, `nv-pci.c`.
   Only lines without an Xid; those with one are parsed in `xid.py`.
 - mlx5_core, mlx4_core: drivers/net/ethernet/mellanox, `mlx5/core/health.c`, `cmd.c`, `main.c` and
@@ -14,19 +14,19 @@ add a pattern, add it below and a sample to `tests/unit/driver_messages.txt`. So
 Not among them, because healthy devices log it too: mlx5's `Detected insufficient power on the PCIe
 slot`.
 
-A file system that accepts no writes, until the kernel mounts it anew, has the kernel's name of its
-block device. Of XFS, and of ext4 on some kernels (nodevitals/probes/services/filesystems.py), the
-mount's options show nothing of it.
+A file system that accepts no writes until it is mounted again is identified by the kernel's name of
+its block device. With XFS, and with ext4 on some kernels
+(nodevitals/probes/services/filesystems.py), the mount options do not show that state.
 
-The OOM killer's line says whose process it ends:
+The OOM killer's line contains the cgroup of the process that it ends:
 `oom-kill:constraint=…,task_memcg=<cgroup>,task=…` since Linux 5.0 (dump_oom_summary() in
 mm/oom_kill.c), before that `Task in <cgroup> killed as a result of limit of …`. A kubelet names the
 cgroups `…/kubepods/burstable/pod<uid>/<container id>`, with systemd
 `…/kubepods-burstable-pod<uid, - as _>.slice/<runtime>-<container id>.scope`, below a root of its
 own (`--cgroup-root`, as in kind) `…/kubelet-kubepods-burstable-pod….slice/…`.
 
-Users name their own cgroups, below a service of systemd: these are none of a pod, and what they
-look like within the line does not count.
+Users choose the names of their own cgroups, which are below a systemd service: these belong to no
+pod, whatever their names look like.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ DRIVER_EVENTS = (
     *("firmware_error", "firmware_unresponsive", "fatal_error", "command_timeout"),
     *("recovery_failed", "recovered", "transmit_timeout"),
 )
-# A driver that was loaded, or a link that came up: no event, but the end of a failure.
+# A loaded driver, or a link that came up: not an event, but the end of a failure.
 STARTED = "started"
-# After these, a NIC works again only when its driver has logged one of the others.
+# After these events, a NIC works again only when its driver has logged one of RECOVERIES.
 FAILURES = ("init_failed", "firmware_unresponsive", "fatal_error", "recovery_failed")
 RECOVERIES = ("recovered", STARTED)
 
 
 class DriverEvent(NamedTuple):
-    """One event; `pci_bus_id` is '' where the message does not name the device."""
+    """One event; `pci_bus_id` is '' if the message does not name the device."""
 
     driver: str
     pci_bus_id: str
@@ -177,12 +177,12 @@ _STOPPED = re.compile(
     r"EXT4-fs \((\S+)\): (?:Remounting filesystem read-only|shut down requested)"
     r"|XFS \((\S+)\): .*(?:Shutting down filesystem|has been shut down)"
 )
-# A file system that was stopped can only be unmounted: a remount is refused.
+# A stopped file system can only be unmounted: the kernel refuses a remount.
 _MOUNTED = re.compile(r"(?:EXT4-fs|XFS) \((\S+)\): (?:mounted|Mounting|unmounting|Unmounting) ")
 
 
 class FilesystemEvent(NamedTuple):
-    """A device, and whether its file system was stopped; else it is mounted anew, or no longer."""
+    """A device, and whether its file system was stopped; if not, it was mounted or unmounted."""
 
     device: str
     stopped: bool
@@ -192,11 +192,11 @@ def parse_filesystem_event(text: str) -> FilesystemEvent | None:
     """The event that a message reports; None for most."""
     if not text.startswith(("EXT4-fs (", "XFS (")):
         return None
-    found = _STOPPED.match(text)
-    if found is not None:
-        return FilesystemEvent(found[1] or found[2], stopped=True)
-    found = _MOUNTED.match(text)
-    return None if found is None else FilesystemEvent(found[1], stopped=False)
+    match = _STOPPED.match(text)
+    if match is not None:
+        return FilesystemEvent(match[1] or match[2], stopped=True)
+    match = _MOUNTED.match(text)
+    return None if match is None else FilesystemEvent(match[1], stopped=False)
 
 
 def follow(stopped: list[str], event: FilesystemEvent) -> None:
@@ -209,7 +209,7 @@ def follow(stopped: list[str], event: FilesystemEvent) -> None:
 
 
 _TASK = re.compile(r"oom-kill:[^\n]{0,900}?,task_memcg=(/[^,\s]*)")
-# The first path of the line, which no user has written before: the process is in it or below it.
+# The first path of the line: users cannot influence it, and the process is in it or below it.
 _FIRST = re.compile(r"[^\n]{0,900}?_memcg=(/[^,\s]*)")
 _OLD_TASK = re.compile(r"Task in (/\S*) killed as a result of limit of ")
 _GROUP = re.compile(r"Tasks in (/\S*) are going to be killed due to memory.oom.group set")
@@ -222,8 +222,8 @@ _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
 class OomKillTally:
-    """The kills of a run. Where `memory.oom.group` is set, which the kubelet does since 1.28, the
-    line about one process is followed by one about its cgroup, and that by those of its processes.
+    """The kills of a run. With `memory.oom.group`, which the kubelet sets since 1.28, the line
+    about one process is followed by a line about its cgroup, and then by lines about its processes.
     Kills before `since`, on the kernel's clock, are left out.
     """
 
@@ -234,7 +234,7 @@ class OomKillTally:
         self._until = 0.0
 
     def add(self, text: str, seconds: float) -> None:
-        """Add what a message says about a process or a cgroup; `seconds` is the kernel's clock."""
+        """Add the process or the cgroup of a message; `seconds` is the kernel's clock."""
         if seconds < self._since:
             return
         if text.startswith(("oom-kill:", "Task in ")):
@@ -252,8 +252,8 @@ class OomKillTally:
 
 
 def parse_oom_kill(text: str) -> OomKill | None:
-    """The pod and the container of a message about a process that is killed; None for another
-    message, and for a process of no pod.
+    """The pod and the container in a message about a killed process; None for another message, and
+    for a process that belongs to no pod.
     """
     match = _TASK.match(text) or _OLD_TASK.match(text) or _GROUP.match(text)
     if match is None or "kubepods" not in match[1]:
@@ -267,5 +267,5 @@ def parse_oom_kill(text: str) -> OomKill | None:
 
 
 def _is_below_service(cgroup: str) -> bool:
-    """Whether it is a service of systemd or below one; services within a pod do not count."""
+    """Whether a cgroup is a systemd service or below one; services within a pod do not count."""
     return ".service" in cgroup.partition("kubepods")[0]

@@ -1,5 +1,5 @@
-"""What the probe `kernel_log` receives from the probe `nvidia`, beside the names of the GPUs: the
-log and NVML identify a GPU by its PCI bus id, series by index and uuid.
+"""The message that the probe `kernel_log` receives from the probe `nvidia`, besides the names of
+the GPUs: the log and NVML identify a GPU by its PCI bus id, series by index and uuid.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.state import KernelLogState
 from nodevitals.probes.kernel_log.tally import Tally
 
-# A run ends well within its deadline, whatever the log holds; the next one reads on.
+# A run ends well within its deadline, whatever the log contains; the next run continues.
 READ_SECONDS = 0.5
 RECORDS_PER_READ = 1000
 
@@ -54,7 +54,7 @@ class KernelLogProbe(Probe):
     """Whether a run has reached the end of the log: records read later have just been written."""
 
     def wakes_on(self) -> Optional[int]:
-        """The log, which is readable where it has a new record."""
+        """The descriptor of the log, which is readable if there is a new record."""
         return None if self._follower is None else self._follower.fileno()
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class KernelLogProbe(Probe):
         for message in readings.received:
             self.state.receive(message)
         if not self._boot_id and self.state.boot_id:
-            # The records of another boot have other numbers, and none may be counted twice.
+            # Records of another boot have other numbers, and no record may be counted twice.
             text = f"{self.host.proc(BOOT_ID)}: cannot be read; the log is read when it can"
             raise ProbeError("boot_id", text)
         tally = Tally(
@@ -103,7 +103,7 @@ class KernelLogProbe(Probe):
             )
 
     def _read(self, tally: Tally, readings: Readings) -> bool:
-        """Read for READ_SECONDS at most; whether the end was reached. Raises OSError."""
+        """Read for READ_SECONDS at most. Returns whether the end was reached. Raises OSError."""
         if self._follower is None:
             self._follower = Follower(self.settings.path, self.state.sequence)
         follower = self._follower
@@ -111,7 +111,7 @@ class KernelLogProbe(Probe):
         readings.increment(LOST, 0)
         while not finished and time.monotonic() < until:
             records, finished = follower.read(RECORDS_PER_READ)
-            # From here on all of these records count; after an error above, none of them.
+            # From here on all these records count; after an error above, none does.
             self.state.sequence = follower.sequence
             readings.increment(LOST, follower.lost)
             follower.lost = 0

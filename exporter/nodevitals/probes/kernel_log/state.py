@@ -15,7 +15,7 @@ from nodevitals.probes.kernel_log.messages import NvmlXids
 from nodevitals.probes.kernel_log.xid import Xid
 
 MAX_WAITING_XIDS = 1000
-# Two clocks that are read one after the other differ by less.
+# Reading two clocks one after the other causes a smaller difference than this.
 SMALLEST_STEP_SECONDS = 0.5
 
 
@@ -28,8 +28,8 @@ class UnpairedXid(msgspec.Struct, array_like=True):
 
 
 class UnnamedXid(msgspec.Struct, array_like=True):
-    """Xids of a GPU whose name is not known yet; they wait for it `until` (monotonic). `last` is
-    the Unix time of the last one.
+    """Xids of a GPU whose name is not known yet; they wait for the name `until` (monotonic). `last`
+    is the Unix time of the last Xid.
     """
 
     xid: Xid
@@ -67,7 +67,7 @@ class LastDeviceEvent(msgspec.Struct, array_like=True):
 
 
 class NicState(msgspec.Struct, array_like=True):
-    """Whether a NIC that has failed in this boot still has."""
+    """Whether a NIC that has failed since the boot has not recovered yet."""
 
     driver: str
     pci_bus_id: str
@@ -75,8 +75,8 @@ class NicState(msgspec.Struct, array_like=True):
 
 
 class KernelLogState(msgspec.Struct):
-    """The last record that was read, by its `sequence` number, and what belongs to the records up
-    to it. Only `devices` outlives a boot.
+    """The last record that was read, by its `sequence` number, and the results of all records up to
+    it. Only `devices` outlives a boot.
     """
 
     boot_id: str = ""
@@ -92,13 +92,13 @@ class KernelLogState(msgspec.Struct):
     stopped: list[str] = []
     """Block devices whose file systems accept no writes."""
     rows: dict[str, float] = {}
-    """When each device and event had its last row of the history (monotonic)."""
+    """When the history got its last row of each device and event (monotonic)."""
     clock_offset: Optional[float] = None
     """Unix time minus monotonic time; it changes only when the node's clock is set."""
 
     def in_boot(self, boot_id: str) -> KernelLogState:
-        """This state if it is of that boot, or of one that could not be read; else a new one with
-        the same devices.
+        """This state if it belongs to that boot, or if the boot's identifier is unknown; else a new
+        state with the same devices.
         """
         if self.boot_id in (boot_id, ""):
             self.boot_id = boot_id
@@ -106,8 +106,8 @@ class KernelLogState(msgspec.Struct):
         return KernelLogState(boot_id=boot_id, devices=self.devices)
 
     def follow_clock(self, offset: float) -> None:
-        """Move the times of earlier events together with a clock that was set since, as NTP does
-        after a boot: clock minus time is then still the age of an event.
+        """Shift the times of earlier events if the clock was set since, as by NTP after a boot: so
+        the age of an event is still the clock's time minus the event's.
         """
         step = 0.0 if self.clock_offset is None else offset - self.clock_offset
         if self.clock_offset is not None and abs(step) < SMALLEST_STEP_SECONDS:

@@ -75,7 +75,7 @@ class DeviceTally:
         }
 
     def add(self, event: DriverEvent, time: float) -> bool:
-        """Count an event; whether it is one, and not only the end of a failure."""
+        """Count an event. Returns whether it is an event, not only the end of a failure."""
         self._set_failed(event)
         if event.event == STARTED or (event not in self._last and len(self._last) >= MAX_SERIES):
             return False
@@ -110,12 +110,12 @@ class DeviceTally:
 # NVML's event and the log's record report the same error when they are no further apart: the
 # probe nvidia collects events once per interval.
 PAIR_SECONDS = 300.0
-# How long an Xid waits for the name of its GPU: a label set that changed would be two counters.
+# How long an Xid waits for the name of its GPU: changed labels would create a second counter.
 NAME_SECONDS = 20.0
-# The history gets one row per device and event in this time; the counters count all.
+# The history gets at most one row per device and event in this time; the counters count all.
 ROW_SECONDS = 60.0
 MAX_ROW_TIMES = 500
-# A kill from before the agent was started for the first time notifies no owner when it is older.
+# An older kill from before the first start of the agent notifies no owner.
 OLD_KILL_SECONDS = 900.0
 MAX_DETAIL_CHARACTERS = 200
 
@@ -140,13 +140,13 @@ class Tally:
         self._now = now
         self._monotonic = monotonic
         self._live = live
-        # Added up here: single increments of a flood would not fit into one result.
+        # Summed here: the single increments of a flood would not fit into one result.
         self._xids: Counter[tuple[str, ...]] = Counter()
         self._sxids: Counter[tuple[str, ...]] = Counter()
         self._events: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
         self._suppressed = 0
         self._is_read = True
-        # The first run in a boot reads the log of days.
+        # The first run in a boot may read the log of many days.
         since = monotonic - OLD_KILL_SECONDS if state.sequence < 0 else 0.0
         self._oom_kills = OomKillTally(since)
         self._devices = DeviceTally(state)
@@ -184,8 +184,8 @@ class Tally:
         self._suppressed += suppressed(text)
 
     def add_xids_only_in_nvml(self) -> None:
-        """Count the Xids from NVML that have no record in the log. To be called when the log has
-        been read to its end: such an Xid was not logged, was overwritten, or cannot be read here.
+        """Count the Xids from NVML that have no record in the log. Call this after the log has been
+        read to its end: such an Xid was not logged, was overwritten, or cannot be read here.
         """
         state = self._state
         oldest = self._monotonic - PAIR_SECONDS
@@ -200,14 +200,16 @@ class Tally:
         state.from_nvml = []
 
     def send_filesystems(self) -> None:
-        """Send which file systems accept no writes. To be called when the log has been read to its
-        end: a later record may have mounted one anew.
+        """Send the file systems that accept no writes. Call this after the log has been read to its
+        end: a later record may report a new mount.
         """
         self._readings.send(SERVICES, StoppedFilesystems(list(self._state.stopped)))
 
     def leave_out_events(self) -> None:
-        """The log cannot be read, or no further: what it has is not known, and not 0."""
-        self._events = +self._events  # without those of which there are none
+        """Leave out events without a count: the log cannot be read to its end, so 0 would be
+        wrong.
+        """
+        self._events = +self._events  # drops the zero counts
         self._is_read = False
 
     def finish(self) -> None:
@@ -227,11 +229,11 @@ class Tally:
 
     def _add_unnamed(self) -> None:
         waiting, self._state.unnamed = self._state.unnamed, []
-        for one in waiting:
-            if one.xid.bus_id in self._state.devices or self._monotonic >= one.until:
-                self._count_xid(one.xid, one.count, one.last)
+        for unnamed in waiting:
+            if unnamed.xid.bus_id in self._state.devices or self._monotonic >= unnamed.until:
+                self._count_xid(unnamed.xid, unnamed.count, unnamed.last)
             else:
-                self._state.unnamed.append(one)
+                self._state.unnamed.append(unnamed)
 
     def _report_counts(self) -> None:
         for name in self._state.devices.values():
@@ -253,10 +255,10 @@ class Tally:
             self._count_xid(xid, 1, time)
             return
         key = (xid.bus_id, xid.code, xid.action)
-        for one in self._state.unnamed:
-            if (one.xid.bus_id, one.xid.code, one.xid.action) == key:
-                one.count += 1
-                one.last = time
+        for unnamed in self._state.unnamed:
+            if (unnamed.xid.bus_id, unnamed.xid.code, unnamed.xid.action) == key:
+                unnamed.count += 1
+                unnamed.last = time
                 return
         if len(self._state.unnamed) < MAX_WAITING_XIDS:
             until = self._monotonic + NAME_SECONDS
@@ -295,8 +297,8 @@ class Tally:
             self._readings.event(device, event, detail[:MAX_DETAIL_CHARACTERS], time)
 
     def _time_of(self, record: Record) -> float:
-        """Unix time at which a record was written. The kernel's clock for records drifts from the
-        others by seconds per day, so it is used only for records from before the first run.
+        """Unix time of a record. The kernel's clock for records drifts from other clocks by seconds
+        per day, so it is used only for records from before the first run.
         """
         age = 0.0 if self._live else max(0.0, self._monotonic - record.seconds)
         return self._now - age

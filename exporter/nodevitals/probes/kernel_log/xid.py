@@ -15,8 +15,8 @@ import msgspec
 from nodevitals.probes.common.accelerators import Action
 from nodevitals.probes.common.nvidia import RECOVERY_ACTIONS, normal_bus_id
 
-# The prefixes before the driver's text. Strict, and only at the start of the line: no text that a
-# user can get into the log (a file's name, a command's) may be taken for the driver's.
+# The prefixes before the driver's text. Strict, and only at the start of the line: text that a user
+# can write to the log (the name of a file or a command) must not be taken for the driver's.
 _PRINTED = (
     r"(?:\w{3} [ \d]\d [\d:]{8} \S+ kernel: )?"  # syslog, journalctl
     r"(?:kern *: *[a-z]+ *: )?"  # dmesg --decode
@@ -83,7 +83,7 @@ _NVLINK5_RESET_BITS: dict[str, int] = {
     "TLW_TX_PIPE0": 0x4,
     "TLW_TX_PIPE1": 0x4,
 }
-# Its second word is a number, not bits.
+# The second word of this unit is a number, not bits.
 _MFDE_RESET = (1, 4, 5, 7)
 # A link that went down needs a reset, except for two reasons that come from software and the host.
 # The reason is in bits 20 to 25 of the first word.
@@ -110,7 +110,7 @@ class Sxid(msgspec.Struct, frozen=True):
 
 
 def parse_xid(line: str) -> Xid | None:
-    """The Xid that a line of the kernel log reports; None when it reports none."""
+    """The Xid that a line of the kernel log reports; None if it reports none."""
     match = _XID.match(line)
     if match is None:
         return None
@@ -125,14 +125,14 @@ def parse_sxid(line: str) -> Sxid | None:
     match = _SXID.match(line)
     if match is None:
         return None
-    # Fabric Manager's guide: fatal ones need a reset of the GPUs and switches, the others nothing.
+    # Fabric Manager's guide: fatal SXids need a reset of GPUs and switches, the others no action.
     action: Action = "reset_device" if match["severity"] == "Fatal" else "none"
     bus_id, switch = normal_bus_id(match["bus"]), f"nvswitch{match['switch']}"
     return Sxid(switch, bus_id, int(match["code"]), action, match["text"].strip())
 
 
 def action_of(code: int, text: str) -> Action:
-    """The one action for an Xid, by its code and, where that is not enough, by its message."""
+    """The one action for an Xid, by its code and, if that is not enough, by its message."""
     if code == RECOVERY_CHANGED:
         match = _RECOVERY_CHANGE.search(text)
         known = RECOVERY_ACTIONS.get(int(match["code"], 16)) if match else None
