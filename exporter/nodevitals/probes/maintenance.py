@@ -65,8 +65,8 @@ class MaintenanceSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unkno
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """What a maintenance file says. `until` is a Unix time, `seconds` counts from the file's last
-    change; None where the file has no such line. `problem` says what could not be understood.
+    """The content of a maintenance file. `until` is a Unix time, `seconds` counts from the file's
+    last change; None if the file has no such line. `problem` is what could not be parsed.
     """
 
     reason: str = ""
@@ -76,7 +76,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 class Maintenance(msgspec.Struct, frozen=True):
-    """Planned work by a file: the Unix times of its last change and of the end, and the rest."""
+    """Planned work that a file declares: the Unix times of its last change and of the end."""
 
     since: float
     until: float
@@ -89,19 +89,19 @@ def parse_declaration(text: str) -> Declaration:
     `reason=TEXT`; a line without any of these is the reason too, `#` starts a comment. The first
     line of each counts.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")
         if name in ("until", "for", "reason") and equals:
-            found.setdefault(name, value.strip())
+            values.setdefault(name, value.strip())
         elif name and not name.startswith("#"):
-            found.setdefault("reason", line.strip())
-    reason = without_controls(found.get("reason", ""))
+            values.setdefault("reason", line.strip())
+    reason = without_controls(values.get("reason", ""))
     until = seconds = None
     problem = ""
     try:
-        until = parse_time(found["until"]) if "until" in found else None
-        seconds = parse_duration(found["for"]) if "for" in found else None
+        until = parse_time(values["until"]) if "until" in values else None
+        seconds = parse_duration(values["for"]) if "for" in values else None
     except ValueError as error:
         problem = str(error)
     return Declaration(reason[:MAX_REASON_CHARACTERS], until, seconds, problem)
@@ -110,7 +110,7 @@ def parse_declaration(text: str) -> Declaration:
 def parse_time(text: str) -> float:
     """A time with its zone as Unix time. Raises ValueError with the format."""
     try:
-        # Python 3.10 does not read the Z.
+        # Python 3.10 does not parse the Z.
         moment = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
         seconds = moment.timestamp() if moment.tzinfo is not None else math.nan
     except (ValueError, OverflowError):
@@ -121,9 +121,9 @@ def parse_time(text: str) -> float:
 
 
 def read_maintenance(path: str, settings: MaintenanceSettings) -> Maintenance | None:
-    """The maintenance that a file declares, also one that has ended; None where there is no file.
-    Symbolic links are followed (a ConfigMap is one). Raises OSError, also for what is no regular
-    file: it is not opened for reading.
+    """The maintenance that a file declares, also if it has ended; None if there is no file.
+    Symbolic links are followed (a ConfigMap is one). Raises OSError, also if it is no regular file,
+    which is not opened for reading.
     """
     try:
         text, changed = _read(path)
@@ -133,7 +133,7 @@ def read_maintenance(path: str, settings: MaintenanceSettings) -> Maintenance | 
         said = Declaration(problem=f"larger than {MAX_FILE_BYTES} bytes")
     else:
         said = parse_declaration(text.decode("utf-8", "replace"))
-    # The change of the inode: `touch` and `rsync --times` can set the time of the content.
+    # ctime, because `touch` and `rsync --times` can set mtime.
     since = min(changed, time.time())
     until = since + settings.default_duration if said.until is None else said.until
     if said.seconds is not None:
@@ -173,21 +173,23 @@ class MaintenanceProbe(Probe):
         """Read the file."""
         path = maintenance_path(self.host, self.settings)
         try:
-            found = read_maintenance(path, self.settings)
+            maintenance = read_maintenance(path, self.settings)
         except OSError as error:
             raise ProbeError("file", f"{path}: {error.strerror}: state unknown") from None
-        if found is None or found.until <= time.time():
+        if maintenance is None or maintenance.until <= time.time():
             readings.add(MAINTENANCE, 0)
             readings.condition("maintenance", "none")
             return
         readings.add(MAINTENANCE, 1)
-        readings.add(END, found.until)
-        readings.add(INFO, 1, found.reason)
-        readings.condition("maintenance", "in progress", found.reason)
-        if found.problem:
-            raise ProbeError("content", f"{path}: {found.problem}; in maintenance all the same")
+        readings.add(END, maintenance.until)
+        readings.add(INFO, 1, maintenance.reason)
+        readings.condition("maintenance", "in progress", maintenance.reason)
+        if maintenance.problem:
+            raise ProbeError(
+                "content", f"{path}: {maintenance.problem}; in maintenance all the same"
+            )
 
 
 def maintenance_path(host: Host, settings: MaintenanceSettings) -> str:
-    """The file as a path of this process."""
+    """The path of the file for this process."""
     return host.root(settings.file)

@@ -34,11 +34,11 @@ _SHOWN_CHARACTERS = 160
 
 
 class GoneError(Exception):
-    """410: the list that a `continue` token belongs to has expired. Start over."""
+    """410: the list of a `continue` token has expired. Start over."""
 
 
 class ThrottledError(CallError):
-    """429 or 503 with Retry-After: not before so many seconds."""
+    """429 or 503 with Retry-After: try again after so many seconds."""
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__("throttled", "throttled", message)
@@ -56,8 +56,8 @@ class Server(NamedTuple):
 
 
 def get(server: Server, path: str, seconds: float, needed: str) -> bytes:
-    """The body of a 200. Raises GoneError, CallError; `needed` names the permission that a 403
-    lacks.
+    """The body of a 200. Raises GoneError, CallError; `needed` is the permission that is missing in
+    case of a 403.
     """
     token = read_token(server.token_file)
     context = tls_context(server.ca_file, verify=server.ca_file is not None)
@@ -141,7 +141,7 @@ def _message(body: bytes) -> str:
 
 
 def api_server(settings: KubernetesSettings) -> Server | None:
-    """The API server; None where the agent is no pod and none is configured."""
+    """The API server; None if the agent is no pod and none is configured."""
     url = settings.api_url
     if url is None:
         host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
@@ -183,8 +183,8 @@ def read_pods_of_kubelet(server: Server, seconds: float) -> list[Pod]:
 
 
 def read_pods(server: Server, node: str, seconds: float) -> list[Pod]:
-    """The pods of the node, page by page; from the start again where the list expires meanwhile.
-    Raises ProbeError.
+    """The pods of the node, read page by page, and from the start again if the list expires. Raises
+    ProbeError.
     """
     deadline = time.monotonic() + seconds
     for _ in range(RESTARTS + 1):
@@ -200,7 +200,7 @@ def _read_pages(server: Server, node: str, deadline: float) -> list[Pod]:
     pods: list[Pod] = []
     token = ""
     for _ in range(MAX_PAGES):
-        # From the API server's cache, not from etcd; a next page must not name a version.
+        # Read from the API server's cache, not from etcd; a next page must not name a version.
         query = {**selector, "continue": token} if token else {**selector, "resourceVersion": 0}
         path = f"/api/v1/pods?{urlencode(query)}"
         left = max(0.01, deadline - time.monotonic())

@@ -1,6 +1,6 @@
-"""Device IDs as device plugins and drivers write them, to the labels of an accelerator. Pure.
+"""Maps the device IDs of device plugins and drivers to the labels of an accelerator. Pure.
 
-What an ID does not say for sure is not resolved: the caller counts it.
+An ambiguous ID is not resolved: the caller counts it.
 
 - NVIDIA/k8s-device-plugin: the uuid of the GPU or of the MIG instance, for a shared one with a
   replica behind it (`GPU-…::3`); HAMi writes `GPU-…-3`; old MIG uuids have that of the GPU inside.
@@ -39,7 +39,7 @@ MAX_ANNOTATION = 1024
 
 
 class Device(NamedTuple):
-    """The labels of an accelerator; `device` is '' where its index is not known."""
+    """The labels of an accelerator; `device` is '' if its index is not known."""
 
     vendor: str
     device: str
@@ -58,17 +58,17 @@ class Node(msgspec.Struct):
     def device(self, vendor: str, uuid: str) -> Device:
         """The labels of an accelerator with this uuid."""
         by_index = self.uuids.get(vendor, {})
-        index = next((one for one, known in by_index.items() if known == uuid), "")
+        index = next((number for number, known in by_index.items() if known == uuid), "")
         return Device(vendor, index, uuid)
 
     def by_index(self, vendor: str, index: str) -> Device | None:
-        """The accelerator with this index; None where it is not known."""
+        """The accelerator with this index; None if it is not known."""
         uuid = self.uuids.get(vendor, {}).get(str(int(index)))
         return None if uuid is None else Device(vendor, str(int(index)), uuid)
 
 
 def is_accelerator(resource: str) -> bool:
-    """Whether a resource, or the driver of a claim, is one of accelerators."""
+    """Whether a resource, or the driver of a claim, is for accelerators."""
     domain, _, name = resource.partition("/")
     if domain == "nvidia.com":
         return name.startswith(("gpu", "mig-")) and name not in ("gpumem", "gpucores")
@@ -78,15 +78,15 @@ def is_accelerator(resource: str) -> bool:
 
 
 def pci_address(device_id: str) -> str:
-    """The PCI address that an ID is, as plugins for SR-IOV write it; '' for another ID."""
+    """The PCI address in an ID, as plugins for SR-IOV write it; '' for another ID."""
     return device_id if _PCI.fullmatch(device_id) else ""
 
 
 def resolve(resource: str, device_id: str, node: Node) -> Device | None:
-    """The accelerator with this ID; None where it is none, or not known."""
-    found = _by_uuid(device_id, node)
-    if found is not None or not is_accelerator(resource):
-        return found
+    """The accelerator with this ID; None if it is no accelerator, or not known."""
+    device = _by_uuid(device_id, node)
+    if device is not None or not is_accelerator(resource):
+        return device
     if resource.startswith("huawei.com/"):
         match = _NPU.fullmatch(device_id) or _VNPU.fullmatch(device_id)
         return node.by_index(ASCEND, match[1]) if match else None
@@ -99,7 +99,7 @@ def resolve(resource: str, device_id: str, node: Node) -> Device | None:
 
 
 def resolve_claim(claim: Claim, node: Node) -> Device | None:
-    """The accelerator of a claim; None where it is none, or not known."""
+    """The accelerator of a claim; None if it is no accelerator, or not known."""
     if claim.driver != GPU_DRIVER:
         return None
     for text in (claim.device, *claim.cdi):
@@ -127,13 +127,13 @@ def parse_minor(text: str) -> tuple[str, str] | None:
 
 
 def chosen_npus(annotations: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The NPUs that a pod really has, where Volcano has chosen them: the kubelet has recorded
-    others. () until Ascend's plugin has annotated the pod; None where the kubelet chose.
+    """The NPUs that a pod really has if Volcano has chosen them: the kubelet has recorded others.
+    () until Ascend's plugin has annotated the pod; None if the kubelet chose them.
     """
     text = annotations.get("huawei.com/AscendReal", "")
-    found = tuple(one for one in re.split(r"[,\s]", text[:MAX_ANNOTATION]) if one)
+    chosen = tuple(name for name in re.split(r"[,\s]", text[:MAX_ANNOTATION]) if name)
     by_volcano = any(name in annotations for name in ("huawei.com/kltDev", "predicate-time"))
-    return found if found or by_volcano else None
+    return chosen if chosen or by_volcano else None
 
 
 def _by_uuid(device_id: str, node: Node) -> Device | None:

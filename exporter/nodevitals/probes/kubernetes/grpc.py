@@ -27,15 +27,15 @@ CODES = (
 )
 _PIECE_BYTES = 65536
 _PREFIX_BYTES = 5
-# For bytes that are no HTTP/2; UnicodeDecodeError is of the second kind.
+# Errors for bytes that are not HTTP/2; UnicodeDecodeError is a ValueError.
 _BROKEN = (H2Error, ValueError)
-# A kubelet pushes nothing.
+# Server push is off: a kubelet pushes nothing.
 _SETTINGS = {SettingCodes.ENABLE_PUSH: 0}
 _CLOSED = (BrokenPipeError, ConnectionResetError)
 
 
 class GrpcError(Exception):
-    """A call that failed: the name of its status, and what the server says."""
+    """A call that failed: the name of its status, and the server's message."""
 
     def __init__(self, code: str, details: str) -> None:
         super().__init__(f"{code}: {details}")
@@ -44,7 +44,7 @@ class GrpcError(Exception):
 
 
 class Answer:
-    """What has arrived of an answer."""
+    """The part of an answer that has arrived."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -84,7 +84,7 @@ class Connection:
         return _message(answer)
 
     def _send(self, method: str, message: bytes) -> int:
-        """Send a request; the number of its stream."""
+        """Send a request. Returns the number of its stream."""
         if self._socket is None:
             self._connect()
         headers = [
@@ -116,7 +116,7 @@ class Connection:
     def _flush(self) -> None:
         assert self._socket is not None
         self._socket.settimeout(self._left())
-        # A server that has closed the connection may have answered before: what it sent is read.
+        # A server may have answered before it closed the connection: so its answer is read.
         with contextlib.suppress(*_CLOSED):
             self._socket.sendall(self._http2.data_to_send())
 

@@ -24,7 +24,7 @@ from nodevitals.probes.kubernetes.podresources import (
 )
 
 T = TypeVar("T")
-# What Kubernetes' own clients of it permit.
+# The limit of Kubernetes' own clients.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS = 1.0
 INSTALL = "install nodevitals with the extra pods"
@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS = 200
 
 
 class CallError(ProbeError):
-    """A call that failed; `result` is the one for the counter of requests."""
+    """A call that failed; `result` is the label of the counter of requests."""
 
     def __init__(self, result: str, reason: str, message: str) -> None:
         super().__init__(reason, message)
@@ -40,19 +40,19 @@ class CallError(ProbeError):
 
 
 class UnsupportedError(CallError):
-    """A call that this kubelet does not have, or has turned off."""
+    """A call that this kubelet does not have, or that is turned off there."""
 
 
 def find_socket(*paths: str) -> str:
-    """The first of these paths that is there, else the first: below the node's root, or mounted at
-    the same place in a container.
+    """The first of these paths that exists, else the first one. The socket is below the node's
+    root, or mounted at the same place in a container.
     """
     return next((path for path in paths if os.path.exists(path)), paths[0])
 
 
 def check_socket(path: str) -> None:
-    """Connect once, because the kernel says why it fails. Raises Absent where there is no socket,
-    CallError where it accepts no connection.
+    """Connect once, to get the kernel's reason for a failure. Raises Absent if there is no socket,
+    CallError if the socket accepts no connection.
     """
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(CONNECT_SECONDS)
@@ -81,7 +81,7 @@ class Kubelet:
     """A connection to the kubelet for one run; all its calls end by the same deadline."""
 
     def __init__(self, path: str, seconds: float) -> None:
-        """Raises ProbeError where h2 is not installed."""
+        """Raises ProbeError if h2 is not installed."""
         import_libraries()
         from nodevitals.probes.kubernetes.grpc import Connection, GrpcError
 
@@ -112,7 +112,7 @@ class Kubelet:
 
     def _failure(self, name: str, code: str, details: str) -> CallError:
         text = f"{self._path}: {name}: {code}: {details[:_SHOWN_CHARACTERS]}"
-        # A gate that is off is an error without a code of its own; KEP-2403.
+        # If the feature gate is off, the error has no code of its own; KEP-2403.
         if code == "UNIMPLEMENTED" or (code == "UNKNOWN" and "disabled" in details):
             return UnsupportedError("error", "kubelet", f"{text}: needs Kubernetes 1.23 or later")
         if code == "DEADLINE_EXCEEDED":
@@ -126,7 +126,7 @@ class Kubelet:
 
 
 def import_libraries() -> None:
-    """Import what calls the kubelet. Raises ProbeError where it is not installed."""
+    """Import the modules that call the kubelet. Raises ProbeError if h2 is not installed."""
     try:
         importlib.import_module("nodevitals.probes.kubernetes.grpc")
     except ImportError as error:

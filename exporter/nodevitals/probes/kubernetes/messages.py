@@ -13,7 +13,7 @@ from nodevitals.probe import Readings
 from nodevitals.probes.common.accelerators import Inventory
 
 PROBE = "kubernetes"
-# One takes up to 105 bytes of a message, which may have 64 KiB.
+# One kill takes up to 105 bytes of a message, which may have 64 KiB.
 MAX_KILLS = 500
 
 
@@ -28,8 +28,8 @@ class Accelerators(msgspec.Struct, frozen=True, tag="accelerators"):
 
 
 class OomKill(msgspec.Struct, frozen=True, array_like=True):
-    """Processes of a pod that the OOM killer ended: the pod's uid, the container's id, '' where the
-    cgroup has none, and their number.
+    """Processes of a pod that the OOM killer ended: the pod's uid, the container's id ('' if the
+    cgroup has none), and the number of processes.
     """
 
     pod_uid: str
@@ -53,7 +53,7 @@ def summed(kills: Iterable[OomKill]) -> list[OomKill]:
 
 
 def send_oom_kills(readings: Readings, kills: list[OomKill]) -> None:
-    """Send these kills, of more containers than a message may have the last ones."""
+    """Send these kills; if there are too many containers for a message, only the last ones."""
     sums = summed(kills)
     if sums:
         omitted = sum(kill.count for kill in sums[:-MAX_KILLS])

@@ -1,4 +1,4 @@
-"""OOM kills that the kernel logged, to counters of the pods. Pure: no I/O, no clock.
+"""Turns the OOM kills that the kernel logged into counters of pods. Pure: no I/O, no clock.
 
 A kill waits for its pod to be read, and its series starts at 0 one run before it counts: a series
 that started at 1 would have no increase.
@@ -40,8 +40,8 @@ class WaitingKill(msgspec.Struct, array_like=True):
 
 
 class OomKillCounts(msgspec.Struct):
-    """What is kept of OOM kills, in one boot; `omitted` are those that there was no room for, which
-    the next run counts.
+    """The OOM kills of one boot; `omitted` are kills without room in a message, which the next run
+    counts.
     """
 
     series: list[OomSeries] = []
@@ -49,7 +49,9 @@ class OomKillCounts(msgspec.Struct):
     omitted: int = 0
 
     def receive(self, message: OomKills, now: float) -> None:
-        """Let new kills wait, with those of the same container that have been read as often."""
+        """Let new kills wait, together with kills of the same container that waited as many
+        reads.
+        """
         new = [entry.kill for entry in self.waiting if not entry.reads]
         self.waiting = [entry for entry in self.waiting if entry.reads]
         self.waiting += [
@@ -60,11 +62,11 @@ class OomKillCounts(msgspec.Struct):
         del self.waiting[:-MAX_WAITING]
 
     def wants_reading(self, pods: Mapping[str, KnownPod]) -> bool:
-        """Whether reading the pods may say whose a waiting kill was."""
+        """Whether reading the pods may find the pod of a waiting kill."""
         return any(not _is_known(entry, pods) and entry.reads < 2 for entry in self.waiting)
 
     def was_read(self) -> None:
-        """The pods were read."""
+        """Record that the pods were read."""
         for entry in self.waiting:
             entry.reads += 1
 
@@ -76,8 +78,9 @@ class OomKillCounts(msgspec.Struct):
         *,
         readable: bool,
     ) -> dict[str, int]:
-        """Find the series of each waiting kill; `labels_of` a pod and the name of a container.
-        Returns the kills that have none, by reason. Not `readable`: no pod will ever be read.
+        """Find the series of each waiting kill; `labels_of` takes a pod and the name of a
+        container. Returns the kills without a series, by reason. Not `readable`: pods are never
+        read.
         """
         none = {UNKNOWN_POD: 0, LIMIT: self.omitted}
         self.omitted = 0
@@ -95,7 +98,7 @@ class OomKillCounts(msgspec.Struct):
         return none
 
     def report(self, now: float) -> list[tuple[tuple[str, ...], int]]:
-        """Labels and count of each series; what is pending counts from the next time on."""
+        """Labels and count of each series; pending kills count from the next report on."""
         self.series = [
             series for series in self.series if now - series.last < KEEP_SECONDS or series.pending
         ]
@@ -105,7 +108,7 @@ class OomKillCounts(msgspec.Struct):
         return counts
 
     def _add(self, labels: tuple[str, ...], count: int, now: float) -> bool:
-        # With other labels it may be another pod of the same name, of another owner.
+        # Other labels may mean another pod of the same name that belongs to another owner.
         for series in self.series:
             if series.labels == labels:
                 series.pending, series.last = series.pending + count, now

@@ -22,8 +22,8 @@ MAX_NAME_CHARACTERS = 512
 
 
 class Message:
-    """One message. Raises ValueError where the bytes are none; a group, which the language had
-    before its version 3, is none.
+    """One message. Raises ValueError if the bytes are no message, or if they contain a group, which
+    exists only before version 3 of the language.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -47,11 +47,11 @@ class Message:
         return [Message(value) for value in self._fields.get(number, [])]
 
     def texts(self, number: int) -> list[str]:
-        """The texts in a repeated field. Raises ValueError where one is not UTF-8."""
+        """The texts in a repeated field. Raises ValueError if one is not UTF-8."""
         return [value.decode() for value in self._fields.get(number, [])]
 
     def text(self, number: int) -> str:
-        """The text in a field; '' without it, and the last one where there are several."""
+        """The text in a field; the last one if there are several, '' if there is none."""
         return (self.texts(number) or [""])[-1]
 
     def _key(self) -> tuple[int, int]:
@@ -77,8 +77,8 @@ class Message:
         end = self._place + length
         if end > len(self._data):
             raise ValueError("the end is missing")
-        found, self._place = self._data[self._place : end], end
-        return found
+        taken, self._place = self._data[self._place : end], end
+        return taken
 
 
 class Devices(msgspec.Struct, frozen=True, array_like=True):
@@ -135,8 +135,8 @@ def _parsed(name: str, data: bytes) -> Message:
 
 
 def _containers(pod: Message) -> list[Container]:
-    """Those of a PodResources that have devices."""
-    found = []
+    """The containers of a PodResources that have devices."""
+    containers = []
     name, namespace = pod.text(1), pod.text(2)
     for container in pod.messages(3):
         own, devices = container.text(1), tuple(map(_devices, container.messages(2)))
@@ -144,17 +144,17 @@ def _containers(pod: Message) -> list[Container]:
         claims = tuple(_claim(claim) for resource in dynamic for claim in resource.messages(4))
         if claims or devices:
             names = (_name(namespace), _name(name), _name(own))
-            found.append(Container(*names, devices, claims))
-    return found
+            containers.append(Container(*names, devices, claims))
+    return containers
 
 
 def _devices(message: Message) -> Devices:
-    """Of a ContainerDevices."""
+    """The devices of a ContainerDevices."""
     return Devices(_name(message.text(1)), tuple(map(_name, message.texts(2))))
 
 
 def _claim(message: Message) -> Claim:
-    """Of a ClaimResource."""
+    """The claim of a ClaimResource."""
     cdi = tuple(_name(device.text(1)) for device in message.messages(1))
     driver, pool, device = map(_name, (message.text(2), message.text(3), message.text(4)))
     return Claim(driver, pool, device, cdi)

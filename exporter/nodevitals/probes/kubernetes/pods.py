@@ -86,7 +86,7 @@ class Condition(msgspec.Struct):
 
 
 class NodeSpec(msgspec.Struct):
-    """What is asked of a node."""
+    """The desired state of a node."""
 
     unschedulable: bool = False
 
@@ -105,9 +105,9 @@ class NodeObject(msgspec.Struct):
 
 
 class KnownPod(msgspec.Struct, array_like=True):
-    """What is kept of a pod. `labels` are the configured ones that it has; `npus` are those that
-    Volcano chose, None where the kubelet did; `gone_at` is the Unix time at which it was first
-    missing, 0 while it is there.
+    """The data that is kept of a pod. `labels` are its configured labels; `npus` are the NPUs that
+    Volcano chose, None if the kubelet chose; `gone_at` is the Unix time at which the pod was first
+    missing, 0 while it exists.
     """
 
     namespace: str
@@ -128,7 +128,7 @@ class KnownPod(msgspec.Struct, array_like=True):
 
 
 class KnownNode(msgspec.Struct, array_like=True):
-    """What is kept of the node."""
+    """The data that is kept of the node."""
 
     schedulable: bool
     conditions: dict[str, bool]
@@ -138,12 +138,12 @@ class KnownNode(msgspec.Struct, array_like=True):
 def parse_pods(data: bytes) -> PodList:
     """A list of pods. Raises ValueError for anything else."""
     try:
-        found = msgspec.json.decode(data, type=PodList)
+        pods = msgspec.json.decode(data, type=PodList)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a list of pods: {error}") from None
-    if found.items is None and found.metadata is None:
+    if pods.items is None and pods.metadata is None:
         raise ValueError("not a list of pods")
-    return found
+    return pods
 
 
 def parse_node(data: bytes) -> KnownNode:
@@ -162,7 +162,7 @@ def parse_node(data: bytes) -> KnownNode:
 
 
 def known_pod(pod: Pod, names: Mapping[str, tuple[str, ...]]) -> KnownPod:
-    """What is kept of a pod, with the configured names of labels and annotations, by our label."""
+    """The data to keep of a pod; `names` has the configured names of labels and annotations."""
     metadata, status = pod.metadata, pod.status or PodStatus()
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
     statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
@@ -183,24 +183,24 @@ def choose(
     annotations: Mapping[str, str],
     names: Mapping[str, tuple[str, ...]],
 ) -> dict[str, str]:
-    """Each label's value: of the first name that the pod has as a label or else as an annotation;
-    without those that it has not.
+    """The value of each label: the value of the first name that the pod has as a label or else as
+    an annotation; labels without a value are left out.
     """
-    found = {}
+    chosen = {}
     for label, candidates in names.items():
         values = (labels.get(name) or annotations.get(name) for name in candidates)
         value = next((value for value in values if value), "")
         if value:
-            found[label] = " ".join(value[:MAX_VALUE_CHARACTERS].split())
-    return found
+            chosen[label] = " ".join(value[:MAX_VALUE_CHARACTERS].split())
+    return chosen
 
 
 def _containers(statuses: list[ContainerStatus]) -> dict[str, str]:
-    found = {}
+    containers = {}
     for status in statuses:
         ended = status.last_state.terminated if status.last_state else None
         for text in (ended.container_id if ended else "", status.container_id):
             bare = text.rpartition("://")[2][:MAX_VALUE_CHARACTERS]
             if bare:
-                found[bare] = status.name[:MAX_NAME_CHARACTERS]
-    return found
+                containers[bare] = status.name[:MAX_NAME_CHARACTERS]
+    return containers

@@ -50,13 +50,13 @@ class KubernetesProbe(Probe):
 
     @classmethod
     def preload(cls) -> None:
-        """Import what speaks HTTP/2: it takes longer than a run."""
+        """Import the HTTP/2 library: that takes longer than a run."""
         import_libraries()
         importlib.import_module("nodevitals.probes.kubernetes.grpc")
 
     def run(self, readings: Readings) -> None:
-        """Ask the kubelet, then for the pods and the node where that is due; report everything that
-        is known, also where one of them failed.
+        """Ask the kubelet, then read the pods and the node if that is due; report all known data,
+        also if one of the reads failed.
         """
         self._readings, self._now = readings, time.time()
         self.state = self.state.in_boot(self.host.boot_id())
@@ -69,7 +69,7 @@ class KubernetesProbe(Probe):
         mark = readings.mark()
         containers = self._containers()
         self._report(containers)
-        # From here on a driver or the network may hang; what is above is exposed nevertheless.
+        # From here on a driver or the network may hang; the samples so far are exposed anyway.
         if reads.minors(self.host, containers) | reads.pods(containers):
             readings.discard_since(mark)
             self._report(containers)
@@ -80,7 +80,7 @@ class KubernetesProbe(Probe):
             raise reads.problems[0]
 
     def _is_listed(self) -> bool:
-        """Whether the containers were listed lately: for as long as samples are fresh."""
+        """Whether the last list of containers is not older than samples may be."""
         if self._reads.listed is not None:
             return True
         return 0 <= self._now - self.state.listed_at <= self.timing.stale_after_seconds
@@ -97,10 +97,12 @@ class KubernetesProbe(Probe):
         readable = self._reads.readable
         pods = cache.by_key() if readable else {}
         node = self.state.accelerators
-        found = report.allocations(containers, pods, node, readable=readable)
+        allocations = report.allocations(containers, pods, node, readable=readable)
         if self._is_listed():
-            report.add_devices(readings, found, pods, settings.site_labels, settings.max_series)
-            report.add_counts(readings, found, self._reads.allocatable)
+            report.add_devices(
+                readings, allocations, pods, settings.site_labels, settings.max_series
+            )
+            report.add_counts(readings, allocations, self._reads.allocatable)
         if readable:
             readings.add(CACHED, len(cache.pods))
             readings.add(DROPPED, cache.dropped, "pods")

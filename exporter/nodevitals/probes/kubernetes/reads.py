@@ -1,7 +1,7 @@
 """The reads of one run: when each is due, its counter, what failed, and when to try again.
 
-In: the settings, the state and the run's Readings. Out: a changed state, and `problems`. A read
-that failed takes nothing away: what is known stays.
+In: the settings, the state and the run's Readings. Out: a changed state, and `problems`. A failed
+read removes nothing from the state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GPUS = "GPUs"
 
 
 class Reads:
-    """What one run reads, at the Unix time `now`, with so much time in all."""
+    """The reads of one run, at the Unix time `now`, with so many seconds in all."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Reads:
                 self._readings.increment(API_REQUESTS, 0, request, result)
 
     def kubelet(self, host: Host) -> None:
-        """List the devices. Raises Absent where no kubelet was seen since boot."""
+        """List the devices. Raises Absent if no kubelet was seen since boot."""
         path = kubelet.find_socket(host.root(self._settings.socket), self._settings.socket)
         self._readings.at("kubelet", path)
         connection = None
@@ -88,7 +88,7 @@ class Reads:
                 connection.close()
 
     def _check_socket(self, path: str) -> None:
-        """Raises as the call that it stands for, and counts as that where it fails."""
+        """Check the socket before the call: a failure is raised and counted as that of the call."""
         try:
             kubelet.check_socket(path)
         except kubelet.CallError as error:
@@ -96,7 +96,7 @@ class Reads:
             raise
 
     def minors(self, host: Host, containers: list[Container]) -> bool:
-        """Read the minor numbers of the GPUs, where an ID has one; whether they are others now."""
+        """Read the minor numbers of the GPUs if an ID has one. Returns whether they changed."""
         ids = [id_ for container in containers for part in container.devices for id_ in part.ids]
         claims = [claim.device for container in containers for claim in container.claims]
         if GPUS in self._readings.interrupted or not needs_minors([*ids, *claims]):
@@ -105,7 +105,7 @@ class Reads:
         self._readings.at(GPUS, str(folder))
         texts = [read_text(folder / name / "information") for name in list_names(folder)]
         read = dict(pair for text in texts if (pair := parse_minor(text or "")) is not None)
-        # One that cannot be read for a while is what it was.
+        # A number that cannot be read for a while keeps its last value.
         accelerators = self._state.accelerators
         before = accelerators.minors
         kept = {minor: uuid for minor, uuid in before.items() if uuid not in read.values()}
@@ -113,7 +113,7 @@ class Reads:
         return accelerators.minors != before
 
     def pods(self, containers: list[Container]) -> bool:
-        """Read the pods where one is unknown or all are old; whether they were read."""
+        """Read the pods if one is unknown or all are old. Returns whether they were read."""
         cache, oom, settings = self._state.cache, self._state.oom, self._settings
         keys = {container.pod_key for container in containers}
         wanted = cache.wanted(keys) or oom.wants_reading(cache.by_uid())
@@ -138,7 +138,7 @@ class Reads:
         return [known_pod(pod, self._settings.names) for pod in pods]
 
     def node(self) -> None:
-        """Read the node where that is due, from the API server: the kubelet has no conditions."""
+        """Read the node if that is due, from the API server: the kubelet has no conditions."""
         node, server = self._state.node, self._api
         interval = self._settings.node_interval
         is_old = node is None or not 0 <= self._now - node.read_at < interval
@@ -155,7 +155,9 @@ class Reads:
         return self._settings.node or node_name()
 
     def _may(self, request: str) -> bool:
-        """Whether an earlier failure permits another attempt; it remains the run's error."""
+        """Whether an earlier failure permits another attempt; if not, it is the run's error
+        again.
+        """
         failure = self._state.failures.get(request)
         if failure is None or not failure.holds(self._now):
             return True
@@ -163,7 +165,7 @@ class Reads:
         return False
 
     def _attempt(self, request: str, read: Callable[[], T]) -> T | None:
-        """What was read; None where that failed."""
+        """The result of a read; None if it failed."""
         try:
             value = self._counted(request, read)
         except ProbeError as error:

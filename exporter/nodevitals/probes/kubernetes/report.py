@@ -1,4 +1,4 @@
-"""What the probe exposes of containers, their devices and their pods: records in, samples out."""
+"""Exposes containers, their devices and their pods: records in, samples out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_RESOURCES = 64
 
 
 class Allocation(NamedTuple):
-    """Who has which device of a resource; `device` None where it is not known."""
+    """A device of a resource and the container that has it; `device` is None if it is not known."""
 
     container: Container
     resource: str
@@ -45,8 +45,8 @@ class Allocation(NamedTuple):
 def allocations(
     containers: Iterable[Container], pods: Mapping[str, KnownPod], node: Node, *, readable: bool
 ) -> list[Allocation]:
-    """The devices of the containers, without those of pods that have ended. `readable`: the pods
-    are read, so that the NPUs of one that is not known yet may be others than the kubelet's.
+    """The devices of the containers, without those of pods that have ended. `readable`: pods are
+    read, so the NPUs of a pod that is not known yet may differ from the kubelet's.
     """
     allocated = []
     for container in containers:
@@ -70,7 +70,7 @@ def allocations(
 
 
 def _ids(devices: Devices, pod: KnownPod | None, *, readable: bool) -> tuple[str, ...]:
-    """The IDs of NPUs: those that Volcano chose, if it did."""
+    """The IDs of devices; for NPUs, the IDs that Volcano chose, if it did."""
     if pod is not None and pod.npus is not None:
         return pod.npus or tuple(f"?{id_}" for id_ in devices.ids)
     if pod is None and readable:

@@ -29,7 +29,7 @@ DEFAULT_NAMES: dict[str, tuple[str, ...]] = {
 MAX_LABELS = 16
 MAX_NAMES = 32
 _LABEL = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# Prometheus or the rules give these to every series.
+# Prometheus or the rules add these labels to every series.
 _TAKEN = ("instance", "job", "cluster", *(set(WORKLOAD_LABELS) - set(OWNER_LABELS)), *DEVICE_LABELS)
 
 
@@ -86,7 +86,7 @@ class KubernetesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknow
         return tuple(label for label in self.labels if label not in DEFAULT_NAMES)
 
     def problems(self) -> Iterator[Problem]:
-        """Names that Prometheus does not take, paths that are not absolute, URLs without TLS."""
+        """Names that Prometheus does not accept, paths that are not absolute, URLs without TLS."""
         if len(self.labels) > MAX_LABELS:
             yield Problem("labels", f"over {MAX_LABELS} labels: remove some")
         for label, names in self.labels.items():
@@ -111,5 +111,5 @@ _URL = re.compile(r"https://(?:[A-Za-z0-9._-]{1,253}|\[[0-9a-fA-F:.]{2,45}\])(?:
 
 
 def is_url(text: str) -> bool:
-    """Whether this is https with a host and perhaps a port: a token is sent to it."""
+    """Whether this is https with a host and perhaps a port; the token is sent there."""
     return _URL.fullmatch(text) is not None

@@ -1,8 +1,8 @@
 """What the probe `kubernetes` keeps from run to run and over restarts of the agent.
 
-The pods of the node are bounded in number and in bytes, because a pod's annotations may be of any
-size; what is left out is counted. A pod that is gone is kept for a while: the kernel's log may
-still name it.
+The pods of the node are limited in number and in bytes, because a pod's annotations may have any
+size; omitted pods are counted. A pod that is gone is kept for a while: the kernel's log may still
+name it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from nodevitals.probes.kubernetes.pods import KnownNode, KnownPod
 from nodevitals.wire import encode
 
 GONE_SECONDS = 900.0
-# Of the 1 MiB that the state of a probe may have.
+# Part of the 1 MiB that the state of a probe may have.
 MAX_BYTES = 384 * 1024
 # A pod that is missing from so many reads waits for the next refresh: kubelets before 1.34 also
 # list pods that were deleted.
 MAX_READS = 3
 
-# With the pods of the cache and the OOM kills it fits into a state, which may have 1 MiB.
+# The list, the pods and the OOM kills together fit into a state of 1 MiB.
 MAX_CONTAINERS_BYTES = 192 * 1024
 MAX_WAIT_SECONDS = 600.0
 
 
 class PodCache(msgspec.Struct):
-    """The known pods; `reads` is the number of reads that each listed pod was missing from;
-    `changed` are pods whose devices have changed since the last read.
+    """The known pods. `reads`: the number of reads that did not contain a listed pod; `changed`:
+    the pods whose devices have changed since the last read.
     """
 
     pods: list[KnownPod] = []
@@ -47,22 +47,22 @@ class PodCache(msgspec.Struct):
     changed: set[str] = set()
 
     def by_key(self) -> dict[str, KnownPod]:
-        """The pods by namespace and name; of several, the one that is there, or was last."""
+        """The pods by namespace and name; of several, the present one, or else the latest."""
         ordered = sorted(self.pods, key=lambda pod: pod.gone_at or math.inf)
         return {pod.key: pod for pod in ordered}
 
     def by_uid(self) -> dict[str, KnownPod]:
         """The pods by every uid under which the kernel's log may name them."""
-        found = {pod.static_uid: pod for pod in self.pods if pod.static_uid}
-        return found | {pod.uid: pod for pod in self.pods if pod.uid}
+        pods = {pod.static_uid: pod for pod in self.pods if pod.static_uid}
+        return pods | {pod.uid: pod for pod in self.pods if pod.uid}
 
     def is_current(self, names: Mapping[str, tuple[str, ...]], now: float, refresh: float) -> bool:
-        """Whether it was read lately, with this configuration."""
+        """Whether the pods were read recently and with this configuration."""
         return names == self.names and 0 <= now - self.read_at < refresh
 
     def wanted(self, keys: Iterable[str]) -> set[str]:
-        """Of these pods those that reading may bring: unknown ones, those whose NPUs are not known
-        yet, and those that may be other pods of the same name.
+        """The pods that should be read: unknown pods, pods whose NPUs are not known yet, and pods
+        that may have been replaced by others of the same name.
         """
         known = {pod.key for pod in self.pods if pod.npus != () and not pod.gone_at}
         known -= self.changed
@@ -70,17 +70,19 @@ class PodCache(msgspec.Struct):
 
     def update(
         self,
-        found: Iterable[KnownPod],
+        present: Iterable[KnownPod],
         listed: AbstractSet[str],
         names: Mapping[str, tuple[str, ...]],
         now: float,
         max_pods: int,
     ) -> None:
-        """Take in what was read; `listed` are the pods with devices, which come first."""
+        """Update the cache with the pods that were read; the `listed` pods, with devices, come
+        first.
+        """
         last = self.by_key()
         replaced = {pod.uid for pod in self.pods if pod.uid != last[pod.key].uid}
-        # A server may answer from an older state than another one did before.
-        here = {pod.uid or pod.key: pod for pod in found if pod.uid not in replaced}
+        # A server may answer with an older state than another one before.
+        here = {pod.uid or pod.key: pod for pod in present if pod.uid not in replaced}
         gone = [pod for pod in self.pods if (pod.uid or pod.key) not in here]
         for pod in gone:
             pod.gone_at = pod.gone_at or now
@@ -113,16 +115,18 @@ class Failure(msgspec.Struct, array_like=True):
     retry_at: float
 
     def holds(self, now: float) -> bool:
-        """Whether it is too early for another attempt; not after the clock was set back."""
+        """Whether it is too early for another attempt; False after the clock was set back."""
         return 0 < self.retry_at - now <= MAX_WAIT_SECONDS
 
     def error(self) -> ProbeError:
-        """As the run's error."""
+        """The failure as the error of a run."""
         return ProbeError(self.reason, self.message)
 
 
 class KubernetesState(msgspec.Struct):
-    """The last answers, each with its Unix time. `answered`: the kubelet did so in this boot."""
+    """The last answers, each with its Unix time. `answered`: the kubelet has answered since
+    boot.
+    """
 
     boot_id: str = ""
     answered: bool = False
@@ -135,8 +139,8 @@ class KubernetesState(msgspec.Struct):
     failures: dict[str, Failure] = {}
 
     def in_boot(self, boot_id: str) -> KubernetesState:
-        """This state if it is of that boot, or of one that could not be read; else a new one with
-        the same accelerators.
+        """This state if it belongs to that boot, or if the boot's identifier is unknown; else a new
+        state with the same accelerators.
         """
         if not boot_id or self.boot_id in (boot_id, ""):
             self.boot_id = boot_id or self.boot_id
@@ -153,7 +157,7 @@ class KubernetesState(msgspec.Struct):
             self.accelerators.gpus = message.gpus
 
     def listed(self, containers: list[Container], now: float) -> None:
-        """Keep what the kubelet has listed for when it does not answer, unless it is too large."""
+        """Keep the kubelet's list for runs without an answer, unless it is too large."""
         fits = len(encode(containers)) <= MAX_CONTAINERS_BYTES
         if self.listed_at and fits:
             before, after = _devices(self.containers), _devices(containers)
@@ -164,14 +168,14 @@ class KubernetesState(msgspec.Struct):
 
 
 def _devices(containers: list[Container]) -> dict[str, set[tuple[str, ...]]]:
-    """The devices of each pod, whatever their order: the kubelet has them in maps."""
-    found: dict[str, set[tuple[str, ...]]] = {}
+    """The devices of each pod as sets, because the kubelet lists them in any order."""
+    devices_by_pod: dict[str, set[tuple[str, ...]]] = {}
     for container in containers:
-        devices = found.setdefault(container.pod_key, set())
+        devices = devices_by_pod.setdefault(container.pod_key, set())
         devices.update(
             (container.name, part.resource, name) for part in container.devices for name in part.ids
         )
         devices.update(
             (container.name, part.driver, part.pool, part.device) for part in container.claims
         )
-    return found
+    return devices_by_pod
