@@ -105,7 +105,7 @@ STATISTICS: dict[str, tuple[Family, tuple[str, ...]]] = {
 }
 
 
-# How often to read again what rarely changes, and what could not be read.
+# How often to read rarely changing values again, and values that could not be read.
 REFRESH_SECONDS = 60.0
 # A file among the directories.
 _NO_INTERFACE = "bonding_masters"
@@ -115,8 +115,8 @@ _NAME = re.compile(r"[!-.0-~]{1,15}")
 
 
 class KnownInterface(msgspec.Struct, frozen=True):
-    """An interface, read at `read_at` (monotonic seconds). Another device may get the name of one
-    that was removed, but not its kernel `index`; None where that was unknown.
+    """An interface, read at `read_at` (monotonic seconds). Another device may get the name of a
+    removed interface, but not its kernel `index`; None if that was unknown.
     """
 
     it: Interface
@@ -178,20 +178,20 @@ class NetworkProbe(Probe):
     def run(self, readings: Readings) -> None:
         """Read every interface."""
         interfaces = self._present()
-        found = [
+        present = [
             self._report_interface(name, interface, readings)
             for name, interface in interfaces.items()
         ]
         virtual = (name for name, interface in self._interfaces.items() if not interface.it.watched)
         excluded = (*self.settings.exclude, *map(glob.escape, virtual))
-        # Losses of the carrier are not counted here, so no boot matters.
-        self.state.links, _ = self.state.links.seen(found, readings.forgotten, excluded, "")
+        # Losses of the carrier are not counted here, so the boot does not matter.
+        self.state.links, _ = self.state.links.seen(present, readings.forgotten, excluded, "")
         known = links.with_expected(self.state.links, self.settings.expected)
         if not known.known:
             raise Absent(f"no physical interface and no bond in {self._directory}")
         self._report_links(known, readings)
         self._report_downtimes(list(interfaces), known, readings)
-        if not found and self.settings.required:
+        if not present and self.settings.required:
             what = f"no physical interface in {self._directory}"
             raise ProbeError("absent", f"{what}: is it of the node's network namespace?")
 
@@ -212,7 +212,7 @@ class NetworkProbe(Probe):
         }
 
     def _read_interface(self, name: str, kind: str) -> KnownInterface:
-        """The interface of this name. `kind` is the one that an earlier worker found."""
+        """The interface with this name. `kind` is the kind that an earlier worker found."""
         directory, now = f"{self._directory}/{name}", time.monotonic()
         index, last = read_integer(f"{directory}/ifindex"), self._interfaces.get(name)
         if last is not None and index in (last.index, None):

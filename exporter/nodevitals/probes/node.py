@@ -80,8 +80,8 @@ NVME_INFO = metrics.gauge(
 )
 
 
-# One file per process, and there are thousands: most of what a run would cost. What hangs does so
-# for longer.
+# Reading one file for each of thousands of processes is most of the cost of a run. Hung processes
+# hang for longer than this.
 PROCESSES_SECONDS = 110.0
 
 # nvme_sysfs_show_state() in drivers/nvme/host.
@@ -96,7 +96,7 @@ class CpuTimes(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Stat(msgspec.Struct, frozen=True):
-    """What /proc/stat says: the times, the number of online CPUs, the Unix time of the boot."""
+    """The values of /proc/stat: CPU times, number of online CPUs, Unix time of the boot."""
 
     times: Optional[CpuTimes]
     cpus: Optional[int]
@@ -104,11 +104,11 @@ class Stat(msgspec.Struct, frozen=True):
 
 
 def parse_stat(text: str) -> Stat:
-    """/proc/stat (proc_stat(5)); None for what it does not say."""
+    """The values of /proc/stat (proc_stat(5)); None for values that it lacks."""
     rows = [line.split() for line in text.splitlines() if line]
     cpus = sum(row[0].startswith("cpu") and row[0] != "cpu" for row in rows)
     by_name = {row[0]: [parse_integer(word) for word in row[1:]] for row in rows if row}
-    ticks = [one for one in by_name.get("cpu", ())[:8] if one is not None]
+    ticks = [count for count in by_name.get("cpu", ())[:8] if count is not None]
     times = None
     if len(ticks) == 8:
         waiting = ticks[3] + ticks[4]  # idle, and idle with I/O outstanding
@@ -117,36 +117,36 @@ def parse_stat(text: str) -> Stat:
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """/proc/meminfo's lines in kB, as bytes by name."""
-    found = {}
+    """Bytes by name, for the lines of /proc/meminfo in kB."""
+    sizes = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         kibibytes = parse_integer(rest.strip().removesuffix(" kB"))
         if kibibytes is not None:
-            found[name] = kibibytes * 1024
-    return found
+            sizes[name] = kibibytes * 1024
+    return sizes
 
 
 def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
-    """The busy share of the time between; None when no time passed or the counts fell back."""
+    """The busy share of the time between; None if no time passed or the counts decreased."""
     total, busy = after.total - before.total, after.busy - before.busy
     return min(busy / total, 1.0) if total > 0 and busy >= 0 else None
 
 
 def parse_vmstat(text: str) -> dict[str, int]:
-    """/proc/vmstat's `name value` lines."""
+    """Values by name in /proc/vmstat."""
     rows = (line.split() for line in text.splitlines())
     values = {row[0]: parse_integer(row[1]) for row in rows if len(row) == 2}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def parse_loadavg(text: str) -> tuple[float, float, float] | None:
-    """The three averages of /proc/loadavg; None when it is something else."""
+    """The three averages of /proc/loadavg; None for other text."""
     try:
-        one, five, fifteen = (float(field) for field in text.split()[:3])
+        load_1, load_5, load_15 = (float(field) for field in text.split()[:3])
     except ValueError:
         return None
-    return (one, five, fifteen) if math.isfinite(one + five + fifteen) else None
+    return (load_1, load_5, load_15) if math.isfinite(load_1 + load_5 + load_15) else None
 
 
 class _Timex(ctypes.Structure):
@@ -178,7 +178,7 @@ class ClockState(msgspec.Struct, frozen=True):
 
 
 def read_clock_state() -> ClockState | None:
-    """Ask adjtimex(2), changing nothing; None where it is forbidden."""
+    """The state by adjtimex(2), which changes nothing here; None if the call is forbidden."""
     timex = _Timex()
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     if state < 0:
@@ -192,8 +192,8 @@ def read_clock_state() -> ClockState | None:
 
 
 class Processes(msgspec.Struct, frozen=True):
-    """A look at all processes; `blocked` is None where one could not be read: it may be in any
-    state. `at`: when, by the monotonic clock.
+    """The result of a look at all processes. `blocked` is None if one could not be read, because it
+    may be in any state. `at`: monotonic seconds of the look.
     """
 
     number: int
@@ -212,7 +212,7 @@ class NodeState(msgspec.Struct):
 
 
 def look_at_processes(host: Host, now: float) -> Processes | None:
-    """The processes now; None where they cannot be listed."""
+    """The processes now; None if they cannot be listed."""
     try:
         states = list(process_states(host.procfs).values())
     except OSError:
@@ -235,7 +235,7 @@ class NodeProbe(Probe):
     state: NodeState
 
     def run(self, readings: Readings) -> None:
-        """One look at everything."""
+        """Read everything once."""
         self._processor_and_memory(readings)
         self._kernel_counts(readings)
         self._processes(readings)
@@ -261,18 +261,18 @@ class NodeProbe(Probe):
             readings.add(LOAD, average, minutes)
 
     def _processes(self, readings: Readings) -> None:
-        found, now = self.state.processes, time.monotonic()
-        known = found is not None and found.blocked is not None
-        recent = found is not None and 0 <= now - found.at < PROCESSES_SECONDS
-        # Where nothing else can be read, an earlier look says nothing of procfs now.
+        processes, now = self.state.processes, time.monotonic()
+        known = processes is not None and processes.blocked is not None
+        recent = processes is not None and 0 <= now - processes.at < PROCESSES_SECONDS
+        # If nothing else can be read, an earlier look does not show that procfs works now.
         if not (known and recent and readings.samples):
-            found = self.state.processes = look_at_processes(self.host, now)
-        if found is not None:
-            readings.add(PROCESSES, found.number)
-            readings.add(BLOCKED, found.blocked)
+            processes = self.state.processes = look_at_processes(self.host, now)
+        if processes is not None:
+            readings.add(PROCESSES, processes.number)
+            readings.add(BLOCKED, processes.blocked)
 
     def _clock(self, readings: Readings) -> None:
-        # Its difference from other times of the node is right with a wrong clock, too.
+        # Its difference from other times of the node is correct even if the clock is wrong.
         readings.add(TIME, time.time())
         clock = read_clock_state()
         if clock is not None:
@@ -298,14 +298,14 @@ class NodeProbe(Probe):
             name, state = controller.name, read_text(controller / "state")
             files = ("model", "serial", "firmware_rev")
             info = [read_label(controller / file) or "" for file in files]
-            # The last identity: what cannot be read for a while has not changed.
+            # The last identity: values that cannot be read for a while have not changed.
             was = self.state.nvme.get(name, [""] * len(files))
             info = [now or last for now, last in zip(info, was)]
             self.state.nvme[name] = info
             readings.add(NVME_INFO, 1, name, *info)
             if state in NVME_STATES:
                 readings.add(NVME_LIVE, state == "live", name)
-                if info[1]:  # the history knows it by its serial number
+                if info[1]:  # the history identifies it by its serial number
                     readings.condition(info[1], state, name)
 
 

@@ -1,7 +1,7 @@
 """The steps on one mount: statvfs, list, read, write and read back. Each step is timed.
 
 In: a mounted path. Out: samples, or ProbeError with the errno as its reason, or `interference`
-where another user causes the failure: then nothing is known of the mount. Any call may hang.
+if another user causes the failure: then the state of the mount is unknown. Any call may hang.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REASONS = {
     errno.EHOSTDOWN: "server_timeout",
     errno.EMFILE: "descriptors",
 }
-# Which gauges a failed statvfs sets to 0, by the configured access.
+# The gauges that a failed statvfs sets to 0, by the configured access.
 _NEEDED = {
     "none": (),
     "read": (families.READABLE,),
@@ -50,8 +50,8 @@ class MountAccess:
     def __init__(
         self, readings: Readings, labels: tuple[str, ...], path: str, mount_ids: frozenset[int]
     ) -> None:
-        """`labels` are the mount's: mountpoint, fstype, source. `mount_ids` are the kernel's
-        identifiers of what is mounted at the path.
+        """`labels` are the labels of the mount: mountpoint, fstype, source. `mount_ids` are the
+        kernel's identifiers of all mounts at the path.
         """
         self._readings = readings
         self._labels = labels
@@ -67,7 +67,7 @@ class MountAccess:
 
     @contextmanager
     def _step(self, name: str, *failing: Family) -> Iterator[None]:
-        """Time a step. Where it fails, the gauges `failing` become 0."""
+        """Time a step. If it fails, the gauges `failing` become 0."""
         started = time.monotonic()
         try:
             yield
@@ -98,8 +98,8 @@ class MountAccess:
         with self._step("statvfs", *_NEEDED[access]):
             self._mount = os.open(self._path, os.O_PATH | os.O_CLOEXEC)
             status = os.statvfs(self._mount)
-        # Later steps start from this descriptor: none of them can leave the mount, also where it
-        # is unmounted meanwhile, or a directory above it is renamed.
+        # Later steps start from this descriptor, so they cannot leave the mount, even if it is
+        # unmounted meanwhile or a directory above it is renamed.
         if mount_id(self._mount) not in self._mount_ids:
             raise ProbeError("missing", f"{self._path}: was unmounted during this run")
         unit = status.f_frsize
@@ -110,7 +110,7 @@ class MountAccess:
             self._add(families.INODES_FREE, status.f_ffree)
 
     def read_or_list(self, file: str | None) -> None:
-        """Read the start of a file, or list the directory where `file` is None."""
+        """Read the start of a file; if `file` is None, list the directory."""
         started = time.monotonic()
         if file is None:
             with self._step("list", families.READABLE):
@@ -206,7 +206,7 @@ class MountAccess:
 
 
 def _open_past_the_cache(own: OwnFile, fstype: str) -> tuple[int, str]:
-    """A descriptor whose reads bypass the page cache where that is possible, and the method."""
+    """A descriptor whose reads bypass the page cache if that is possible, and the method."""
     if fstype in _MEMORY_FILE_SYSTEMS:
         return own.open_for_reading(0), "cached"
     try:

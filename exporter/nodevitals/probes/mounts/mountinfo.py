@@ -15,7 +15,9 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """One mount. `read_only` where the mount or its file system is; `identity` is the kernel's."""
+    """One mount. `read_only`: the mount or its file system is; `identity`: the kernel's mount
+    ID.
+    """
 
     mountpoint: str
     fstype: str
@@ -41,7 +43,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def find_mount(mounts: list[Mount], path: str) -> Mount | None:
-    """The topmost mount at a mount point: the last one listed; None where there is none."""
+    """The topmost mount at a mount point, which is listed last; None if there is none."""
     return next((mount for mount in reversed(mounts) if mount.mountpoint == path), None)
 
 

@@ -1,9 +1,9 @@
 """The probe's own directory on a mount, the file of one run in it, and the removal of leftovers.
 
 Several nodes may share the mount, so each file name starts with the name of its node. Other users
-may write to the mount, and one may have made the directory first: it is used only where its owner
-is that of a file that the agent makes in it (on NFS with root_squash, an anonymous user) and its
-mode denies access to all others. docs/adr/0015-other-users.md has the reasons.
+may write to the mount, and one may have made the directory first: it is used only if its owner also
+owns a file that the agent makes in it (on NFS with root_squash, an anonymous user) and its mode
+denies access to all others. docs/adr/0015-other-users.md has the reasons.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CHANGES = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_uid
 
 
 class Writers(enum.Enum):
-    """Who else can write to the probe's directory."""
+    """The other users that can write to the probe's directory."""
 
     NONE = "none"
     SAME_OWNER = "same owner"
-    """Processes of the anonymous user, which squashed roots of other machines are as well."""
+    """Processes of the anonymous user, which root of other machines is mapped to as well."""
     ANYONE = "anyone"
-    """The file system keeps no modes (vfat, CIFS, object stores): they show nothing."""
+    """The file system keeps no modes (vfat, CIFS, object stores), so modes show nothing."""
 
 
 class OwnFile:
@@ -83,8 +83,8 @@ class OwnFile:
         self._read_status = os.fstat(reader)
 
     def may_be_altered(self) -> bool:
-        """Whether another user may have changed the data between writing and reading it. Where
-        only the agent can write, no timestamp is trusted more than that.
+        """Whether another user may have changed the data between writing and reading it. If only
+        the agent can write, timestamps are not checked.
         """
         if self.writers is Writers.SAME_OWNER:
             before, after = self.status, self._read_status
@@ -92,14 +92,14 @@ class OwnFile:
         return self.writers is Writers.ANYONE
 
     def is_replaced(self) -> bool:
-        """Whether the name now belongs to another file, or, where others can write, to none."""
+        """Whether the name now leads to another file or, if others can write, to none."""
         try:
-            found = os.stat(self.name, dir_fd=self._directory, follow_symlinks=False)
+            current = os.stat(self.name, dir_fd=self._directory, follow_symlinks=False)
         except FileNotFoundError:
             return self.writers is not Writers.NONE
         except OSError:
             return False
-        return not os.path.samestat(found, self.status)
+        return not os.path.samestat(current, self.status)
 
     def remove_leftovers(self) -> None:
         """Remove the files that crashed runs of this node left."""
@@ -110,9 +110,9 @@ class OwnFile:
                         self._remove_old(entry.name)
 
     def _remove_old(self, name: str) -> None:
-        found, own = os.stat(name, dir_fd=self._directory, follow_symlinks=False), self.status
-        like_ours = (found.st_uid, found.st_mode) == (own.st_uid, own.st_mode)
-        if like_ours and own.st_mtime - found.st_mtime > LEFTOVER_SECONDS:
+        old, own = os.stat(name, dir_fd=self._directory, follow_symlinks=False), self.status
+        like_ours = (old.st_uid, old.st_mode) == (own.st_uid, own.st_mode)
+        if like_ours and own.st_mtime - old.st_mtime > LEFTOVER_SECONDS:
             os.unlink(name, dir_fd=self._directory)
 
     def unlink(self) -> None:
@@ -133,15 +133,15 @@ class OwnFile:
 
 
 def problem_of(directory: os.stat_result, file: os.stat_result) -> str:
-    """Why a directory is not the probe's own, by a file that the probe has just made in it; ''
-    where it is.
+    """Why a directory does not belong to the probe, by a file that the probe has just made in it;
+    '' if it does.
     """
     if directory.st_uid != file.st_uid:
         return (
             f"{DIRECTORY} belongs to uid {directory.st_uid}, files of the agent to uid "
             f"{file.st_uid}: remove the directory"
         )
-    # A file with more than the mode that it was made with: the file system keeps no modes.
+    # The mode of the file has more bits than requested: the file system keeps no modes.
     if directory.st_mode & _OTHERS and not file.st_mode & _OTHERS:
         mode = stat.S_IMODE(directory.st_mode)
         return f"{DIRECTORY} has mode {mode:04o}, not 0700: remove the directory"
@@ -156,8 +156,8 @@ def other_writers(directory: os.stat_result, file: os.stat_result, own_uid: int)
 
 
 def _open_own_directory(mount: int) -> int:
-    """Make it only where it is missing: an NFS server may refuse that before it says that it is
-    there.
+    """Open the probe's directory; make it only if it is missing, because an NFS server may refuse
+    to make a directory before it reports that the directory exists.
     """
     with suppress(FileNotFoundError):
         return _open_existing(mount)
@@ -173,16 +173,16 @@ def _open_existing(mount: int) -> int:
     try:
         return open_directory(mount, DIRECTORY)
     except PermissionError:
-        found = os.stat(DIRECTORY, dir_fd=mount, follow_symlinks=False)
-        _refuse_foreign_directory(mount, found)
+        directory = os.stat(DIRECTORY, dir_fd=mount, follow_symlinks=False)
+        _refuse_foreign_directory(mount, directory)
         raise
 
 
-def _refuse_foreign_directory(mount: int, found: os.stat_result) -> None:
-    """Where the agent cannot use the directory: raise InterferenceError if another user made it,
-    which a new directory shows. Where none can be made, the error is that of the file system.
+def _refuse_foreign_directory(mount: int, directory: os.stat_result) -> None:
+    """Called if the agent cannot use the directory: raise InterferenceError if another user made
+    it, by comparison with a new directory. If none can be made, raise the file system's error.
     """
-    if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS:
+    if directory.st_uid == os.geteuid() and not directory.st_mode & _OTHERS:
         return
     name = f"{DIRECTORY}-{secrets.token_hex(8)}"
     with suppress(OSError):
@@ -191,7 +191,7 @@ def _refuse_foreign_directory(mount: int, found: os.stat_result) -> None:
             made = os.stat(name, dir_fd=mount, follow_symlinks=False)
         finally:
             os.rmdir(name, dir_fd=mount)
-        problem = problem_of(found, made)
+        problem = problem_of(directory, made)
         if problem:
             raise InterferenceError(problem)
 
@@ -201,6 +201,8 @@ def _prefix() -> str:
 
 
 def _is_leftover(name: str) -> bool:
-    """A file of this node, or what NFS and FUSE rename a file to that is unlinked while open."""
+    """Whether this is a file of this node, or the name that NFS and FUSE give an open file when it
+    is unlinked.
+    """
     own = re.fullmatch(re.escape(_prefix()) + r"[0-9a-f]{16}\.probe", name)
     return bool(own) or name.startswith((".nfs", ".fuse_hidden"))

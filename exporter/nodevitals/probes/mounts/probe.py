@@ -92,7 +92,7 @@ class MountTargetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MountState(msgspec.Struct):
-    """What was last mounted: the labels of a mount that is missing now."""
+    """The last mount, whose labels are used while it is missing."""
 
     fstype: str = ""
     source: str = ""
@@ -143,7 +143,7 @@ class MountsProbe(Probe):
                 access.read_or_list(wanted.file)
 
     def _find(self, readings: Readings, path: str) -> tuple[Mount, frozenset[int]]:
-        """The mount at the path, and the kernel's identifiers of all that are mounted there."""
+        """The mount at the path, and the kernel's identifiers of all mounts there."""
         wanted, state = self.settings.mount, self.state
         mounts = self._mounts()
         mount = find_mount(mounts, path)
@@ -166,24 +166,24 @@ class MountsProbe(Probe):
         except OSError as error:
             raise ProbeError("mountinfo", f"mountinfo: {error.strerror}") from None
         mounts = parse_mountinfo(data.decode("utf-8", "replace"))
-        if not mounts:  # every process has a root: this is not the table
+        if not mounts:  # every process has a root mount, so this is not the table
             raise ProbeError("mountinfo", "mountinfo lists no mount")
         return mounts
 
     def _check_expectation(self, readings: Readings, mount: Mount, labels: tuple[str, ...]) -> None:
         wanted = self.settings.mount
         differing = [
-            (what, found, expected)
-            for what, found, expected in (
+            (what, actual, expected)
+            for what, actual, expected in (
                 ("fstype", mount.fstype, wanted.fstype),
                 ("source", mount.source, wanted.source),
             )
-            if expected is not None and found != expected
+            if expected is not None and actual != expected
         ]
         if wanted.fstype is not None or wanted.source is not None:
             readings.add(families.AS_EXPECTED, not differing, *labels)
-        for what, found, expected in differing:
+        for what, actual, expected in differing:
             # Raised before any write: the file system belongs to another owner.
             raise ProbeError(
-                f"unexpected_{what}", f"{wanted.path}: {what} is {found}, expected {expected}"
+                f"unexpected_{what}", f"{wanted.path}: {what} is {actual}, expected {expected}"
             )
