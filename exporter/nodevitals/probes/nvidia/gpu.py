@@ -53,21 +53,21 @@ _Fields = tuple[tuple[str, Field], ...]
 
 # Values are in nanoseconds.
 _POWER_CAP: _Fields = (("sw_power_cap", (pynvml.NVML_FI_DEV_PERF_POLICY_POWER, 0)),)
-# The only thermal one of older GPUs.
+# The only thermal reason of older GPUs.
 _OLD_THERMAL: Field = (pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL, 0)
 _REASONS = ("sw_thermal", "hw_thermal", "hw_power_brake")
-# The id of the first of these reasons, by the first driver that has it there: docs/nvml-fields.md.
-# Under another driver, the same ids are settings of power smoothing.
+# The id of the first of these reasons, by the first driver with that id: docs/nvml-fields.md. With
+# other drivers, the same ids are settings of power smoothing.
 _FIRST_IDS = (((580, 82), 269), ((575, 0), 251))
 # Without the power cap (0x4), which is normal for a busy GPU; its seconds are counted.
 _BITS = (("hw_thermal", 0x40), ("hw_power_brake", 0x80), ("sw_thermal", 0x20))
-# Set together with one of the two hardware reasons above; alone on GPUs that do not have these.
+# Set together with one of the two hardware reasons above; alone on GPUs that lack these reasons.
 _HW_SLOWDOWN_BIT, _HW_REASONS = 0x8, 0x40 | 0x80
 
 
 def slowdown_fields(driver_version: str) -> _Fields:
-    """The fields with the time of each slowdown under this driver. Those that were renumbered are
-    not among them where the version is unknown.
+    """The fields with the time of each slowdown with this driver. If the driver's version is
+    unknown, renumbered fields are left out.
     """
     numbers = driver_version.split(".")[:2]
     version = tuple(int(number) for number in numbers if number.isdecimal())
@@ -87,8 +87,8 @@ class SlowdownReader:
         """The fields whose values `read` takes."""
 
     def unused(self, has: Callable[[Field], bool]) -> tuple[Field, ...]:
-        """The fields that `read` does not take from a GPU that has those for which `has` is true:
-        the old one costs 1.1 ms on an H200.
+        """The fields that `read` does not need on a GPU that has the fields for which `has` is
+        true: the old field costs 1.1 ms on an H200.
         """
         new = any(reason == "sw_thermal" and has(field) for reason, field in self._by_reason)
         return (_OLD_THERMAL,) if new else ()
@@ -111,7 +111,7 @@ class SlowdownReader:
 def _read_active(gpu: GpuReadings) -> None:
     reasons = gpu.query_newest(
         (pynvml.nvmlDeviceGetCurrentClocksEventReasons,),
-        (pynvml.nvmlDeviceGetCurrentClocksThrottleReasons,),  # its name up to driver 530
+        (pynvml.nvmlDeviceGetCurrentClocksThrottleReasons,),  # the function's name up to driver 530
     )
     if reasons is None:
         return
@@ -133,7 +133,7 @@ _Locations = tuple[tuple[str, int], ...]
 
 
 class EccReader:
-    """Reads the memory errors of one GPU, by location where it counts them so."""
+    """Reads the memory errors of one GPU, by location if the GPU counts them by location."""
 
     def __init__(self) -> None:
         self._absences = Absences()
@@ -147,7 +147,7 @@ class EccReader:
         _read_sram_threshold(gpu)
 
     def _find_locations(self, gpu: GpuReadings) -> None:
-        """Find what the GPU counts separately. What was absent is looked for again."""
+        """Find the locations that the GPU counts separately. Absent ones are looked for again."""
         self._absences.start_run()
         if self._locations == _SRAM_AND_DRAM or not self._absences.asks(_SRAM):
             return
@@ -158,9 +158,9 @@ class EccReader:
 
 
 def _locations(gpu: GpuReadings) -> _Locations | None:
-    """What a GPU counts separately: SRAM and DRAM since Ampere, each structure before it. None
-    where a call failed that may succeed later: were one location missing, its count would move to
-    another.
+    """The locations that a GPU counts separately: SRAM and DRAM since Ampere, each structure before
+    that. None if a call failed that may succeed later: if one location were missing, its count
+    would move to another.
     """
     sram = _counts(gpu, _SRAM)
     if sram is None:
@@ -174,7 +174,7 @@ def _locations(gpu: GpuReadings) -> _Locations | None:
 
 
 def _read_counts(gpu: GpuReadings, locations: _Locations) -> None:
-    """Read the counts of these locations; where there are none, those of all together."""
+    """Read the counts of these locations; without locations, the counts of all together."""
     for kind_number, kind in enumerate(ECC_KINDS):
         for lifetime_number, lifetime in enumerate(ECC_LIFETIMES):
             which = (kind_number, lifetime_number)
@@ -187,7 +187,7 @@ def _read_counts(gpu: GpuReadings, locations: _Locations) -> None:
 
 
 def _counts(gpu: GpuReadings, location: int) -> bool | None:
-    """Whether a GPU counts the errors of a location; None where that is not known."""
+    """Whether a GPU counts the errors of a location; None if that is not known."""
     result = gpu.call(pynvml.nvmlDeviceGetMemoryErrorCounter, 1, 0, location)
     if not isinstance(result, Failure):
         return True
@@ -228,8 +228,8 @@ _MEMORY_TEMPERATURE: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
 
 
 class GpuStatus(NamedTuple):
-    """What the probe itself needs of a GPU: its links, and NVIDIA's name of the recovery action (''
-    where the driver reports none).
+    """The values of a GPU that the probe itself needs: its links, and NVIDIA's name of the recovery
+    action ('' if the driver reports none).
     """
 
     links: Links
@@ -237,7 +237,7 @@ class GpuStatus(NamedTuple):
 
 
 class GpuReader:
-    """Reads one GPU; does not read again what it does not have."""
+    """Reads one GPU; seldom repeats calls that the GPU does not support."""
 
     def __init__(self, errors_by_link: bool, usage: UsageOptions, owners: ProcessOwners) -> None:
         self._fields = FieldReader([_RECOVERY, _MEMORY_TEMPERATURE, LINK_COUNT])
@@ -247,7 +247,7 @@ class GpuReader:
         self._owners = owners
 
     def read(self, gpu: GpuReadings, driver_version: str) -> GpuStatus:
-        """Read everything the GPU has; add nothing where nothing was read. Raises LostError."""
+        """Read everything the GPU has; add nothing if nothing was read. Raises LostError."""
         mark = gpu.readings.mark()
         slowdown = SlowdownReader(driver_version)
         self._fields.add(slowdown.fields)
@@ -290,7 +290,7 @@ def _read_temperature(gpu: GpuReadings, fields: dict[Field, float]) -> None:
 
 
 def _margin(gpu: GpuReadings, temperature: int | None) -> float | None:
-    """Hopper and later report the margin and no threshold; older GPUs only the threshold."""
+    """Hopper and later report only the margin, older GPUs only the threshold."""
     margin = gpu.query(pynvml.nvmlDeviceGetMarginTemperature)
     if margin is not None:
         return float(margin)
@@ -315,7 +315,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _read_modes(gpu: GpuReadings) -> None:
-    """Read the modes; a mode that could not be read is not one that the GPU does not have."""
+    """Read the modes. A mode that could not be read differs from a mode that the GPU lacks."""
     modes = [
         gpu.call(pynvml.nvmlDeviceGetPersistenceMode),
         gpu.call(pynvml.nvmlDeviceGetMigMode),

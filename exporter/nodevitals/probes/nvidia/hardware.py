@@ -1,7 +1,7 @@
 """The NVIDIA GPUs that the kernel lists, whether NVML works or not.
 
-In: the PCI devices in sysfs and /proc/driver/nvidia, of which only what cannot hang is read: the
-files below a GPU's folder call the driver. Out: `Hardware`.
+In: the PCI devices in sysfs and /proc/driver/nvidia. Only files that cannot hang are read: reading
+the files below a GPU's folder calls the driver. Out: `Hardware`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\S+)")
 
 class Hardware(msgspec.Struct, frozen=True):
     """Bus ids on the PCI bus, each with the driver it is bound to; bus ids that the NVIDIA driver
-    lists; and the loaded driver's version ('' where there is none). Virtual functions (SR-IOV) are
-    no GPUs of their own. `bindings` has a number by bus id that changes where a device is bound to
-    its driver anew. `bus_listed` is False where no device of the PCI bus can be seen.
+    lists; and the loaded driver's version ('' if none is loaded). Virtual functions (SR-IOV) are no
+    GPUs of their own. `bindings` has a number by bus id that changes when a device is bound to its
+    driver again. `bus_listed` is False if no device of the PCI bus can be seen.
     `excludes_gpus`: the module parameter NVreg_ExcludedGpus (in older drivers NVreg_GpuBlacklist)
     names GPUs, which the driver lists and NVML does not.
     """
@@ -48,7 +48,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 class HardwareReader:
-    """Reads what the kernel lists."""
+    """Reads the GPUs that the kernel lists."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -56,7 +56,7 @@ class HardwareReader:
         self._listed: list[str] = []
 
     def read(self) -> Hardware:
-        """What is listed now."""
+        """The GPUs that are listed now."""
         paths = self._pci.read()
         virtual = {path.name for path in paths if link_name(path / "physfn")}
         gpus = [path for path in paths if path.name not in virtual]
@@ -73,18 +73,18 @@ class HardwareReader:
         )
 
     def _list_driver(self) -> list[str]:
-        """What the driver lists; as it was, where that cannot be read now."""
+        """The bus ids that the driver lists; the last ones if they cannot be read now."""
         try:
             self._listed = os.listdir(self._host.proc("driver/nvidia/gpus"))
         except FileNotFoundError:
             self._listed = []
         except OSError:
-            pass  # nothing has left it
+            pass  # the list has not changed
         return self._listed
 
 
 def _inode(link: Path) -> int:
-    """Sysfs gives each new link another one; 0 where there is none."""
+    """The inode of a link, which is different for each new link in sysfs; 0 if there is none."""
     try:
         return link.lstat().st_ino
     except OSError:
@@ -92,6 +92,6 @@ def _inode(link: Path) -> int:
 
 
 def parse_version(text: str) -> str:
-    """The driver's version out of /proc/driver/nvidia/version; '' when it is not there."""
+    """The driver's version in the text of /proc/driver/nvidia/version; '' if it is missing."""
     match = _MODULE_VERSION.search(text)
     return match[1] if match else ""

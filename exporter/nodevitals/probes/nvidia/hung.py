@@ -1,6 +1,6 @@
-"""GPUs whose driver did not return: how often each is tried again. Pure.
+"""Decides how often GPUs are tried again whose driver did not return. Pure.
 
-A run that reads such a GPU is ended at its deadline, and NVML starts anew. So the GPU is left out
+A run that reads such a GPU is ended at its deadline, and NVML starts again. So the GPU is left out
 of the next runs: 1, then 2, 4 and so on up to `MOST_RUNS`, with one try after each.
 """
 
@@ -14,21 +14,21 @@ MOST_RUNS = 16
 
 
 class HungGpu(msgspec.Struct):
-    """The next `wait` runs leave it out; after the next hang, twice `period`."""
+    """The next `wait` runs leave the GPU out; after the next hang, twice `period` runs do."""
 
     wait: int = 0
     period: int = 0
 
 
 class HungGpus(msgspec.Struct):
-    """By uuid; a part of the probe's state."""
+    """The hung GPUs by uuid; a part of the probe's state."""
 
     gpus: dict[str, HungGpu] = {}
 
     def begin(self, listed: Iterable[str], interrupted: Iterable[str]) -> set[str]:
-        """Begin a run: the GPUs that it leaves out. `listed` are all that NVML lists,
-        `interrupted` those at which runs were ended since the last one that returned: their
-        changes of this state are lost.
+        """Begin a run. Returns the GPUs that it leaves out. `listed` are all GPUs that NVML lists,
+        `interrupted` the GPUs at which runs were ended since the last run that returned; the
+        changes that those runs made to this state are lost.
         """
         for uuid in interrupted:
             gpu = self.gpus.setdefault(uuid, HungGpu())
@@ -41,5 +41,5 @@ class HungGpus(msgspec.Struct):
         return left_out
 
     def returned(self, uuid: str) -> None:
-        """Its driver has returned, whatever it returned."""
+        """Record that the driver of a GPU has returned, with any result."""
         self.gpus.pop(uuid, None)

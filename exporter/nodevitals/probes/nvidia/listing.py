@@ -1,11 +1,11 @@
-"""Which GPUs NVML lists: those that can be identified, and how the others fail.
+"""Lists the GPUs of NVML: those that can be identified, and the failures of the others.
 
 A GPU is found by its index, or else by its bus id; it is identified by its UUID. Any of these calls
-may fail for a moment, so one that fails says nothing about a GPU but its code.
+may fail for a moment, so a failure shows nothing about a GPU except its code.
 
-NVML leaves a GPU out of its list whose device file it cannot open, and says nothing about it: read
-on driver 580. In a container that lost its devices, a healthy GPU is then missing like a dead one.
-So the device files, /dev/nvidia0 and so on, are counted. None is opened: the driver would
+NVML omits a GPU from its list, without an error, if it cannot open the GPU's device file (observed
+with driver 580). In a container that lost its devices, a healthy GPU is then missing like a dead
+one. So the device files, /dev/nvidia0 and so on, are counted. None is opened: the driver would
 initialize a dead GPU, which may take seconds.
 """
 
@@ -43,21 +43,21 @@ _NAME = re.compile(r"nvidia\d+")
 
 
 class DeviceNodes(msgspec.Struct, frozen=True):
-    """How many device files of GPUs there are, and how many of them this process may open."""
+    """The number of device files of GPUs, and how many of them this process may open."""
 
     present: int
     usable: int
 
     def refusal(self, wanted: int) -> Failure | None:
-        """Why not all of so many GPUs can be opened; None where they can. It is not known which GPU
-        a file belongs to.
+        """Why not all of so many GPUs can be opened; None if they can. It is unknown which GPU a
+        file belongs to.
         """
         if self.usable >= wanted:
             return None
         if self.usable < self.present:
             text = f"{self.usable} of {self.present} device files /dev/nvidia* can be opened"
             return Failure(NO_PERMISSION, text)
-        # A container gets no file of a GPU that was dead when it was made.
+        # A container has no file of a GPU that was dead when the container was created.
         text = f"{self.present} device files /dev/nvidia* are there for {wanted} GPUs"
         return Failure(NOT_FOUND, text)
 
@@ -78,8 +78,8 @@ def _is_gpu(path: Path) -> bool:
 
 
 def _may_open(path: Path) -> bool:
-    """The kernel asks the cgroup of devices in access(2), too, and the mount's option only in
-    open(2).
+    """Whether this process may open a device file. access(2) checks the device cgroup, too; only
+    open(2) checks the mount option.
     """
     try:
         if os.statvfs(path).f_flag & os.ST_NODEV:
@@ -93,8 +93,8 @@ def _may_open(path: Path) -> bool:
 
 
 class Listing(msgspec.Struct):
-    """`count` is NVML's own; `lost` and `unreadable` are by slot. `failed` are, by index, those
-    whose slot is not known; they may be among the others.
+    """`count` is NVML's count; `lost` and `unreadable` are by slot. `failed` has, by index, the
+    GPUs whose slot is not known; they may also be in the other lists.
     """
 
     count: int
@@ -118,7 +118,7 @@ def list_gpus(slots: Iterable[str], known: Iterable[Device]) -> Listing:
 
 
 class _Lister:
-    """Collects a listing."""
+    """Builds a listing."""
 
     def __init__(self, known: Iterable[Device]) -> None:
         self.gpus: dict[str, Gpu] = {}
@@ -126,7 +126,7 @@ class _Lister:
         self._known = {device.uuid: device for device in known}
 
     def add_index(self, index: str, handle: Handle | Failure) -> None:
-        """Add what NVML has under an index."""
+        """Add the GPU that NVML has at an index."""
         uuid = _uuid(handle)
         slot = "" if isinstance(handle, Failure) else _slot(handle)
         if isinstance(uuid, Failure):
@@ -139,7 +139,7 @@ class _Lister:
         self.gpus[uuid] = Gpu(slot or (known.slot if known else ""), index, uuid, handle)
 
     def add_slot(self, slot: str, handle: Handle | Failure) -> None:
-        """Add what NVML has in a slot; nothing where it knows of none there."""
+        """Add the GPU that NVML has in a slot; nothing if it has none there."""
         uuid = _uuid(handle)
         if not isinstance(uuid, Failure):
             known = self.gpus.get(uuid)
@@ -175,7 +175,7 @@ def _uuid(handle: Handle | Failure) -> str | Failure:
 
 
 def _slot(handle: Handle) -> str:
-    """Its normal bus id; '' where NVML does not return it."""
+    """The normal bus id of a GPU; '' if NVML does not return it."""
     info = call(pynvml.nvmlDeviceGetPciInfo, handle)
     if isinstance(info, Failure):
         return ""

@@ -62,7 +62,7 @@ def _error_fields(link: int) -> tuple[Field, ...]:
 
 
 class Links(NamedTuple):
-    """Number of links whose state was read, of those that are active, and of those whose state
+    """Number of links whose state was read, number of active links, and number of links whose state
     could not be read.
     """
 
@@ -103,7 +103,7 @@ class NvlinkReader:
         return Links(len(known), sum(known), len(states) - len(known))
 
     def _read_states(self, gpu: GpuReadings, count: int) -> tuple[dict[int, int | None], bool]:
-        """1 for each link that is active, 0 for the others, None where that cannot be read; and
+        """1 for each active link, 0 for the others, None for a link that cannot be read; and
         whether these are all links.
         """
         states: dict[int, int | None] = {}
@@ -122,12 +122,12 @@ class NvlinkReader:
     def _read_errors(
         self, gpu: GpuReadings, link: int, values: dict[Field, float]
     ) -> dict[str, float | None]:
-        """The counts of one link, None where they cannot be read, without those it lacks."""
-        found: dict[str, float | None] = {}
+        """The counts of one link, None for those that cannot be read, without those it lacks."""
+        counts: dict[str, float | None] = {}
         for (kind, _), field in zip(_ERROR_FIELDS, _error_fields(link)):
-            if found.get(kind) is None and (field in values or not self._fields.lacks(field)):
-                found[kind] = values.get(field)
-        return found or _read_old_errors(gpu, link)
+            if counts.get(kind) is None and (field in values or not self._fields.lacks(field)):
+                counts[kind] = values.get(field)
+        return counts or _read_old_errors(gpu, link)
 
     def _add_sums(
         self,
@@ -135,9 +135,9 @@ class NvlinkReader:
         errors: dict[int, dict[str, float | None]],
         states: dict[int, int | None],
     ) -> None:
-        """Add the sums of all links. A sum without one of its links would fall, and be an increase
-        when the link is back: a kind is missing where it is for a link that is active or unknown,
-        or where more links had it before. The counts of a link that is down may be absent.
+        """Add the sums of all links. A sum without one of its links would decrease, and increase
+        again when the link is back. So a kind is missing if it is missing for a link that is active
+        or unknown, or if more links had it before. The counts of a link that is down may be absent.
         """
         for kind in {kind: None for counts in errors.values() for kind in counts}:
             parts = [counts[kind] for counts in errors.values() if kind in counts]
@@ -150,15 +150,15 @@ class NvlinkReader:
 
 
 def _read_old_errors(gpu: GpuReadings, link: int) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    counts: dict[str, float | None] = {}
     for number, kind in enumerate(_FUNCTION_KINDS):
         result = gpu.call(pynvml.nvmlDeviceGetNvLinkErrorCounter, link, number)
         if not isinstance(result, Failure):
-            found[kind] = result
+            counts[kind] = result
             continue
         if not result.unsupported:
-            found[kind] = None
-    return found
+            counts[kind] = None
+    return counts
 
 
 _NOT_SUPPORTED = 0
@@ -200,7 +200,7 @@ def _add_place(gpu: GpuReadings, info: Any) -> None:
 
 
 def _read_newest(gpu: GpuReadings) -> Any:
-    """The newest structure that the driver fills; None where none can be read."""
+    """The newest structure that the driver fills; None if none can be read."""
     for function, info in (
         (pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v3_t()),
         (pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v2_t()),
@@ -215,7 +215,7 @@ def _read_newest(gpu: GpuReadings) -> Any:
 
 
 def _faults(mask: int) -> dict[str, bool]:
-    """What the mask reports, by fault: present or not."""
+    """Whether the mask reports a fault, by fault."""
     faults = {}
     for number, fault in enumerate(FABRIC_FAULTS[:-1]):
         value = mask >> 2 * number & 3

@@ -4,9 +4,8 @@ In: nvidia-ml-py (`pynvml`) on the driver's libnvidia-ml.so.1. Every call may ha
 only a worker may use this module. Structures and semantics: nvml.h. A GPU is lost where NVML
 returns 15; 999 has other meanings too.
 
-A call that a device does not support costs time in every run; a device that reports so by mistake
-must not be without it until the worker ends. So what was absent is tried again after 1, 2, 4 … 64
-runs.
+An unsupported call costs time in every run, but a device may report a call as unsupported by
+mistake. So such a call is tried again after 1, 2, 4 … 64 runs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 NOT_FOUND = pynvml.NVML_ERROR_NOT_FOUND
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
-# Not one of NVML's: the call did not return before the deadline of the last run.
+# Not a code of NVML: the call did not return before the deadline of the last run.
 HANG = -1
 # The errors of a call that a GPU or a driver does not have; any other error may be temporary.
 UNSUPPORTED = (
@@ -39,14 +38,14 @@ UNSUPPORTED = (
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
     pynvml.NVML_ERROR_DEPRECATED,
 )
-# After these errors, only another start of the library helps.
+# After these errors, the library must be started again.
 STALE_LIBRARY = (
     pynvml.NVML_ERROR_UNINITIALIZED,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
     VERSION_MISMATCH,
 )
 _FIELD_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-# No limit is documented; no other client is known to read more in one call.
+# No limit is documented; no known client reads more in one call.
 FIELDS_PER_CALL = 100
 _LONGEST_WAIT_RUNS = 64
 
@@ -63,12 +62,12 @@ class Failure(NamedTuple):
 
     @property
     def unsupported(self) -> bool:
-        """Whether the GPU or the driver does not have what was asked for."""
+        """Whether the GPU or the driver does not support the call."""
         return self.code in UNSUPPORTED
 
     @property
     def label(self) -> str:
-        """The code as a label's value: one of NVML's, 1 to 999, or `hang`."""
+        """The code as the value of a label: a code of NVML, 1 to 999, or `hang`."""
         if self.code == HANG:
             return "hang"
         return str(self.code if 0 < self.code < UNKNOWN else UNKNOWN)
@@ -89,7 +88,7 @@ class NvmlError(Exception):
 
 
 class LostError(Exception):
-    """The GPU is lost: the call that returned that."""
+    """The GPU is lost; has the call that reported it."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(str(failure))
@@ -97,8 +96,8 @@ class LostError(Exception):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """A GPU that NVML has a handle for. `slot` is its normal bus id, '' where it has none (Jetson);
-    `index` is '' where NVML does not return it.
+    """A GPU that NVML has a handle for. `slot` is its normal bus id, '' if it has none (Jetson);
+    `index` is '' if NVML does not return it.
     """
 
     slot: str
@@ -108,7 +107,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Position:
-    """The device that is read now; each call into NVML is announced with it before it is made."""
+    """The device that is read now. Each call into NVML is announced with it before the call."""
 
     def __init__(self) -> None:
         self.device = ""
@@ -121,7 +120,7 @@ class Position:
 
 
 position = Position()
-"""Where this worker is: it reads one device after the other."""
+"""The position of this worker, which reads one device after the other."""
 failures: list[Failure] = []
 """The calls of this worker that failed, since this list was last cleared."""
 
@@ -143,7 +142,7 @@ def library_version() -> str | None:
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns, or its Failure. All calls of NVML pass here."""
+    """The result of a call, or its Failure. All calls of NVML go through this function."""
     position.calls(function.__name__)
     try:
         return function(*arguments)
@@ -163,19 +162,19 @@ def _call_unless_lost(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def query(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call on a GPU returns; None where it fails. Raises LostError."""
+    """The result of a call on a GPU; None if it fails. Raises LostError."""
     result = _call_unless_lost(function, *arguments)
     return None if isinstance(result, Failure) else result
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns that is not on one GPU; None where it fails."""
+    """The result of a call that does not concern one GPU; None if it fails."""
     result = call(function, *arguments)
     return None if isinstance(result, Failure) else result
 
 
 def require(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns without which nothing works. Raises NvmlError."""
+    """The result of a call that everything else needs. Raises NvmlError."""
     result = call(function, *arguments)
     if isinstance(result, Failure):
         raise NvmlError(result.code, str(result))
@@ -183,14 +182,14 @@ def require(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class _Absence(NamedTuple):
-    """How many runs to wait, and the run in which to ask again."""
+    """The number of runs to wait, and the run in which to ask again."""
 
     wait_runs: int
     again: int
 
 
 class Absences:
-    """The absent things of one device, by any key."""
+    """The unsupported calls or fields of one device, by any key."""
 
     def __init__(self) -> None:
         self._run = 0
@@ -201,16 +200,16 @@ class Absences:
         self._run += 1
 
     def asks(self, key: Hashable) -> bool:
-        """Whether to ask for this thing in this run."""
+        """Whether to ask for this key in this run."""
         known = self._known.get(key)
         return known is None or known.again <= self._run
 
     def has(self, key: Hashable) -> bool:
-        """Whether a thing was absent when it was last asked for."""
+        """Whether this key was absent at the last query."""
         return key in self._known
 
     def learn(self, key: Hashable, absent: bool) -> None:
-        """Record whether a thing that was asked for is absent."""
+        """Record whether a queried key is absent."""
         if not absent:
             self._known.pop(key, None)
             return
@@ -221,7 +220,7 @@ class Absences:
 
 class GpuReadings:
     """One GPU, or one MIG instance of it, in one run: calls on its handle, and samples with its
-    labels. Each call raises LostError where the GPU is lost.
+    labels. Each call raises LostError if the GPU is lost.
     """
 
     def __init__(self, handle: Handle, readings: Readings, *labels: str) -> None:
@@ -242,13 +241,13 @@ class GpuReadings:
         return _call_unless_lost(function, self.handle, *arguments)
 
     def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a call returns; None where it fails."""
+        """The result of a call; None if it fails."""
         return query(function, self.handle, *arguments)
 
     def query_newest(self, *calls: tuple[Any, ...]) -> Any:
-        """What the first of several calls returns that the GPU and its driver have; None where it
-        fails. A call that may fail for a moment is not replaced by an older one, which may count
-        differently.
+        """The result of the first of several calls that the GPU and its driver support; None if it
+        fails. An older call, which may count differently, does not replace a call that failed for
+        a moment.
         """
         for function, *arguments in calls:
             result = self.call(function, *arguments)
@@ -260,8 +259,8 @@ class GpuReadings:
 
 
 def main_failure() -> Failure:
-    """The failure that says most about a GPU of which nothing was read: the most frequent one, and
-    one that is not `unsupported` where there is any.
+    """The failure to report for a GPU without any value: the most frequent one, preferably not
+    `unsupported`.
     """
     telling = [failure for failure in failures if not failure.unsupported] or failures
     code, _ = (
@@ -271,7 +270,7 @@ def main_failure() -> Failure:
 
 
 class FieldReader:
-    """Reads field values of one GPU. A field that the GPU does not have is seldom asked again."""
+    """Reads field values of one GPU. A field that the GPU lacks is seldom queried again."""
 
     def __init__(self, fields: Iterable[Field] = ()) -> None:
         self._fields = dict.fromkeys(fields)
@@ -283,15 +282,15 @@ class FieldReader:
         self._fields |= dict.fromkeys(fields)
 
     def lacks(self, field: Field) -> bool:
-        """Whether the GPU said that it does not have this field."""
+        """Whether the GPU has reported that it lacks this field."""
         return self._absences.has(field)
 
     def has(self, field: Field) -> bool:
-        """Whether the GPU has this field: it was read, and not denied since."""
+        """Whether the GPU has this field: it was read and not reported as missing since."""
         return field in self._read_before and not self.lacks(field)
 
     def read(self, gpu: GpuReadings, unused: Container[Field] = ()) -> dict[Field, float]:
-        """The values that there are now; `unused` ones are not asked for. Raises LostError."""
+        """The values of the fields now, without `unused` fields. Raises LostError."""
         numbers: dict[Field, float] = {}
         self._absences.start_run()
         asks = self._absences.asks

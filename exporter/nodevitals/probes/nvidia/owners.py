@@ -1,8 +1,8 @@
-"""Whether processes on a GPU belong to a job: their pids in, job, no job or unknown out.
+"""Decides whether processes on a GPU belong to a job: pids in; job, no job or unknown out.
 
 In: cgroups and names in procfs, the kubelet's and Slurm's cgroups in sysfs. No driver is called.
-Unknown is what cannot be seen: NVML translates pids into the PID namespace of its caller and leaves
-out all others without an error, so nothing is known outside the node's own namespace.
+A process that cannot be seen is unknown: NVML translates pids into the PID namespace of its caller
+and omits all others without an error, so outside the node's own namespace all are unknown.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ NO_JOBS = (*WATCHERS, "nvidia-cuda-mps", "nvidia-imex", "Xorg")
 # The inode of the node's own PID namespace is fixed: PROC_PID_INIT_INO, include/linux/proc_ns.h.
 _NODE_NAMESPACE = "pid:[4026531836]"
 _CGROUPS = "fs/cgroup"
-# Of version 1: one hierarchy per controller.
+# Cgroups version 1: one hierarchy per controller.
 _CONTROLLERS = ("freezer", "memory", "cpuset", "devices", "pids", "cpu,cpuacct", "systemd")
 
 
 class Held(NamedTuple):
-    """Processes without a job on one GPU. `memory_bytes` is None where NVML does not report it."""
+    """Processes without a job on one GPU. `memory_bytes` is None if NVML does not report it."""
 
     processes: int
     memory_bytes: Optional[int]
 
 
 class ProcessOwners:
-    """The processes of a node, for one run after the other."""
+    """Finds the owners of processes on a node, in one run after the other."""
 
     def __init__(self, host: Host, ignore: Iterable[str]) -> None:
         self._host = host
@@ -42,21 +42,23 @@ class ProcessOwners:
         self._without: dict[int, bool | None] = {}
 
     def start_run(self) -> None:
-        """Look again whether processes can be seen, and whether jobs have cgroups here."""
+        """Check again whether processes can be seen, and whether jobs have cgroups here."""
         in_node = link_name(self._host.proc("self/ns/pid")) == _NODE_NAMESPACE
         self._known = in_node and self._jobs_have_cgroups()
         self._without = {}
 
     def _jobs_have_cgroups(self) -> bool:
-        """Whether the kubelet's or Slurm's cgroups are there. Slurm without its cgroup plugins has
-        none: then no process is known to be without a job.
+        """Whether the kubelet's or Slurm's cgroups exist. Slurm without its cgroup plugins has
+        none: then any process may belong to a job.
         """
         top = self._host.sys(_CGROUPS)
         names = list_names(top)
         scopes = [
-            one for name in names if name.endswith(".slice") for one in list_names(top / name)
+            scope for name in names if name.endswith(".slice") for scope in list_names(top / name)
         ]
-        legacy = [one for name in _CONTROLLERS if name in names for one in list_names(top / name)]
+        legacy = [
+            group for name in _CONTROLLERS if name in names for group in list_names(top / name)
+        ]
         return (
             any(name.endswith("slurmstepd.scope") for name in scopes)
             or any(name.startswith("slurm") for name in legacy)
@@ -65,8 +67,8 @@ class ProcessOwners:
         )
 
     def held(self, processes: Optional[Iterable[Any]]) -> Optional[Held]:
-        """What those that have no job hold, of the processes that NVML lists on a GPU; None where
-        that is unknown, also of a single process. One that has ended since is known in a later run.
+        """The processes without a job, of those that NVML lists on a GPU, and their memory; None if
+        that is unknown for any process. A process that has ended is resolved in a later run.
         """
         if processes is None or not self._known:
             return None

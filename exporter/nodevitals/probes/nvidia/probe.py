@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nodevitals.probes.nvidia.reader import GpuScan, NvmlReader, Unread
 
 FAILED_RUNS_PER_START = 20
-# A GPU may come and go without end, and each start of the library stops all others for seconds.
+# A GPU may come and go repeatedly, and each start of the library stops all GPUs for seconds.
 MIN_RUNS_PER_START = 4
 
 
@@ -67,13 +67,13 @@ class NvidiaSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def required(self) -> bool:
-        """A configured number of GPUs makes their absence a failure."""
+        """Whether the absence of GPUs is a failure; true also if a number of GPUs is configured."""
         return self.enabled is True or self.expected is not None
 
 
 class NvidiaState(msgspec.Struct):
-    """The known GPUs, by uuid the highest number of active links that each ever had, the slots of
-    those that were ever seen on the PCI bus, and those whose driver did not return.
+    """The known GPUs; the highest number of active links that each ever had, by uuid; the slots of
+    all GPUs that were ever on the PCI bus; and the GPUs whose driver did not return.
     """
 
     inventory: Inventory = Inventory()
@@ -100,18 +100,18 @@ class NvidiaProbe(Probe):
 
     @classmethod
     def preload(cls) -> None:
-        """Import pynvml. It loads the library in a run only."""
+        """Import pynvml, which loads the library only in a run."""
         importlib.import_module("nodevitals.probes.nvidia.reader")
 
     def open(self) -> None:
-        """Only prepare: the first run starts the library, so that it can report what fails."""
+        """Only prepare: the first run starts the library, so that it can report a failure."""
         self._hardware = HardwareReader(self.host)
         self._reader: NvmlReader | None = None
         self._runs = self._failed_runs = 0
         self._outdated = False
 
     def stays(self) -> bool:
-        """Whether another start of the library would list no other GPUs, or came too soon."""
+        """Whether another start of the library would change nothing, or would come too soon."""
         return not self._outdated or self._runs < MIN_RUNS_PER_START
 
     def run(self, readings: Readings) -> None:
@@ -163,7 +163,7 @@ class NvidiaProbe(Probe):
             self._fail(error, hardware, readings)
 
     def _expose_before_hung(self, scan: GpuScan, hardware: Hardware, readings: Readings) -> None:
-        """Expose what is known of the inventory so far: a run that hangs does not report it."""
+        """Expose the inventory so far, because a run that hangs does not report it."""
         inventory, unread = self._compare(scan, hardware, readings)
         accelerators.expose(inventory, VENDOR, readings)
         _expose_unreadable(unread, readings)
@@ -212,8 +212,8 @@ class NvidiaProbe(Probe):
     def _send_messages(self, readings: Readings) -> None:
         devices = [entry.device for entry in self.state.inventory.known if entry.device.slot]
         names = {device.slot: DeviceName(device.index, device.uuid) for device in devices}
-        # In each run, and first: Xids that are as those of the last run then differ from what the
-        # receiver has heard last, and it runs at once.
+        # Sent first in each run: so Xids equal to those of the last run differ from the receiver's
+        # last message, and the receiver runs at once.
         for receiver in ("kernel_log", "jobs"):
             readings.send(receiver, DeviceNames(names))
         send_facts(readings, VENDOR, PROFILE_FACTS)
@@ -223,8 +223,8 @@ class NvidiaProbe(Probe):
             readings.send("kernel_log", NvmlXids(xids))
 
     def _fail_unreadable(self, scan: GpuScan, unread: Unread) -> NoReturn:
-        """Raise which GPUs cannot be identified or read. The library is kept for the others, and
-        started again from time to time: it may be what fails.
+        """Raise an error with the GPUs that cannot be identified or read. The library is kept for
+        the others, and started again from time to time, because the library itself may fail.
         """
         from nodevitals.probes.nvidia.nvml import STALE_LIBRARY
 
@@ -242,7 +242,7 @@ class NvidiaProbe(Probe):
         )
 
     def _fail(self, error: NvmlError, hardware: Hardware, readings: Readings) -> NoReturn:
-        """Raise why the library does not work. No GPU is lost by that: all are unknown."""
+        """Raise the reason why the library does not work. All GPUs are unknown then, not lost."""
         from nodevitals.probes.nvidia import nvml
 
         loaded = hardware.module_version
@@ -270,7 +270,7 @@ class NvidiaProbe(Probe):
 
 
 def _gpus_of_instances(readings: Readings) -> dict[str, str]:
-    """The uuid of its GPU by that of each MIG instance."""
+    """The GPU's uuid for each MIG instance, by the instance's uuid."""
     infos = [sample.labels for sample in readings.samples if sample.family == MIG_INFO.name]
     uuid, instance = MIG_INFO.labels.index("uuid"), MIG_INFO.labels.index("mig_uuid")
     return {labels[instance]: labels[uuid] for labels in infos if labels[instance]}

@@ -1,7 +1,8 @@
 """All GPUs of the node through NVML: which answer, what each reports, and the Xids of all.
 
-A GPU is lost where NVML returns so, where it left the PCI bus, or where NVML lists only others. It
-stays lost until it is read again. One that cannot be identified or read is neither lost nor up.
+A GPU is lost if NVML reports it as lost, if it left the PCI bus, or if NVML lists only other GPUs.
+It stays lost until it is read again. A GPU that cannot be identified or read is neither lost nor
+up.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class XidEvents:
         self._slots: dict[int, str] = {}
 
     def register(self, gpus: Iterable[Gpu]) -> None:
-        """Register for the Xids of these GPUs; of those that were lost in between, again."""
+        """Register for the Xids of these GPUs; register again for GPUs that were lost in
+        between.
+        """
         by_uuid = {gpu.uuid: gpu for gpu in gpus}
         self._registered &= by_uuid.keys()
         if self._set is None:
@@ -72,7 +75,7 @@ class XidEvents:
             event = call(pynvml.nvmlEventSetWait, self._set, 0)
             if isinstance(event, Failure):
                 if event.code != pynvml.NVML_ERROR_TIMEOUT:
-                    self.close()  # the set of a GPU that was lost is of no more use
+                    self.close()  # the set of a lost GPU is useless
                 break
             slot = self._slots.get(_address(event.device))
             if slot:
@@ -95,9 +98,9 @@ _LATER = nvml.Failure(nvml.NOT_FOUND, "the driver has it since after the start o
 
 
 class GpuScan(msgspec.Struct):
-    """What NVML lists, and the GPUs that were read, with their status. `lost` and `unreadable` are
-    the others, with a failure of each: by slot, or by uuid where there is no slot. `outdated` says
-    that another start of the library might list more.
+    """The GPUs that NVML lists, and those that were read, with their status. `lost` and
+    `unreadable` have a failure of each other GPU, by slot, or by uuid without a slot. `outdated`:
+    another start of the library might list more GPUs.
     """
 
     listing: Listing
@@ -108,8 +111,8 @@ class GpuScan(msgspec.Struct):
 
     @property
     def unknown(self) -> int:
-        """Number of listed GPUs that are neither lost, nor read, nor among the unreadable: it is
-        not known which ones they are.
+        """Number of listed GPUs that are neither lost, nor read, nor among the unreadable ones:
+        which GPUs they are is unknown.
         """
         others = len(self.listing.gpus) + len(self.listing.lost) + len(self.listing.unreadable)
         return max(self.listing.count - others, 0)
@@ -121,7 +124,7 @@ class GpuScan(msgspec.Struct):
 
 
 class NvmlReader:
-    """The library, started. Its constructor and `scan` raise NvmlError."""
+    """Reads all GPUs through the started library. Its constructor and `scan` raise NvmlError."""
 
     def __init__(
         self,
@@ -131,9 +134,9 @@ class NvmlReader:
         usage: UsageOptions,
         owners: ProcessOwners,
     ) -> None:
-        # NVML's list is that of its start: what comes after this may not be in it.
+        # NVML lists the GPUs at its start; later ones may be missing.
         self._fewest_nodes = read_nodes()
-        # What the driver has had without a break.
+        # The GPUs that the driver has had without interruption.
         self._since_start = frozenset(hardware.driver)
         self._bindings = hardware.bindings
         nvml.start(library)
@@ -155,9 +158,9 @@ class NvmlReader:
         before_hung: Callable[[GpuScan], None],
     ) -> GpuScan:
         """Read every GPU that the library lists, and look for one in each slot that the kernel
-        lists or that a known GPU had. A GPU that hung before is left out, or comes last;
-        `before_hung` is called before it, with a scan in which it is unreadable, and what it adds
-        to the readings is discarded afterwards.
+        lists or that a known GPU had. A GPU that hung before is left out, or comes last:
+        before that, `before_hung` is called with a scan in which the GPU is unreadable; the
+        samples that it adds are discarded afterwards.
         """
         nvml.failures.clear()
         self._owners.start_run()
@@ -170,7 +173,7 @@ class NvmlReader:
         readings.add(DEVICES, listing.count, "nvml")
         driver_version = self._report_versions(readings)
         places = {_place(gpu): gpu.uuid for gpu in listing.gpus}
-        interrupted = {places[one] for one in readings.interrupted if one in places}
+        interrupted = {places[place] for place in readings.interrupted if place in places}
         left_out = hung.begin(places.values(), interrupted)
         scan.unreadable.update(
             {gpu.slot or gpu.uuid: _HANG for gpu in listing.gpus if gpu.uuid in hung.gpus}
@@ -199,14 +202,14 @@ class NvmlReader:
         return self._events.drain()
 
     def _explain_unlisted(self, scan: GpuScan, hardware: Hardware) -> None:
-        """Add the GPUs that the driver has and NVML does not list, unless they are dead: those that
-        the driver got later, and all where device files cannot be opened. One that could not be
-        opened remains so until the next start of the library.
+        """Add the GPUs that the driver has and NVML does not list, unless they are dead: GPUs that
+        the driver got later, and all GPUs if device files cannot be opened. A GPU that could not be
+        opened stays unreadable until the next start of the library.
         """
         listing = scan.listing
         listed = {*(gpu.slot for gpu in listing.gpus), *listing.lost, *listing.unreadable}
         unlisted = frozenset(hardware.driver) - listed - hardware.passed_through
-        # One that is listed and has no slot in this run may be among them.
+        # A listed GPU without a slot in this run may be among them.
         if unlisted and not (scan.unknown or "" in listed or hardware.excludes_gpus):
             nodes = read_nodes()
             self._fewest_nodes = min(self._fewest_nodes, nodes, key=lambda node: node.usable)
@@ -217,7 +220,9 @@ class NvmlReader:
             self._unlisted |= unlisted
             refused = not unlisted.isdisjoint(self._refused)
             scan.outdated = refused and nodes.usable > self._fewest_nodes.usable
-        scan.unreadable |= {slot: one for slot, one in self._refused.items() if slot in unlisted}
+        scan.unreadable |= {
+            slot: error for slot, error in self._refused.items() if slot in unlisted
+        }
 
     def _forget_departed(self, hardware: Hardware) -> None:
         bindings = self._bindings.items()
@@ -229,7 +234,7 @@ class NvmlReader:
         self._since_start = (self._since_start & frozenset(hardware.driver)) - moved
 
     def _has_later(self, scan: GpuScan, hardware: Hardware) -> bool:
-        """Whether the driver got a GPU after the start of the library, and it was not read."""
+        """Whether the driver got a GPU after the start of the library that was not read."""
         later = frozenset(hardware.driver) - self._since_start - hardware.passed_through
         return not later <= {device.slot for device in scan.read}
 
@@ -241,7 +246,7 @@ class NvmlReader:
         scan: GpuScan,
         readings: Readings,
     ) -> None:
-        """Read one GPU into the scan. A GPU of which only the identity can be read is not up."""
+        """Read one GPU into the scan. If only its identity can be read, it is not up."""
         nvml.failures.clear()
         nvml.position.device = _place(gpu)
         mark = readings.mark()
@@ -287,7 +292,9 @@ class NvmlReader:
         return driver
 
     def _text(self, uuid: str, name: str, value: str | None) -> str:
-        """A text that does not change while the driver is loaded: as it was, where it fails."""
+        """A text that does not change while the driver is loaded; the last one if the call
+        fails.
+        """
         if value:
             self._texts[uuid, name] = value
         return self._texts.get((uuid, name), "")
@@ -298,9 +305,9 @@ def _place(gpu: Gpu) -> str:
 
 
 class Unread(msgspec.Struct):
-    """What `Inventory.seen` takes: slots that are `lost`, slots and uuids that are `withheld`, and
+    """The arguments of `Inventory.seen`: the `lost` slots, the `withheld` slots and uuids, and
     NVML's codes of both. `unreadable` is the number of listed GPUs that are not lost and were not
-    read. `strangers` are failures of GPUs that were never known: by index and slot, one of them ''.
+    read. `strangers` are failures of unknown GPUs, by index and slot, one of which is ''.
     """
 
     lost: set[str]
@@ -317,13 +324,13 @@ def explain(
     passed_through: AbstractSet[str],
     off_the_bus: AbstractSet[str],
 ) -> Unread:
-    """Decide which GPUs are lost. `off_the_bus` are slots that were on the PCI bus and no longer
-    are; `passed_through` are those of virtual machines.
+    """Decide which GPUs are lost. `off_the_bus` are slots that are no longer on the PCI bus;
+    `passed_through` are the slots of virtual machines.
     """
     named = {**scan.unreadable, **scan.lost}
     unnamed = dict(scan.listing.failed) if scan.unknown else {}
     unread = Unread(
-        lost={key for key in scan.lost if ":" in key},  # others are uuids, of known GPUs
+        lost={key for key in scan.lost if ":" in key},  # other keys are uuids of known GPUs
         withheld=set(passed_through),
         unreadable=len(scan.unreadable) + scan.unknown,
     )

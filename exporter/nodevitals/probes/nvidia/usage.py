@@ -5,8 +5,8 @@ loaded. Units, from nvml.h: fields 138 and 139 (NVLink, Volta to Hopper) are in 
 (NVLink 5) and 197 and 198 (PCIe, driver 555 and later) in bytes, energy in mJ.
 nvmlDeviceGetPcieThroughput is not used: it measures for 20 ms per call.
 
-A driver waits for the GPU's own processor, busy, in most calls. On an H200 with driver 580, energy
-takes 3.2 to 4.2 ms, which is as long as half of all other calls, and 197 and 198 take 0.4 to 0.7.
+In most calls, the driver waits actively for the GPU's own processor. On an H200 with driver 580,
+energy takes 3.2 to 4.2 ms, half as long as all other calls; 197 and 198 take 0.4 to 0.7 ms.
 
 MIG, from nvml.h: indices of MIG devices have gaps; the name ends in the profile; errors by instance
 exist only for uncorrected volatile ones outside the DRAM. Memory and errors belong to the GPU
@@ -69,8 +69,8 @@ _NVLINK_FIELDS = (*_NVLINK_BYTES.values(), *_NVLINK_KIBIBYTES.values())
 ENERGY_SECONDS = 59.0
 """How long the last value of the energy is exposed: one minute at the default interval."""
 _ABSENT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT)
-# A counter of 32 bits wraps within a tenth of a second on these links: it is no counter, and is
-# taken for one that the GPU does not have. Those of an H200 with driver 580 are such.
+# A counter of 32 bits wraps within a tenth of a second on these links, so it is useless and treated
+# as missing. The counters of an H200 with driver 580 are like this.
 _WIDE_MEMBERS = {
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
@@ -88,8 +88,8 @@ class ThroughputReader:
         self._energy_at = -math.inf
 
     def read(self, gpu: GpuReadings, answers: bool) -> None:
-        """Read all counters. `answers`: another call on this GPU has returned something in this
-        run; a value of an earlier run does not show that it works. Raises LostError.
+        """Read all counters. `answers`: another call on this GPU has returned a value in this run;
+        a value of an earlier run does not show that the GPU works. Raises LostError.
         """
         gpu.add(ENERGY, self._joules(gpu, answers))
         self._absences.start_run()
@@ -106,7 +106,7 @@ class ThroughputReader:
             gpu.add(NVLINK_BYTES, bytes_received, direction)
 
     def _joules(self, gpu: GpuReadings, answers: bool) -> float | None:
-        """The energy, read once per minute; again in the next run where that failed."""
+        """The energy, read once per minute, or again in the next run after a failure."""
         now = time.monotonic()
         if self._energy is None or not answers or now - self._energy_at >= ENERGY_SECONDS:
             millijoules = gpu.query(pynvml.nvmlDeviceGetTotalEnergyConsumption)
@@ -115,8 +115,8 @@ class ThroughputReader:
         return self._energy
 
     def _nvlink(self, values: dict[Field, Any]) -> dict[str, int | None]:
-        """Bytes by direction, from the one source that this GPU has: the sources differ by the
-        protocol's overhead, and a change from one to the other is a false increase.
+        """Bytes by direction, always from the same source: the sources differ by the protocol's
+        overhead, so a change of the source would be a false increase.
         """
         in_bytes = [values[field] for field in _NVLINK_BYTES.values() if field in values]
         self._counts_bytes |= any(value.nvmlReturn == pynvml.NVML_SUCCESS for value in in_bytes)
@@ -127,7 +127,7 @@ class ThroughputReader:
 
 
 def _is_absent(value: Any) -> bool:
-    """Whether the GPU does not have this counter; one that fails may be read later."""
+    """Whether the GPU does not have this counter; a counter that fails may be read later."""
     if value.nvmlReturn == pynvml.NVML_SUCCESS:
         return value.valueType not in _WIDE_MEMBERS
     return value.nvmlReturn in _ABSENT
@@ -146,7 +146,9 @@ _SRAM = pynvml.NVML_MEMORY_LOCATION_SRAM
 
 
 def read_mig(gpu: GpuReadings) -> list[int]:
-    """Read all instances; the ids of the GPU instances, none where MIG is off. Raises LostError."""
+    """Read all instances. Returns the ids of GPU instances; none if MIG is off. Raises
+    LostError.
+    """
     mode = gpu.query(pynvml.nvmlDeviceGetMigMode)
     if mode is None or not mode[0]:
         return []
@@ -225,7 +227,7 @@ class DetailReader:
         self._read_c2c(gpu, int(fields.get(_C2C_LINKS, 0)))
 
     def _read_c2c(self, gpu: GpuReadings, links: int) -> None:
-        """By link, never as a sum: nvml.h does not say whether a value is that of one link."""
+        """Read by link, never as a sum: nvml.h does not specify whether a value is for one link."""
         wanted = tuple((code, link) for link in range(min(links, _MAX_C2C_LINKS)) for code in _C2C)
         if self._c2c is None or wanted != self._c2c_fields:
             self._c2c, self._c2c_fields = FieldReader(wanted), wanted
@@ -279,7 +281,7 @@ class ActivityReader:
         names = {str(number): number for number in gpu_instances}
         for name, number in names.items():
             self._measure(gpu, name, pynvml.nvmlGpmMigSampleGet, number)
-        self._last = {name: one for name, one in self._last.items() if name in ("", *names)}
+        self._last = {name: usage for name, usage in self._last.items() if name in ("", *names)}
 
     def _measure(
         self, gpu: GpuReadings, gpu_instance: str, take: Callable[..., Any], *numbers: int
@@ -299,7 +301,7 @@ class ActivityReader:
 
 
 class _Sample:
-    """A buffer of the library, freed with this object; `buffer` is None where there is none."""
+    """A buffer of the library, freed with this object; `buffer` is None if there is none."""
 
     def __init__(self) -> None:
         self.buffer: Any = query(pynvml.nvmlGpmSampleAlloc)
@@ -311,7 +313,7 @@ class _Sample:
 
 
 def _metrics(before: _Sample, after: _Sample) -> dict[int, float]:
-    """The averages that there are between two samples."""
+    """The available averages between two samples."""
     request = pynvml.c_nvmlGpmMetricsGet_t()
     request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     request.numMetrics = len(_METRICS)
@@ -329,7 +331,7 @@ def _metrics(before: _Sample, after: _Sample) -> dict[int, float]:
 
 
 class UsageOptions(NamedTuple):
-    """What is read beyond throughput and MIG instances."""
+    """What to read besides throughput and MIG instances."""
 
     details: bool = False
     activity: bool = False
@@ -344,8 +346,8 @@ class UsageReader:
         self._activity = ActivityReader() if options.activity else None
 
     def read(self, gpu: GpuReadings, answers: bool) -> None:
-        """Read everything that is on. `answers`: the GPU has returned something in this run. Raises
-        LostError.
+        """Read everything that is turned on. `answers`: the GPU has returned a value in this run.
+        Raises LostError.
         """
         self._throughput.read(gpu, answers)
         gpu_instances = read_mig(gpu)
