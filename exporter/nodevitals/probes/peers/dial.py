@@ -1,7 +1,7 @@
 """Connects to many peers at once, from one thread, and sends them nothing.
 
 In: peers with their addresses. Out: a `DialResult` for each. The kernel measures the round trip,
-from SYN to SYN-ACK, so the load on this process has no influence on it.
+from SYN to SYN-ACK, so the load on this process does not affect it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REASON_OF = {
     errno.ETIMEDOUT: "timeout",
     errno.ECONNRESET: "closed",
     errno.EPIPE: "closed",
-    # A rule of this node's own firewall rejects it.
+    # A firewall rule of this node rejects the connection.
     errno.EPERM: "blocked",
     errno.EACCES: "blocked",
 }
@@ -63,8 +63,8 @@ class Peer(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class DialResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result of one connection. `reason` is '' where the peer is reachable; the round trip is
-    None where it was not measured: no connection, or a lost SYN.
+    """The result of one connection. `reason` is '' if the peer is reachable; the round trip is None
+    if it was not measured: no connection, or a lost SYN.
     """
 
     reason: str
@@ -87,7 +87,7 @@ def dial(
     """Connect to each peer at its address, at most `concurrency` at once, each for at most
     `timeout` seconds. After `start_until` (monotonic seconds) no further connection is started.
 
-    Raises LocalError where this node has no free socket or port.
+    Raises LocalError if this node has no free socket or port.
     """
     waiting = deque(peers)
     selector = selectors.DefaultSelector()
@@ -154,7 +154,7 @@ def _expired(attempt: _Attempt) -> DialResult:
 
 
 def _proceed(attempt: _Attempt, selector: selectors.BaseSelector) -> DialResult | None:
-    """Handle an event of the socket. The result once there is one; None until then."""
+    """Handle an event of the socket. Returns the result, or None if there is none yet."""
     if not attempt.connected:
         code = attempt.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:

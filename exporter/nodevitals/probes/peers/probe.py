@@ -118,7 +118,7 @@ class PeerResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PeersState(msgspec.Struct):
-    """The last result of each peer, and what the discovery of peers falls back to."""
+    """The last result of each peer, and the fallback of the discovery."""
 
     results: list[PeerResult] = []
     discovery: DiscoveryState = msgspec.field(default_factory=DiscoveryState)
@@ -141,7 +141,7 @@ class PeersProbe(Probe):
 
     @classmethod
     def targets(cls, settings: PeersSettings) -> list[tuple[str, PeersSettings]]:
-        """One target where any peer is listed, or where the probe is required."""
+        """One target if any peer is listed or if the probe is required."""
         listed = settings.targets or settings.file_sd or settings.dns_sd
         return [(cls.name, settings)] if listed or settings.required else []
 
@@ -165,14 +165,14 @@ class PeersProbe(Probe):
         if self._discovery.complete:
             readings.add(LISTED, len(peers))
             readings.add(ROUND, round_seconds)
-        for one in state.results:
-            _report(one, readings)
+        for last in state.results:
+            _report(last, readings)
         for problem in (*self._discovery.problems, *self._problems):
             raise problem
 
     def _set_deadlines(self) -> None:
-        """The last connection must end, and the results be reported, before the run's deadline; a
-        name service that hangs must leave time for the peers whose address is known.
+        """Set the deadlines: connections and the report must end before the run's deadline, and a
+        name service that hangs must leave time for peers with known addresses.
         """
         started, allowed = time.monotonic(), self.timing.timeout_seconds
         self._connect_timeout = min(self.settings.connect_timeout, allowed / 2)
@@ -213,7 +213,7 @@ class PeersProbe(Probe):
         """Drop the names that are on no list any more."""
         listed = {peer.host for peer in peers} | set(service_names(self.settings.dns_sd))
         names = self.state.discovery.names
-        self.state.discovery.names = {one: name for one, name in names.items() if one in listed}
+        self.state.discovery.names = {host: name for host, name in names.items() if host in listed}
 
 
 def _protocol(source: Source) -> Protocol:
@@ -225,7 +225,7 @@ def _order(peer: Peer) -> float:
 
 
 def least_recent(peers: set[Peer], known: dict[Peer, PeerResult], count: int) -> list[Peer]:
-    """The peers that were tested least recently; among equals in this node's own order."""
+    """The peers that were tested least recently; equal ones in an order specific to this node."""
 
     def key(peer: Peer) -> tuple[float, float]:
         return (known[peer].time if peer in known else 0.0, _order(peer))
@@ -233,8 +233,8 @@ def least_recent(peers: set[Peer], known: dict[Peer, PeerResult], count: int) ->
     return sorted(peers, key=key)[:count]
 
 
-def _report(one: PeerResult, readings: Readings) -> None:
-    peer, result = one.peer, one.result
+def _report(peer_result: PeerResult, readings: Readings) -> None:
+    peer, result = peer_result.peer, peer_result.result
     labels = (peer.host, str(peer.port), peer.protocol)
     readings.add(REACHABLE, not result.reason, *labels)
     readings.add(ROUND_TRIP, result.round_trip_seconds, *labels)

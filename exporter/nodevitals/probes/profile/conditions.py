@@ -1,4 +1,4 @@
-"""What a profile wants of a fact, and whether the found texts fulfil it.
+"""The condition of a profile on a fact, and whether the texts of the fact fulfil it.
 
 In: plain values of YAML, and texts by device. Out: conditions, answers, and texts for people.
 """
@@ -18,7 +18,7 @@ from nodevitals.probes.common.facts import Values
 from nodevitals.wire import without_controls
 
 Kind = Literal["number", "text"]
-"""Of the texts of a fact."""
+"""The kind of a fact's texts."""
 
 MAX_TEXT_CHARACTERS = 128
 _DEVICES_OF = re.compile(r"(.+) \([^()]+\)")
@@ -27,7 +27,7 @@ _FORMS = "write a value, a list of values, or at_least, at_most or matches"
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One of some texts, a range of numbers, or a pattern as of file names."""
+    """A list of permitted texts, a range of numbers, or a pattern like those for file names."""
 
     one_of: tuple[str, ...] = ()
     at_least: Optional[float] = None
@@ -35,7 +35,7 @@ class Condition(msgspec.Struct, frozen=True):
     matches: str = ""
 
     def fits(self, text: str) -> Optional[bool]:
-        """Whether a text fulfils it; None for a text that is no number where one is needed."""
+        """Whether a text fulfils the condition; None if a number is needed and the text is none."""
         if self.one_of:
             return any(_equal(text, wanted) for wanted in self.one_of)
         if self.matches:
@@ -60,16 +60,16 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def conforms(condition: Condition, values: Values) -> Optional[bool]:
-    """Whether every device fulfils a condition; None where that is unknown."""
-    found = [condition.fits(text) for text in values.values()]
-    if False in found:
+    """Whether every device fulfils a condition; None if that is unknown."""
+    fits = [condition.fits(text) for text in values.values()]
+    if False in fits:
         return False
-    return None if None in found or not found else True
+    return None if None in fits or not fits else True
 
 
 def found_text(values: Values, condition: Optional[Condition] = None) -> str:
-    """What was found, in one line: one text where all devices agree, else each with its devices;
-    those that differ from the condition come first.
+    """The texts of a fact in one line: one text if all devices agree, else each text with its
+    devices; texts that do not fulfil the condition come first.
     """
     by_text: dict[str, list[str]] = {}
     for device, text in sorted(values.items(), key=lambda item: _natural(item[0])):
@@ -85,7 +85,7 @@ def found_text(values: Values, condition: Optional[Condition] = None) -> str:
 
 
 def found_texts(found: str) -> tuple[str, ...]:
-    """The texts in a line of `found_text`; none where the line is empty or cut off."""
+    """The texts in a line of `found_text`; none if the line is empty or truncated."""
     if found.endswith("…") or not found:
         return ()
     parts = [_DEVICES_OF.fullmatch(part) for part in found.split("; ")]
@@ -105,7 +105,7 @@ def plain(number: float) -> str:
 
 
 def read_condition(raw: Any, kind: Kind, path: str, problems: list[Problem]) -> Optional[Condition]:
-    """A condition of a file. What is wrong is added to `problems`."""
+    """A condition in a file. Problems are added to `problems`."""
     before = len(problems)
     problems.extend(_problems(raw, kind, path))
     if len(problems) > before:
@@ -121,13 +121,13 @@ def _problems(raw: Any, kind: Kind, path: str) -> Iterator[Problem]:
     if isinstance(raw, dict):
         yield from _mapping_problems(raw, kind, path)
         return
-    for index, one in enumerate(raw if isinstance(raw, list) else [raw]):
+    for index, item in enumerate(raw if isinstance(raw, list) else [raw]):
         place = f"{path}[{index}]" if isinstance(raw, list) else path
-        if isinstance(one, bool) or not isinstance(one, (str, int, float)) or one == "":
+        if isinstance(item, bool) or not isinstance(item, (str, int, float)) or item == "":
             yield Problem(place, f"not a value of a fact: {_FORMS}")
-        elif kind == "number" and _number(_text(one)) is None:
+        elif kind == "number" and _number(_text(item)) is None:
             yield Problem(place, "not a number, and this fact is one: write a number")
-        elif kind == "text" and isinstance(one, float):
+        elif kind == "text" and isinstance(item, float):
             yield Problem(place, 'a number in YAML, which loses digits ("1.10" is 1.1): quote it')
     if raw == []:
         yield Problem(path, f"no values: {_FORMS}")

@@ -1,7 +1,7 @@
 """Facts of the devices and the system. In: sysfs. Out: texts by fact and device.
 
-Files that are named here are kept by the kernel: no driver is called, but for the configuration
-space of bridges, which the bus reads.
+The kernel itself provides the files that are read here, without a driver; only the configuration
+space of bridges is read from the bus.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONFIG_BYTES = 4096
 
 
 def read_system(host: Host) -> Facts:
-    """What the firmware says of the system; serial numbers are no facts of a kind of node."""
+    """The firmware's facts of the system, without serial numbers, which differ on each node."""
     files = {
         "system.vendor": "sys_vendor",
         "system.product": "product_name",
@@ -76,11 +76,11 @@ def read_nvme(host: Host) -> Facts:
 
 
 def _pcie(facts: Facts, kind: str, folders: dict[str, Path]) -> None:
-    """Links and NUMA nodes; what a device on no PCI bus has not is missing."""
+    """Links and NUMA nodes; missing for a device that is not on a PCI bus."""
     widths = {name: read_integer(path / "current_link_width") for name, path in folders.items()}
-    found = {name: str(width) for name, width in widths.items() if width}
-    if found:
-        facts[f"pcie.{kind}.width"] = found
+    known = {name: str(width) for name, width in widths.items() if width}
+    if known:
+        facts[f"pcie.{kind}.width"] = known
     speeds = {name: path / "current_link_speed" for name, path in folders.items()}
     _by_device(facts, f"pcie.{kind}.speed", speeds)
     _by_device(facts, f"pcie.{kind}.numa_node", {n: p / "numa_node" for n, p in folders.items()})
@@ -94,19 +94,19 @@ def _pcie(facts: Facts, kind: str, folders: dict[str, Path]) -> None:
 def read_accelerator_nodes(host: Host) -> Facts:
     """The NUMA node of each GPU (NVIDIA) and NPU (Huawei), by PCI address."""
     root = host.sys("bus/pci/devices")
-    found: Values = {}
+    numa_nodes: Values = {}
     for name in filter(BUS_ID.fullmatch, list_names(root)):
         place = (read_text(root / name / "vendor"), (read_text(root / name / "class") or "")[:6])
         if place in (("0x10de", "0x0302"), ("0x10de", "0x0300"), ("0x19e5", "0x1200")):
             node = read_label(root / name / "numa_node")
             if node not in (None, "-1") and link_name(root / name / "physfn") == "":
-                found[name] = str(node)
-    return {"pcie.accelerator.numa_node": found} if found else {}
+                numa_nodes[name] = str(node)
+    return {"pcie.accelerator.numa_node": numa_nodes} if numa_nodes else {}
 
 
 def read_acs(host: Host) -> Facts:
-    """Whether a bridge redirects peers' requests, which makes GPUDirect take the long way; missing
-    where a bridge's configuration cannot be read as a whole (other users than root).
+    """Whether a bridge redirects requests between peers, which makes GPUDirect slow; missing if a
+    bridge's configuration cannot be read completely (users other than root).
     """
     root = host.sys("bus/pci/devices")
     redirects: list[bool] = []
@@ -121,8 +121,8 @@ def read_acs(host: Host) -> Facts:
 
 
 def acs_redirects(config: bytes) -> Optional[bool]:
-    """Whether a configuration space has ACS request redirect on; None where it is cut off, as for
-    other users than root, who read 64 bytes. A bridge of conventional PCI has 256 and no ACS.
+    """Whether ACS request redirect is on in a configuration space; None if the space is truncated:
+    users other than root read 64 bytes. A bridge of conventional PCI has 256 bytes and no ACS.
     """
     if len(config) < _FIRST_EXTENDED:
         return None
@@ -149,6 +149,6 @@ def _config(path: Path) -> bytes:
 
 def _by_device(facts: Facts, fact: str, files: dict[str, Path]) -> None:
     texts = {name: read_label(path) for name, path in files.items()}
-    found = {name: text for name, text in texts.items() if text}
-    if found:
-        facts[fact] = found
+    known = {name: text for name, text in texts.items() if text}
+    if known:
+        facts[fact] = known

@@ -1,7 +1,7 @@
 """The file of a profile, and the facts that it can name.
 
-In: YAML text. Out: a Profile, or every problem with its place. Each fact has the kind of its texts,
-and whether the fleet compares it where no profile is given.
+In: YAML text. Out: a Profile, or every problem with its place. Each known fact has the kind of its
+texts, and whether the nodes of a pool are compared by it without a profile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INFO = metrics.gauge("info", "Always 1; name of the profile.", "name")
 
 
 class KnownFact(NamedTuple):
-    """`common` means that healthy nodes of one pool have it alike, so that rules may compare."""
+    """`common`: healthy nodes of one pool have the same texts, so rules may compare them."""
 
     kind: Kind
     common: bool
@@ -102,7 +102,7 @@ KNOWN = {
     ),
 }
 
-# Names that end in a word of the site: the texts, and what stands behind the point.
+# Names that end in a word of the site: the kind of the texts, and the pattern of that word.
 PREFIXES = {
     "module.": KnownFact(_TEXT, True, "Kernel module: loaded or not loaded."),
     "module_version.": KnownFact(_TEXT, True, "Version of a loaded kernel module."),
@@ -119,7 +119,7 @@ PREFIXES = {
 
 
 def known(name: str) -> Optional[KnownFact]:
-    """What a fact is; None where there is no such fact."""
+    """The kind of a fact; None if there is no such fact."""
     if name in KNOWN:
         return KNOWN[name]
     for prefix, fact in PREFIXES.items():
@@ -133,7 +133,7 @@ MAX_NAME_CHARACTERS = 64
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What one kind of node must be: conditions by fact."""
+    """The expected state of one kind of node: conditions by fact."""
 
     name: str
     conditions: dict[str, Condition]

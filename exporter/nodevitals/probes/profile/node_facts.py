@@ -46,37 +46,37 @@ _CPU = re.compile(r"cpu[0-9]+")
 _NUMA_NODE = re.compile(r"node[0-9]+")
 _CONTROLLER = re.compile(r"mc[0-9]+")
 _DIMM = re.compile(r"(?:dimm|rank)[0-9]+")
-# A name of the site's becomes a part of a path.
+# Names that a site configures become parts of paths.
 _SYSCTL = re.compile(r"[a-zA-Z0-9_-]+(?:[./][a-zA-Z0-9_:-]+){1,8}\Z")
 _MODULE = re.compile(r"[a-zA-Z0-9_]{1,56}\Z")
 _MAX_SYSCTL_CHARACTERS = 128
 
 
 def parse_cmdline(text: str) -> dict[str, str]:
-    """The parameters of /proc/cmdline; one without a value is `set`, the last of a name counts."""
-    found = {}
+    """The parameters of /proc/cmdline; without a value: `set`; the last of equal names counts."""
+    parameters = {}
     for word in text.split():
         name, equals, value = word.partition("=")
-        found[name] = value.strip('"') if equals else "set"
-    return found
+        parameters[name] = value.strip('"') if equals else "set"
+    return parameters
 
 
 def parse_chosen(text: str) -> Optional[str]:
-    """The chosen one of the words of a file such as `always [madvise] never`; None without one."""
+    """The chosen word in a file such as `always [madvise] never`; None without one."""
     match = _CHOSEN.search(text)
     return match[1] if match else None
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
     """Bytes by name in /proc/meminfo, of the lines in kB."""
-    found = {}
+    sizes = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         number = parse_integer(words[0]) if len(words) == 2 and words[1] == "kB" else None
         if number is not None:
-            found[name] = number * 1024
-    return found
+            sizes[name] = number * 1024
+    return sizes
 
 
 def parse_os_release(text: str) -> dict[str, str]:
@@ -110,16 +110,16 @@ def read_kernel(host: Host, modules: Iterable[str], sysctls: Iterable[str]) -> F
 
 
 def read_cmdline(host: Host, names: Iterable[str]) -> Facts:
-    """Those parameters of the command line that are asked for; `not set` where one is not there."""
+    """The requested parameters of the command line; `not set` for a missing one."""
     text = read_text(host.proc("cmdline"))
     if not text:
         return {}
-    found = parse_cmdline(text)
-    return {f"cmdline.{name}": {"": found.get(name, "not set") or "set"} for name in names}
+    parameters = parse_cmdline(text)
+    return {f"cmdline.{name}": {"": parameters.get(name, "not set") or "set"} for name in names}
 
 
 def _sysctl(host: Host, name: str) -> Optional[str]:
-    """A kernel parameter; a dot within a part is written as `/`, as sysctl(8) does."""
+    """A kernel parameter; a dot within a part is written as `/`, as in sysctl(8)."""
     if not _SYSCTL.match(name) or ".." in name:
         return None
     swapped = name.translate(str.maketrans("./", "/."))
@@ -147,15 +147,15 @@ def read_cpus(host: Host) -> Facts:
     files = {"governor": "cpufreq/scaling_governor", "microcode": "microcode/version"}
     for fact, file in files.items():
         texts = {name: read_label(root / name / file) for name in online}
-        found = {name: text for name, text in texts.items() if text}
-        if found:
-            facts[f"cpu.{fact}"] = found
+        known = {name: text for name, text in texts.items() if text}
+        if known:
+            facts[f"cpu.{fact}"] = known
     _put(facts, "cpu.smt", _label(host, "devices/system/cpu/smt/control"))
     return facts
 
 
 def _cpu_model(cpuinfo: str) -> Optional[str]:
-    """The model of the first CPU in /proc/cpuinfo; None on architectures whose file has none."""
+    """The model of the first CPU in /proc/cpuinfo; None on architectures without this line."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -192,7 +192,7 @@ def read_memory(host: Host) -> Facts:
 
 
 def _dimms(host: Host) -> Iterator[tuple[str, str]]:
-    """Memory modules that EDAC lists: the label of the board, or else their place, and the folder.
+    """Memory modules that EDAC lists: the label on the board, or else the location, and the folder.
     A slot without a module has the size 0.
     """
     root = host.sys("devices/system/edac/mc")
@@ -216,8 +216,8 @@ def _put(facts: Facts, name: str, text: Optional[str]) -> None:
 TIME_DAEMONS = ("chronyd", "ntpd", "ptp4l", "phc2sys", "systemd-timesyn")
 RUNTIMES = ("containerd", "dockerd", "crio", "podman")
 LIMITED = ("slurmd", "containerd", "dockerd", "kubelet", "sshd")
-# A node has thousands of processes: while those that count live on, the others are looked at as
-# seldom as nothing has changed, at most after this time.
+# A node has thousands of processes: while the wanted ones still run, all processes are looked at
+# less and less often, at the latest after this time.
 LOOK_SECONDS = 600.0
 _LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
 _MAX_FILE_BYTES = 65536
@@ -225,19 +225,19 @@ _MAX_FILE_BYTES = 65536
 
 def parse_limits(text: str) -> dict[str, str]:
     """Soft limits of /proc/PID/limits by the name of ulimit(1)."""
-    found = {}
+    limits = {}
     for line in text.splitlines():
         for name, head in _LIMITS.items():
             words = line.removeprefix(head).split() if line.startswith(head) else []
             if words and (words[0].isdigit() or words[0] == "unlimited"):
-                found[name] = words[0]
-    return found
+                limits[name] = words[0]
+    return limits
 
 
 class Running(msgspec.Struct):
-    """The processes that facts are about: the lowest id by the kernel's name of it, which has at
-    most 15 characters; the names that were looked for; in monotonic seconds, when all processes
-    were looked at first and last with this result.
+    """The processes that facts are about: the lowest id by the kernel's name of the process (at
+    most 15 characters); the names that were looked for; and the monotonic seconds of the first and
+    the last look at all processes with this result.
     """
 
     pids: dict[str, int]
@@ -249,8 +249,8 @@ class Running(msgspec.Struct):
 def find_processes(
     host: Host, limited: Iterable[str], before: Optional[Running], now: float
 ) -> Optional[Running]:
-    """The processes that run now; None where they cannot be listed. Those of before, where each of
-    them still runs and all processes were looked at not long ago.
+    """The processes that run now; None if they cannot be listed. The last result is returned if
+    each process in it still runs and all processes were looked at recently.
     """
     names = tuple(sorted({name[:15] for name in (*TIME_DAEMONS, *RUNTIMES, *LIMITED, *limited)}))
     if before is not None and before.names == names and not _is_outdated(host, before, now):
@@ -280,8 +280,8 @@ def read_processes(host: Host, running: Optional[Running], limited: Iterable[str
     if running is None:
         return facts
     for fact, wanted in (("clock.daemon", TIME_DAEMONS), ("container.runtime", RUNTIMES)):
-        found = [name for name in wanted if name in running.pids]
-        facts[fact] = {"": ", ".join(found) or "none"}
+        present = [name for name in wanted if name in running.pids]
+        facts[fact] = {"": ", ".join(present) or "none"}
     for name in (*LIMITED, *limited):
         pid = running.pids.get(name[:15])
         if pid is not None:
@@ -305,7 +305,7 @@ def read_etc(host: Host) -> Facts:
 
 
 def read_own_name() -> Facts:
-    """Whether the node's own name has an address; it may take as long as the name servers do."""
+    """Whether the node's own name has an address; may take as long as the name servers need."""
     try:
         socket.getaddrinfo(node_name(), None, proto=socket.IPPROTO_TCP)
     except socket.gaierror as error:

@@ -21,7 +21,7 @@ from nodevitals.probes.profile import device_facts, node_facts
 from nodevitals.probes.profile.conditions import Condition, conforms, found_text
 from nodevitals.probes.profile.document import CHECK_INFO, CHECKS, CONFORMS, INFO, Profile, metrics
 
-# Facts of a probe that sends none any more: its driver may hang, and they are unknown then.
+# Age after which the facts of a probe that sends no more are unknown: its driver may hang.
 MAX_AGE_SECONDS = 300.0
 
 
@@ -41,15 +41,15 @@ class ProfileSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Received(msgspec.Struct, frozen=True):
-    """The facts of another probe, and when they came, in monotonic seconds."""
+    """The facts of another probe, and their arrival in monotonic seconds."""
 
     facts: dict[str, Values]
     at: float
 
 
 class ProfileState(msgspec.Struct):
-    """The facts of others by probe, the processes that facts are about, and the profile as long as
-    its file is the same.
+    """The facts of other probes by probe, the processes that facts are about, and the profile while
+    its file is unchanged.
     """
 
     received: dict[str, Received] = {}
@@ -86,9 +86,10 @@ class ProfileProbe(Probe):
             readings.add(INFO, 1, self.state.profile.name)
         readings.at("name service", "getaddrinfo")
         rest = {late: conditions[late]} if late in conditions else {}
-        # A run that did not return from here leaves it out once: other facts come first.
-        found = {} if readings.interrupted else node_facts.read_own_name()
-        _expose(found, rest, tally, readings)
+        # After a run that did not return from here, the next run skips this once for the other
+        # facts.
+        own_name = {} if readings.interrupted else node_facts.read_own_name()
+        _expose(own_name, rest, tally, readings)
         if self.state.profile is not None:
             for state, number in tally.items():
                 readings.add(CHECKS, number, state)
@@ -106,8 +107,8 @@ class ProfileProbe(Probe):
         }
 
     def _load(self) -> Optional[ProbeError]:
-        """Read the profile where its file is another one. With an error, the last good one counts:
-        a file that is half written must not end the checks.
+        """Read the profile if its file has changed. After an error, the last good profile is used:
+        an incomplete file must not end the checks.
         """
         path = self.settings.file
         if not path:
@@ -136,7 +137,7 @@ class ProfileProbe(Probe):
 
         modules = [*named("module."), *named("module_version.")]
         limited = [*named("limit.memlock."), *named("limit.nofile.")]
-        # In a container without hostPID, the node's processes are not seen: unknown, not missing.
+        # In a container without hostPID, the node's processes are invisible: unknown, not missing.
         seen = sees_kernel(host.procfs)
         was, now = self.state.running, time.monotonic()
         running = node_facts.find_processes(host, limited, was, now) if seen else None
@@ -154,9 +155,11 @@ class ProfileProbe(Probe):
             **node_facts.read_processes(host, running, limited),
             **node_facts.read_etc(host),
         }
-        for one in self.state.received.values():
-            facts.update(one.facts)
-        if "memory.dimm_errors" not in conditions:  # numbers that grow are no labels by default
+        for received in self.state.received.values():
+            facts.update(received.facts)
+        if (
+            "memory.dimm_errors" not in conditions
+        ):  # growing numbers are not exposed as labels by default
             facts.pop("memory.dimm_errors", None)
         return facts
 
