@@ -98,11 +98,11 @@ class RdmaProbe(Probe):
         for device, ports in self._reader.devices.items():
             readings.add(rdma.DEVICE_INFO, 1, device, *ports.info)
         names.sort(key=lambda name: name in readings.interrupted)
-        found = [self._report_port(name, layers.get(name, ""), readings) for name in names]
+        present = [self._report_port(name, layers.get(name, ""), readings) for name in names]
         self._boot_id = self._boot_id or self.host.boot_id()
         excluded = (*self.settings.exclude, *map(glob.escape, self._reader.virtual))
         self.state.links, flaps = self.state.links.seen(
-            found, readings.forgotten, excluded, self._boot_id
+            present, readings.forgotten, excluded, self._boot_id
         )
         known = links.with_expected(self.state.links, self.settings.expected)
         if not known.known and not self._reader.unlisted:
@@ -112,7 +112,7 @@ class RdmaProbe(Probe):
         if self._reader.unlisted:
             devices = ", ".join(self._reader.unlisted)
             raise ProbeError("sysfs", f"ports of {devices} in {self._reader.directory}: not listed")
-        if not found and self.settings.required:
+        if not present and self.settings.required:
             text = f"no RDMA port in {self._reader.directory}: is the driver loaded? lspci, dmesg"
             raise ProbeError("absent", text)
 
@@ -127,13 +127,13 @@ class RdmaProbe(Probe):
         readings.add(rdma.STATE, state, *labels)
         physical_state = parse_id(read_text(f"{directory}/phys_state") or "")
         readings.add(rdma.PHYSICAL_STATE, physical_state, *labels)
-        # The file of a port that is down contains the lowest rate or the last one.
+        # While a port is down, its file contains the lowest rate or the last one.
         rate = None if up is False else parse_rate(read_text(f"{directory}/rate") or "")
         readings.add(rdma.RATE, rate, *labels)
         down_count, source = self._report_counters(port, labels, readings), "link_downed"
         if port.layer == "Ethernet":
             self._report_interface(port, labels, readings)
-            # The driver of a RoCE port does not count; its network interface does.
+            # A RoCE port has no such count; its network interface has.
             counted = self._reader.carrier_down_count(port.interface)
             down_count, source = counted or (down_count, source)
         slot = self._reader.devices[device].place
@@ -157,13 +157,13 @@ class RdmaProbe(Probe):
         elif port.gids_known:
             readings.add(rdma.GID_USABLE, False, *labels)
         else:
-            gid = None  # a row that could not be read may be a better one
+            gid = None  # a row that could not be read may be better
         readings.add(rdma.GID_INDEX, None if gid is None else gid.index, *labels)
 
     def _report_counters(
         self, port: Port, labels: tuple[str, ...], readings: Readings
     ) -> int | None:
-        """Report the counters of a port. Returns its `link_downed`, None where that is unknown or
+        """Report the counters of a port. Returns its `link_downed`, None if that is unknown or
         saturated.
         """
         down_count = None

@@ -1,6 +1,6 @@
-"""What sysfs has of RDMA devices and their ports, and the families of their counters.
+"""Reads RDMA devices and their ports in sysfs, and defines the families of their counters.
 
-In: /sys/class/infiniband and /sys/class/net; what rarely changes is read once per minute. Out:
+In: /sys/class/infiniband and /sys/class/net; rarely changing values are read once per minute. Out:
 `RdmaDevice` and `Port`. The names in `counters/` are those of the PortCounters of InfiniBand's
 performance management, the same for every driver; those in `hw_counters/` are each driver's own.
 https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband
@@ -115,7 +115,7 @@ SATURATED = port_metrics.gauge(
 )
 
 
-# Counters of performance management stop at the maximum of their width. In bits, by name.
+# Counters of performance management stop at their maximum. Their widths in bits, by name.
 _BITS = {
     "local_link_integrity_errors": 4,
     "excessive_buffer_overrun_errors": 4,
@@ -142,7 +142,7 @@ _DATA: dict[str, tuple[Family, int]] = {
     "hw_counters/rx_bytes": (RECEIVED, 1),
     "hw_counters/tx_bytes": (TRANSMITTED, 1),
 }
-# A driver's own counter comes before that of performance management.
+# A driver's own counter takes precedence over that of performance management.
 _OWN_DATA = {
     "counters/port_rcv_data": "hw_counters/rx_bytes",
     "counters/port_xmit_data": "hw_counters/tx_bytes",
@@ -191,7 +191,7 @@ def wanted(files: Iterable[str], more: tuple[str, ...]) -> Iterator[tuple[str, F
     for file in listed:
         name = file.partition("/")[2]
         if file in _DATA:
-            # Of two files for one family always the same one: they count from different starts.
+            # Two files for one family count from different starts, so always the same one is used.
             if _OWN_DATA.get(file) not in listed:
                 yield (file, *_DATA[file])
         elif file in _FAMILIES:
@@ -200,15 +200,15 @@ def wanted(files: Iterable[str], more: tuple[str, ...]) -> Iterator[tuple[str, F
             yield file, OTHER, 1
 
 
-# How often to read again what rarely changes, and what a driver has refused.
+# How often to read rarely changing values again, and values that a driver has refused.
 REFRESH_SECONDS = 60.0
 _INFO_FILES = ("node_guid", "hca_type", "board_id", "fw_ver")
 
 
 class RdmaDevice(msgspec.Struct, frozen=True):
     """A device. `place` is its PCI address, '' for a software device; `virtual` for a virtual
-    function; `info` are its labels of DEVICE_INFO after the first. What cannot be read is as it
-    last was; a device that may be a virtual function is watched until that is known.
+    function; `info` are its labels of DEVICE_INFO after the first. Values that cannot be read keep
+    their last value; a device that may be a virtual function is watched until that is known.
     """
 
     place: str = ""
@@ -226,9 +226,9 @@ class CounterFile(msgspec.Struct, frozen=True):
 
 
 class Port(msgspec.Struct):
-    """A port. `gid` is the one to use; `gids_known` is false where a row of the table that may be
-    better could not be read. `files` are all counters, `counters` the readable ones; `up` is the
-    state at the time of reading, `read_at` in monotonic seconds.
+    """A port. `gid` is the GID to use; `gids_known` is false if a row of the table could not be
+    read that may be better. `files` are all counters, `counters` the readable ones; `up` is the
+    state at the time of reading, `read_at` (monotonic seconds).
     """
 
     layer: str
@@ -242,7 +242,7 @@ class Port(msgspec.Struct):
 
 
 class Reader:
-    """Devices by name, and ports by `DEVICE/PORT`. No file of an excluded one is opened."""
+    """Reads devices by name, and ports by `DEVICE/PORT`. No file of an excluded one is opened."""
 
     def __init__(self, host: Host, excluded: tuple[str, ...], counters: tuple[str, ...]) -> None:
         """`excluded` are patterns for devices and ports, `counters` for further counters."""
@@ -260,8 +260,8 @@ class Reader:
         self._ports: dict[str, Port] = {}
 
     def port_names(self, known: Iterable[str]) -> list[str]:
-        """The ports that exist; of a device whose ports cannot be listed, those that are known.
-        Raises ProbeError where the devices cannot be listed.
+        """The ports that exist; for a device whose ports cannot be listed, the known ones. Raises
+        ProbeError if the devices cannot be listed.
         """
         names = [
             name
@@ -272,26 +272,28 @@ class Reader:
         watched = {*self.devices, *self.virtual}
         if now - self._devices_read_at >= REFRESH_SECONDS or set(names) != watched:
             devices = {name: self._read_device(name) for name in names}
-            self.virtual = [name for name, one in devices.items() if one.virtual]
-            self.devices = {name: one for name, one in devices.items() if not one.virtual}
+            self.virtual = [name for name, device in devices.items() if device.virtual]
+            self.devices = {name: device for name, device in devices.items() if not device.virtual}
             self._devices_read_at = now
-        found, self.unlisted = [], []
+        names_of_ports, self.unlisted = [], []
         for device in self.devices:
             try:
                 ports = sorted(os.listdir(f"{self.directory}/{device}/ports"))
-            except OSError:  # also where there is none: a device that is gone is not listed
+            except OSError:  # also if there is no device: a device that is gone is not listed
                 last = [name for name in known if name.startswith(f"{device}/")]
                 self.unlisted += [] if last else [device]
-                found += last
+                names_of_ports += last
                 continue
-            found += [f"{device}/{port}" for port in ports if port.isdigit()]
-        found = [name for name in found if not links.is_excluded(name, self._excluded)]
-        self._ports = {name: port for name, port in self._ports.items() if name in found}
-        return found
+            names_of_ports += [f"{device}/{port}" for port in ports if port.isdigit()]
+        names_of_ports = [
+            name for name in names_of_ports if not links.is_excluded(name, self._excluded)
+        ]
+        self._ports = {name: port for name, port in self._ports.items() if name in names_of_ports}
+        return names_of_ports
 
     def port(self, name: str, layer: str, up: bool | None) -> Port:
         """A port, read again every minute and when it goes up or down. `layer` is the last known
-        link layer, used where its file cannot be read.
+        link layer, used if its file cannot be read.
         """
         known, now = self._ports.get(name), time.monotonic()
         if known is None or known.up != up or now - known.read_at >= REFRESH_SECONDS:
@@ -304,19 +306,19 @@ class Reader:
         return f"{self.directory}/{device}/ports/{number}"
 
     def watched_files(self, name: str) -> LinkFiles:
-        """What is looked at between two runs."""
+        """The files to look at between two runs."""
         port = self._ports.get(name)
         if port is not None and port.interface:
             return InterfaceFiles(port.interface, f"{self._interfaces}/{port.interface}")
         return PortFiles(self.port_directory(name), LIMITS["link_downed"])
 
     def interface_up(self, interface: str) -> bool | None:
-        """Whether a network interface is up; None where unknown, also for ''."""
+        """Whether a network interface is up; None if unknown, also for ''."""
         return netdev.is_up(f"{self._interfaces}/{interface}") if interface else None
 
     def carrier_down_count(self, interface: str) -> tuple[int, str] | None:
-        """Number of times a network interface lost its carrier, and the file that counts it; None
-        where unknown.
+        """Number of times that a network interface lost its carrier, and the file with the count;
+        None if unknown.
         """
         if not interface:
             return None

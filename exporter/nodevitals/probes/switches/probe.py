@@ -85,7 +85,7 @@ class SwitchesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
     def sources(self) -> set[str]:
         """The sources that see neighbours, of those that may be used."""
         used = {LLDP: self.lldp, IBNETDISCOVER: self.ibnetdiscover is not None}
-        return {name for name, one in used.items() if one}
+        return {name for name, is_used in used.items() if is_used}
 
     def problems(self) -> Iterator[Problem]:
         """Names of ports and of switches that cannot be one; paths that are not absolute."""
@@ -103,8 +103,8 @@ class SwitchesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Hardware(msgspec.Struct, frozen=True):
-    """`guids` are those of the InfiniBand ports; `interfaces` the network interface of an RDMA
-    port; `bonds` the members of each bond.
+    """`guids`: the GUIDs of the InfiniBand ports; `interfaces`: the network interface of each RDMA
+    port; `bonds`: the members of each bond.
     """
 
     guids: dict[int, Port]
@@ -113,7 +113,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 def read_hardware(host: Host) -> Hardware:
-    """Read them."""
+    """Read the hardware in sysfs."""
     guids: dict[int, Port] = {}
     interfaces: dict[Port, str] = {}
     infiniband, net = str(host.sys("class/infiniband")), str(host.sys("class/net"))
@@ -126,7 +126,7 @@ def read_hardware(host: Host) -> Hardware:
             name = find_interface(f"{infiniband}/{device}", number, net)
             if read_text(f"{directory}/link_layer") == "Ethernet":
                 gids, _ = read_gids(directory)
-                # That of a device of a bond is the bond.
+                # The interface of an RDMA device on a bond is the bond.
                 name = gids[0].interface if gids else name
             else:
                 gid = parse_gid(read_text(f"{directory}/gids/0") or "")
@@ -142,10 +142,10 @@ def _read_bonds(net: str) -> dict[str, tuple[str, ...]]:
         name: tuple((read_text(f"{net}/{name}/bonding/slaves") or "").split())
         for name in list_names(net)
     }
-    return {name: found for name, found in members.items() if found}
+    return {name: names for name, names in members.items() if names}
 
 
-# More are not exposed: each port is a series, and no node has as many.
+# More are not exposed: each port is a series, and no node has so many.
 MAX_PORTS = 256
 _LLDP_SHARE = 0.5
 T = TypeVar("T")
@@ -153,7 +153,7 @@ _FILES = ("ports_file", IBNETDISCOVER)
 
 
 class SeenNeighbour(msgspec.Struct, frozen=True, array_like=True):
-    """A neighbour, and by which source and at which Unix time it was last seen."""
+    """A neighbour, with the source and the Unix time of its last sighting."""
 
     neighbour: Neighbour
     source: str
@@ -191,7 +191,7 @@ class SwitchesProbe(Probe):
             if file not in readings.interrupted:
                 self._read_file(file)
         self._report(without_lldp)
-        # Reading it hung: what it has counts from the next run on.
+        # Reading this source hung: its data counts from the next run on.
         for file in readings.interrupted & {*_FILES}:
             self._read_file(file)
         if self._problems:
@@ -200,39 +200,40 @@ class SwitchesProbe(Probe):
     def _report(self, without_lldp: str) -> None:
         oldest = self._now - self.settings.keep
         seen = self.state.seen = {
-            name: one
-            for name, one in self.state.seen.items()
-            if one.time >= oldest and one.source in self.settings.sources
+            name: link
+            for name, link in self.state.seen.items()
+            if link.time >= oldest and link.source in self.settings.sources
         }
         configured = self._spread(
             _by_port(self.state.listed) | _by_port(_neighbours(self.settings.ports))
         )
         if without_lldp and not (seen or configured or self.settings.files):
             raise Absent(f"no switch is configured; {without_lldp}")
-        known = {port: (one.neighbour, one.source) for port, one in _by_port(seen).items()}
+        known = {port: (link.neighbour, link.source) for port, link in _by_port(seen).items()}
         known |= {port: (neighbour, CONFIGURATION) for port, neighbour in configured.items()}
         for port, (neighbour, source) in sorted(known.items())[:MAX_PORTS]:
             labels = (port.device, port.number, neighbour.switch, neighbour.switch_port)
             self._readings.add(INFO, 1, *labels, source)
 
     def _read_lldp(self) -> str:
-        """Ask lldpd. Returns why it is not used, '' where it is."""
+        """Ask lldpd. Returns why it is not used, '' if it is."""
         if not self.settings.lldp:
             return "lldp: false"
         try:
             seconds = _LLDP_SHARE * self.timing.timeout_seconds
             neighbours = call_lldpctl(self.settings.lldpctl, seconds)
         except ProbeError as error:
-            # It may be installed and not in use: only what has worked can fail.
-            if any(one.source == LLDP for one in self.state.seen.values()):
+            # lldpd may be installed and not in use, so only a source that has worked before can
+            # fail.
+            if any(link.source == LLDP for link in self.state.seen.values()):
                 self._problems.append(error)
             return error.message
-        found = {}
+        current = {}
         for port, several in neighbours.items():
             last = self.state.seen.get(str(port))
             stays = last is not None and last.neighbour in several
-            found[port] = last.neighbour if last is not None and stays else several[0]
-        self._see(found, LLDP, self._now)
+            current[port] = last.neighbour if last is not None and stays else several[0]
+        self._see(current, LLDP, self._now)
         return ""
 
     def _read_file(self, name: str) -> None:
@@ -252,23 +253,23 @@ class SwitchesProbe(Probe):
                 guids = self._hardware.guids
                 neighbours, written = read_topology(path, guids.keys())
                 self._readings.add(WRITTEN, written)
-                found = {guids[guid]: neighbour for guid, neighbour in neighbours.items()}
-                self._see(found, IBNETDISCOVER, written)
+                current = {guids[guid]: neighbour for guid, neighbour in neighbours.items()}
+                self._see(current, IBNETDISCOVER, written)
         except ProbeError as error:
             self._problems.append(error)
 
-    def _see(self, found: dict[Port, Neighbour], source: str, seen_at: float) -> None:
+    def _see(self, current: dict[Port, Neighbour], source: str, seen_at: float) -> None:
         """Remember neighbours, and record which ports were moved."""
-        for port, neighbour in sorted(self._spread(found).items())[:MAX_PORTS]:
+        for port, neighbour in sorted(self._spread(current).items())[:MAX_PORTS]:
             last = self.state.seen.get(str(port))
-            if last is not None and last.neighbour != neighbour and port in found:
+            if last is not None and last.neighbour != neighbour and port in current:
                 text = f"from {last.neighbour} to {neighbour}"
                 self._readings.event(str(port), "moved", text)
             seen = SeenNeighbour(neighbour, source, min(seen_at, self._now))
             self.state.seen[str(port)] = seen
 
-    def _spread(self, found: Mapping[Port, Neighbour]) -> dict[Port, Neighbour]:
-        return spread(found, self._hardware.interfaces, self._hardware.bonds)
+    def _spread(self, current: Mapping[Port, Neighbour]) -> dict[Port, Neighbour]:
+        return spread(current, self._hardware.interfaces, self._hardware.bonds)
 
 
 def _neighbours(switches: Mapping[str, str]) -> dict[str, Neighbour]:

@@ -62,7 +62,7 @@ def parse_port(name: str) -> Port | None:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text that was found on the network or in a file may be a label's value."""
+    """Whether a text from the network or from a file may be the value of a label."""
     return 0 < len(text) <= MAX_NAME_CHARACTERS and text.isprintable() and text == text.strip()
 
 
@@ -71,23 +71,23 @@ def spread(
     interfaces: Mapping[Port, str],
     bonds: Mapping[str, tuple[str, ...]],
 ) -> dict[Port, Neighbour]:
-    """The neighbours, also of what shares a cable with the ports that have one: a bond whose
-    members all are on one switch, an RDMA port and its interface (`interfaces`).
+    """The neighbours, also of ports that share a cable: a bond whose members are all on one switch,
+    an RDMA port and its interface (`interfaces`).
     """
-    found = dict(known)
+    neighbours = dict(known)
     for bond, members in bonds.items():
-        ends = [found.get(Port(member)) for member in members]
+        ends = [neighbours.get(Port(member)) for member in members]
         switches = {end.switch if end else "" for end in ends}
         if len(switches) == 1 and "" not in switches:
             ports = sorted({end.switch_port for end in ends if end and end.switch_port})
-            found.setdefault(Port(bond), Neighbour(switches.pop(), ",".join(ports)))
+            neighbours.setdefault(Port(bond), Neighbour(switches.pop(), ",".join(ports)))
     for port, name in interfaces.items():
         interface = Port(name)
-        if interface in found:
-            found.setdefault(port, found[interface])
-        elif port in found:
-            found[interface] = found[port]
-    return found
+        if interface in neighbours:
+            neighbours.setdefault(port, neighbours[interface])
+        elif port in neighbours:
+            neighbours[interface] = neighbours[port]
+    return neighbours
 
 
 # Switch	65 "S-b83fd20300a10002"		# "MF0;leaf-a3:MQM9700/U1" enhanced port 0 lid 12 lmc 0
@@ -133,13 +133,13 @@ def parse_topology(text: bytes, guids: AbstractSet[int]) -> Topology:
             if link and int(link[1], 16) in guids:
                 description = link[4].decode("utf-8", "replace")
                 links[int(link[1], 16)] = (int(link[2], 16), int(link[3]), description)
-    found = {}
+    neighbours = {}
     for guid, (switch, port, description) in links.items():
         name = switch_name(description)
         if not is_name(name) or names[name] > 1:
             name = f"0x{switch:016x}"
-        found[guid] = Neighbour(name, str(port))
-    return Topology(count, found)
+        neighbours[guid] = Neighbour(name, str(port))
+    return Topology(count, neighbours)
 
 
 def switch_name(description: str) -> str:
@@ -148,17 +148,17 @@ def switch_name(description: str) -> str:
     return (managed[1] if managed else description).strip()
 
 
-# Of the types of a port's identifier, those that are its name; others are numbers or addresses.
+# Types of a port identifier that are names; other types are numbers or addresses.
 _NAMES = ("ifname", "ifalias")
 _FORWARDS = ("Bridge", "Router")
 
 
 def parse_neighbours(text: str) -> dict[Port, list[Neighbour]]:
-    """The switches seen at each interface, those that LLDP reports before those of other protocols.
+    """The switches at each interface; switches that LLDP reports come before other protocols.
 
-    Raises ValueError where the text has no such document.
+    Raises ValueError if the text contains no such document.
     """
-    # Warnings are printed before it or behind it.
+    # Warnings are printed before or after the document.
     start, end = text.find("{"), text.rfind("}") + 1
     try:
         document = msgspec.json.decode(text[max(start, 0) : end])
@@ -174,13 +174,13 @@ def parse_neighbours(text: str) -> dict[Port, list[Neighbour]]:
                 other = interface.get("via") != "LLDP"
                 seen.setdefault(port, []).append((other, neighbour))
     return {
-        port: [one for _, one in sorted(found, key=lambda pair: pair[0])]
-        for port, found in seen.items()
+        port: [neighbour for _, neighbour in sorted(entries, key=lambda pair: pair[0])]
+        for port, entries in seen.items()
     }
 
 
 def _neighbour(interface: dict[str, Any]) -> Neighbour | None:
-    """The switch at an interface; None where the neighbour is none, such as the processor of a
+    """The switch at an interface; None if the neighbour is no switch, such as the processor of a
     network adapter, or has no name.
     """
     for name, chassis in _named(interface.get("chassis"), "id"):
@@ -198,8 +198,8 @@ def _neighbour(interface: dict[str, Any]) -> Neighbour | None:
 
 
 def _port_name(port: dict[str, Any]) -> str:
-    """The name of the switch's port: the identifier, or the description where that is a number or
-    an address.
+    """The name of the switch's port: the identifier or, if that is a number or an address, the
+    description.
     """
     identifier = next(_items(port.get("id")), {})
     value, description = _text(identifier), _text(port.get("descr"))
@@ -222,7 +222,7 @@ def _named(value: Any, inner: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if inner in item and not (isinstance(item[inner], dict) and inner in item[inner]):
             yield _text(item.get("name")), item
         else:
-            yield from ((name, one) for name, one in item.items() if isinstance(one, dict))
+            yield from ((name, entry) for name, entry in item.items() if isinstance(entry, dict))
 
 
 def _text(value: Any) -> str:
@@ -241,10 +241,10 @@ _COLUMNS = (*_REQUIRED, "port", "switch_port")
 
 
 def parse_list(text: str, node: str) -> dict[Port, Neighbour]:
-    """The ports of a node; of a port that is listed twice, the first row. A host matches the node's
+    """The ports of a node; the first row of a port that is listed twice. A host matches the node's
     name with or without its domain. Raises ValueError with the line and what is wrong.
     """
-    if not text.endswith("\n"):  # a half-written name is a name, too
+    if not text.endswith("\n"):  # a truncated name would look like a name
         raise ValueError("the last line has no end: is the file half written?")
     try:
         return _parse_rows(text, node)
@@ -255,7 +255,7 @@ def parse_list(text: str, node: str) -> dict[Port, Neighbour]:
 def _parse_rows(text: str, node: str) -> dict[Port, Neighbour]:
     reader = csv.reader(text.splitlines())
     columns: list[str] = []
-    found: dict[Port, Neighbour] = {}
+    neighbours: dict[Port, Neighbour] = {}
     patterns = 0
     for row in reader:
         if not row or row[0].startswith("#"):
@@ -271,10 +271,10 @@ def _parse_rows(text: str, node: str) -> dict[Port, Neighbour]:
             raise ValueError(f"line {reader.line_num}: over {MAX_PATTERNS} hosts with wildcards")
         if _fits(fields["host"], node):
             port, neighbour = _parse_row(fields, reader.line_num)
-            found.setdefault(port, neighbour)
+            neighbours.setdefault(port, neighbour)
     if not columns:
         raise ValueError("empty: the first line must be host,device,port,switch,switch_port")
-    return found
+    return neighbours
 
 
 def _fits(host: str, node: str) -> bool:

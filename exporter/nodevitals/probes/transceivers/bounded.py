@@ -1,9 +1,9 @@
 """Calls that may hang in a driver, one after the other in a child of the worker.
 
-In: names, and a function that reads one of them. Out: what it returned for each, as bytes. A child
-in which a call does not return in time is ended, and another one goes on with the names that are
-left: such a call costs only its own name. A child that does not end is left behind; as long as it
-lives, its name is not read again.
+In: names, and a function that reads one of them. Out: its result for each name, as bytes. A child
+whose call does not return in time is ended, and another child continues with the remaining names:
+such a call affects only its own name. A child that does not end is left behind; while it lives, its
+name is not read again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from nodevitals.linux.process import die_with_parent, seconds_since_start
 _FRAME = struct.Struct("=I")
 MAX_BYTES = 256 * 1024
 _REAP_SECONDS = 0.5
-# With more, the driver hangs for all: what is left is not tried.
+# With more hung calls, the driver hangs for all ports: the remaining names are not tried.
 _MAX_HANGING = 3
-# Of a process's age, which is read in ticks.
+# Tolerance for the age of a process, which is read in ticks.
 _AGE_SECONDS = 1.0
 
 
@@ -35,14 +35,14 @@ class Left(msgspec.Struct, frozen=True, array_like=True):
     started: float
 
     def lives(self) -> bool:
-        """Whether it is there still; another process may have got its identifier."""
+        """Whether the child still exists; another process may have got its identifier."""
         age = seconds_since_start("/proc", self.pid)
         return age is not None and abs(time.monotonic() - age - self.started) < _AGE_SECONDS
 
 
 class Answers:
-    """What was read, by name; `hung` are the names whose call was given up, `failed` those whose
-    child ended without an answer, `left` the children that live on, `unread` is what was not tried.
+    """The results by name; `hung` are the names whose call was given up, `failed` the names whose
+    child ended without an answer, `left` the children that still run, `unread` the names not tried.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Answers:
 def read_all(
     names: Sequence[str], read: Callable[[str], bytes], seconds: float, deadline: float
 ) -> Answers:
-    """Read them; each may take `seconds`, and all of them until `deadline` (monotonic)."""
+    """Read all names; each may take `seconds`, and all together until `deadline` (monotonic)."""
     answers = Answers()
     rest = list(names)
     while rest and len(answers.hung) < _MAX_HANGING and time.monotonic() < deadline:
@@ -101,7 +101,7 @@ def _be_the_child(names: list[str], read: Callable[[str], bytes], into: int) -> 
     status = 1
     try:
         die_with_parent(signal.SIGKILL)
-        # The agent must see the end of the worker, also while this process hangs.
+        # The agent must notice the end of the worker, also while this process hangs.
         os.closerange(3, into)
         os.closerange(into + 1, 256)
         for name in names:
@@ -116,7 +116,7 @@ def _be_the_child(names: list[str], read: Callable[[str], bytes], into: int) -> 
 
 
 def _receive(out: int, until: float) -> bytes | None:
-    """One answer; b'' where the child ended, None where it took too long."""
+    """One answer; b'' if the child ended, None if it took too long."""
     head = _receive_exactly(out, _FRAME.size, until)
     if not head:
         return head
@@ -140,7 +140,7 @@ def _receive_exactly(out: int, size: int, until: float) -> bytes | None:
 
 
 def _end(pid: int) -> bool:
-    """End a child; whether it is gone."""
+    """End a child. Returns whether it is gone."""
     os.kill(pid, signal.SIGKILL)
     until = time.monotonic() + _REAP_SECONDS
     while os.waitpid(pid, os.WNOHANG)[0] == 0:

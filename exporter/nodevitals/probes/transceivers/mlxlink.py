@@ -1,4 +1,4 @@
-"""What `mlxlink --json` prints about a port. Pure.
+"""Parses what `mlxlink --json` prints about a port. Pure.
 
 A value is `54 [-5..75]`, of several lanes `1.8,1.9,2.2,1.9 [-10.4..6]`, or `N/A`; lists are
 `{"values": [...]}`. A copper cable without sensors reports `0 [0..0]`.
@@ -14,7 +14,7 @@ import msgspec
 
 from nodevitals.probes.transceivers.module import Lane, Module
 
-# Below it, a sensor sees no light.
+# Below this power, a sensor detects no light.
 _DARK_DBM = -40.0
 _MAX_DBM = 60.0
 _MAX_LANES = 16
@@ -26,7 +26,7 @@ _VALUES = re.compile(
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The module; None without one. The errors are those since the counters were cleared."""
+    """The module, None without one, and the errors since the counters were cleared."""
 
     module: Optional[Module] = None
     raw_errors: tuple[int, ...] = ()
@@ -34,18 +34,18 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 def parse_mlxlink(output: str) -> Printed:
-    """What is printed. Raises ValueError where it is not that of mlxlink."""
+    """Parse an output. Raises ValueError if it is not an output of mlxlink."""
     try:
         tree = msgspec.json.decode(output.encode())
-        found = tree["result"]["output"]
-        module, counters = found.get("Module Info"), found.get("Physical Counters and BER Info")
+        printed = tree["result"]["output"]
+        module, counters = printed.get("Module Info"), printed.get("Physical Counters and BER Info")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"not the JSON of mlxlink: {error}") from None
     counts = counters if isinstance(counters, dict) else {}
-    raw = [_count(one) for one in _list(counts.get("Raw Physical Errors Per Lane"))]
+    raw = [_count(count) for count in _list(counts.get("Raw Physical Errors Per Lane"))]
     return Printed(
         _module(module) if isinstance(module, dict) else None,
-        tuple(one for one in raw if one is not None) if None not in raw else (),
+        tuple(count for count in raw if count is not None) if None not in raw else (),
         _count(counts.get("Effective Physical Errors")),
     )
 
@@ -98,7 +98,7 @@ def _values(text: object) -> tuple[list[float], float | None, float | None]:
     match = _VALUES.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         return [], None, None
-    values = [float(one) for one in match[1].split(",")][:_MAX_LANES]
+    values = [float(number) for number in match[1].split(",")][:_MAX_LANES]
     if match[2] is None or match[2] == match[3]:
         return values, None, None
     return values, float(match[2]), float(match[3])

@@ -1,7 +1,7 @@
 """A transceiver or cable: what it is, and what its sensors read. Pure.
 
-In: functions that read a page of its memory, or bytes. Values are in base units; what a module has
-no sensor for is None. The first byte says the kind (SFF-8024): CMIS of QSFP-DD, OSFP and QSFP112,
+In: functions that read a page of its memory, or bytes. Values are in base units; a value without a
+sensor is None. The first byte is the kind (SFF-8024): CMIS of QSFP-DD, OSFP and QSFP112,
 https://www.oiforum.com/technical-work/hot-topics/management/, SFF-8472 of SFP and SFF-8636 of QSFP,
 https://members.snia.org/document/dl/25916, https://members.snia.org/document/dl/26418
 """
@@ -61,7 +61,7 @@ def temperature(data: bytes, place: int) -> float:
 
 
 def voltage(data: bytes, place: int) -> float | None:
-    """Volts; None where the module does not measure."""
+    """Volts; None if the module does not measure them."""
     value = unsigned(data, place)
     return None if value in _NO_VOLTAGES else value * _TENTH_MILLIVOLT
 
@@ -77,19 +77,19 @@ def bias(data: bytes, place: int, factor: int = 1) -> float:
 
 
 def limit(value: float) -> float | None:
-    """A limit of the module; None where it has none."""
+    """A limit of the module; None if it has none."""
     return value or None
 
 
 def text(data: bytes, start: int, length: int) -> str:
-    """A field of text; '' where it is none."""
+    """A field of text; '' if it is no text."""
     field = data[start : start + length].strip(b" \0")
     return field.decode("ascii") if all(0x20 <= byte < 0x7F for byte in field) else ""
 
 
 def check_sum(data: bytes, start: int, end: int, place: int) -> None:
-    """Raises ValueError where the byte at `place` is not the sum of those from `start` up to `end`:
-    the memory was read wrongly, or not at all.
+    """Raises ValueError if the byte at `place` is not the sum of the bytes from `start` up to
+    `end`: then the memory was read wrongly, or not at all.
     """
     if sum(data[start:end]) & 0xFF != data[place]:
         raise ValueError(f"wrong checksum at byte {place}")
@@ -243,8 +243,8 @@ _CMIS = {0x18: "QSFP-DD", 0x19: "OSFP", 0x1E: "QSFP", 0x1F: "SFP-DD"}
 
 
 def read_module(read: ReadPage) -> Module | None:
-    """The module; None for a kind that is not known here. Raises ValueError where its memory makes
-    no sense, and what `read` raises.
+    """The module; None for an unknown kind. Raises ValueError if its memory is invalid, and what
+    `read` raises.
     """
     first = read(0, LOW, _PATH_ADDRESS)
     if first[0] == _SFP:

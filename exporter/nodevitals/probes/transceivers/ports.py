@@ -1,4 +1,4 @@
-"""The ports of the node that may have a module, and what is read of one.
+"""Finds the ports of the node that may have a module, and reads one.
 
 In: sysfs, ethtool's netlink, or mlxlink for InfiniBand. Out: modules and statistics of forward
 error correction.
@@ -46,15 +46,15 @@ class ModulePort(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """Of its metrics."""
+        """The labels of the port's metrics."""
         return self.device, self.number, self.interface
 
 
 def find_ports(host: Host, excluded: Iterable[str]) -> list[ModulePort]:
     """The ports, less the excluded ones."""
     patterns = tuple(excluded)
-    found = [*_interfaces(host), *_infiniband_ports(host)]
-    return [port for port in found if not is_excluded(port.name, patterns)][:MAX_PORTS]
+    ports = [*_interfaces(host), *_infiniband_ports(host)]
+    return [port for port in ports if not is_excluded(port.name, patterns)][:MAX_PORTS]
 
 
 def _interfaces(host: Host) -> Iterator[ModulePort]:
@@ -63,8 +63,8 @@ def _interfaces(host: Host) -> Iterator[ModulePort]:
         directory = f"{root}/{name}"
         if read_integer(f"{directory}/type") != _ETHERNET:
             continue
-        one = read_interface(directory, Interface())
-        if one.kind != "physical":
+        interface = read_interface(directory, Interface())
+        if interface.kind != "physical":
             continue
         devices = list_names(f"{directory}/device/infiniband")
         port = read_integer(f"{directory}/dev_port")
@@ -73,7 +73,7 @@ def _interfaces(host: Host) -> Iterator[ModulePort]:
             device=devices[0] if known else "",
             number=str((port or 0) + 1) if known else "",
             interface=name,
-            place=one.place,
+            place=interface.place,
             up=netdev.is_up(directory),
         )
 
@@ -104,7 +104,7 @@ MAX_BINS = 17
 
 class ErrorCorrection(msgspec.Struct, frozen=True):
     """Counts since the driver was loaded: blocks, bits, and `histogram`: the blocks by the number
-    of wrong symbols in them (the lowest of each bin). None where the driver does not count.
+    of wrong symbols in them (the lowest of each bin). None if the driver does not count.
     """
 
     corrected_blocks: Optional[int] = None
@@ -114,7 +114,7 @@ class ErrorCorrection(msgspec.Struct, frozen=True):
 
 
 def parse_error_correction(answer: Mapping[int, bytes]) -> ErrorCorrection:
-    """The statistics. Raises ValueError where they cannot be decoded."""
+    """The statistics. Raises ValueError if they cannot be decoded."""
     counts: dict[int, int] = {}
     bins: dict[int, int] = {}
     for kind, data in attributes(answer.get(_STATISTICS, b"")):
@@ -149,8 +149,8 @@ _SHOWN_CHARACTERS = 120
 
 
 class Reading(msgspec.Struct, kw_only=True):
-    """What was read of one port. `problem` is why its module was not, '' where it was, where there
-    is none, and where the driver cannot; `denied` where a capability is missing.
+    """The values of one port. `problem` is why its module could not be read; '' if it was read, if
+    there is none, or if the driver cannot read it. `denied`: a capability is missing.
     """
 
     module: Optional[Module] = None
@@ -163,7 +163,7 @@ class Reading(msgspec.Struct, kw_only=True):
 
 
 def read_by_ethtool(interface: str, seconds: float) -> Reading:
-    """An Ethernet interface."""
+    """Read an Ethernet interface."""
     reading = Reading()
     try:
         ethtool = Ethtool(seconds)
@@ -198,11 +198,11 @@ def _read_error_correction(ethtool: Ethtool, interface: str, reading: Reading) -
         reading.error_correction = parse_error_correction(answer)
         reading.supported = True
     except (OSError, ValueError):
-        return  # an extra of some drivers
+        return  # only some drivers support it
 
 
 def read_by_mlxlink(program: str, port: ModulePort, seconds: float) -> Reading:
-    """A port of InfiniBand."""
+    """Read an InfiniBand port."""
     argv = [program, "-d", port.place, "-m", "-c", "--json"]
     try:
         output = tool.run(argv, seconds)

@@ -25,9 +25,9 @@ from nodevitals.probes.transceivers.ports import (
 )
 from nodevitals.wire import decode, encode
 
-# Share of the run's time: the run itself needs some after its last read.
+# Share of the run's time: the run needs some time after its last read.
 _READ_SHARE = 0.9
-# Each includes what its child takes to report that a read failed.
+# Each includes the time in which its child reports a failed read.
 _ETHTOOL_SECONDS, _MLXLINK_SECONDS = 5.0, 20.0
 _ETHTOOL_ANSWER_SECONDS, _MLXLINK_ANSWER_SECONDS = 2.0, 19.0
 
@@ -141,13 +141,13 @@ class TransceiversProbe(Probe):
         return name in self.state.hung
 
     def _read(self, port: ModulePort) -> bytes:
-        """In the child."""
+        """Read a port; called in the child."""
         if port.interface:
             return encode(read_by_ethtool(port.interface, _ETHTOOL_ANSWER_SECONDS))
         return encode(read_by_mlxlink(self._mlxlink or "", port, _MLXLINK_ANSWER_SECONDS))
 
     def _judge(self, read: dict[str, Reading], answers: Answers, left: list[str]) -> None:
-        """Raise what people should know of this run."""
+        """Raise the errors of this run."""
         if left:
             text = f"{', '.join(left)}: a process that reads it still hangs in the driver"
             raise ProbeError("stuck", text)
@@ -160,8 +160,8 @@ class TransceiversProbe(Probe):
             raise ProbeError("slow", text)
         if any(reading.denied for reading in read.values()) and self.settings.required:
             raise ProbeError("permission", "modules: needs CAP_NET_ADMIN")
-        # Not permitted is not absent. The kernel refuses before it asks the driver: whether the
-        # port can have a module is unknown.
+        # Not permitted does not mean absent. The kernel refuses before it asks the driver: whether
+        # the port can have a module is unknown.
         if not any(reading.supported or reading.denied for reading in read.values()):
             raise Absent("no driver that can read a module")
 
