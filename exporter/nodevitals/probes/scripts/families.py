@@ -65,7 +65,7 @@ TEXTFILE_VALUE = metrics.open_gauge(
     "textfile_value", "Value of a text file, with the labels that it has there.", "metric"
 )
 
-# Of the NCCL Inspector, per GPU (one per rank): https://github.com/NVIDIA/nccl/tree/master/plugins
+# Metrics of the NCCL Inspector, per GPU (one per rank): https://github.com/NVIDIA/nccl/tree/master/plugins
 RANK_LABELS = (
     "uuid",
     "gpu",

@@ -1,7 +1,7 @@
-"""What a check prints, as records. Pure: text in, text and values out.
+"""Parses what a check prints. Pure: text in, text and values out.
 
 Formats: https://nagios-plugins.org/doc/guidelines.html (performance data), and the last line of
-`nhc` (https://github.com/mej/nhc). What is not valid is counted and never guessed.
+`nhc` (https://github.com/mej/nhc). Invalid items are counted and never guessed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def parse_output(text: str, kilobyte: int = 1000) -> Report:
-    """The output of a plugin: text and performance data on the first line, more of both below it.
-    A kilobyte has 1000 bytes or 1024: the guidelines do not say.
+    """Parse the output of a plugin: text and performance data on the first line, more of both
+    below. `kilobyte` is 1000 or 1024 bytes: the guidelines do not specify it.
     """
     first, _, rest = text.partition("\n")
     said, _, data = first.partition("|")
@@ -68,7 +68,7 @@ def parse_output(text: str, kilobyte: int = 1000) -> Report:
 
 
 def parse_nhc(text: str) -> Optional[str]:
-    """The check that failed, by nhc's own line; None without that line."""
+    """The check that failed, by the line that nhc prints; None without that line."""
     match = _NHC_FAILURE.search(text)
     return clean(match[1]) if match else None
 
@@ -85,22 +85,22 @@ def first_line(text: str) -> str:
 
 
 def _items(data: str) -> list[Optional[re.Match[str]]]:
-    """The items of performance data; None for each word that is none."""
-    found: list[Optional[re.Match[str]]] = []
+    """The items of performance data; None for each word that is no item."""
+    items: list[Optional[re.Match[str]]] = []
     place = 0
-    while len(found) <= 4 * MAX_VALUES:
+    while len(items) <= 4 * MAX_VALUES:
         while place < len(data) and data[place].isspace():
             place += 1
         if place == len(data):
             break
         match = _ITEM.match(data, place)
-        found.append(match)
+        items.append(match)
         if match is not None:
             place = match.end()
         else:
             while place < len(data) and not data[place].isspace():
                 place += 1
-    return found
+    return items
 
 
 def _value(item: re.Match[str], kilobyte: int) -> Optional[Value]:

@@ -57,22 +57,22 @@ class ScriptsProbe(Probe):
         """One target per script, one that compares their folder with them, and one per folder of
         text files. It lists the folder: a new script is run from the next reload on.
         """
-        found = []
+        targets = []
         if settings.folder is not None:
             own = {script.name: script for script in settings.scripts}
             off = {name for name, script in own.items() if not script.enabled}
             listed = set(list_in_time(settings.folder)) | own.keys()
             names = tuple(sorted(listed - off)[:MAX_SCRIPTS])
             folder = FolderTarget(folder=settings.folder, run=names, off=tuple(sorted(off)))
-            found.append((settings.folder, ScriptsTarget(folder=folder)))
+            targets.append((settings.folder, ScriptsTarget(folder=folder)))
             for name in names:
                 script = own.get(name, ScriptSettings(name=name))
                 target = ScriptTarget(folder=settings.folder, script=script)
-                found.append((name, ScriptsTarget(script=target)))
-        found += [
+                targets.append((name, ScriptsTarget(script=target)))
+        targets += [
             (textfile.path, ScriptsTarget(textfiles=textfile)) for textfile in settings.textfiles
         ]
-        return found
+        return targets
 
     @classmethod
     def target_timing(cls, own: msgspec.Struct, timing: Timing) -> Timing:

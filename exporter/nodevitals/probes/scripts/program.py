@@ -1,7 +1,7 @@
 """Runs one executable to its end, within a deadline, and reads a bounded part of its output.
 
-Only for workers: what the executable starts is in the session of the worker, and is ended with the
-worker by the fork server, also where it has left that session.
+Only for workers: processes that the executable starts are in the session of the worker. The fork
+server ends them with the worker, also if they have left that session.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _START_FIELD = 19  # of /proc/PID/stat, counted after the command
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How an executable ended: its exit status, a signal's number negated, None at the deadline;
-    and the first part of what it printed.
+    """How an executable ended: its exit status, the negative number of a signal, or None at the
+    deadline; and the first part of its output.
     """
 
     status: Optional[int]
@@ -42,12 +42,12 @@ class Ended(msgspec.Struct, frozen=True):
     error: str
     discarded_bytes: int
     left: tuple[tuple[int, str], ...] = ()
-    """Processes that could not be killed: id, and time of start as the kernel writes it."""
+    """Processes that could not be killed: id, and start time as the kernel writes it."""
 
 
 def run(argv: list[str], seconds: float, grace: float, user: Optional[str] = None) -> Ended:
-    """Run it; after `seconds` send TERM, `grace` later KILL. Raises ProbeError where it cannot be
-    started: `missing`, `user`, `start`.
+    """Run a program; send TERM after `seconds`, and KILL `grace` later. Raises ProbeError if it
+    cannot be started: `missing`, `user`, `start`.
     """
     process = _start(argv, user)
     assert process.stdout is not None
@@ -61,7 +61,7 @@ def run(argv: list[str], seconds: float, grace: float, user: Optional[str] = Non
         for descriptor in streams:
             os.set_blocking(descriptor, False)
             selector.register(descriptor, selectors.EVENT_READ)
-        # Not until the end of the output: a daemon that it leaves keeps that open.
+        # Do not wait for the end of the output: a daemon that the program started keeps it open.
         while True:
             ended = process.poll() is not None
             discarded += _read(selector, streams, 0.0 if ended else LOOK_SECONDS)
@@ -73,7 +73,7 @@ def run(argv: list[str], seconds: float, grace: float, user: Optional[str] = Non
                     process.send_signal(signals.pop(0))
                 deadline = time.monotonic() + grace
             elif time.monotonic() >= deadline:
-                break  # it hangs in the kernel
+                break  # the process hangs in the kernel
     late = len(signals) < 2
     output, error = (bytes(data).decode("utf-8", "replace") for data in streams.values())
     left = _end(family | _family(os.getpid()), grace) if late else ()
@@ -89,7 +89,7 @@ def _start(argv: list[str], user: Optional[str]) -> subprocess.Popen[bytes]:
             stderr=subprocess.PIPE,
             cwd="/",
             env=ENVIRONMENT,
-            # After the change of user, which clears what prctl has set.
+            # After the change of user, which clears the settings of prctl.
             preexec_fn=prepare,
             **_identity(user),
         )
@@ -113,7 +113,7 @@ def _identity(user: Optional[str]) -> dict[str, Any]:
 def _read(
     selector: selectors.BaseSelector, streams: dict[int, bytearray], wait_seconds: float
 ) -> int:
-    """Read what is there, once per stream; the number of bytes that were discarded."""
+    """Read the available output, once per stream. Returns the number of discarded bytes."""
     discarded = 0
     if not selector.get_map():
         time.sleep(wait_seconds)
@@ -131,24 +131,30 @@ def _read(
 
 
 def _family(own: int) -> dict[int, str]:
-    """The descendants of this worker and what else is in its session: each process with its start.
-    A script may start sessions of its own, as nhc does.
+    """The descendants of this worker and the other processes of its session, with their start
+    times. A script may start sessions of its own, as nhc does.
     """
     try:
-        found = list(processes())
+        running = list(processes())
     except OSError:
         return {}
     session, kin = os.getsid(0), {own}
     size = 0
-    while size != len(kin):  # until no process has a parent in it that was not known
+    while size != len(kin):  # until no further descendant is found
         size = len(kin)
-        kin |= {one.pid for one in found if one.parent in kin or one.session == session}
-    pairs = ((one.pid, started_at(one.pid)) for one in found if one.pid in kin - {own})
+        kin |= {
+            process.pid
+            for process in running
+            if process.parent in kin or process.session == session
+        }
+    pairs = (
+        (process.pid, started_at(process.pid)) for process in running if process.pid in kin - {own}
+    )
     return {pid: start for pid, start in pairs if start}
 
 
 def _end(family: dict[int, str], seconds: float) -> tuple[tuple[int, str], ...]:
-    """Kill these processes; what is there after so long."""
+    """Kill these processes. Returns those that still exist after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         left = tuple((pid, start) for pid, start in family.items() if started_at(pid) == start)
@@ -161,6 +167,6 @@ def _end(family: dict[int, str], seconds: float) -> tuple[tuple[int, str], ...]:
 
 
 def started_at(pid: int) -> str:
-    """When a process started, in the kernel's ticks since boot; '' where it has ended."""
+    """When a process started, in the kernel's ticks since boot; '' if it has ended."""
     fields = (read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
     return fields[_START_FIELD] if len(fields) > _START_FIELD and fields[0] != "Z" else ""

@@ -1,4 +1,4 @@
-"""One run of one script: how it ended becomes a status, its output values and a line of text."""
+"""One run of one script: its end becomes a status, its output becomes values and a line of text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from nodevitals.probes.scripts.nagios import (
 from nodevitals.probes.scripts.program import Ended
 from nodevitals.probes.scripts.settings import ScriptSettings
 
-# Exit statuses of nhc that its own signals and its watchdog cause.
+# Exit statuses of nhc after its own signals and its watchdog.
 _NHC_ENDED = (129, 130, 142, 143)
-# A script that makes up new labels in each run would make series without end.
+# Limits the series of a script that uses new labels in each run.
 MAX_KNOWN_LABELS = 256
 
 
@@ -37,7 +37,7 @@ class ScriptState(msgspec.Struct):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A status, why it is not the script's own ('' where it is), and the report."""
+    """A status, why it is not the script's own ('' if it is), and the report."""
 
     status: str
     failure: str
@@ -45,7 +45,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def result_of(ended: Ended, script: ScriptSettings) -> Result:
-    """What an ended script says."""
+    """The result of a script that has ended."""
     if ended.status is None:
         return Result("unknown", "timeout", Report("did not end in time and was ended"))
     if ended.status < 0:
@@ -77,7 +77,7 @@ def _nhc_result(ended: Ended, status: int) -> Result:
 def add_result(
     readings: Readings, script: str, result: Result, discarded: int, state: ScriptState
 ) -> None:
-    """Add the result of a run, and a line to the log where the status is another than before."""
+    """Add the result of a run, and log a line if the status has changed."""
     for status in families.STATUSES:
         readings.add(families.STATUS, status == result.status, script, status)
     for failure in families.FAILURES:
@@ -104,12 +104,12 @@ def add_result(
 
 
 def budget(timeout_seconds: float) -> tuple[float, float]:
-    """The seconds of a script until TERM and from then to KILL, within the time of a run."""
+    """Seconds until TERM, and from TERM to KILL, within the time of a run."""
     seconds = max(timeout_seconds / 2, timeout_seconds - 1.0)
     return seconds, (timeout_seconds - seconds) / 4
 
 
 def still_running(state: ScriptState, started_at: Callable[[int], str]) -> Optional[int]:
-    """A process of an earlier run that is still there; None where all have ended."""
+    """A process of an earlier run that still runs; None if all have ended."""
     state.left = [(pid, start) for pid, start in state.left if started_at(pid) == start]
     return state.left[0][0] if state.left else None

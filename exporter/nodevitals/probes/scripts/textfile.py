@@ -1,7 +1,7 @@
-"""A Prometheus text file as records. Pure: bytes in, samples out.
+"""Parses a Prometheus text file. Pure: bytes in, samples out.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format, without timestamps.
-Unprivileged jobs write these files: what is not valid is counted, line by line.
+Unprivileged jobs write these files: invalid lines are counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 MAX_LABELS = 24
 MAX_NAME_CHARACTERS = 100
 MAX_VALUE_CHARACTERS = 128
-# Prometheus sets these itself; a rule or a route trusts them.
+# Prometheus sets these labels itself; rules and routes trust them.
 _TAKEN = ("job", "instance", "cluster", "metric")
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -28,7 +28,7 @@ _ESCAPE = re.compile(r"\\.")
 
 
 class UnreadableTextError(Exception):
-    """The file is not a whole text file; the text says why."""
+    """The file is not a complete text file; the text is the reason."""
 
 
 class TextSample(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse_textfile(data: bytes, max_samples: int) -> Parsed:
-    """The samples of a file, at most so many and one more. Raises UnreadableTextError."""
+    """The samples of a file, at most `max_samples` plus one. Raises UnreadableTextError."""
     if not data.endswith(b"\n"):
         raise UnreadableTextError("its last line is not complete: it is being written")
     if b"\0" in data:
@@ -67,7 +67,7 @@ def parse_textfile(data: bytes, max_samples: int) -> Parsed:
         sample = _sample(stripped)
         if sample is None:
             invalid += 1
-        elif not math.isnan(sample.value):  # unknown is missing
+        elif not math.isnan(sample.value):  # an unknown value is left out
             samples.append(sample)
     return Parsed(tuple(samples), invalid)
 
@@ -92,15 +92,15 @@ def _sample(line: str) -> TextSample | None:
 
 
 def _labels(text: str) -> tuple[tuple[str, str], ...] | None:
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     place = 0
     while text[place:].strip(" \t"):
         match = _TEXT_LABEL.match(text, place)
-        if match is None or match[1] in found or match[1] in _TAKEN or len(found) == MAX_LABELS:
+        if match is None or match[1] in labels or match[1] in _TAKEN or len(labels) == MAX_LABELS:
             return None
-        value = _ESCAPE.sub(lambda one: _ESCAPES.get(one[0], "\0"), match[2])
+        value = _ESCAPE.sub(lambda escape: _ESCAPES.get(escape[0], "\0"), match[2])
         if len(value) > MAX_VALUE_CHARACTERS or not value.isprintable():
             return None
-        found[match[1]] = value
+        labels[match[1]] = value
         place = match.end()
-    return tuple(found.items())
+    return tuple(labels.items())

@@ -1,4 +1,4 @@
-"""Reads the text files of one folder, which unprivileged jobs write, and adds what they hold.
+"""Reads the text files of one folder, which unprivileged jobs write, and adds their samples.
 
 Nothing but regular files of a bounded size is opened, no link is followed, and one file's content
 cannot displace another's: the first of two equal series stays, in the order of the files' names.
@@ -32,7 +32,7 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 _SIZE = re.compile(r"[0-9]{1,12}(?:-[0-9]{1,12})?(?:B|KB|MB|GB|TB)")
 _WORD = re.compile(r"[A-Za-z0-9]{1,32}")
 _ALGORITHM = re.compile(r"[A-Za-z0-9_]{0,64}")
-# What the plugin writes for what it does not know.
+# The plugin writes this for unknown values.
 _UNKNOWN = "unknown"
 
 SUFFIX = ".prom"
@@ -41,7 +41,7 @@ MAX_ENTRIES = 8192
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """Where a metric of the plugin goes, and what its value is multiplied by."""
+    """The family of a metric of the plugin, and the factor for its value."""
 
     family: Family
     factor: float
@@ -56,7 +56,7 @@ METRICS = {
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One sample for a declared family; its value is None where the plugin has measured nothing."""
+    """One sample for a declared family; its value is None if the plugin has measured nothing."""
 
     family: Family
     labels: tuple[str, ...]
@@ -70,36 +70,36 @@ def gpu_of(file: str) -> str:
 
 
 def parse_row(sample: TextSample, uuid: str) -> Row | None:
-    """A sample of one of the METRICS; None where its labels or its value are not the plugin's."""
+    """A sample of one of the METRICS; None if its labels or its value do not fit the plugin."""
     metric = METRICS[sample.name]
-    found = dict(sample.labels)
-    known = {name: "" if text == _UNKNOWN else text for name, text in found.items()}
+    labels = dict(sample.labels)
+    known = {name: "" if text == _UNKNOWN else text for name, text in labels.items()}
     collective = "collective" in metric.family.labels
-    operation = found.get("collective" if collective else "p2p_operation", "")
+    operation = labels.get("collective" if collective else "p2p_operation", "")
     algorithm = known.get("algo_proto", "")
     if not (
         sample.value >= 0
-        and _COUNT.fullmatch(found.get("nranks", ""))
-        and _COUNT.fullmatch(found.get("n_nodes", ""))
-        and _SIZE.fullmatch(found.get("message_size", ""))
+        and _COUNT.fullmatch(labels.get("nranks", ""))
+        and _COUNT.fullmatch(labels.get("n_nodes", ""))
+        and _SIZE.fullmatch(labels.get("message_size", ""))
         and _WORD.fullmatch(operation)
         and _ALGORITHM.fullmatch(algorithm)
     ):
         return None
-    labels = (
+    row_labels = (
         uuid,
         known.get("gpu", ""),
         known.get("node", ""),
         known.get("slurm_job_id", ""),
         known.get("comm_name", ""),
-        found["n_nodes"],
-        found["nranks"],
-        found["message_size"],
+        labels["n_nodes"],
+        labels["nranks"],
+        labels["message_size"],
         operation,
     )
-    # 0 is the plugin's mean of no measurement.
+    # 0 is the plugin's mean without any measurement.
     value = sample.value * metric.factor if sample.value > 0 else None
-    return Row(metric.family, (*labels, algorithm) if collective else labels, value)
+    return Row(metric.family, (*row_labels, algorithm) if collective else row_labels, value)
 
 
 class StaleError(Exception):
@@ -119,7 +119,9 @@ class TextFolder:
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
 
     def read(self) -> list[str]:
-        """Read every file. What could not be read, one line each; raises Absent and ProbeError."""
+        """Read every file. Returns one line per file with problems; raises Absent and
+        ProbeError.
+        """
         path = self._settings.path
         try:
             folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""Whether only root and the agent's user can change a file, and the folder of scripts.
+"""Checks that only root and the agent's user can change a file, and lists the scripts of a folder.
 
-In: a path. Out: the path without symbolic links, or UntrustedError with what to do. Each directory
-on the way, and on the way of each link, is examined: who can write to one can replace the file.
+In: a path. Out: the path without symbolic links, or UntrustedError with the fix. Each directory of
+the path, and of each link, is checked: a user who can write to one can replace the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UntrustedError(Exception):
-    """Another user can change what would be run; the text says which path, and what to do."""
+    """Another user can change what would be run; the text has the path and the fix."""
 
 
 def trusted_path(path: str) -> str:
@@ -74,7 +74,7 @@ def list_scripts(folder: str) -> tuple[list[str], list[str], int]:
                 continue
             try:
                 mode = entry.stat().st_mode
-            except OSError:  # a link to nothing
+            except OSError:  # a broken link
                 mode = stat.S_IFREG
             if not stat.S_ISREG(mode):
                 continue
@@ -88,18 +88,18 @@ def list_scripts(folder: str) -> tuple[list[str], list[str], int]:
 
 
 def list_in_time(folder: str) -> list[str]:
-    """The names of the executable files, for a process that must not hang: none where the folder
-    cannot be listed, or not in time.
+    """The names of the executable files, for a process that must not hang: none if the folder
+    cannot be listed in time.
     """
-    found: list[str] = []
+    names: list[str] = []
 
     def look() -> None:
         try:
-            found.extend(list_scripts(folder)[0])
+            names.extend(list_scripts(folder)[0])
         except OSError:
             return  # the run on the folder reports it
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(LIST_SECONDS)
-    return [] if thread.is_alive() else found
+    return [] if thread.is_alive() else names

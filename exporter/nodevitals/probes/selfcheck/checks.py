@@ -48,7 +48,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     expected: Optional[float] = None
     link: TestedLink = TestedLink()
     rdma: Optional[perftest.PerftestOptions] = None
-    """Of a loopback, whose server and client are two runs."""
+    """The options of a loopback, whose server and client are two runs."""
     mebibytes: int = 0
 
     @property
@@ -66,7 +66,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class _AbsentError(Exception):
-    """The node has no such check; the text says why."""
+    """The node has no such check; the text is the reason."""
 
 
 def offer(
@@ -75,8 +75,8 @@ def offer(
     kinds: Sequence[Kind],
     devices: Sequence[str] = (),
 ) -> Offer:
-    """The checks of these kinds; of these devices only, where any is given: indexes of
-    accelerators, names of RDMA devices or ports (`mlx5_0/1`).
+    """The checks of these kinds. If devices are given, only their checks: indexes of accelerators,
+    names of RDMA devices or ports (`mlx5_0/1`).
     """
     checks: list[Check] = []
     absent: dict[str, str] = {}
@@ -115,14 +115,14 @@ def gpus(host: Host) -> tuple[str, ...]:
 
 
 def _chosen(all_of_them: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str, ...]:
-    found = tuple(one for one in all_of_them if not wanted or one in wanted)
-    if not found:
+    chosen = tuple(name for name in all_of_them if not wanted or name in wanted)
+    if not chosen:
         raise _AbsentError(f"the node has no {what}" if not all_of_them else f"no {what} is chosen")
-    return found
+    return chosen
 
 
 def _cuda(devices: Sequence[str]) -> dict[str, str]:
-    """The same numbers as in nvidia-smi, whatever the environment has."""
+    """Variables that give GPUs the numbers of nvidia-smi, whatever the agent's environment is."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(devices)}
 
 
@@ -130,7 +130,7 @@ def _copies(
     kind: Kind, host: Host, expected: float | None, wanted: Sequence[str]
 ) -> Iterator[Check]:
     npus = sorted(
-        int(found[1]) for name in list_names(host.root("/dev")) if (found := _NPU.fullmatch(name))
+        int(match[1]) for name in list_names(host.root("/dev")) if (match := _NPU.fullmatch(name))
     )
     if npus and not gpus(host):
         tool = _tool("ascend-dmi")
@@ -158,9 +158,9 @@ def _copies(
 
 
 def has_memory(check: Check, host: Host) -> bool:
-    """Whether there is memory for its arrays, and as much again for whatever else wants some."""
-    found = _AVAILABLE.search(read_text(host.proc("meminfo")) or "")
-    return MEMORY_MARGIN * check.mebibytes <= (int(found[1]) // 1024 if found else 0)
+    """Whether there is memory for the arrays of a check, and as much again for other processes."""
+    match = _AVAILABLE.search(read_text(host.proc("meminfo")) or "")
+    return MEMORY_MARGIN * check.mebibytes <= (int(match[1]) // 1024 if match else 0)
 
 
 def _memory(mebibytes: int, expected: float | None, wanted: Sequence[str]) -> Check:
@@ -214,9 +214,9 @@ def _loopbacks(host: Host, expected: float | None, wanted: Sequence[str]) -> Ite
         if port.isdecimal()
     ]
     names = [f"{device}/{port}" for device, port in ports]
-    chosen = [one for one in wanted if "/" in one]
+    chosen = [name for name in wanted if "/" in name]
     chosen += [f"{device}/{port}" for device, port in ports if device in wanted]
-    usable = [one for one, at in zip(names, ports) if _is_active(host, *at)]
+    usable = [name for name, at in zip(names, ports) if _is_active(host, *at)]
     if names and not usable:
         raise _AbsentError("no RDMA port is active")
     for name in _chosen(usable, chosen or wanted, "active RDMA port"):
@@ -247,7 +247,7 @@ def _is_active(host: Host, device: str, port: str) -> bool:
 
 
 def _link(host: Host, device: str, port: str) -> TestedLink:
-    """The port whose traffic shows that it is in use."""
+    """The port, whose traffic shows whether it is in use."""
     folder = f"class/infiniband/{device}/ports/{port}"
     counters = tuple(f"{folder}/counters/{name}" for name in ("port_xmit_data", "port_rcv_data"))
     return TestedLink(counters, 4, parse_rate(read_text(host.sys(f"{folder}/rate")) or ""))

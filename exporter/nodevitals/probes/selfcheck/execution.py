@@ -38,8 +38,8 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 GRACE_SECONDS = 0.4
 REAP_SECONDS = 0.5
 KILL_AFTER = "2"
-"""Where `timeout` ends the tool, this process is dead or hangs."""
-# Exit statuses of `timeout` for what it could not execute.
+"""If `timeout` must end the tool, this process is dead or hangs."""
+# Exit statuses of `timeout` for programs that it could not execute.
 NOT_STARTED = (125, 126, 127)
 
 
@@ -75,39 +75,39 @@ class Child:
 
     @property
     def session(self) -> int:
-        """The session, and the process group, of all that it started."""
+        """The session, and the process group, of all processes that the run started."""
         return self._process.pid
 
     @property
     def too_long(self) -> bool:
-        """Whether it printed more than is kept."""
+        """Whether the tool printed more than is kept."""
         return self._size > MAX_OUTPUT_BYTES
 
     def wait(self, seconds: float) -> int | None:
-        """Read its output for so long at most. Returns its status once it has ended: negative where
-        a signal did it.
+        """Read the output for at most so many seconds. Returns the status if the tool has ended:
+        negative if a signal ended it.
         """
         if self._status is not None:
             return self._status
         if not self._selector.get_map():
-            time.sleep(seconds)  # it has closed its output
+            time.sleep(seconds)  # the tool has closed its output
         for key, _ in self._selector.select(seconds):
             self._read(key)
         if not self._ended():
             return None
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.session, signal.SIGKILL)  # what it left in its group
+            os.killpg(self.session, signal.SIGKILL)  # processes left in its group
         self._drain()
         self._status = self._process.wait()
         return self._status
 
     def text(self) -> str:
-        """What it has printed so far, standard error after standard output."""
+        """The output so far, standard error after standard output."""
         output = b"".join(self._chunks[0]) + b"\n" + b"".join(self._chunks[1])
         return output[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
 
     def end(self) -> None:
-        """End it and all that it started, where that has not ended. What hangs in the kernel is
+        """End the tool and all processes that it started. A process that hangs in the kernel is
         left behind: no signal reaches it.
         """
         if self._status is None:
@@ -123,7 +123,7 @@ class Child:
                 stream.close()
 
     def _ended(self) -> bool:
-        """Whether it has ended. It is not reaped, so that no other process group has its number."""
+        """Whether the tool has ended. It is not reaped, so that its group number stays reserved."""
         return os.waitid(os.P_PID, self.session, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _wait_until_ended(self, seconds: float) -> None:
@@ -145,7 +145,9 @@ class Child:
         return True
 
     def _drain(self) -> None:
-        """Read what is in the pipes, and no more: a process in another session may hold them."""
+        """Read what is in the pipes, without waiting: a process in another session may hold
+        them open.
+        """
         for key in list(self._selector.get_map().values()):
             while self._read(key) and not self.too_long:
                 pass
@@ -153,7 +155,7 @@ class Child:
 
 def _prepare() -> None:
     die_with_parent(signal.SIGTERM)
-    # The worker's limit on memory is not for a tool.
+    # The worker's memory limit does not apply to a tool.
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -168,7 +170,7 @@ REFUSALS = (*GATE_REASONS, "memory_short", "budget")
 
 class Finished(msgspec.Struct, frozen=True):
     """The end of a check: its results, the time for which a tool ran, and why it was refused or
-    stopped ('' where it was not).
+    stopped ('' if it was not).
     """
 
     results: tuple[Result, ...]
@@ -195,7 +197,7 @@ class Execution:
         """Set by another thread: the check that runs is ended, as `closing`."""
 
     def run(self, check: Check, seconds: float, forced: bool = False) -> Finished:
-        """Run it for at most so many seconds."""
+        """Run a check for at most so many seconds."""
         self._own.names = self._names
         refused: str = self._gate.check_before_start(check.link, forced) or ""
         if not refused and check.mebibytes and not has_memory(check, self._host):
@@ -223,7 +225,7 @@ class Execution:
     def _tool(
         self, argv: Sequence[str], check: Check, deadline: float, forced: bool
     ) -> tuple[str, int]:
-        """The output of a tool and its status. Raises ChildError where it has none."""
+        """The output of a tool and its status. Raises ChildError if it has none."""
         child = Child(argv, max(deadline - time.monotonic(), 0.1) + 2, check.environment)
         self._own.session = child.session
         try:
@@ -261,8 +263,8 @@ class Execution:
         deadline: float,
         forced: bool,
     ) -> list[Result]:
-        """The server of perftest, and its client, on the same port of the same node. They open no
-        accelerator, so the gate need not know them.
+        """Run the server and the client of perftest on the same port. They open no accelerator, so
+        the gate need not know them.
         """
         tcp_port = _free_port()
         limit = deadline - time.monotonic() + 2
@@ -303,7 +305,7 @@ def _judged(check: Check, text: str, status: int) -> list[Result]:
 
 
 def _of_report(check: Check, report: Report, status: int) -> list[Result]:
-    """The result of a tool that the fabric tests have, too. Only wrong data is a failure."""
+    """The result of a tool that fabric tests use, too. Only wrong data is a failure."""
     if report.outcome != "ok":
         outcome: Outcome = "failed" if report.reason == "corruption" else "harness"
         return _all(check, outcome, f"{report.reason}: {report.message}")

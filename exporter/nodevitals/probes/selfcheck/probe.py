@@ -15,7 +15,7 @@ from nodevitals.probes.selfcheck.results import KINDS, OUTCOMES, Result, worst
 from nodevitals.probes.selfcheck.runner import FinishedCheck, Ran, SelfcheckRunner
 from nodevitals.probes.selfcheck.settings import Meter, SelfcheckSettings, Spent
 
-# Of what the last check of a device found; one that was refused changes nothing.
+# Outcomes of the last check of a device; a refused check changes nothing.
 RESULTS = tuple(outcome for outcome in OUTCOMES if outcome != "refused")
 
 results = Families("selfcheck", "kind", "device", "port", kind=KINDS)
@@ -48,7 +48,7 @@ ALL = (*results, *checks)
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """A result, with the name of its check and when that ran (seconds since the epoch)."""
+    """A result, with the name of its check and the time of the check (seconds since the epoch)."""
 
     check: str
     time: float
@@ -86,7 +86,7 @@ class SelfcheckProbe(Probe):
     state: SelfcheckState
 
     def open(self) -> None:
-        """Nothing: the first run starts the thread, as only a run has the state."""
+        """Do nothing: the first run starts the thread, because only a run has the state."""
         self._runner: SelfcheckRunner | None = None
 
     def run(self, readings: Readings) -> None:

@@ -1,4 +1,4 @@
-"""The result of a self-check: what was measured on which device, or why nothing was. Pure."""
+"""The result of a self-check: the measurement on a device, or why there is none. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ Kind = Literal["host_to_device", "device_to_host", "memory", "rdma_loopback", "c
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Outcome = Literal["ok", "slow", "warning", "failed", "skipped", "harness", "refused"]
-"""`slow`: below what is expected. `failed`: the test found a fault of the hardware. `skipped`: the
-tool has no such test for this device. `harness`: the tool crashed, hung or printed what cannot be
-read, which says nothing of the hardware. `refused`: the gate or the budget kept it away."""
+"""`slow`: below the expected bandwidth. `failed`: the test found a fault of the hardware.
+`skipped`: the tool has no such test for this device. `harness`: the tool crashed, hung or printed
+text that cannot be parsed; the hardware is unknown. `refused`: the gate or the budget refused the
+check."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-# What follows from a whole round, worst first.
+# Outcomes of a complete round, worst first.
 _WORST: tuple[Outcome, ...] = (
     *("failed", "slow", "harness", "refused", "warning", "ok", "skipped"),
 )
 MAX_BYTES_PER_SECOND = 1e14
-"""More than any device has: a larger figure is not one."""
+"""More than any device has: a larger figure is invalid."""
 MAX_MESSAGE = 300
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of results. `device` is the index of an accelerator or the name of an RDMA device;
-    '' where the check has none, or where the tool does not report which one it was.
+    '' if the check has none, or if the tool does not report the device.
     """
 
     kind: Kind
@@ -39,7 +40,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Its labels."""
+        """The labels of the result."""
         return (self.kind, self.device, self.port)
 
 
@@ -68,7 +69,7 @@ def measured(
 def for_all(
     kind: Kind, devices: Sequence[str], port: str, outcome: Outcome, message: str
 ) -> list[Result]:
-    """The same result for each device of a check, or one result where it has none."""
+    """The same result for each device of a check, or one result if it has no devices."""
     return [
         Result(kind=kind, device=device, port=port, outcome=outcome, message=line(message))
         for device in devices or ("",)
@@ -76,5 +77,5 @@ def for_all(
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The one that counts; None where there is none."""
+    """The worst of these outcomes; None if there is none."""
     return min(outcomes, key=_WORST.index, default=None)

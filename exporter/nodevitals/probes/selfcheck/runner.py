@@ -21,15 +21,15 @@ from nodevitals.probes.selfcheck.results import Outcome, worst
 from nodevitals.probes.selfcheck.settings import Meter, SelfcheckSettings
 
 LOOK_SECONDS = 10.0
-# A bad result is confirmed, or a repair seen, without waiting for a day. A tool that hangs costs
-# its longest time at each try, and must not use up the budget of the others.
+# These confirm a bad result, or detect a repair, sooner than after a day. A tool that hangs uses
+# its longest time at each try, and must not use up the budget of other checks.
 AGAIN_SECONDS: dict[Optional[Outcome], float] = {
     "slow": 3600.0,
     "failed": 3600.0,
     "harness": 6 * 3600.0,
 }
 SPREAD_SECONDS = 3600.0
-# Reasons that concern the check that was refused, not the whole node.
+# Reasons that concern only the refused check, not the whole node.
 _OF_ONE_CHECK = ("link_busy", "memory_short", "budget")
 
 
@@ -75,11 +75,11 @@ class SelfcheckRunner:
 
     def finished(self) -> list[FinishedCheck]:
         """The checks that have ended since the last call."""
-        found = []
+        finished = []
         with suppress(queue.Empty):
             while True:
-                found.append(self._finished.get_nowait())
-        return found
+                finished.append(self._finished.get_nowait())
+        return finished
 
     def _loop(self) -> None:
         try:
@@ -101,7 +101,7 @@ class SelfcheckRunner:
     def _is_due(self, check: Check, now: float) -> bool:
         ran = self._ran.get(check.name)
         if ran is None:
-            # A rollout must not put all nodes under load at once.
+            # A rollout must not start checks on all nodes at once.
             return bool(self._ran) or now >= self._first
         every = self._settings.every
         wait = min(every, AGAIN_SECONDS.get(ran.outcome, every))

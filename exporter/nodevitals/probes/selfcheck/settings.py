@@ -21,14 +21,14 @@ class Spent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Meter:
-    """The cost of the checks of the last day. A clock that was set back frees nothing."""
+    """The cost of the checks of the last day. Setting the clock back frees nothing."""
 
     def __init__(self, seconds_per_day: float, spent: tuple[Spent, ...] = ()) -> None:
         self._limit = seconds_per_day
         self._spent = list(spent)
 
     def allows(self, now: float, seconds: float) -> bool:
-        """Whether one more check fits, at its highest cost."""
+        """Whether one more check with this highest cost fits."""
         self._spent = [spent for spent in self._spent if now - spent.time < DAY]
         return sum(spent.seconds for spent in self._spent) + seconds <= self._limit
 
@@ -37,7 +37,7 @@ class Meter:
         self._spent.append(Spent(now, seconds))
 
     def spent(self) -> tuple[Spent, ...]:
-        """What must be kept over a restart."""
+        """The costs, which must be kept over a restart."""
         return tuple(self._spent)
 
 
@@ -59,9 +59,9 @@ class ExpectedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Bus bandwidth of an all-reduce over the accelerators of the node. Example: `3000Gb/s`"""
 
     def of(self, kind: Kind) -> float | None:
-        """Bytes per second; None where nothing is expected."""
-        found: float | None = getattr(self, kind, None)
-        return found
+        """Expected bytes per second; None if nothing is expected."""
+        rate: float | None = getattr(self, kind, None)
+        return rate
 
 
 class CheckBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -33,7 +33,7 @@ _BROKEN = (
 
 
 class ReplyError(Exception):
-    """The other side answered with an error: its name, and its text for people."""
+    """The other side answered with an error; has its name and its text."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(name)
@@ -76,7 +76,7 @@ class Bus:
     ) -> tuple[Any, ...]:
         """The values of the reply. Raises ReplyError as well."""
         message = new_method_call(address, method, signature or None, body)
-        # Without it, a bus without systemd would start a program that only says that it is none.
+        # Without this flag, a bus without systemd would start a program that only reports an error.
         message.header.flags |= MessageFlag.no_auto_start
         if self._direct:
             del message.header.fields[HeaderFields.destination]
@@ -156,7 +156,7 @@ class Bus:
         return data
 
     def _wait(self) -> None:
-        """Let the next call last until the deadline at most."""
+        """Set the timeout of the next call to the time until the deadline."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise self._timeout()
@@ -174,8 +174,8 @@ def _plain(text: object) -> str:
 
 
 def connect(bus: str, private: str, seconds: float) -> Bus:
-    """A connection by the first way that answers. Raises ProbeError: that of the bus, where neither
-    does.
+    """A connection to the first socket that answers. Raises the ProbeError of the bus if
+    neither does.
     """
     now = time.monotonic()
     second = os.geteuid() == 0 and os.path.exists(private)

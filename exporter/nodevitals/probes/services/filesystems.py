@@ -1,4 +1,4 @@
-"""Local file systems that were mounted for writing and accept no writes now, by their mounts.
+"""Finds local file systems that were mounted for writing and accept no writes now.
 
 In: mountinfo of the node's first process. Out: one record per file system. Pure.
 https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
@@ -23,7 +23,7 @@ from nodevitals.linux.process import seconds_since_start
 from nodevitals.linux.sysfs import read_integer, read_text, unescape
 from nodevitals.probe import Host
 
-# Drivers of ext2 and ext3 are ext4's.
+# The ext4 driver also mounts ext2 and ext3.
 TYPES = ("ext2", "ext3", "ext4")
 
 
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 def device_name(host: Host, number: str) -> Optional[str]:
-    """The kernel's name of the block device MAJOR:MINOR; None where it has none."""
+    """The kernel's name of the block device MAJOR:MINOR; None if it has none."""
     try:
         return os.path.basename(os.readlink(host.sys(f"dev/block/{number}")))
     except OSError:
@@ -46,9 +46,7 @@ def device_name(host: Host, number: str) -> Optional[str]:
 
 
 def read_record(host: Host, name: str, now: float) -> Optional[Record]:
-    """What the file system on a device has recorded; None where it does not show it. `now` is Unix
-    time.
-    """
+    """The error record of the file system on a device; None if it has none. `now` is Unix time."""
     folder = host.sys(f"fs/ext4/{name}")
     errors = read_integer(folder / "errors_count")
     if errors is None:
@@ -63,22 +61,22 @@ def read_record(host: Host, name: str, now: float) -> Optional[Record]:
 
 
 def _stops_writes(options: str) -> bool:
-    """Whether an error makes it read-only, by the options that hold: those of the mount, and the
-    superblock's.
+    """Whether an error makes the file system read-only, by the effective options of the mount and
+    the superblock.
     """
     return "errors=remount-ro" in options.splitlines()
 
 
 def in_this_mount(last: Optional[int], age: Optional[float], now: float) -> bool:
-    """Whether the last error, at a Unix time in whole seconds, is of a mount of this age in
-    seconds. False where that is not known, and for a time of a clock that was ahead.
+    """Whether the last error, at a Unix time in whole seconds, happened within a mount of this age
+    in seconds. False if that is unknown, and for a time in the future.
     """
     return last is not None and age is not None and now - age < last <= now
 
 
 LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "reiserfs")
 MAX_FILESYSTEMS = 64
-# Mounts of containers and volumes: they come and go, and are the runtime's.
+# Mounts of containers and volumes: the runtime creates and removes them.
 _RUNTIMES = ("/var/lib/kubelet/", "/var/lib/containers/", "/var/lib/docker/", "/run/", "/snap/")
 # What ext4 since Linux 6.15 shows after an error, and after a shutdown, instead of ro. Earlier ones
 # and XFS show nothing: ext4.py, and the kernel's log.
@@ -105,7 +103,7 @@ class LocalFilesystem(msgspec.Struct, frozen=True):
     source: str
     read_only: bool
     for_writing: bool
-    """Whether it is mounted for writing somewhere, whatever it permits now."""
+    """Whether it is mounted for writing somewhere, even if it accepts no writes now."""
 
 
 def parse_local_mounts(text: str) -> Iterator[LocalMount]:
@@ -136,15 +134,15 @@ def local_filesystems(text: str) -> list[LocalFilesystem]:
     for mount in parse_local_mounts(text):
         if not mount.mountpoint.startswith(_RUNTIMES):
             by_device.setdefault(mount.device, []).append(mount)
-    found = []
+    filesystems = []
     for device, mounts in by_device.items():
         main = min(mounts, key=lambda filesystem: len(filesystem.mountpoint))
         read_only = any(mount.filesystem_read_only for mount in mounts)
         for_writing = any(not mount.mounted_read_only for mount in mounts)
-        found.append(
+        filesystems.append(
             LocalFilesystem(
                 device, main.mountpoint, main.fstype, main.source, read_only, for_writing
             )
         )
-    found.sort(key=lambda filesystem: len(filesystem.mountpoint))
-    return found[:MAX_FILESYSTEMS]
+    filesystems.sort(key=lambda filesystem: len(filesystem.mountpoint))
+    return filesystems[:MAX_FILESYSTEMS]

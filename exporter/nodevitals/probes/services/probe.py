@@ -29,10 +29,10 @@ from nodevitals.probes.services.unit_names import UNIT_NAME, WATCHED, Watch
 
 UNITS = "units"
 CONDITIONS = "conditions"
-# Of the timeout: an error of our own says more than the end of the process.
+# Share of the timeout: our own error is more precise than the end of the process.
 _SHARE = 0.8
-# A node has thousands of processes, and what hangs does so for longer: every second run looks, and
-# each run while one is in uninterruptible sleep.
+# A node has thousands of processes, and a hung process hangs for longer: every second run looks at
+# them, and each run does while one is in uninterruptible sleep.
 _INTERVALS_PER_LOOK = 1.5
 UnitName = Annotated[str, msgspec.Meta(pattern=UNIT_NAME)]
 
@@ -68,8 +68,8 @@ class ServicesSettings(ProbeSettings, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Looked(msgspec.Struct):
-    """The last look at all processes: the zombies, the hung ones by what they wait in, and when, by
-    the monotonic clock.
+    """The last look at all processes: number of zombies, number of hung processes by what they wait
+    in, and the monotonic seconds of the look.
     """
 
     zombies: int
@@ -78,9 +78,9 @@ class Looked(msgspec.Struct):
 
 
 class ServicesState(msgspec.Struct):
-    """The restarts of each unit, the sleeping processes by ID and the last look at all, and the
-    file systems that were writable, as of the last run; the devices whose file systems accept no
-    writes by the kernel's log.
+    """The state after the last run: the restarts of each unit, the sleeping processes by ID, the
+    last look at all processes, and the writable file systems; and the devices whose file systems
+    accept no writes by the kernel's log.
     """
 
     restarts: dict[str, int] = {}
@@ -110,11 +110,11 @@ class ServicesProbe(Probe):
 
     @classmethod
     def preload(cls) -> None:
-        """Import what speaks D-Bus, which nothing else in the agent needs."""
+        """Import the D-Bus library, which nothing else in the agent needs."""
         importlib.import_module("nodevitals.probes.services.units")
 
     def run(self, readings: Readings) -> None:
-        """Look at the target's part."""
+        """Run the part of the target."""
         if self.target == UNITS:
             self._units(readings)
         else:
@@ -138,8 +138,8 @@ class ServicesProbe(Probe):
             report_units(manager, watch, self.state.restarts, readings)
             report_failed(manager, watch, readings)
         state = families.STATE.name
-        found = [sample.labels for sample in readings.samples if sample.family == state]
-        facts = {f"unit.{unit}": {"": text} for unit, text in found}
+        states = [sample.labels for sample in readings.samples if sample.family == state]
+        facts = {f"unit.{unit}": {"": text} for unit, text in states}
         send_facts(readings, self.name, (), facts)
 
     def _conditions(self, readings: Readings) -> None:
@@ -151,7 +151,9 @@ class ServicesProbe(Probe):
         self._processes(readings)
 
     def _filesystems(self, readings: Readings) -> None:
-        """Those of the first process: the agent's own view may be read-only by its unit."""
+        """Check the mounts of PID 1: the agent's own mounts may be read-only because of its
+        unit.
+        """
         for message in readings.received:
             self.state.stopped = message.devices
         try:
@@ -166,7 +168,7 @@ class ServicesProbe(Probe):
         self.state.writable = writable
 
     def _filesystem(self, filesystem: LocalFilesystem, readings: Readings) -> None:
-        """Whether it accepts writes, by its mount, the kernel's log and its own record."""
+        """Report whether it accepts writes, by its mount, the kernel's log and its own record."""
         labels = (filesystem.mountpoint, filesystem.fstype, filesystem.source)
         name = filesystems.device_name(self.host, filesystem.device)
         stopped = filesystem.read_only or not filesystem.for_writing or name in self.state.stopped
@@ -192,10 +194,10 @@ class ServicesProbe(Probe):
         looked, now = self.state.looked, time.monotonic()
         seconds = _INTERVALS_PER_LOOK * self.timing.interval_seconds
         if looked is None or self.state.sleepers or not 0 <= now - looked.at < seconds:
-            found = look(self.host, self.state.sleepers, now)
-            counts = hung(self.host, found, self.settings.hung_after)
-            self.state.sleepers = found.sleepers
-            looked = self.state.looked = Looked(found.zombies, counts, now)
+            current = look(self.host, self.state.sleepers, now)
+            counts = hung(self.host, current, self.settings.hung_after)
+            self.state.sleepers = current.sleepers
+            looked = self.state.looked = Looked(current.zombies, counts, now)
         readings.add(families.ZOMBIES, looked.zombies)
         for wait in WAITS:
             readings.add(families.HUNG, looked.hung.get(wait, 0), wait)

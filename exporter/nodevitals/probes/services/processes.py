@@ -1,12 +1,12 @@
-"""Processes that ended without their parents' wait, and those that hang in the kernel.
+"""Finds zombies, and processes that hang in the kernel.
 
 In: procfs. Out: the number of zombies, and the hung processes by what they wait in. The kernel does
-not say since when a process sleeps: what one run saw is compared with what the next one sees.
-Nothing is read here that waits for a process's memory, as its command line does.
+not report since when a process sleeps, so consecutive runs are compared. No file is read here that
+waits for a process's memory, as its command line does.
 
 What a process waits in is one word of a closed list, by the kernel function of /proc/PID/wchan. The
-kernel's own names of functions are no interface, so only their prefixes count, and what is not
-known is `other`.
+kernel's function names are no stable interface, so only their prefixes count, and an unknown one is
+`other`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BLOCK = (
 )
 # The first that matches counts: file systems of the network before what they share with disks.
 _PREFIXES = (
-    # A container that is paused, and the parent of a vfork(2): neither is a fault.
+    # Functions of a paused container and of the parent of a vfork(2): neither is a fault.
     ("paused", "__refrigerator|get_signal|do_freezer_trap|.*vfork_done|.*_vfork$"),
     ("nfs", "nfs|_?_?rpc_|xprt_|svc_|nlm|lockd"),
     ("lustre", "ll_|ldlm_|ptlrpc|cl_(?:sync|lock|io)|osc_|lov_|mdc_|obd_|lnet|lustre|mgc_|l_wait"),
@@ -76,11 +76,11 @@ def wait_of(wchan: str | None) -> str:
 
 
 MAX_SLEEPERS = 5000
-# What waits with a timeout wakes up to look again: direct I/O after a minute, Lustre and drivers
-# sooner. A process that does slow I/O wakes up far more often.
+# A process that waits with a timeout wakes up repeatedly: direct I/O after a minute, Lustre and
+# drivers sooner. A process that does slow I/O wakes up far more often.
 WAKEUPS_PER_SECOND = 0.2
 WAKEUPS_AT_ONCE = 2
-# Two looks may be a little less apart than two runs are meant to be.
+# Two looks may be a little closer together than the interval.
 _HUNG_SHARE = 0.98
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _FLAGS_FIELD, _START_FIELD = 6, 19  # of /proc/PID/stat, counted after the command
@@ -99,7 +99,7 @@ class Sleeper(msgspec.Struct, array_like=True):
 
 
 class Look(NamedTuple):
-    """What one look at all processes found."""
+    """The result of one look at all processes."""
 
     zombies: int
     sleepers: dict[int, Sleeper]
@@ -120,7 +120,7 @@ def parse_sleeper(stat: str, status: str, now: float) -> Optional[Sleeper]:
 
 
 def continued(before: Optional[Sleeper], now: Sleeper) -> Sleeper:
-    """The sleeper of this run; since the earlier one's time where it is the same sleep."""
+    """The sleeper of this run; for the same sleep as before, with the earlier start time."""
     if before is not None and before.start == now.start:
         wakeups = now.switches - before.switches
         allowed = WAKEUPS_AT_ONCE + WAKEUPS_PER_SECOND * (now.seen - before.seen)
@@ -147,10 +147,10 @@ def look(host: Host, before: dict[int, Sleeper], now: float) -> Look:
     return Look(zombies, sleepers)
 
 
-def hung(host: Host, found: Look, after_seconds: float) -> dict[str, int]:
-    """Number of processes that slept for that long, by what they wait in now."""
+def hung(host: Host, current: Look, after_seconds: float) -> dict[str, int]:
+    """Number of processes that have slept for that long, by what they wait in now."""
     counts: dict[str, int] = {}
-    for pid, sleeper in found.sleepers.items():
+    for pid, sleeper in current.sleepers.items():
         if sleeper.seen - sleeper.since >= _HUNG_SHARE * after_seconds:
             wait = wait_of(read_text(host.proc(f"{pid}/wchan")))
             counts[wait] = counts.get(wait, 0) + 1

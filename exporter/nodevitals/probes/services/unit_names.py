@@ -11,7 +11,7 @@ UNIT_NAME = (
     r"\.(service|socket|mount|automount|target|timer|path|swap|scope|slice)\Z"
 )
 _UNIT_NAME = re.compile(UNIT_NAME)
-# What jobs of an AI cluster need of a node. Of those with two names, a distribution has one.
+# Units that jobs of an AI cluster need. Of units with two names, a distribution has one.
 WATCHED = tuple(
     f"{name}.service"
     for name in (
@@ -33,7 +33,7 @@ def is_unit_name(text: str) -> bool:
 
 
 class Watch(NamedTuple):
-    """The units to watch: those that must be active, and those that may be there."""
+    """The units to watch: those that must be active, and those that may exist."""
 
     expected: tuple[str, ...]
     optional: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""systemd's units: what its manager returns of each, and what is reported.
+"""Reads systemd's units from its manager, and reports them.
 
 In: an open connection and the settings. Out: `nodevitals_services_*`. No call changes anything, and
 none loads a unit: a client that follows systemd's signals would get two for each.
@@ -24,7 +24,7 @@ _NAME = "org.freedesktop.systemd1"
 _MANAGER = DBusAddress("/org/freedesktop/systemd1", _NAME, f"{_NAME}.Manager")
 _PROPERTIES = "org.freedesktop.DBus.Properties"
 _PATH = re.compile(r"/org/freedesktop/systemd1/unit/[A-Za-z0-9_]{1,1024}")
-# Of a unit that ended since, and of a property that this version does not have.
+# Errors for a unit that ended since, and for a property that this version does not have.
 _GONE = tuple(
     f"org.freedesktop.{name}"
     for name in (
@@ -67,14 +67,14 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 class Manager:
-    """What can be asked. Raises ProbeError, also for what each call of `Bus` raises."""
+    """Queries systemd's manager. Raises ProbeError, also for the errors of `Bus`."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
     def units(self, names: Iterable[str]) -> list[Unit]:
-        """Those of these units that are loaded: which run, failed, or are started at boot."""
-        # fnmatch(3) would read the backslash of an escaped name.
+        """The loaded units among these: units that run, failed, or start at boot."""
+        # fnmatch(3) would interpret the backslash of an escaped name.
         patterns = [name.replace("\\", "\\\\") for name in names]
         return self._rows("ListUnitsByPatterns", "asas", ([], patterns))
 
@@ -84,9 +84,9 @@ class Manager:
         return [unit.name for unit in rows if unit.active == "failed"]
 
     def find(self, name: str) -> Optional[Unit]:
-        """A loaded unit by any of its names; None where none is loaded."""
-        found = self._ask(_MANAGER, "GetUnit", "s", (name,))
-        path = self._converted(found, tuple[str])[0] if found is not None else ""
+        """A loaded unit by any of its names; None if none is loaded."""
+        reply = self._ask(_MANAGER, "GetUnit", "s", (name,))
+        path = self._converted(reply, tuple[str])[0] if reply is not None else ""
         if not _PATH.fullmatch(path):
             return None
         unit = Unit(name, "", path)
@@ -94,28 +94,28 @@ class Manager:
         return Unit(own, active or "", path) if own and is_unit_name(own) else None
 
     def text(self, unit: Unit, interface: str, name: str) -> Optional[str]:
-        """A property that is a text; None where the unit does not have it."""
+        """A property that is a text; None if the unit does not have it."""
         value = self._property(unit, interface, name)
         return value if isinstance(value, str) else None
 
     def number(self, unit: Unit, interface: str, name: str) -> Optional[int]:
-        """A property that is a number or a truth value; None where the unit does not have it."""
+        """A property that is a number or a truth value; None if the unit does not have it."""
         value = self._property(unit, interface, name)
         return int(value) if isinstance(value, int) else None
 
     def _property(self, unit: Unit, interface: str, name: str) -> Any:
         address = DBusAddress(unit.path, _NAME, _PROPERTIES)
-        found = self._ask(address, "Get", "ss", (f"{_NAME}.{interface}", name))
-        if found is None:
+        reply = self._ask(address, "Get", "ss", (f"{_NAME}.{interface}", name))
+        if reply is None:
             return None
-        return self._converted(found, tuple[tuple[str, Any]])[0][1]
+        return self._converted(reply, tuple[tuple[str, Any]])[0][1]
 
     def _rows(self, method: str, signature: str, body: tuple[Any, ...]) -> list[Unit]:
         try:
-            found = self._bus.call(_MANAGER, method, signature, body)
+            reply = self._bus.call(_MANAGER, method, signature, body)
         except ReplyError as error:
             raise _problem(error, method) from None
-        rows = self._converted(found, tuple[list[Row]])[0]
+        rows = self._converted(reply, tuple[list[Row]])[0]
         return [
             Unit(row.name, row.active, row.path)
             for row in rows
@@ -177,7 +177,7 @@ def report_units(
 
 
 def report_failed(manager: Manager, watch: Watch, readings: Readings) -> None:
-    """Report the number of failed units, whatever they are."""
+    """Report the number of all failed units."""
     failed = [name for name in manager.failed() if not watch.ignores(name)]
     readings.add(families.FAILED, len(failed))
 
@@ -185,7 +185,7 @@ def report_failed(manager: Manager, watch: Watch, readings: Readings) -> None:
 def _required(
     manager: Manager, watch: Watch, loaded: dict[str, Unit]
 ) -> Iterator[tuple[str, Optional[Unit]]]:
-    """The configured units by their own name; None where one is not loaded."""
+    """The configured units by their own name; None for a unit that is not loaded."""
     seen = set()
     for name in watch.expected:
         unit = loaded.get(name) or manager.find(name)  # the name may be an alias
@@ -225,8 +225,8 @@ def _report(
 
 
 def _conditions_met(manager: Manager, unit: Unit) -> bool:
-    """Whether systemd would start it: a unit that does not fit the machine (ConditionPathExists,
-    ConditionVirtualization) is enabled, and rightly inactive.
+    """Whether the conditions of a unit are met: a unit that does not fit the machine
+    (ConditionPathExists, ConditionVirtualization) may be enabled, and is correctly inactive.
     """
     tried = manager.number(unit, "Unit", "ConditionTimestampMonotonic")
     return not tried or manager.number(unit, "Unit", "ConditionResult") != 0

@@ -1,7 +1,7 @@
 """ascend-dmi --bw: copies between the memory of the host and of one NPU.
 
-Its GB/s are 10^9 bytes, as its own sizes and times show. The time is that of one copy, or of all
-of them in later versions.
+Its GB/s are 10^9 bytes, as its sizes and times show. The time is for one copy, or in later versions
+for all copies.
 https://www.hiascend.com/document/detail/en/mindcluster/730/toolbox/toolboxug/toolboxug_0015.html
 """
 
@@ -46,6 +46,8 @@ def parse(text: str, status: int, kind: Kind, device: str, expected: float | Non
     size, times, rate, microseconds = (float(value) for value in rows[0][1:])
     seconds = microseconds * 1e-6
     moved = (size, size * times)
-    if seconds <= 0 or not any(agrees(rate * GIGA, one / seconds, 0.0, 5e-3) for one in moved):
+    if seconds <= 0 or not any(
+        agrees(rate * GIGA, volume / seconds, 0.0, 5e-3) for volume in moved
+    ):
         return harness(f"{rate:g} GB/s is not size over time")
     return [measured(kind, device, "", rate * GIGA, expected)]

@@ -1,8 +1,8 @@
 """dcgmi diag: NVIDIA's diagnosis of the GPUs.
 
 Version 3 has the root `DCGM GPU Diagnostic` and `gpu_ids`, version 4 the root `DCGM Diagnostic`,
-`entity_group` and `entity_id`; some releases mix them. The statuses are written in any case. The
-exit status is not 0 where a test failed, so it is no sign of a harness failure.
+`entity_group` and `entity_id`; some releases mix them. The statuses may have any case. The exit
+status is not 0 if a test failed, so it does not show a harness failure.
 https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html
 """
 
@@ -30,9 +30,9 @@ _OUTCOMES: dict[str, Outcome] = {
     "skipped": "skipped",
     "not run": "skipped",
 }
-# dcgmErrorSeverity_t: "can be configured", as where persistence mode is off.
+# dcgmErrorSeverity_t: "can be configured", for example if persistence mode is off.
 _CONFIGURATION = 5
-# Version 3 has no severities; these tests look at settings and software of the node.
+# Version 3 has no severities; these tests check settings and software of the node.
 _SOFTWARE = frozenset(
     (
         *("blacklist", "denylist", "nvml library", "cuda main library", "cuda toolkit library"),
@@ -44,7 +44,7 @@ _INDEX = re.compile(r"[0-9]{1,4}")
 
 
 def argv(level: int, devices: Sequence[str]) -> list[str]:
-    """The command line; all GPUs where `devices` is empty."""
+    """The command line; all GPUs if `devices` is empty."""
     return [
         "dcgmi",
         "diag",
@@ -56,8 +56,8 @@ def argv(level: int, devices: Sequence[str]) -> list[str]:
 
 
 def parse(text: str, status: int, devices: Sequence[str]) -> list[Result]:
-    """One result per GPU, from all tests. Those of `devices` that no test names are missing. What
-    is not one of them has one result without a device, whatever the tool prints.
+    """One result per GPU, from all tests. A GPU of `devices` that no test names has no result. All
+    other devices in the output share one result without a device.
     """
 
     def harness(message: str) -> list[Result]:
@@ -68,17 +68,17 @@ def parse(text: str, status: int, devices: Sequence[str]) -> list[Result]:
         return harness(f"no JSON in the output; its last line: {last_line(text)}")
     if status < 0:
         return harness(f"dcgmi was killed by signal {-status}")
-    found: dict[str, list[tuple[Outcome, str]]] = defaultdict(list)
+    findings: dict[str, list[tuple[Outcome, str]]] = defaultdict(list)
     for category in objects(document.get("test_categories")):
         for test in objects(category.get("tests")):
             for device, outcome, message in _findings(test):
                 if device in devices:
-                    found[device].append((outcome, message))
+                    findings[device].append((outcome, message))
                 else:
-                    found[""].append((outcome, f"{device} {message}".lstrip()))
-    if not found:
+                    findings[""].append((outcome, f"{device} {message}".lstrip()))
+    if not findings:
         return harness(text_of(document.get("runtime_error")) or "no test in the output")
-    return [_summary(device, found[device]) for device in sorted(found, key=_order)]
+    return [_summary(device, findings[device]) for device in sorted(findings, key=_order)]
 
 
 def _findings(test: dict[str, Any]) -> Iterator[tuple[str, Outcome, str]]:
@@ -94,7 +94,7 @@ def _findings(test: dict[str, Any]) -> Iterator[tuple[str, Outcome, str]]:
     if isinstance(summary, dict) and not found_failure:
         outcome, message = _outcome(name, summary)
         if outcome in ("failed", "warning"):
-            yield "", outcome, message  # of the node, or of no known device
+            yield "", outcome, message  # for the node, or for an unknown device
 
 
 def _outcome(name: str, result: dict[str, Any]) -> tuple[Outcome, str]:
@@ -111,18 +111,18 @@ def _outcome(name: str, result: dict[str, Any]) -> tuple[Outcome, str]:
 def _warnings(result: dict[str, Any]) -> Iterator[str]:
     """The texts: strings in version 3, objects in version 4."""
     listed = result.get("warnings")
-    for one in listed if isinstance(listed, list) else [listed]:
-        text = text_of(one.get("warning") if isinstance(one, dict) else one)
+    for warning in listed if isinstance(listed, list) else [listed]:
+        text = text_of(warning.get("warning") if isinstance(warning, dict) else warning)
         if text.strip():
             yield line(text)
 
 
 def _is_configuration(name: str, result: dict[str, Any]) -> bool:
-    """Whether a failure is one of the node's settings only, not of the hardware."""
+    """Whether a failure concerns only the node's settings, not the hardware."""
     listed = result.get("warnings")
     with_severity = objects(listed)
     if isinstance(listed, list) and with_severity:
-        same = [one.get("error_severity") == _CONFIGURATION for one in with_severity]
+        same = [warning.get("error_severity") == _CONFIGURATION for warning in with_severity]
         return all(same) and len(same) == len(listed)
     return name.lower() in _SOFTWARE
 
@@ -145,13 +145,13 @@ def _devices(result: dict[str, Any]) -> list[str]:
 
 def _summary(device: str, findings: Sequence[tuple[Outcome, str]]) -> Result:
     """One result of all tests of a device: the worst one, with what it printed."""
-    outcome = worst(found for found, _ in findings)
+    outcome = worst(test_outcome for test_outcome, _ in findings)
     assert outcome is not None
     if outcome in ("ok", "skipped"):
-        passed = sum(one == "ok" for one, _ in findings)
+        passed = sum(test_outcome == "ok" for test_outcome, _ in findings)
         message = f"{passed} of {len(findings)} tests ran and passed"
     else:
-        message = next(text for one, text in findings if one == outcome)
+        message = next(text for test_outcome, text in findings if test_outcome == outcome)
     return Result(kind="dcgm", device=device, outcome=outcome, message=line(message))
 
 

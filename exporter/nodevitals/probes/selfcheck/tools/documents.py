@@ -1,4 +1,4 @@
-"""The JSON that a tool prints among other text, or the last line of that text. Pure.
+"""Finds the JSON that a tool prints among other text, or the last line of that text. Pure.
 
 In: the output of a tool, which may be cut off, nested without end, or have NaN and numbers of any
 length. Out: the object with the wanted key, or None.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_DIGITS = 18
-# Text before the document may have braces; more of them than this, and it is no output of a tool.
+# Text before the document may contain braces; a text with more braces is not the output of a tool.
 MAX_STARTS = 20
 _START = re.compile(r"\{")
 
@@ -30,8 +30,8 @@ def find_document(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
             continue
         for key in keys:
             if isinstance(document.get(key), dict):
-                found: dict[str, Any] = document[key]
-                return found
+                inner: dict[str, Any] = document[key]
+                return inner
     return None
 
 
@@ -51,5 +51,5 @@ def last_line(text: str) -> str:
 
 
 def _integer(digits: str) -> float:
-    """Python before 3.11 takes seconds for a million digits."""
+    """An integer as a float: Python before 3.11 takes seconds to parse a million digits."""
     return int(digits) if len(digits) <= MAX_DIGITS else math.inf

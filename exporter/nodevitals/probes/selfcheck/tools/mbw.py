@@ -1,7 +1,7 @@
 """mbw: copies of the host's memory by one thread.
 
-It prints MiB of one array, seconds, and their quotient, which reveals a garbled line. The bytes
-are counted once, though each is read and written. https://github.com/raas/mbw
+It prints MiB of one array, seconds, and their quotient, so a garbled line is detected. The bytes
+are counted once, although each is read and written. https://github.com/raas/mbw
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def argv(mebibytes: int) -> list[str]:
 
 def parse(text: str, status: int, mebibytes: int, expected: float | None) -> list[Result]:
     """The average of all runs."""
-    found = _AVERAGE.findall(text)
-    if status != 0 or len(found) != 1:
+    averages = _AVERAGE.findall(text)
+    if status != 0 or len(averages) != 1:
         message = f"mbw ended with status {status}; its last line: {last_line(text)}"
         return for_all("memory", (), "", "harness", message)
-    seconds, size, rate = map(float, found[0])
+    seconds, size, rate = map(float, averages[0])
     # The seconds have five digits after the point.
     if seconds <= 0 or not agrees(rate, size / seconds, 0.0, 1e-3 + 0.5e-5 / seconds):
         return for_all("memory", (), "", "harness", f"{rate:g} MiB/s is not size over time")
