@@ -230,7 +230,7 @@ class Client:
             text = f"{what}: over {MAX_BODY_BYTES} bytes, or {MAX_RUN_BYTES} in this run"
             raise PartError("too_long", text)
         try:
-            document: Any = msgspec.json.decode(answer.body)
+            document: object = msgspec.json.decode(answer.body)
         except (ValueError, RecursionError) as error:
             raise PartError("malformed", f"{what}: {error}") from None
         if not isinstance(document, dict):

@@ -40,6 +40,6 @@ def is_pod(cgroup: str) -> bool:
 
 def _lines(text: str) -> list[str]:
     """The lines of a text, split only at newlines. `splitlines` also splits at a vertical tab and
-    at other characters, which names of processes and cgroups may contain.
+    at other characters, which names of cgroups may contain.
     """
     return text.split("\n")

@@ -111,7 +111,7 @@ def _unopened(document: dict[str, Any], status: int) -> Health:
     raise HealthError("io_error", f"exit status {status}: {text}")
 
 
-def _messages(document: Any) -> str:
+def _messages(document: object) -> str:
     """The messages of smartctl in one line."""
     messages = _get(document, "smartctl", "messages")
     texts = [_get(message, "string") for message in messages] if isinstance(messages, list) else []
@@ -169,7 +169,7 @@ def _attributes(document: dict[str, Any]) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in rows if isinstance(row.get("id"), int)}
 
 
-def _raw(attribute: Any) -> Optional[float]:
+def _raw(attribute: object) -> Optional[float]:
     return _number(attribute, "raw", "value")
 
 
@@ -243,7 +243,7 @@ def _product(number: Optional[float], factor: float) -> Optional[float]:
     return None if number is None else number * factor
 
 
-def _get(document: Any, *keys: str) -> Any:
+def _get(document: object, *keys: str) -> Any:
     for key in keys:
         if not isinstance(document, dict):
             return None
@@ -251,7 +251,7 @@ def _get(document: Any, *keys: str) -> Any:
     return document
 
 
-def _number(document: Any, *keys: str) -> Optional[float]:
+def _number(document: object, *keys: str) -> Optional[float]:
     """A number of 0 or more; None for anything else."""
     value = _get(document, *keys)
     # Numbers over 64 bits are strings beside a rounded one; JSON has no NaN.

@@ -15,7 +15,6 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 
@@ -272,7 +271,7 @@ class FabricHandler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         self.send_error(status, explain=text)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         """Log nothing: arbitrary clients must not fill the log."""
 
 

@@ -17,17 +17,11 @@ MAX_DEVICES = 64
 
 def parse_uid(status: str) -> int | None:
     """The real user of a process by its /proc/PID/status (proc_pid_status(5))."""
-    for line in _lines(status):
+    # `splitlines` also splits at characters that the name of the process may contain.
+    for line in status.split("\n"):
         if line.startswith("Uid:"):
             return parse_integer([*line.split(), ""][1])
     return None
-
-
-def _lines(text: str) -> list[str]:
-    """The lines of a text, split only at newlines. `splitlines` also splits at a vertical tab and
-    at other characters, which names of processes and cgroups may contain.
-    """
-    return text.split("\n")
 
 
 class JobTexts(msgspec.Struct, frozen=True):

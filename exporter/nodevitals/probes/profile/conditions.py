@@ -104,7 +104,9 @@ def plain(number: float) -> str:
     return str(int(number)) if number == int(number) else f"{number:g}"
 
 
-def read_condition(raw: Any, kind: Kind, path: str, problems: list[Problem]) -> Optional[Condition]:
+def read_condition(
+    raw: object, kind: Kind, path: str, problems: list[Problem]
+) -> Optional[Condition]:
     """A condition in a file. Problems are added to `problems`."""
     before = len(problems)
     problems.extend(_problems(raw, kind, path))
@@ -117,7 +119,7 @@ def read_condition(raw: Any, kind: Kind, path: str, problems: list[Problem]) -> 
     return Condition(one_of=tuple(map(_text, raw if isinstance(raw, list) else [raw])))
 
 
-def _problems(raw: Any, kind: Kind, path: str) -> Iterator[Problem]:
+def _problems(raw: object, kind: Kind, path: str) -> Iterator[Problem]:
     if isinstance(raw, dict):
         yield from _mapping_problems(raw, kind, path)
         return

@@ -6,7 +6,7 @@ texts, and whether the nodes of a pool are compared by it without a profile.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import msgspec
 
@@ -154,7 +154,7 @@ def parse_profile(text: bytes) -> Profile:
     return profile
 
 
-def _read(raw: Any, problems: list[Problem]) -> Profile | None:
+def _read(raw: object, problems: list[Problem]) -> Profile | None:
     if not isinstance(raw, dict):
         problems.append(Problem("", "not a profile: write the keys name and expect"))
         return None

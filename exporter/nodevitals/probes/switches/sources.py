@@ -209,14 +209,14 @@ def _port_name(port: dict[str, Any]) -> str:
     return value if named else description or value
 
 
-def _items(value: Any) -> Iterator[dict[str, Any]]:
+def _items(value: object) -> Iterator[dict[str, Any]]:
     """The objects of a list, or the one object that stands for a list of one."""
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict):
             yield item
 
 
-def _named(value: Any, inner: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _named(value: object, inner: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects with their names: `{"name": …, inner: …}` in json0, `{NAME: {inner: …}}` in json."""
     for item in _items(value):
         if inner in item and not (isinstance(item[inner], dict) and inner in item[inner]):
