@@ -227,7 +227,7 @@ class AscendProbe(Probe):
         return outputs
 
     def _output(self, query: Query) -> str | None:
-        """What a call prints; None if no time is left for a call."""
+        """The output of a call; None if no time is left for it."""
         # No call is started that would have to be killed, and none after a killed one.
         longest = max(1.0, 2 * self._runner.slowest_seconds)
         if self._stopped or self._runner.left_seconds < longest:

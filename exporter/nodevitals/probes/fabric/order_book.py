@@ -1,7 +1,7 @@
 """The orders of the hub on this node: accepts one at a time, and remembers those before it.
 
 In: requests of the hub, in the threads of connections. Out: their states, and HTTP
-statuses. What an order runs, runs in the runner's thread.
+statuses. The tests of an order run in the runner's thread.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 kubelet; on others the probe `kubernetes` fills the same family.
 
 In: the device files that processes have open, their cgroups and environments. Out:
-`nodevitals_pod_accelerator_info`, and `jobs_*`. The kernel says who has a device open and in which
-job a process is. What an environment says is used for the texts of a job, and for devices that it
-has and has not opened.
+`nodevitals_pod_accelerator_info`, and `jobs_*`. The kernel shows which
+process has a device open, and the job of a process. The environment is used only for the texts of a
+job, and for devices that the job has and has not opened.
 
 A process belongs to its job, or else to its user. A device that Slurm allocated to a job counts for
-it also while no process has it open: only the job's environment says so, which its user can change,
-and what the kernel says of others goes before it.
+it also while no process has it open. Only the job's environment shows that, and its user can change
+it, so an open device of another job or user takes precedence.
 
 Processes that end meanwhile are left out; those of pods belong to the probe `kubernetes`.
 """

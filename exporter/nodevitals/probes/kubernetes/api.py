@@ -2,7 +2,7 @@
 
 The agent's role needs `list` of pods and `get` of nodes; for the kubelet `get` of nodes/proxy, or
 of nodes/pods since Kubernetes 1.33 (KEP-2862). Each GET has a token, is bounded in time and in
-bytes, and follows no redirect; a CallError says what is missing.
+bytes, and follows no redirect; a CallError contains what is missing.
 """
 
 from __future__ import annotations

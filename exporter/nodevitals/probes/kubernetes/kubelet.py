@@ -1,6 +1,6 @@
 """Asks the kubelet's pod resources API over its Unix socket, once per run.
 
-In: the socket's path. Out: typed records, or a ProbeError that says why there are none. h2
+In: the socket's path. Out: typed records, or a ProbeError with the reason. h2
 is imported here only, where it is installed.
 """
 

@@ -237,7 +237,7 @@ class GpuReadings:
         self.readings.add(family, value, VENDOR, *self.labels, *labels)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a call returns, or its Failure."""
+        """The result of a call, or its Failure."""
         return _call_unless_lost(function, self.handle, *arguments)
 
     def query(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -84,19 +84,19 @@ def found_text(values: Values, condition: Optional[Condition] = None) -> str:
     return _cut("; ".join(parts))
 
 
-def found_texts(found: str) -> tuple[str, ...]:
+def found_texts(line: str) -> tuple[str, ...]:
     """The texts in a line of `found_text`; none if the line is empty or truncated."""
-    if found.endswith("…") or not found:
+    if line.endswith("…") or not line:
         return ()
-    parts = [_DEVICES_OF.fullmatch(part) for part in found.split("; ")]
+    parts = [_DEVICES_OF.fullmatch(part) for part in line.split("; ")]
     if len(parts) == 1 and parts[0] is None:
-        return (found,)
+        return (line,)
     return tuple(part[1] for part in parts if part) if all(parts) else ()
 
 
-def conforms_found(condition: Condition, found: str) -> Optional[bool]:
+def conforms_found(condition: Condition, line: str) -> Optional[bool]:
     """Whether the texts in a line of `found_text` fulfil a condition; None: unknown."""
-    return conforms(condition, {str(place): text for place, text in enumerate(found_texts(found))})
+    return conforms(condition, {str(place): text for place, text in enumerate(found_texts(line))})
 
 
 def plain(number: float) -> str:

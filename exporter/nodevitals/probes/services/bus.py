@@ -42,7 +42,7 @@ class ReplyError(Exception):
 
 
 class Bus:
-    """A connection that is authenticated and, on a bus, has said hello. Raises ProbeError:
+    """An authenticated connection; on a bus, after the call Hello. Raises ProbeError:
     `missing`, `refused`, `permission`, `timeout`, `closed`, `protocol`, `too_long`.
     """
 
