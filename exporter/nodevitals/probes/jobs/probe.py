@@ -2,9 +2,9 @@
 kubelet; on others the probe `kubernetes` fills the same family.
 
 In: the device files that processes have open, their cgroups and environments. Out:
-`nodevitals_pod_accelerator_info`, and `jobs_*`. The kernel shows which
-process has a device open, and the job of a process. The environment is used only for the texts of a
-job, and for devices that the job has and has not opened.
+`nodevitals_pod_accelerator_info`, and `jobs_*`. The kernel shows which process has a device
+open, and the job of a process. The environment is used only for the texts of a job, and for devices
+that the job has and has not opened.
 
 A process belongs to its job, or else to its user. A device that Slurm allocated to a job counts for
 it also while no process has it open. Only the job's environment shows that, and its user can change
