@@ -76,11 +76,7 @@ def link(document: Json, key: str) -> str:
 
 def links(document: Json, key: str) -> list[str]:
     """The paths that a list links to."""
-    return [
-        target
-        for target in (path(item.get("@odata.id")) for item in objects(document, key))
-        if target
-    ]
+    return list(filter(None, (path(item.get("@odata.id")) for item in objects(document, key))))
 
 
 ROOT = "/redfish/v1/"

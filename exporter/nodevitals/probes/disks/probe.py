@@ -135,9 +135,7 @@ class DisksProbe(Probe):
         self._report_inventory(disks, readings)
         if not (disks or arrays or physical or self.state.inventory.highest or own.expected):
             raise Absent(f"no disk in {self.host.sys('block')}")
-        shown = [
-            device for device in names if any(fnmatchcase(device, name) for name in own.include)
-        ]
+        shown = [disk for disk in names if any(fnmatchcase(disk, like) for like in own.include)]
         for name in dict.fromkeys([*physical, *shown][:MAX_DISKS]):
             self._report_io(name, readings)
         report_mappings(self.host, names[: 4 * MAX_DISKS], readings)
